@@ -31,7 +31,7 @@ def bug_in_a_format(ground: Ground) -> Iterator[Seen]:
 @fault("our own bug", "in the worker")
 def bug_in_the_worker(ground: Ground) -> Iterator[Seen]:
     """It is no model's fault."""
-    broken = {"runtimes/worker/serve.py": (r"^def main\(", "raise ZeroDivisionError\ndef main(")}
+    broken = {"runtimes/worker/server.py": (r"^def main\(", "raise ZeroDivisionError\ndef main(")}
     variables = doctored(ground, "broken", broken)
     yield ground.check(expected=(3,), variables=variables)
     yield ground.check(expected=(0,), about="the next")

@@ -81,9 +81,9 @@ def _calls(folder: Path, inputs: list[Input]) -> Iterator[tuple[Input, str, Call
     for number, given in enumerate(inputs):
         path = folder / f"{number}.onnx"
         path.write_bytes(given.data)
-        yield given, "check", Call(_checked, path, bounds)
+        yield given, "check", Call(_checked, path, None, bounds)
         for name, part in PARTS.items():
-            yield given, name, Call(part, given.data, bounds)
+            yield given, name, Call(part, given.data, str | None, bounds)
 
 
 def _checked(path: object) -> object:

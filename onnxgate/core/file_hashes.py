@@ -1,4 +1,4 @@
-"""Opening what should be a regular file: never waiting for a pipe, and never reading a device."""
+"""SHA-256 of regular files, remembered as long as a file is unchanged; pipes and devices are never read."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0
 
 
 def open_regular(path: Path) -> FileIO:
-    """The file, unbuffered. What a path leads to may be another thing than when it was looked at before.
+    """Open a regular file, unbuffered. The check is made on the open file, since a path can change in between.
 
     Raises:
-        OSError: it cannot be opened, or is no regular file.
+        OSError: it cannot be opened, or is not a regular file.
     """
     file = FileIO(os.open(path, _FLAGS), "rb")
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -29,22 +29,22 @@ def open_regular(path: Path) -> FileIO:
 
 _CHUNK_BYTES = 1024 * 1024
 REMEMBERED_BYTES = 1024 * 1024
-"""Smaller files are hashed in less time than it takes to think about it."""
+"""Smaller files are hashed faster than their digests are looked up."""
 SETTLED_NS = 2 * 10**9
-"""What changed later than this before we looked may change again and show the same times.
+"""A file that changed less than this before it was read may change again and show the same times.
 
 Source: the coarsest clock of a file system in use, FAT's, ticks every two seconds; git calls such files racy.
 """
 
 Identity = tuple[int, int, int, int, int]
-"""Device, number, size, and the times of the last change of content and of anything: git's proof that a file is the
-same. The last of them no program can set."""
+"""Device, inode, size, mtime and ctime: git compares the same to see that a file is unchanged. Programs cannot set
+ctime."""
 
 _known: dict[Identity, str] = {}
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal digits."""
+    """Return the SHA-256 of a file in hexadecimal digits."""
     with open_regular(path) as file:
         status = os.fstat(file.fileno())
         if found := _known.get(file_identity(status)):
@@ -52,7 +52,7 @@ def sha256_of(path: Path) -> str:
         began_ns = time.time_ns()
         digest = hashlib.sha256()
         buffer = memoryview(bytearray(_CHUNK_BYTES))
-        left = status.st_size  # of a file that grows meanwhile, what it was
+        left = status.st_size  # a file that grows meanwhile is read up to its first size
         while left > 0 and (count := file.readinto(buffer[: min(left, _CHUNK_BYTES)])):
             digest.update(buffer[:count])
             left -= count
@@ -63,21 +63,21 @@ def sha256_of(path: Path) -> str:
 
 
 def file_identity(status: os.stat_result) -> Identity:
-    """What proves that a file is the one that it was."""
+    """Return what proves that a file is unchanged."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def is_settled(status: os.stat_result, now_ns: int) -> bool:
-    """Whether a large file has been what it is for long enough that its times would show a change."""
+    """Return whether a large file is old enough that its times would show a change."""
     newest_ns = max(status.st_mtime_ns, status.st_ctime_ns)
     return status.st_size >= REMEMBERED_BYTES and newest_ns + SETTLED_NS < now_ns
 
 
 def remember_digests(known: Mapping[Identity, str]) -> None:
-    """Take digests for known that were made of these very files."""
+    """Remember digests that were computed from exactly these files."""
     _known.update(known)
 
 
 def known_digest(status: os.stat_result) -> str | None:
-    """The digest of a file, where it need not be read for it."""
+    """Return the remembered digest of a file, None if it must be read."""
     return _known.get(file_identity(status))

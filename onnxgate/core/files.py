@@ -1,21 +1,23 @@
-"""Files that stand in a second place."""
+"""Links, temporary folders and atomic replacement of files."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 
 def link_or_copy(file: Path, to: Path) -> None:
-    """Have a file at a second place, by a hard link where there can be one.
+    """Put a file at a second path, by a hard link if possible.
 
-    No symbolic link: runtimes refuse external data that are one. Source: onnxruntime 1.24 to 1.31.
+    Not by a symbolic link: runtimes refuse external data behind one. Source: onnxruntime 1.24 to 1.31.
     """
     try:
         os.link(os.path.realpath(file), to)
@@ -25,16 +27,16 @@ def link_or_copy(file: Path, to: Path) -> None:
 
 PREFIX = "onnxgate-"
 OWNER = ".owner"
-"""Locked for as long as whoever made the folder lives. The lock is the kernel's, so that no clock, no number of a
-process and no container that shares the folder can be mistaken about that."""
+"""File that is locked as long as the process that created the folder lives. The kernel holds the lock, so it is right
+also among containers that share the folder, whatever their clocks and process ids."""
 
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[str]:
-    """A new folder, which is removed at the end.
+    """Yield a new folder, and remove it at the end.
 
     Raises:
-        OSError: none can be made.
+        OSError: it cannot be created.
     """
     path = tempfile.mkdtemp(dir=_process_root())
     try:
@@ -44,55 +46,54 @@ def temporary_folder() -> Iterator[str]:
 
 
 def create_process_folder() -> Path:
-    """A new folder, which is there until this process ends, or whoever has it removes it.
+    """Create a folder that exists until this process ends or its user removes it.
 
     Raises:
-        OSError: none can be made.
+        OSError: it cannot be created.
     """
     return Path(tempfile.mkdtemp(dir=_process_root()))
 
 
+STALE_AFTER_S = 24 * 60 * 60
+"""Age at which a temporary file is taken for one of a writer that was killed; no writer takes that long."""
+_STEM_LIMIT = 40
+"""Characters of the target's name in the name of its temporary file, which must not become longer than 255 bytes."""
+
+
 @contextlib.contextmanager
-def replace_atomically(target: Path) -> Iterator[Path]:
-    """A file to be written, which takes the place of `target` at the end, in one step; nothing is left where it raises.
+def replace_atomically(target: Path, *, private: bool = False) -> Iterator[Path]:
+    """Yield a path to write to, in the folder of `target`, and let that file replace `target` in one step at the end.
 
-    What writers left that were killed is removed.
+    If the block raises, `target` stays as it was and the temporary file is removed. Its name is unique also among
+    containers that share the folder, where process ids repeat. `private`: create it, readable by its owner alone.
     """
-    scratch = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    _remove_stale_parts(target)
+    temporary = target.with_name(f".{target.name[:_STEM_LIMIT]}.{os.getpid()}-{os.urandom(6).hex()}.tmp")
+    _remove_stale_temporaries(target)
     try:
-        yield scratch
-        scratch.replace(target)
+        if private:
+            os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        yield temporary
+        temporary.replace(target)
     finally:
-        scratch.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
-def _remove_stale_parts(target: Path) -> None:
-    with contextlib.suppress(OSError):
-        for path in target.parent.iterdir():
-            number = path.name.removeprefix(f".{target.name}.").removesuffix(".tmp")
-            if path.name == f".{target.name}.{number}.tmp" and number.isdecimal() and not _is_running(int(number)):
-                path.unlink(missing_ok=True)
+def _remove_stale_temporaries(target: Path) -> None:
+    """Remove the temporary files of earlier writers of `target`, by age: a process id means nothing elsewhere."""
+    name = re.compile(rf"\.{re.escape(target.name[:_STEM_LIMIT])}\.[0-9]+(-[0-9a-f]+)?\.tmp")
+    oldest = time.time() - STALE_AFTER_S
+    with contextlib.suppress(OSError), os.scandir(target.parent) as entries:
+        for entry in entries:
+            if name.fullmatch(entry.name) and entry.stat(follow_symlinks=False).st_mtime < oldest:
+                Path(entry.path).unlink(missing_ok=True)
 
 
-def _is_running(process: int) -> bool:
-    if sys.platform == "win32":
-        return True
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except OSError:
-        return True
-    return True
-
-
-_process_roots: dict[int, str] = {}  # by process: one that was forked has none yet
+_process_roots: dict[int, str] = {}  # by process id: a forked process has none yet
 _process_roots_lock = threading.Lock()
 
 
 def _process_root() -> str:
-    """The one folder below which all others of this process are."""
+    """Return the folder that contains all others of this process."""
     with _process_roots_lock:
         own = os.getpid()
         if own not in _process_roots or not Path(_process_roots[own]).is_dir():
@@ -117,20 +118,20 @@ def _remove_own_root(path: str, made_by: int) -> None:
 
 
 def _lock_owner_file(path: str) -> None:
-    """Say that it is in use. It gets its name locked, so that nobody ever sees it there and not locked."""
+    """Mark the folder as in use. The file gets its name once locked, so that it is never visible unlocked."""
     if sys.platform == "win32":
         return
     import fcntl
 
     new = Path(path, f"{OWNER}.new")
-    with contextlib.suppress(OSError):  # a file system without locks, or a full one: nobody will remove it
-        descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)  # open until we end
+    with contextlib.suppress(OSError):  # a file system without locks, or a full one: it is not removed
+        descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)  # open until this process ends
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         new.rename(new.with_name(OWNER))
 
 
 def _remove_abandoned_roots(where: str) -> None:
-    """Remove what those left who were killed."""
+    """Remove the folders of processes that were killed."""
     if sys.platform == "win32":
         return
     with contextlib.suppress(OSError), os.scandir(where) as entries:
@@ -140,7 +141,7 @@ def _remove_abandoned_roots(where: str) -> None:
 
 
 def _is_abandoned(entry: os.DirEntry[str]) -> bool:
-    """Whether it is ours, and nobody's any more."""
+    """Return whether this user's process created the folder and no longer runs."""
     if sys.platform == "win32":
         return False
     import fcntl

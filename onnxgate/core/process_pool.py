@@ -1,33 +1,39 @@
 """Calls in child processes of our own: one that crashes, hangs or eats memory costs that call, and no other.
 
-onnx's checker and its shape inference are C++ that reads whatever a file holds; so models are looked at here, side by
-side on the cores. A child reads calls from a pipe and writes what came of each to another; both ends are this program.
+onnx's checker and its shape inference are C++ that reads whatever a file contains; so models are read here, in parallel
+on the cores. Calls go to a child pickled. Answers come back as data of a declared type and never pickled: a child that
+a hostile model has taken over cannot run code in this process.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import pickle
 import signal
 import struct
 import subprocess
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO, Any, Generic, Literal, NoReturn, TypeVar
+
+import msgspec
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result", covariant=True)
 Answer = TypeVar("Answer")
 
 BATCH = 16
-"""Calls that a child is sent at once, so that it does not wait for us between two of them."""
+"""Calls sent to a child at once, so that it does not wait for this process between two of them."""
 LARGEST_MESSAGE_BYTES = 2**31
-_HEADER = struct.Struct("<Q")
+_CALLS = struct.Struct("<Q")
+_ANSWER = struct.Struct("<cQ")  # one of the kinds below, and the size in bytes
+_RESULT, _ESCAPED_RESULT, _FAILURE = b"r", b"e", b"f"
 _PR_SET_PDEATHSIG = 1
 """Source: prctl(2)."""
 _IS_WINDOWS = sys.platform == "win32"
@@ -35,7 +41,7 @@ _IS_WINDOWS = sys.platform == "win32"
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
-    """What one call may take; 0 is no bound. Held on Linux and macOS, memory on Linux alone."""
+    """Limits of one call; 0 is no limit. Enforced on Linux and macOS, memory on Linux only."""
 
     time_s: int = 0
     memory_bytes: int = 0
@@ -43,26 +49,27 @@ class CallLimits:
 
 @dataclass(frozen=True, slots=True)
 class CallFailure:
-    """A call that came to nothing."""
+    """A call without a result."""
 
     how: Literal["crashed", "timed-out", "memory", "raised"]
-    words: str  # "SIGSEGV", "300 s", or what was raised
+    words: str  # "SIGSEGV", "300 s", or the exception
 
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[Argument, Result]):
-    """One call: a function that a module has by its name, what it is given, and what it may take."""
+    """One call of a module's function, with the type that its answer must have."""
 
     function: Callable[[Argument], Result]
     argument: Argument
+    answer: Any  # as `msgspec` takes it: the type `Result`, or a union
     bounds: CallLimits = CallLimits()
 
 
 class ProcessPool:
-    """Up to `count` children, each started when there is work for it and ended with the block; 0: all is done here."""
+    """Up to `count` children, started when there is work for them and ended with the block; 0: calls run here."""
 
     def __init__(self, count: int) -> None:
-        self._count = min(count, 1) if _IS_WINDOWS else count  # there is no waiting for several pipes there
+        self._count = min(count, 1) if _IS_WINDOWS else count  # Windows cannot wait for several pipes
         self._children: list[_PoolProcess] = []
 
     def __enter__(self) -> ProcessPool:
@@ -74,14 +81,14 @@ class ProcessPool:
         self._children.clear()
 
     def run(self, calls: Sequence[Call[Any, Answer]], *, at_once: int = 0) -> list[Answer | CallFailure]:
-        """What came of each call, in their order. `at_once` is how many children are worth their start."""
+        """Return the result or failure of each call, in order. `at_once`: how many children are worth starting."""
         if not self._count:
             return [call.function(call.argument) for call in calls]
         work = _CallQueue(deque(enumerate(calls)), [None] * len(calls))
         try:
             self._work(work, min(self._count, at_once or self._count))
         except BaseException:
-            self.__exit__()  # they are in the middle of something that nobody waits for
+            self.__exit__()  # the children still work on calls whose answers nothing reads
             raise
         return work.results
 
@@ -109,13 +116,13 @@ class ProcessPool:
 
 @dataclass(slots=True)
 class _CallQueue:
-    """Calls that are ahead, with their places, and what came of the others."""
+    """Calls to be made, with their positions, and the results of the others."""
 
     ahead: deque[tuple[int, Call[Any, Any]]]
     results: list[Any]
 
     def take(self, children: int) -> list[tuple[int, Call[Any, Any]]]:
-        """A share for one child: fewer towards the end, so that all end together."""
+        """Take calls for one child: fewer towards the end, so that all children finish together."""
         share = max(1, min(BATCH, len(self.ahead) // (2 * children)))
         return [self.ahead.popleft() for _ in range(share)]
 
@@ -126,37 +133,43 @@ class _PoolProcess:
 
     pid: int
     calls: IO[bytes]
-    answers: IO[bytes]  # without a buffer: what lies in one, no waiting for the pipe shows
-    process: subprocess.Popen[bytes] | None  # None where it was forked
+    answers: IO[bytes]  # unbuffered: waiting for a pipe does not see what lies in a buffer
+    process: subprocess.Popen[bytes] | None  # None if it was forked
     under_way: deque[tuple[int, Call[Any, Any]]] = field(default_factory=deque)
     alive: bool = True
 
     def send(self, share: Sequence[tuple[int, Call[Any, Any]]]) -> None:
-        """Give it calls; it is idle, so that neither side waits for the other to read."""
+        """Send calls to an idle child, so that neither side waits for the other to read."""
         self.under_way.extend(share)
-        with contextlib.suppress(BrokenPipeError):  # it is gone, as reading from it tells
-            _write_message(self.calls, [call for _, call in share])
+        data = pickle.dumps([(call.function, call.argument, call.bounds) for _, call in share], pickle.HIGHEST_PROTOCOL)
+        with contextlib.suppress(BrokenPipeError):  # it has ended, as reading from it shows
+            self.calls.write(_CALLS.pack(len(data)) + data)
+            self.calls.flush()
 
     def receive(self, work: _CallQueue) -> bool:
-        """Take one answer. False where it is idle, or gone: then the call that it was in is lost, and no other."""
+        """Take one answer. False if the child is idle, or has ended: then only the call that it was in has failed."""
         index, call = self.under_way.popleft()
         try:
-            work.results[index] = _read_message(self.answers)
-        except (EOFError, OSError, pickle.UnpicklingError):
-            work.results[index] = _failure_of_status(self._ended(), call.bounds)
+            work.results[index] = _read_answer(self.answers, call.answer)
+        except (EOFError, OSError):
+            work.results[index] = _failure_of_status(self._wait(), call.bounds)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            self.end()
+            work.results[index] = CallFailure("raised", f"unreadable answer: {error}")
+        if not self.alive:
             work.ahead.extendleft(reversed(self.under_way))
             self.under_way.clear()
         return bool(self.under_way)
 
     def end(self) -> None:
-        """End it, whatever it does."""
+        """Kill the child, whatever it does."""
         if self.alive:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGTERM if _IS_WINDOWS else signal.SIGKILL)
-            self._ended()
+            self._wait()
 
-    def _ended(self) -> int:
-        """Its status once it is gone, as `subprocess` tells it."""
+    def _wait(self) -> int:
+        """Wait for its end, and return its status as `subprocess` has it."""
         self.alive = False
         for pipe in (self.calls, self.answers):
             with contextlib.suppress(OSError):
@@ -176,7 +189,7 @@ def _failure_of_status(status: int, bounds: CallLimits) -> CallFailure:
 
 
 def _wait_for_answers(busy: Sequence[_PoolProcess]) -> list[_PoolProcess]:
-    """Those that have something to be read; waits for the first."""
+    """Wait until one of them has something to be read, and return all that have."""
     if _IS_WINDOWS or len(busy) < 2:
         return list(busy)
     import select
@@ -189,20 +202,36 @@ def _wait_for_answers(busy: Sequence[_PoolProcess]) -> list[_PoolProcess]:
 
 
 def _start_pool_process() -> _PoolProcess:
-    """A child: forked, which costs little, where nothing else runs in this process; else started anew."""
-    if hasattr(os, "fork") and threading.active_count() == 1:
+    """Start a child: forked, which is fast, if that is safe; otherwise in a new interpreter."""
+    if is_fork_safe():
         return _fork_pool_process()
-    words = [
+    argv = [
         sys.executable,
         "-c",
         f"from onnxgate.core.process_pool import serve_standard; serve_standard({os.getpid()})",
     ]
     paths = os.pathsep.join(filter(None, sys.path))
     environment = {**os.environ, "PYTHONPATH": paths}
-    process = subprocess.Popen(words, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+    process = subprocess.Popen(argv, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
     assert process.stdin is not None
     assert process.stdout is not None
     return _PoolProcess(process.pid, io.BufferedWriter(process.stdin), process.stdout, process)
+
+
+def is_fork_safe() -> bool:
+    """Return whether a copy of this process can do work: only on Linux, and only if it has a single thread.
+
+    A fork copies one thread and all locks: one that another thread holds at that moment (of malloc, of OpenBLAS or
+    OpenMP, of the interpreter) is never released in the copy. Python counts only its own threads; `/proc/self/task`
+    lists all that the kernel knows of this process, native ones too. If the only one is the thread that looks, none
+    can start another before the fork. On macOS, system libraries start threads at any time and abort in a copy.
+    """
+    if sys.platform != "linux":
+        return False
+    try:
+        return len(list(Path("/proc/self/task").iterdir())) == 1
+    except OSError:
+        return False
 
 
 def _fork_pool_process() -> _PoolProcess:
@@ -223,10 +252,10 @@ def _fork_pool_process() -> _PoolProcess:
 
 
 def _serve_after_fork(calls: int, answers: int) -> NoReturn:
-    """The life of a forked child: whatever happens, it does not return into the program that it is a copy of."""
+    """Serve calls in a forked child, which never returns into the program that it is a copy of."""
     status = 1
     try:
-        os.dup2(2, 1)  # what C++ prints is no part of a report
+        os.dup2(2, 1)  # what C++ prints must not become part of a report
         _serve_calls(os.fdopen(calls, "rb"), os.fdopen(answers, "wb"))
     except (EOFError, BrokenPipeError):
         status = 0
@@ -235,18 +264,18 @@ def _serve_after_fork(calls: int, answers: int) -> NoReturn:
 
 
 def _die_with_parent(parent: int) -> None:
-    """Have the system end this process with the one that started it, in the middle of whatever it does."""
+    """Have the system end this process together with the one that started it, also in the middle of a call."""
     if sys.platform != "linux":
-        return  # the end of the pipe tells, once the call is done
+        return  # the end of the pipe ends it, once the call is done
     import ctypes
 
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
-        os._exit(1)  # it was gone before
+        os._exit(1)  # the parent ended before
 
 
 def serve_standard(parent: int) -> None:
-    """The life of a child that was started anew: its pipes are its standard input and output, and nobody else's."""
+    """Serve calls in a new interpreter, on its standard input and output, which nothing else may use."""
     _die_with_parent(parent)
     calls, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -255,26 +284,58 @@ def serve_standard(parent: int) -> None:
 
 
 def _serve_calls(calls: IO[bytes], answers: IO[bytes]) -> NoReturn:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever started us says that it was interrupted
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the parent reports the interruption
     _disable_core_dumps()
     while True:
-        for call in _read_message(calls):
-            _write_message(answers, _execute_call(call))
+        (size,) = _CALLS.unpack(_read_exactly(calls, _CALLS.size))
+        for function, argument, bounds in pickle.loads(_read_exactly(calls, size)):  # noqa: S301 - from the parent
+            kind, data = _execute_call(function, argument, bounds)
+            answers.write(_ANSWER.pack(kind, len(data)) + data)
+            answers.flush()
 
 
-def _execute_call(call: Call[Any, Any]) -> object:
-    with _limit_call(call.bounds):
+def _execute_call(function: Callable[[Any], object], argument: object, bounds: CallLimits) -> tuple[bytes, bytes]:
+    with _limit_call(bounds):
         try:
-            return call.function(call.argument)
+            result = function(argument)
+            return _encode_result(result)
         except MemoryError:
-            return CallFailure("memory", f"{call.bounds.memory_bytes // 2**20} MiB")
-        except Exception as error:  # noqa: BLE001 - said as what became of this call
-            return CallFailure("raised", f"{type(error).__name__}: {error}")
+            failure = CallFailure("memory", f"{bounds.memory_bytes // 2**20} MiB")
+        except Exception as error:  # noqa: BLE001 - reported as the failure of this call
+            failure = CallFailure("raised", f"{type(error).__name__}: {error}")
+    return _FAILURE, json.dumps([failure.how, failure.words]).encode()
+
+
+def _encode_result(result: object) -> tuple[bytes, bytes]:
+    """Encode a result. Names of files may contain bytes that are not UTF-8, which only JSON's escapes can express."""
+    try:
+        return _RESULT, msgspec.msgpack.encode(result)
+    except UnicodeEncodeError:
+        return _ESCAPED_RESULT, json.dumps(msgspec.to_builtins(result)).encode()
+
+
+def _read_answer(pipe: IO[bytes], answer: Any) -> Any:
+    """Read one answer: a value of the declared type, or a `CallFailure`.
+
+    Raises:
+        EOFError: the child ended before.
+        msgspec.MsgspecError, ValueError: the answer is something else.
+    """
+    kind, size = _ANSWER.unpack(_read_exactly(pipe, _ANSWER.size))
+    if size > LARGEST_MESSAGE_BYTES:
+        raise ValueError(f"{size} bytes")
+    data = _read_exactly(pipe, size)
+    if kind == _RESULT:
+        return msgspec.msgpack.decode(data, type=answer)
+    if kind == _ESCAPED_RESULT:
+        return msgspec.convert(json.loads(data), type=answer)
+    how, words = msgspec.convert(json.loads(data), type=tuple[Literal["memory", "raised"], str])
+    return CallFailure(how, words)
 
 
 @contextlib.contextmanager
 def _limit_call(bounds: CallLimits) -> Iterator[None]:
-    """Hold this process to what a call may take: an alarm ends it, memory beyond is refused."""
+    """Enforce the limits of a call: an alarm ends the process, more memory is refused."""
     if bounds.time_s and hasattr(signal, "alarm"):
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(bounds.time_s)
@@ -303,22 +364,12 @@ def _disable_core_dumps() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _write_message(pipe: IO[bytes], message: object) -> None:
-    data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
-    pipe.write(_HEADER.pack(len(data)))
-    pipe.write(data)
-    pipe.flush()
-
-
-def _read_message(pipe: IO[bytes]) -> Any:
-    (size,) = _HEADER.unpack(_read_exactly(pipe, _HEADER.size))
-    if size > LARGEST_MESSAGE_BYTES:
-        raise EOFError
-    return pickle.loads(_read_exactly(pipe, size))  # noqa: S301 - see above
-
-
 def _read_exactly(pipe: IO[bytes], size: int) -> bytes:
-    """That many bytes. Raises EOFError where the other side is gone before."""
+    """Read that many bytes.
+
+    Raises:
+        EOFError: the other side ended before.
+    """
     parts = []
     while size:
         part = pipe.read(size)

@@ -1,4 +1,4 @@
-"""Child processes: started in a group of their own, listened to without ever blocking, and ended as a group."""
+"""Child processes: started in a group of their own, read without blocking, and ended as a group with this process."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _group_creation_flags() -> int:
 
 
 def end_group(process: subprocess.Popen[bytes]) -> int:
-    """End the program with its whole group, and return its status."""
+    """Kill the program with its whole group, and return its status."""
     if sys.platform == "win32":
         tree = ["taskkill", "/T", "/F", "/PID", str(process.pid)]
         subprocess.run(tree, stdin=subprocess.DEVNULL, capture_output=True, check=False)
@@ -68,7 +68,7 @@ def describe_exit_status(status: int) -> str:
 
 
 class LineTooLongError(Exception):
-    """A line that no worker has reason to write."""
+    """A line longer than any that a worker writes."""
 
 
 class WorkerProcess:
@@ -86,19 +86,19 @@ class WorkerProcess:
 
     @property
     def alive(self) -> bool:
-        """It runs, as far as is known."""
+        """Whether it still runs, as far as is known."""
         return not self._ended.is_set() and not self._silent.is_set()
 
     def send(self, line: bytes) -> None:
-        """Write a line, in the background: a worker that does not read must not keep us waiting."""
+        """Write a line in the background: a worker that does not read must not block this process."""
         _start_thread(lambda: self._write(line + b"\n"))
 
     def receive(self, timeout_s: float) -> bytes | None:
-        """The next line, None at the end of all lines.
+        """Return the next line, None at the end of all lines.
 
         Raises:
-            TimeoutError: nothing came.
-            OverlongError: too much came.
+            TimeoutError: there was none in time.
+            LineTooLongError: the line is longer than allowed.
         """
         try:
             line = self._lines.get(timeout=max(0.0, timeout_s))
@@ -109,7 +109,7 @@ class WorkerProcess:
         return line
 
     def end(self) -> int:
-        """End it and all that it started; its exit status, negative for a signal."""
+        """Kill it and all that it started; return its exit status, negative for a signal."""
         self._ended.set()
         status = end_group(self._process)
         self._wake_listener()
@@ -119,12 +119,12 @@ class WorkerProcess:
         return status
 
     def forget_log(self) -> None:
-        """What was printed until now belongs to an earlier job."""
+        """Drop what earlier jobs printed."""
         with self._log_lock:
             self._log.clear()
 
     def log(self) -> str:
-        """The tail of what it printed since."""
+        """Return the tail of what it printed since."""
         with self._log_lock:
             return self._log.decode("utf-8", "replace")
 
@@ -138,7 +138,7 @@ class WorkerProcess:
 
     def _write(self, data: bytes) -> None:
         stdin = _require_pipe(self._process.stdin)
-        with contextlib.suppress(OSError, ValueError):  # it died: the end of its lines will say so
+        with contextlib.suppress(OSError, ValueError):  # it died: the end of its lines shows that
             stdin.write(data)
             stdin.flush()
 
@@ -151,7 +151,7 @@ class WorkerProcess:
         self._hand_over(None)
 
     def _hand_over(self, line: bytes | None) -> bool:
-        """Whether anybody may still listen."""
+        """Queue a line. False once the worker was ended and nothing reads its lines."""
         while not self._ended.is_set():
             with contextlib.suppress(queue.Full):
                 self._lines.put(line, timeout=0.2)
@@ -167,12 +167,12 @@ class WorkerProcess:
 
 
 def _require_pipe(stream: IO[bytes] | None) -> IO[bytes]:
-    assert stream is not None  # `start` asks for all three
+    assert stream is not None  # `start_in_group` opens all three
     return stream
 
 
 def _read_complete_lines(stream: IO[bytes]) -> Iterator[bytes]:
-    """Complete lines; one that is too long ends them, cut off. What a dying process left unfinished is no line."""
+    """Yield complete lines; one that is too long is the last, cut off. An unfinished last line is dropped."""
     while line := stream.readline(LINE_LIMIT_BYTES):
         if line.endswith(b"\n"):
             yield line
@@ -192,7 +192,7 @@ SHELL = "/bin/sh"
 # that is a process beside the program, with nothing but the pipe, so that it keeps no other one open.
 _GUARD_SCRIPT = '(exec </dev/fd/"$0" >/dev/null 2>&1; read -r _; kill -KILL 0) & exec "$@"'
 
-_guard_pipes: dict[int, tuple[int, int]] = {}  # by process: one that was forked makes its own
+_guard_pipes: dict[int, tuple[int, int]] = {}  # by process id: a forked process opens its own
 _guard_pipes_lock = threading.Lock()
 
 
@@ -221,25 +221,19 @@ def start_supervised(
         stderr=subprocess.PIPE,
         pass_fds=(_guard_pipe(),) if guarded else (),
         start_new_session=sys.platform != "win32",
-        creationflags=_creation_flags(),
+        creationflags=_group_creation_flags(),
     )
 
 
-def _creation_flags() -> int:
-    if sys.platform == "win32":
-        return subprocess.CREATE_NEW_PROCESS_GROUP
-    return 0
-
-
 def release_supervised(process: subprocess.Popen[bytes]) -> None:
-    """End what is left of its group: the guard, and what the program did not wait for."""
+    """Kill what is left of its group: the guard, and what the program did not wait for."""
     if sys.platform != "win32" and _is_guarded(process):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
 
 
 def _is_guarded(process: subprocess.Popen[bytes]) -> bool:
-    """Without a guard nobody holds its number once it has ended."""
+    """Return whether its process group still has its id: without a guard, the id is free once the program has ended."""
     return process.returncode is None or (isinstance(process.args, list) and process.args[:1] == [SHELL])
 
 
@@ -252,7 +246,7 @@ def run_supervised(
     timeout_s: float | None = None,
     stdout: int = subprocess.PIPE,
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a program to its end; whatever is raised meanwhile ends it.
+    """Run a program to its end; any exception meanwhile kills it.
 
     Raises:
         OSError: it cannot be started.
@@ -267,7 +261,7 @@ def run_supervised(
 
 
 def _check_executable(program: str, folder: Path | None) -> None:
-    """Raise what starting it would raise: a shell would only say it."""
+    """Raise what starting it would raise: a shell would only print it."""
     import errno
     import shutil
 
@@ -283,6 +277,6 @@ def _check_executable(program: str, folder: Path | None) -> None:
 
 
 def _guard_pipe() -> int:
-    """The end that is read from; the other one stays open for as long as we live."""
+    """Return the read end; the write end stays open as long as this process lives."""
     with _guard_pipes_lock:
         return _guard_pipes.setdefault(os.getpid(), _guard_pipes.get(os.getpid()) or os.pipe())[0]

@@ -19,7 +19,7 @@ from onnxgate.model.facts import ModelFacts
 from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.lock.types import Lock
 from onnxgate.project.plan import PlannedModel
-from onnxgate.support.matching.operations import LoadVerdict, Prediction
+from onnxgate.support.matching.operations import LoadVerdict, RefusedOperations
 
 if TYPE_CHECKING:
     from onnxgate.project.git.revisions import Revision
@@ -128,7 +128,7 @@ class RunnableModel:
     facts: ModelFacts
     place: Place
     refused_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # runtime -> rules that predict a refusal
-    predictions: Mapping[str, Prediction] = field(default_factory=dict)  # runtime -> prediction, node by node
+    predictions: Mapping[str, RefusedOperations] = field(default_factory=dict)  # runtime -> prediction, node by node
 
     @property
     def path(self) -> str:
@@ -210,7 +210,7 @@ class SupportStageResult:
     undone: tuple[IncompleteCheck, ...] = ()
     skipped: tuple[IncompleteCheck, ...] = ()
     verdicts: Mapping[tuple[str, str], LoadVerdict] = field(default_factory=dict)  # by model and runtime
-    predictions: Mapping[tuple[str, str], Prediction] = field(default_factory=dict)  # of models that may be run
+    predictions: Mapping[tuple[str, str], RefusedOperations] = field(default_factory=dict)  # of models that may be run
     harvested: Mapping[str, BuildSupport] = field(default_factory=dict)  # by runtime
 
 

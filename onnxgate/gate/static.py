@@ -32,7 +32,7 @@ from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.lock.types import Lock
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.stages.file import stage as file_stage
-from onnxgate.support.matching.operations import LoadVerdict, Prediction
+from onnxgate.support.matching.operations import LoadVerdict, RefusedOperations
 
 if TYPE_CHECKING:
     from onnxgate.gate.cache.static_results import FileDigestCache, StaticResultCache
@@ -52,7 +52,7 @@ class FileReading:
 
     file: ModelFile
     lasting: bool
-    known: Mapping[Identity, str] = field(default_factory=dict)  # digests of large files that were made for it
+    known: tuple[tuple[Identity, str], ...] = ()  # digests of large files that were made for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +65,10 @@ class SupportFindings:
 
 @dataclass(frozen=True, slots=True)
 class SupportResult:
-    """Result of the support stage for one model, with full predictions if the query wants them."""
+    """Result of the support stage for one model, with what is predicted to be refused if the query wants it."""
 
     said: SupportFindings = SupportFindings()
-    predictions: Mapping[str, Prediction] = field(default_factory=dict)
+    predictions: dict[str, RefusedOperations] = field(default_factory=dict)  # by runtime
     lasting: bool = False
 
     @property
@@ -144,7 +144,7 @@ class StaticAnalyzer:
             for model, file in zip(models, cached, strict=True)
         ]
         calls = [
-            Call(read_model_file, model, _child_bounds(model))
+            Call(read_model_file, model, FileReading, _child_bounds(model))
             for model, file in zip(models, current, strict=True)
             if not file
         ]
@@ -175,7 +175,7 @@ class StaticAnalyzer:
         if isinstance(answer, CallFailure):
             return replace(file_stage.create_unread_file(model), lost=_describe_lost_child(answer, "reading it"))
         file = answer.file
-        remember_digests(answer.known)
+        remember_digests(dict(answer.known))
         if (
             answer.lasting
             and self._unchanged is not None
@@ -194,7 +194,7 @@ class StaticAnalyzer:
         keys = [self._support_key(query) for query in queries]
         cached = [self._unchanged.find(key, SupportFindings) if self._unchanged and key else None for key in keys]
         calls = [
-            Call(match_support, query, _child_bounds(query.model))
+            Call(match_support, query, SupportResult, _child_bounds(query.model))
             for query, result in zip(queries, cached, strict=True)
             if result is None
         ]
@@ -251,7 +251,8 @@ def match_support(query: SupportQuery) -> SupportResult:
         findings = SupportFindings(
             judged, {name: prediction.verdict for name, prediction in evidence.predictions.items()}
         )
-        return SupportResult(findings, evidence.predictions if query.predictions else {}, lasting=not was_consulted())
+        refused = {name: prediction.refused for name, prediction in evidence.predictions.items()}
+        return SupportResult(findings, refused if query.predictions else {}, lasting=not was_consulted())
 
 
 def _child_bounds(model: SelectedModel) -> CallLimits:
@@ -294,10 +295,10 @@ def _locked_files(model: SelectedModel, lock: Lock) -> Iterator[Path]:
     yield from (model.absolute.parent / data.location for data in (entry.external if entry is not None else ()))
 
 
-def _known_digests(model: SelectedModel, file: ModelFile) -> dict[Identity, str]:
-    """Return the known digests of a model's large files."""
+def _known_digests(model: SelectedModel, file: ModelFile) -> tuple[tuple[Identity, str], ...]:
+    """Return the digests that this process knows of the large files of a model."""
     statuses = filter(None, map(_stat_or_none, _model_files(model, file)))
-    return {file_identity(status): digest for status in statuses if (digest := known_digest(status)) is not None}
+    return tuple((file_identity(status), digest) for status in statuses if (digest := known_digest(status)) is not None)
 
 
 def _stat_or_none(path: Path) -> os.stat_result | None:

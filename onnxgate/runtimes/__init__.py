@@ -1,1 +1,1 @@
-"""Locked environments, the host that limits and restarts workers, and the jobs that they do."""
+"""Locked environments of runtimes, the pool of worker processes, and the worker itself."""

@@ -13,7 +13,10 @@ import pytest
 
 from onnxgate.core import files
 
-HOLDS = "import sys, time; from onnxgate.core import files; print(files.create_process_folder(), flush=True); time.sleep(60)"
+HOLDS = (
+    "import sys, time; from onnxgate.core import files; "
+    "print(files.create_process_folder(), flush=True); time.sleep(60)"
+)
 
 
 @pytest.fixture
@@ -77,16 +80,44 @@ def test_a_file_takes_its_place_at_once(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [target]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="who is dead is not known there")
-def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
-    """By the next who writes the same file; one of a writer that lives, and other files, stay."""
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    left = tmp_path / f".file.{ended.pid}.tmp"
-    others = {tmp_path / f".file.{os.getppid()}.tmp", tmp_path / ".file.x.tmp", tmp_path / f".other.{ended.pid}.tmp"}
-    for each in (left, *others):
-        each.touch()
+def test_old_temporary_files_are_removed(tmp_path: Path) -> None:
+    """By age alone: a process id says nothing about a writer in another container that shares the folder."""
+    names = [".file.7.tmp", ".file.7-0a1b.tmp", ".file.x.tmp", ".other.7.tmp", f".file.{os.getpid()}-ff.tmp"]
+    for name in names:
+        (tmp_path / name).touch()
+    for name in names[:4]:
+        os.utime(tmp_path / name, (0, 0))
     with files.replace_atomically(tmp_path / "file") as new:
         new.touch()
 
-    assert set(tmp_path.iterdir()) == {*others, tmp_path / "file"}
+    assert {path.name for path in tmp_path.iterdir()} == {*names[2:], "file"}
+
+
+def test_writers_with_the_same_process_id_do_not_collide(tmp_path: Path) -> None:
+    """Two containers on one folder may have the same process ids; each writer completes its own file."""
+    target = tmp_path / "file"
+    with files.replace_atomically(target) as first:
+        first.write_text("first")
+        with files.replace_atomically(target) as second:
+            second.write_text("second")
+        inner = target.read_text()
+
+    assert (inner, target.read_text()) == ("second", "first")
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_private_temporary_file(tmp_path: Path) -> None:
+    """A file that only its owner may read is never readable by others on the way."""
+    with files.replace_atomically(tmp_path / "file", private=True) as new:
+        mode = new.stat().st_mode & 0o777
+
+    assert mode == 0o600 or sys.platform == "win32"
+
+
+def test_the_longest_name(tmp_path: Path) -> None:
+    """A name as long as the file system allows can be replaced, too."""
+    target = tmp_path / ("n" * 250)
+    with files.replace_atomically(target) as new:
+        new.write_text("new")
+
+    assert target.read_text() == "new"

@@ -5,32 +5,33 @@ from __future__ import annotations
 import ctypes
 import faulthandler
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from onnxgate.core import process_pool
 from onnxgate.core.process_pool import Call, CallFailure, CallLimits, ProcessPool
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and limits of POSIX")
 PROGRAM = """
     import os, signal, sys, time
     from pathlib import Path
-    from onnxgate.core.process_pool import Call, Children
+    from onnxgate.core.process_pool import Call, ProcessPool
 
     def forever(path):
         Path(path, str(os.getpid())).touch()
         time.sleep(600)
 
     if __name__ == "__main__":
-        with Children(2) as children:
-            children.run([Call(forever, sys.argv[1]), Call(forever, sys.argv[1])])
+        with ProcessPool(2) as children:
+            children.run([Call(forever, sys.argv[1], None), Call(forever, sys.argv[1], None)])
 """
 
 
@@ -71,10 +72,10 @@ def large(size_bytes: int) -> bytes:
 @pytest.mark.parametrize(("count", "threads"), [(0, 1), (1, 1), (2, 1), (3, 1), (1, 2), (2, 2)])
 def test_order_is_kept(count: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers come in the order of the calls, however many children there are, forked or started anew."""
-    monkeypatch.setattr(threading, "active_count", lambda: threads)
+    monkeypatch.setattr(process_pool, "is_fork_safe", lambda: threads == 1)
 
     with ProcessPool(count) as children:
-        found = children.run([Call(squared, number) for number in range(500)])
+        found = children.run([Call(squared, number, int) for number in range(500)])
 
     assert found == [number * number for number in range(500)]
 
@@ -82,11 +83,11 @@ def test_order_is_kept(count: int, threads: int, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("threads", [1, 2])
 def test_one_call_is_lost(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a call does to its child is said of that call; all others have their answers, forked or started anew."""
-    monkeypatch.setattr(threading, "active_count", lambda: threads)
+    monkeypatch.setattr(process_pool, "is_fork_safe", lambda: threads == 1)
     bounds = CallLimits(time_s=1, memory_bytes=2 * 2**30)
 
     with ProcessPool(2) as children:
-        found = children.run([Call(odd_fates, number, bounds) for number in range(16)])
+        found = children.run([Call(odd_fates, number, int, bounds) for number in range(16)])
 
     lost = {number: answer for number, answer in enumerate(found) if isinstance(answer, CallFailure)}
     assert lost == {
@@ -102,7 +103,7 @@ def test_one_call_is_lost(threads: int, monkeypatch: pytest.MonkeyPatch) -> None
 def test_calls_are_made_elsewhere() -> None:
     """No call is made in this process, and several children share the work."""
     with ProcessPool(2) as children:
-        found = set(children.run([Call(where, number) for number in range(100)]))
+        found = set(children.run([Call(where, number, int) for number in range(100)]))
 
     assert os.getpid() not in found
     assert len(found) == 2
@@ -111,7 +112,7 @@ def test_calls_are_made_elsewhere() -> None:
 def test_children_that_are_not_worth_it() -> None:
     """No more are started than the work is worth."""
     with ProcessPool(4) as children:
-        found = set(children.run([Call(where, number) for number in range(20)], at_once=1))
+        found = set(children.run([Call(where, number, int) for number in range(20)], at_once=1))
 
     assert len(found) == 1
 
@@ -119,7 +120,7 @@ def test_children_that_are_not_worth_it() -> None:
 def test_large_answers() -> None:
     """An answer larger than a pipe holds comes through, and so do the calls after it."""
     with ProcessPool(1) as children:
-        found = children.run([Call(large, size) for size in (10, 5_000_000, 20)])
+        found = children.run([Call(large, size, bytes) for size in (10, 5_000_000, 20)])
 
     assert [len(answer) for answer in found if isinstance(answer, bytes)] == [10, 5_000_000, 20]
 
@@ -134,10 +135,10 @@ def test_what_is_printed_is_no_part_of_a_report(
     threads: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """It comes out beside it, forked or started anew."""
-    monkeypatch.setattr(threading, "active_count", lambda: threads)
+    monkeypatch.setattr(process_pool, "is_fork_safe", lambda: threads == 1)
 
     with ProcessPool(1) as children:
-        found = children.run([Call(prints, 1)])
+        found = children.run([Call(prints, 1, int)])
 
     assert found == [7]
     assert capfd.readouterr() == ("", "printed")
@@ -172,3 +173,75 @@ def _is_gone(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")")[-1].split()[0] == "Z"
     except OSError:
         return True
+
+
+class Hostile:
+    """An object that runs code in whatever process unpickles it."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.mkdir, (self.path,)
+
+
+def answer_with_object(path: str) -> object:
+    """Return an object that is not data."""
+    return Hostile(path)
+
+
+def answer_with_pickle(path: str) -> int:
+    """Write a pickle in place of the answer, as code that took over the child could."""
+    process_pool._encode_result = lambda _: (b"r", pickle.dumps(Hostile(path)))  # type: ignore[assignment]
+    return 0
+
+
+def answer_with_text(_: str) -> str:
+    """Return something of another type than declared."""
+    return "text"
+
+
+@pytest.mark.parametrize("subverted", [answer_with_object, answer_with_pickle, answer_with_text])
+def test_an_answer_is_data(tmp_path: Path, subverted: Callable[[str], object]) -> None:
+    """A child that a hostile model took over cannot run code in its parent; the calls after it are made by another."""
+    calls = [Call(subverted, str(tmp_path / "made"), int), Call(squared, 3, int)]
+
+    with ProcessPool(1) as children:
+        lost, answer = children.run(calls)
+
+    assert isinstance(lost, CallFailure)
+    assert (lost.how, answer) == ("raised", 9)
+    assert not (tmp_path / "made").exists()
+
+
+def echo(text: str) -> str:
+    """Return the argument."""
+    return text
+
+
+def test_names_that_are_not_utf8() -> None:
+    """Bytes of a file's name that are not UTF-8 come back as they are."""
+    with ProcessPool(1) as children:
+        assert children.run([Call(echo, "a\udcff", str)]) == ["a\udcff"]
+
+
+NATIVE_THREAD = """
+    import ctypes, threading
+    from onnxgate.core import process_pool
+    alone = process_pool.is_fork_safe()
+    libc = ctypes.CDLL(None)
+    libc.pthread_create(ctypes.byref(ctypes.c_ulong()), None, ctypes.cast(libc.pause, ctypes.c_void_p), None)
+    print(alone, threading.active_count(), process_pool.is_fork_safe())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the only system where a child is forked")
+def test_native_threads_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that Python did not start may hold a lock, which a forked child would wait for forever."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", textwrap.dedent(NATIVE_THREAD)]
+    printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    monkeypatch.setattr(sys, "platform", "darwin")
+
+    assert printed == "True 1 False\n"
+    assert not process_pool.is_fork_safe()

@@ -15,7 +15,10 @@ from onnxgate.core import subprocesses
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no /bin/sh")
 SLEEPS = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(600)"
-STARTS = "import sys; from onnxgate.core import subprocesses; subprocesses.run_supervised([sys.executable, '-c', sys.argv[2], sys.argv[1]])"
+STARTS = (
+    "import sys; from onnxgate.core import subprocesses; "
+    "subprocesses.run_supervised([sys.executable, '-c', sys.argv[2], sys.argv[1]])"
+)
 
 
 def test_what_a_program_says() -> None:

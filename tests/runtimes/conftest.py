@@ -79,7 +79,7 @@ def fake_worker(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(WORKER_FOLDER, folder, ignore=shutil.ignore_patterns("__pycache__"))
     for adapter in (HERE / "fakes").glob("*.py"):
         shutil.copy(adapter, folder / "adapters")
-    shutil.copy(HERE / "fakes" / "exporter" / "dispatch.py", folder / "exporters")
+    shutil.copy(HERE / "fakes" / "exporter" / "source_jobs.py", folder / "exporters")
     return folder
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from harvest.releases import Installable
+from onnxgate.core.files import replace_atomically
 from onnxgate.core.jobs import Completed, Harvest, Job, Load, Observation, Refused
 from onnxgate.runtimes.environments.builder import Environments
 from onnxgate.runtimes.pool.scheduler import WORKER_FOLDER, WorkerPool
@@ -58,9 +59,8 @@ def measure(work: Path, installable: Installable) -> Record:
             record = _asked(host, installable, folder)
     path = _path(work, installable)
     path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_suffix(".part")
-    scratch.write_bytes(msgspec.json.encode(record))
-    scratch.replace(path)
+    with replace_atomically(path) as scratch:
+        scratch.write_bytes(msgspec.json.encode(record))
     return record
 
 

@@ -8,7 +8,6 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,7 +16,7 @@ from onnx import ModelProto
 
 from onnxgate.core.errors import OnnxgateError
 from onnxgate.core.file_hashes import sha256_of
-from onnxgate.core.files import link_or_copy
+from onnxgate.core.files import link_or_copy, replace_atomically
 from onnxgate.model.reading.file_format import (
     LENGTH,
     Field,
@@ -238,12 +237,11 @@ def replace_model_file(place: ReplacementTarget, fresh: Path, backups: Path) -> 
         raise OnnxgateError(f"`{place.file}` was changed by somebody else meanwhile", hint="run `onnxgate fix` again")
     try:
         backup = _back_up(place, backups)
-        with _temporary_sibling(place.file) as temporary:
+        with replace_atomically(place.file, private=True) as temporary:
             shutil.copyfile(fresh, temporary)
             _copy_permissions(temporary, place.file)
             if sha256_of(temporary) != sha256_of(fresh):
                 raise OSError("what was written is not what was to be written")
-            temporary.replace(place.file)
     except OSError as error:
         why = (error.strerror or str(error)).lower()
         raise OnnxgateError(
@@ -261,18 +259,6 @@ def _back_up(place: ReplacementTarget, backups: Path) -> Path:
     backup.unlink(missing_ok=True)
     link_or_copy(place.file, backup)
     return backup
-
-
-@contextmanager
-def _temporary_sibling(file: Path) -> Iterator[Path]:
-    """Yield a new file in the same folder, which is removed afterwards."""
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    temporary.unlink(missing_ok=True)
-    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    try:
-        yield temporary
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _copy_permissions(temporary: Path, old: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from onnxgate.core.errors import UsageError
 from onnxgate.core.file_hashes import sha256_of
-from onnxgate.core.files import link_or_copy, temporary_folder
+from onnxgate.core.files import link_or_copy, replace_atomically, temporary_folder
 from onnxgate.model.reading.external_data import is_external, read_external_entries
 from onnxgate.model.reading.file_format import (
     MAX_POINTER_BYTES,
@@ -95,13 +95,12 @@ class Revision:
         hint = f'git lfs fetch origin {self.commit} --include "{path}"'
         if self.offline:
             raise MissingAtRevisionError(lacking, hint=hint)
-        smudged = file.with_name(f"{file.name}.smudged")
-        with smudged.open("wb") as content:
-            done = repository.run_git(self.root, ["lfs", "smudge"], stdin=file.read_bytes(), stdout=content)
-        if done.returncode or smudged.stat().st_size != pointer.size_bytes:
-            why = repository.last_line(done.stderr)
-            raise MissingAtRevisionError(f"{lacking}{f': {why}' if why else ''}", hint=hint)
-        smudged.replace(file)
+        with replace_atomically(file) as smudged:
+            with smudged.open("wb") as content:
+                done = repository.run_git(self.root, ["lfs", "smudge"], stdin=file.read_bytes(), stdout=content)
+            if done.returncode or smudged.stat().st_size != pointer.size_bytes:
+                why = repository.last_line(done.stderr)
+                raise MissingAtRevisionError(f"{lacking}{f': {why}' if why else ''}", hint=hint)
 
     def lfs_object(self, oid: str) -> Path:
         """Return where Git LFS stores a fetched content."""

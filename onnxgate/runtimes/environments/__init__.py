@@ -1,1 +1,1 @@
-"""TODO."""
+"""Environments of locked runtimes: built, checked, cached, and found on this machine."""

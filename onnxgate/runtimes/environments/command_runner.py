@@ -1,4 +1,4 @@
-"""Short programs that environments are made with: run with a time limit, and ended when we end."""
+"""Programs that build environments: run with a time limit, and ended together with this process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TIMED_OUT = -1000
 
 
 class CompletedCommand(NamedTuple):
-    """How a program ended; `TIMED_OUT` is no status of its own."""
+    """Status and output of a program; `TIMED_OUT` is not a status of its own."""
 
     status: int
     out: str
@@ -34,17 +34,17 @@ class CompletedCommand(NamedTuple):
 
 
 def last_error_line(ended: CompletedCommand) -> str:
-    """The last thing that a program said, else how it ended."""
+    """Return the last line of a program's errors; without one, its exit status."""
     lines = [line.strip() for line in ended.err.splitlines() if line.strip()]
     return lines[-1] if lines else subprocesses.describe_exit_status(ended.status)
 
 
 class RunnerClosedError(Exception):
-    """The gate is being ended; nothing is started any more."""
+    """The gate is shutting down and starts nothing more."""
 
 
 class CommandRunner:
-    """Runs programs, and knows those that run."""
+    """Runs programs, and keeps a list of those that run."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -62,7 +62,7 @@ class CommandRunner:
         """Run a program to its end; one that cannot be started ends with 127.
 
         Raises:
-            ClosedError: the gate is being ended.
+            RunnerClosedError: the gate is shutting down.
         """
         try:
             running = self._start(argv)
@@ -78,16 +78,16 @@ class CommandRunner:
         return CompletedCommand(running.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
 
     def stay_open(self) -> None:
-        """Does nothing, unless the gate is being ended.
+        """Check that the gate is not shutting down.
 
         Raises:
-            ClosedError: it is.
+            RunnerClosedError: it is.
         """
         if self._closed:
             raise RunnerClosedError
 
     def close(self) -> None:
-        """End what runs; nothing is started afterwards."""
+        """Kill what runs, and start nothing afterwards."""
         with self._lock:
             self._closed = True
             for running in self._running:

@@ -20,6 +20,8 @@ import filelock
 import msgspec
 import platformdirs
 
+from onnxgate.core.files import replace_atomically
+
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
@@ -124,9 +126,8 @@ class EnvironmentSlot:
 
     def mark_ready(self, attempt: Path) -> None:
         """Make `attempt` the environment."""
-        scratch = self._ready.with_suffix(f".{attempt.name}")
-        scratch.write_bytes(msgspec.json.encode(ReadyMarker(LAYOUT_VERSION, self.key, attempt.name)))
-        scratch.replace(self._ready)
+        with replace_atomically(self._ready) as scratch:
+            scratch.write_bytes(msgspec.json.encode(ReadyMarker(LAYOUT_VERSION, self.key, attempt.name)))
 
     def distrust(self) -> None:
         """Have it built anew by whoever needs it next."""

@@ -17,6 +17,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from onnxgate.core.errors import UnavailableError
+from onnxgate.core.subprocesses import run_supervised
 from onnxgate.project.config.schema import Config, Toolchain
 from onnxgate.project.lock.comparison import toolchain_policy
 from onnxgate.project.lock.types import LockedToolchain
@@ -99,15 +100,8 @@ def probe_interpreter(python: Path, names: Iterable[str], *, folder: Path | None
     """
     command = [str(python), "-s", "-c", _PROBE_SCRIPT, json.dumps(sorted({canonical_name(name) for name in names}))]
     try:
-        answer = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=PROBE_TIMEOUT_S,
-            check=False,
-            cwd=folder,
-            env={name: value for name, value in os.environ.items() if name != "PYTHONHOME"},
-        )
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONHOME"}
+        answer = run_supervised(command, environment=environment, folder=folder, timeout_s=PROBE_TIMEOUT_S)
         said = json.loads(answer.stdout)
         return Interpreter(Path(said["executable"]), said["python"], said["packages"], said["system"])
     except OSError as error:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import http.client
 import os
 import re
-import secrets
 import shutil
 import sys
 import sysconfig
@@ -21,7 +21,7 @@ from packaging import tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from onnxgate.core.errors import UnavailableError
-from onnxgate.core.files import temporary_folder
+from onnxgate.core.files import replace_atomically, temporary_folder
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime, PinnedPackage, Wheel
 from onnxgate.project.toml import loads
 from onnxgate.runtimes.environments.command_runner import CommandRunner
@@ -179,13 +179,10 @@ def _read_chunks(place: Path) -> Iterator[bytes]:
 
 
 def _store_wheel(wheel: Path, place: Path) -> None:
-    scratch = place.with_name(f"{secrets.token_hex(4)}.part")
-    try:
+    with contextlib.suppress(OSError):  # a full disk: it is fetched again when it is needed next
         place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(wheel, scratch)
-        scratch.replace(place)
-    except OSError:  # a full disk: it is fetched again where it is needed next
-        scratch.unlink(missing_ok=True)
+        with replace_atomically(place) as scratch:
+            shutil.copyfile(wheel, scratch)
 
 
 def remove_unlocked(folder: Path, packages: Iterable[PinnedPackage]) -> list[str]:

@@ -12,7 +12,7 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
 def _remove_from_path() -> None:
-    """Nothing of this folder shows on `sys.path`, where a source's own modules may be called `protocol` or `exporters`."""
+    """Keep this folder off `sys.path`: a source's own modules may be called `protocol` or `exporters`."""
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != FOLDER]
 
 

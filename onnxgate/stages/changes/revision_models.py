@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from onnxgate.core.errors import LockError
+from onnxgate.core.files import replace_atomically
 from onnxgate.model.facts import ExternalFile, ModelFacts, ValueInfo
 from onnxgate.model.reading import fact_extraction
 from onnxgate.model.reading.external_data import is_external, read_external_entries
@@ -204,9 +205,8 @@ class RevisionModels:
         file = self._file(at)
         if not file.is_file():
             revision = self.revision if fetch else replace(self.revision, offline=True)
-            part = file.with_suffix(".part")
-            revision.write(at, part)
-            part.rename(file)
+            with replace_atomically(file) as part:
+                revision.write(at, part)
         return file
 
     def _file(self, at: str) -> Path:

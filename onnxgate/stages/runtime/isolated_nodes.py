@@ -30,7 +30,7 @@ from onnxgate.model.subgraphs.reduced_models import (
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.stages.runtime.stage import PROVIDER_NOT_USED, ExecutedModel, ObservedRun
 from onnxgate.stages.support.predictions import look_up_runtime
-from onnxgate.support.matching.operations import Operation, Prediction, TypedNode
+from onnxgate.support.matching.operations import Operation, RefusedOperations, TypedNode
 from onnxgate.support.matching.type_inference import infer_model_types
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ class RefusingRuntime:
     """One runtime that refuses the model, and what was predicted of it."""
 
     refusals: tuple[LevelRefusal, ...]
-    prediction: Prediction | None
+    prediction: RefusedOperations | None
     in_full: bool  # its kernels are known
 
     @property
@@ -223,7 +223,7 @@ LoadsByKind = Mapping[NodeKind, IsolatedLoad]
 def find_refusing_runtimes(
     ran: Iterable[ObservedRun],
     proto: ModelProto,
-    predictions: Mapping[PlannedRuntime, Prediction | None],
+    predictions: Mapping[PlannedRuntime, RefusedOperations | None],
     kept: Mapping[str, BuildSupport],
 ) -> dict[PlannedRuntime, RefusingRuntime]:
     """The runtimes that refuse to load the model, with what they say at each level."""
@@ -348,9 +348,8 @@ def _match_claims(refusing: RefusingRuntime, singles: Sequence[NodeKind], seen: 
 def _group_predictions(refusing: RefusingRuntime) -> dict[tuple[str, str], list[Operation]]:
     """Return the predicted refusals with their operations."""
     claims: dict[tuple[str, str], list[Operation]] = {}
-    for found in refusing.prediction.found if refusing.prediction else ():
-        if found.miss is not None:
-            claims.setdefault((found.miss.rule, found.miss.problem), []).append(found.node.operation)
+    for gap, operation in refusing.prediction.gaps if refusing.prediction else ():
+        claims.setdefault((gap.rule, gap.problem), []).append(operation)
     return claims
 
 

@@ -124,6 +124,14 @@ class NodeProblem:
     unknown: str = ""  # "the type of its input 2 is not known"
 
 
+@dataclass(frozen=True, slots=True)
+class RefusedOperations:
+    """What one release is predicted to refuse of one model, as plain data that can be sent to another process."""
+
+    opsets_too_new: tuple[str, ...]  # domains
+    gaps: tuple[tuple[SupportGap, Operation], ...]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Prediction:
     """Predicted problems of one model on one release. Without any the model loads."""
@@ -131,6 +139,12 @@ class Prediction:
     ir_too_new: bool
     opsets_too_new: tuple[str, ...]  # domains
     found: tuple[NodeProblem, ...]
+
+    @property
+    def refused(self) -> RefusedOperations:
+        """What of it is refused, without the nodes themselves."""
+        gaps = tuple((found.miss, found.node.operation) for found in self.found if found.miss is not None)
+        return RefusedOperations(self.opsets_too_new, gaps)
 
     @property
     def verdict(self) -> LoadVerdict:

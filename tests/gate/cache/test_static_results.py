@@ -6,7 +6,6 @@ import ctypes
 import faulthandler
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from onnxgate.core import file_hashes
+from onnxgate.core import file_hashes, process_pool
 from onnxgate.core.findings import STATIC_STAGES
 from onnxgate.evidence.file import ModelFile
 from onnxgate.gate import pipeline
@@ -152,6 +151,7 @@ def test_large_external_data_are_read_once(
     """What an earlier check hashed is not hashed again, also where the model itself is small."""
     monkeypatch.setattr(file_hashes, "_known", {})
     monkeypatch.setattr(file_hashes, "SETTLED_NS", -(10**12))
+    monkeypatch.setattr(process_pool, "is_fork_safe", lambda: True)  # what is patched here is patched there, too
     model = external_model()
     data = write(request_.models[0].absolute, model).with_name("w.bin")
     data.write_bytes(bytes(2 * 2**20))
@@ -188,13 +188,13 @@ def test_a_model_that_changes_while_it_is_read_is_not_kept(
     model = request_.models[1].absolute
     before = model.read_bytes()
     expected = said(pipeline.run(replace(request_, static=StaticSettings())))
-    _changing(monkeypatch, file_stage, "look", model, before.replace(b"Relu", b"Tanh"))
+    _changing(monkeypatch, file_stage, "inspect_file", model, before.replace(b"Relu", b"Tanh"))
     pipeline.run(request_)
     monkeypatch.undo()
     model.write_bytes(before)
     assert said(pipeline.run(request_)) == expected
 
-    _changing(monkeypatch, support_stage, "gather_model", model, before.replace(b"Relu", b"Rulu"))
+    _changing(monkeypatch, support_stage, "collect_model_evidence", model, before.replace(b"Relu", b"Rulu"))
     pipeline.run(request_)
     monkeypatch.undo()
     model.write_bytes(before)
@@ -267,9 +267,9 @@ def test_entries_have_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("stage", ["file", "support"])
 def test_a_crash_costs_one_model(request_: GateRequest, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
     """What crashes while a model is read leaves that one undecided, and all others judged."""
-    monkeypatch.setattr(threading, "active_count", lambda: 1)  # forked: what is patched here is patched there
+    monkeypatch.setattr(process_pool, "is_fork_safe", lambda: True)  # what is patched here is patched there, too
     victim = request_.models[2].path
-    module, name = (file_stage, "look") if stage == "file" else (support_stage, "gather_model")
+    module, name = (file_stage, "inspect_file") if stage == "file" else (support_stage, "collect_model_evidence")
     real = getattr(module, name)
 
     def crashing(model: SelectedModel, *rest: object) -> object:

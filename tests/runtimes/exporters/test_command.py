@@ -53,7 +53,7 @@ def test_no_shell(tmp_path: Path) -> None:
 
 def test_nothing_to_read(tmp_path: Path) -> None:
     """A command that asks a question gets no answer, also where the worker itself has something to read."""
-    code = f"from {command.__name__} import run; print(run({{**{JOB}, 'folder': '.'}}, print)['log'])"
+    code = f"from {command.__name__} import run_command; print(run_command({{**{JOB}, 'folder': '.'}}, print)['log'])"
     asked = subprocess.run(
         [sys.executable, "-c", code], input="yes", capture_output=True, text=True, check=True, cwd=ROOT
     )

@@ -261,8 +261,9 @@ def test_what_the_system_cannot_take_away_is_said(den: Den, port: int, tmp_path:
     """And the job is done."""
     old = tmp_path / "worker"
     shutil.copytree(fake_worker, old)
-    (old / "landlock.py").write_text("def version():\n    return 0\n")
-    (old / "seccomp.py").write_text("def restrict(**_):\n    raise OSError(38, 'Function not implemented')\n")
+    with (old / "linux_sandbox.py").open("a") as module:
+        module.write("\ndef landlock_version():\n    return 0\n")
+        module.write("def restrict_system_calls(**_):\n    raise OSError(38, 'Function not implemented')\n")
     with WorkerPool(Environments(den.folder / "c", offline=True), 1, worker=old) as host:
         seat = WorkerSpec.of_interpreter("x", Path(sys.executable), engine="hostile")
         assert isinstance(host.submit(seat, Load(model=den.model("read_the_model"))).result(60), Completed)

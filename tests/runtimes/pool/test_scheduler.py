@@ -386,12 +386,13 @@ def test_no_worker_outlives_its_host(
         import sys
         from pathlib import Path
         from onnxgate.runtimes.environments.builder import Environments
-        from onnxgate.runtimes.pool.scheduler import Host, Seat
+        from onnxgate.runtimes.pool.scheduler import WorkerPool
+        from onnxgate.runtimes.worker_spec import WorkerSpec
         from onnxgate.core.jobs import Load, Probe
-        fake = Seat.of_interpreter("fake 1.0", Path(sys.executable), engine="fake")
+        fake = WorkerSpec.of_interpreter("fake 1.0", Path(sys.executable), engine="fake")
         folder = Path({str(tmp_path)!r})
         worker = Path({str(fake_worker)!r})
-        with Host(Environments(folder, offline=True), 2, worker=worker, limited={limited}) as host:
+        with WorkerPool(Environments(folder, offline=True), 2, worker=worker, limited={limited}) as host:
             host.show(folder)
             pid = host.submit(fake, Probe()).result().result.python
             hanging = host.submit(fake, Load(model=str(folder / "hang_with_the_lock")))

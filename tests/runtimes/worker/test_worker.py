@@ -128,8 +128,8 @@ def test_where_the_kernel_refuses_nothing_memory_is_watched(limit_mib: int, stat
     """Too much ends the process, after it said why; enough does not."""
     script = f"""
         import time
-        from onnxgate.runtimes.worker.limits import watched
-        with watched({limit_mib} * 2**20, lambda: print("too much", flush=True)):
+        from onnxgate.runtimes.worker.limits import limit_by_polling
+        with limit_by_polling({limit_mib} * 2**20, lambda: print("too much", flush=True)):
             taken = bytearray(400 * 2**20)
             time.sleep(2)
     """
@@ -143,10 +143,10 @@ def test_a_limit_ends_with_its_job() -> None:
     """The next job without one has none."""
     script = """
         import resource
-        from onnxgate.runtimes.worker.limits import memory_limited
+        from onnxgate.runtimes.worker.limits import limit_memory
         before = resource.getrlimit(resource.RLIMIT_DATA)
         try:
-            with memory_limited(256, print):
+            with limit_memory(256, print):
                 bytes(2**30)
         except MemoryError:
             print("refused", before == resource.getrlimit(resource.RLIMIT_DATA), len(bytes(2**30)) == 2**30)

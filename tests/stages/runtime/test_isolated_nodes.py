@@ -73,7 +73,7 @@ def refusing(
         for kind in collect_node_kinds(MODEL)
         if kind.operation.name in misses
     )
-    return RefusingRuntime(refusals, Prediction(ir_too_new=False, opsets_too_new=(), found=found), in_full)
+    return RefusingRuntime(refusals, Prediction(ir_too_new=False, opsets_too_new=(), found=found).refused, in_full)
 
 
 def judged(
@@ -145,7 +145,7 @@ def test_an_operator_that_others_use_too_names_no_node(tmp_path: Path) -> None:
     )
     first, second = collect_node_kinds(two)
     found = NodeProblem(first.first, SupportGap("missing-kernel", "there is no kernel for `Det`"))
-    prediction = Prediction(ir_too_new=False, opsets_too_new=(), found=(found,))
+    prediction = Prediction(ir_too_new=False, opsets_too_new=(), found=(found,)).refused
     each = RefusingRuntime(refusing(NO_DET).refusals, prediction, in_full=True)
     place = ExecutedModel("m.onnx", Place("onnxgate.lock", 3), two, tmp_path, tmp_path)
 
