@@ -1,4 +1,4 @@
-"""The package is a stack of layers: a module imports only from its own layer and those below it, and nothing in a ring."""
+"""The package is a stack of layers: a module imports only from its own layer and those below it, without cycles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m campaigns.cache --steps 300 --seed 1`: a random walk; 1 where a warm cache says what a cold one does not."""
+"""`python -m campaigns.cache --steps 300 --seed 1`: random walk; exits 1 if a warm cache answers differently."""
 
 from __future__ import annotations
 

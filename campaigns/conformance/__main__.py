@@ -1,6 +1,7 @@
 """Compare predictions with real loads, and fail where they differ without an explanation.
 
-    python -m campaigns.conformance [--corpus backend|fuzz|pairs] [--releases 1.16.3,1.31.1] [--optimization all|disabled]
+    python -m campaigns.conformance [--corpus backend|fuzz|pairs] [--releases 1.16.3,1.31.1]
+        [--optimization all|disabled]
 
 Without arguments all corpora run on the releases that they are meant for; `--releases all` are those whose kernels are
 known, and `--list` says every disagreement and every model that is left out. What is fetched and measured is kept in

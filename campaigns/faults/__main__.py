@@ -1,4 +1,4 @@
-"""`python -m campaigns.faults` prints each fault, what the user sees and the exit status; 1 where something must not be.
+"""`python -m campaigns.faults` prints each fault, what the user sees and the exit status; exits 1 on a violation.
 
 `--all` is the exhaustive run; names choose faults, whose rows alone are renewed; `--markdown` and `--write FILE` are
 for the docs.

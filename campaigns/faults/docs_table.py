@@ -16,7 +16,7 @@ HEAD = """# What goes wrong around it
 
 Disks fill up, jobs are cancelled, indexes do not answer, runtimes lie. Here is each fault that is made for onnxgate,
 what is said first, and the exit status. The tables are printed by
-`python -m campaigns.faults --write docs/concepts/faults.md`, which really makes every fault; texts are as they were seen on
+`python -m campaigns.faults --write docs/concepts/faults.md`, which really makes every fault; texts are as seen on
 Linux, and where several runs of a fault end differently, all statuses are given.
 
 In none of these runs was a model passed that would not have passed without the fault, a lock damaged, a process left

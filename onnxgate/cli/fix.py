@@ -29,8 +29,8 @@ from onnxgate.core.errors import LockError, OnnxgateError, UsageError
 from onnxgate.core.escape import escape_log_line
 from onnxgate.core.files import temporary_folder
 from onnxgate.core.findings import STATIC_STAGES
+from onnxgate.core.text import pluralize
 from onnxgate.formats import model_diff
-from onnxgate.formats.wording import pluralize
 from onnxgate.gate.request import Baseline, GateRequest
 from onnxgate.project.config.discovery import find_git_root
 from onnxgate.project.git.baseline import choose_baseline

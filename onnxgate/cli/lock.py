@@ -23,9 +23,9 @@ from onnxgate.commands.lock.upgrade_preview import preview_upgrade
 from onnxgate.core.errors import LockError, UnavailableError, UsageError
 from onnxgate.core.files import temporary_folder
 from onnxgate.core.findings import ALL_STAGES
+from onnxgate.core.text import pluralize
 from onnxgate.core.upgrade_preview import Preview
 from onnxgate.formats import upgrade_preview
-from onnxgate.formats.wording import pluralize
 from onnxgate.gate.static import create_caching_analyzer
 from onnxgate.project.config.project import Project
 from onnxgate.project.lock.comparison import count_kept_runtimes, describe_lock_changes

@@ -10,7 +10,7 @@ import click
 
 from onnxgate.cli.shared.options import CommonOptions, common_options, load_project
 from onnxgate.core.escape import escape_log_line
-from onnxgate.formats.wording import pluralize
+from onnxgate.core.text import pluralize
 from onnxgate.gate.sharding.plan import plan_shards
 from onnxgate.project.lock.loader import load_lock
 

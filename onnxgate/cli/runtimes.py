@@ -18,9 +18,8 @@ from onnxgate.commands.runtimes import cache_inventory
 from onnxgate.commands.runtimes.cache_inventory import PRUNABLE_FOLDERS, Pruner, environment_folders, targets_of
 from onnxgate.core.errors import UnavailableError, UsageError
 from onnxgate.core.escape import escape_log_line
+from onnxgate.core.text import format_size, pluralize
 from onnxgate.formats import runtime_inventory
-from onnxgate.formats.runtime_inventory import format_size
-from onnxgate.formats.wording import pluralize
 from onnxgate.project.lock.loader import load_lock
 from onnxgate.runtimes.environments.builder import Environments
 from onnxgate.runtimes.environments.storage import cache_dir, shared_cache_dir

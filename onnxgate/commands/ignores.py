@@ -12,7 +12,7 @@ from onnxgate import rules
 from onnxgate.core.findings import Level, Stage
 from onnxgate.core.fingerprints import assign_fingerprints
 from onnxgate.core.report import Finding
-from onnxgate.formats.wording import pluralize
+from onnxgate.core.text import pluralize
 from onnxgate.gate import pipeline
 from onnxgate.gate.request import GateOutcome, GateRequest
 from onnxgate.gate.results import resolution

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from packaging.version import InvalidVersion, Version
 
 from onnxgate.core.relations import Relation
-from onnxgate.core.text import join_phrases as join_phrases
+from onnxgate.core.text import join_phrases
 
 
 class Level(str, enum.Enum):

@@ -8,8 +8,7 @@ from typing import Any
 from onnxgate.core.escape import escape_log_line, escape_markdown, markdown_code, neutralize_commands
 from onnxgate.core.inventory import Environment, Inventory, State
 from onnxgate.core.report_json import build_schema, encode_json
-from onnxgate.core.text import format_size as format_size
-from onnxgate.core.text import pluralize
+from onnxgate.core.text import format_size, pluralize
 from onnxgate.formats.terminal import Column, Terminal
 
 STATE_WORDS: dict[State, str] = {

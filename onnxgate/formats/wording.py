@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from onnxgate.core.findings import name_runtimes, runtime_sort_key
 from onnxgate.core.report import Against, Cell, Change, Finding, Measured, NotDone, Report, ReportedPlace
-from onnxgate.core.text import LONG_LIMIT, join_phrases, truncate
-from onnxgate.core.text import pluralize as pluralize
+from onnxgate.core.text import LONG_LIMIT, join_phrases, pluralize, truncate
 
 LEVELS = ("error", "warning", "note")
 STATE_MEANINGS = {

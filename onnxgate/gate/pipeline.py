@@ -22,9 +22,9 @@ from onnxgate.gate.request import (
     FileResult,
     GateOutcome,
     GateRequest,
-    GateState,
     LockResult,
     RunnableModel,
+    StageResults,
     StaticSettings,
     SupportStageResult,
     Unchecked,
@@ -63,11 +63,11 @@ def _run_stages(request: GateRequest, analyzer: StaticAnalyzer) -> GateOutcome:
     file = _judge_files(checkout, stages, files, _model_sizes(planned, lock))
     change, support = ChangeResult(), SupportStageResult()
     if Stage.LOCK in stages:
-        change = _compare_with_baseline(request, planned, comparisons, GateState(file=file, lock=lock))
+        change = _compare_with_baseline(request, planned, comparisons, StageResults(file=file, lock=lock))
     if Stage.SUPPORT in stages:
         builds = _load_custom_builds(request, planned)
-        support = _predict_support(request, analyzer, planned, builds, GateState(file=file, lock=lock))
-    results = GateState(file, lock, change, support)
+        support = _predict_support(request, analyzer, planned, builds, StageResults(file=file, lock=lock))
+    results = StageResults(file, lock, change, support)
     blocked = frozenset(resolution.find_broken_models(request, results))
     undone = _undone_static_stages(checkout, stages, results, blocked)
     dynamic = stages.intersection(DYNAMIC_STAGES)
@@ -157,7 +157,7 @@ def _compare_with_baseline(
     request: GateRequest,
     planned: Sequence[PlannedModel],
     comparisons: Sequence[ModelLockComparison],
-    results: GateState,
+    results: StageResults,
 ) -> ChangeResult:
     """Find the changes of the models since the baseline; without a baseline, since they were locked."""
     revision, project = request.baseline.revision, request.project
@@ -179,7 +179,7 @@ def _compare_with_baseline(
 
 
 def _undone_static_stages(
-    checkout: Checkout, stages: Collection[Stage], results: GateState, blocked: Collection[str]
+    checkout: Checkout, stages: Collection[Stage], results: StageResults, blocked: Collection[str]
 ) -> list[IncompleteCheck]:
     """Static stages that have no facts of a model, although no error reports that its file is broken."""
     unread = [it.path for it in checkout.models if it.path not in results.facts and it.path not in blocked]
@@ -191,7 +191,7 @@ def _undone_static_stages(
 
 
 def _undone_dynamic_stages(
-    planned: Sequence[PlannedModel], stages: Collection[Stage], results: GateState
+    planned: Sequence[PlannedModel], stages: Collection[Stage], results: StageResults
 ) -> list[IncompleteCheck]:
     """Dynamic stages that cannot run a model because its content is incomplete."""
     return [
@@ -226,7 +226,7 @@ def _predict_support(
     analyzer: StaticAnalyzer,
     planned: Sequence[PlannedModel],
     builds: HarvestedBuilds,
-    results: GateState,
+    results: StageResults,
 ) -> SupportStageResult:
     """Predict which runtimes load each model."""
     project, harvested = request.project, builds.kept
@@ -268,7 +268,7 @@ def _predict_support(
 
 
 def _run_dynamic_stages(
-    request: GateRequest, planned: Sequence[PlannedModel], stages: frozenset[Stage], results: GateState
+    request: GateRequest, planned: Sequence[PlannedModel], stages: frozenset[Stage], results: StageResults
 ) -> ExecutionResult:
     """Run the stages that start processes: runtime, parity, export."""
     from onnxgate.gate.execution.executor import execute
@@ -291,7 +291,7 @@ def _run_dynamic_stages(
     return replace(execution, replays=replays, hits=_apply_rules(request.project, execution.step.subjects))
 
 
-def _create_runnable_models(planned: Sequence[PlannedModel], results: GateState) -> Iterator[RunnableModel]:
+def _create_runnable_models(planned: Sequence[PlannedModel], results: StageResults) -> Iterator[RunnableModel]:
     refused, predictions = _predicted_refusals(results.judged), results.support.predictions
     for model in planned:
         names = [runtime.name for runtime in model.runtimes]

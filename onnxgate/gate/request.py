@@ -223,7 +223,7 @@ class Unchecked:
 
 
 @dataclass(frozen=True, slots=True)
-class GateState:
+class StageResults:
     """The result of each stage."""
 
     file: FileResult = FileResult()
@@ -278,7 +278,7 @@ class GateOutcome:
 
     planned: tuple[PlannedModel, ...]
     findings: tuple[Finding, ...]
-    gathered: GateState
+    gathered: StageResults
     blocked: frozenset[str]  # models that are broken as files, and therefore were not run
     # (model, runtime) of every observed error, also of those that a finding explains
     failed: frozenset[tuple[str, str]]

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from onnxgate import __version__
 from onnxgate.core.errors import OnnxgateError
-from onnxgate.core.findings import STATIC_STAGES, join_phrases
+from onnxgate.core.findings import STATIC_STAGES
+from onnxgate.core.text import join_phrases
 from onnxgate.gate.cache.run_results import MAX_RUN_BYTES
 from onnxgate.gate.sharding import plan
 from onnxgate.github.step import Inputs, ResultFiles, annotate, read_inputs, shard_suffix, write_outputs

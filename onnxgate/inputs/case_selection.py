@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from onnxgate.core.errors import UsageError
-from onnxgate.core.findings import join_phrases
 from onnxgate.core.jobs import InputCase
+from onnxgate.core.text import join_phrases
 from onnxgate.inputs.axis_sizes import element_type, list_named_axes, match_axis_sizes
 from onnxgate.model.facts import ModelFacts, ValueInfo
 

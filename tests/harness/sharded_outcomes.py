@@ -20,10 +20,10 @@ from onnxgate.gate.request import (
     FileResult,
     GateOutcome,
     GateRequest,
-    GateState,
     IgnorePolicy,
     LockResult,
     Selection,
+    StageResults,
     StepResult,
     Unchecked,
 )
@@ -149,7 +149,7 @@ measured = st.builds(
 
 
 @st.composite
-def gathereds(draw: st.DrawFn) -> GateState:
+def gathereds(draw: st.DrawFn) -> StageResults:
     """All that a whole check may have gathered."""
     sha256s = st.sampled_from(["1" * 64, "2" * 64])
     axes = st.lists(st.sampled_from(["batch", "time"]), max_size=2).map(tuple)
@@ -164,7 +164,7 @@ def gathereds(draw: st.DrawFn) -> GateState:
         *draw(st.lists(judged_by(RULES, paths), max_size=8)),
         *draw(st.lists(judged_by(OF_PROJECT, st.just("")), max_size=4)),
     ]
-    return GateState(
+    return StageResults(
         file=FileResult(hits=tuple(hits), remarks=tuple(draw(st.lists(words, max_size=2, unique=True)))),
         lock=LockResult(facts),
         change=ChangeResult(tuple(Change(model=path, kind="changed") for path in sorted(changed))),
@@ -224,7 +224,7 @@ def _target(project: Project, name: str) -> Target:
     return project.config.targets[name]
 
 
-def report_of(request: GateRequest, gathered: GateState) -> Report:
+def report_of(request: GateRequest, gathered: StageResults) -> Report:
     """What the gate makes of what was gathered."""
     planned = plan_models(request.project, request.lock, request.models)
     unchecked = gathered.unchecked
@@ -234,12 +234,14 @@ def report_of(request: GateRequest, gathered: GateState) -> Report:
     return report_json.seal_report(report_builder.build_report(request, outcome, "error"))
 
 
-def _misnamed(request: GateRequest, gathered: GateState) -> list[IncompleteCheck]:
+def _misnamed(request: GateRequest, gathered: StageResults) -> list[IncompleteCheck]:
     dynamic = request.stages & {Stage.RUNTIME, Stage.PARITY, Stage.EXPORT}
     return resolution.report_unknown_names(request, gathered.facts) if dynamic else []
 
 
-def shard_of(project: Project, chosen: frozenset[Stage], gathered: GateState, division: Division, index: int) -> Report:
+def shard_of(
+    project: Project, chosen: frozenset[Stage], gathered: StageResults, division: Division, index: int
+) -> Report:
     """What the gate makes of what one shard would have gathered."""
     share = Share(index, division)
     request = request_of(project, chosen, share)
@@ -249,7 +251,7 @@ def shard_of(project: Project, chosen: frozenset[Stage], gathered: GateState, di
     return report_of(request, _part(gathered, own, used))
 
 
-def _part(gathered: GateState, own: Collection[str], used: Collection[str]) -> GateState:
+def _part(gathered: StageResults, own: Collection[str], used: Collection[str]) -> StageResults:
     """What is about these models, and what every shard of this check says, or each that uses a runtime."""
 
     def mine(model: str, runtime_name: str = "") -> bool:

@@ -104,12 +104,10 @@ def preview_upgrade(request: GateRequest, new: Lock, fail_on: FailOn, folder: Ne
     checkout = replace(request.checkout, lock=new, lock_text=render_lock(new))
     before = _run_gate(replace(request, selection=selection, watch=past.watch), fail_on)
     after = _run_gate(replace(request, checkout=checkout, watch=now.watch), fail_on)
-    today = {_finding_key(reported_finding) for reported_finding in _reported_findings(before)} | {
-        _finding_key(reported_finding)
-        for reported_finding in _reported_findings(after)
-        if _is_already_present(reported_finding, names.get(reported_finding.model, _NO_RUNTIMES))
-    }
-    to_come = {_finding_key(reported_finding) for reported_finding in _reported_findings(after)}
+    at_start, at_end = tuple(_reported_findings(before)), tuple(_reported_findings(after))
+    present = (item for item in at_end if _is_already_present(item, names.get(item.model, _NO_RUNTIMES)))
+    today = {_finding_key(finding) for finding in (*at_start, *present)}
+    to_come = {_finding_key(finding) for finding in at_end}
     come = {runtime for name in names.values() for runtime in name.come}
     cells = {(cell.model, cell.runtime): cell for cell in after.cells}
     arrivals = tuple(
@@ -123,22 +121,14 @@ def preview_upgrade(request: GateRequest, new: Lock, fail_on: FailOn, folder: Ne
         pins=describe_lock_changes(old, new),
         arrivals=arrivals,
         others=tuple(
-            reported_finding
-            for reported_finding in _reported_findings(after)
-            if reported_finding.runtimes and _finding_key(reported_finding) not in today | reported_keys
+            finding for finding in at_end if finding.runtimes and _finding_key(finding) not in today | reported_keys
         ),
         repairs=tuple(
-            reported_finding
-            for reported_finding in _reported_findings(before)
-            if reported_finding.runtimes
-            and _finding_key(reported_finding) not in to_come
-            and _is_decided(reported_finding, after, come)
+            finding
+            for finding in at_start
+            if finding.runtimes and _finding_key(finding) not in to_come and _is_decided(finding, after, come)
         ),
-        remains=tuple(
-            reported_finding
-            for reported_finding in _reported_findings(after)
-            if not reported_finding.runtimes or _finding_key(reported_finding) in today
-        ),
+        remains=tuple(finding for finding in at_end if not finding.runtimes or _finding_key(finding) in today),
         undecided=tuple(incomplete for incomplete in before.undecided if incomplete not in after.undecided),
         after=after,
     )

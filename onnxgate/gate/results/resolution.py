@@ -16,7 +16,6 @@ from onnxgate.core.findings import (
     Place,
     RuleHit,
     Stage,
-    join_phrases,
     name_runtimes,
     runtime_sort_key,
     version_sort_key,
@@ -24,7 +23,8 @@ from onnxgate.core.findings import (
 from onnxgate.core.fingerprints import assign_fingerprints
 from onnxgate.core.relations import HitReference, RelationKind
 from onnxgate.core.report import Finding, ReportedPlace
-from onnxgate.gate.request import GateOutcome, GateRequest, GateState
+from onnxgate.core.text import join_phrases
+from onnxgate.gate.request import GateOutcome, GateRequest, StageResults
 from onnxgate.gate.results import ignore_matching
 from onnxgate.gate.results.ignore_matching import Ignores
 from onnxgate.model.facts import ModelFacts
@@ -277,14 +277,14 @@ def find_blocked_models(judged: Sequence[RuleHit], ignores: Ignores) -> set[str]
 
 
 def build_outcome(
-    request: GateRequest, planned: tuple[PlannedModel, ...], gathered: GateState, blocked: frozenset[str]
+    request: GateRequest, planned: tuple[PlannedModel, ...], gathered: StageResults, blocked: frozenset[str]
 ) -> GateOutcome:
     """Build the outcome of the collected hits under the ignores of the request."""
     findings = _resolve_findings(request, gathered, blocked)
     return GateOutcome(planned, findings, gathered, blocked, _observed_errors(gathered, findings))
 
 
-def find_broken_models(request: GateRequest, gathered: GateState) -> set[str]:
+def find_broken_models(request: GateRequest, gathered: StageResults) -> set[str]:
     """Broken files: an error of the file stage that no ignore accepts, and whatever could not be read at all."""
     static = [hit for hit in gathered.judged if hit.stage not in ignore_matching.DYNAMIC_RULE_STAGES]
     return find_blocked_models(static, select_ignores(request, gathered))
@@ -310,7 +310,7 @@ def _axes(facts: ModelFacts) -> set[str]:
     return {dim for value in facts.inputs for dim in name_axes(value) if isinstance(dim, str)}
 
 
-def select_ignores(request: GateRequest, gathered: GateState) -> Ignores:
+def select_ignores(request: GateRequest, gathered: StageResults) -> Ignores:
     """The config's, with the content that each model has now."""
     entries = request.project.config.ignore if request.ignores.honoured else ()
     contents = {}
@@ -319,7 +319,7 @@ def select_ignores(request: GateRequest, gathered: GateState) -> Ignores:
     return Ignores(entries, request.ignores.today, contents)
 
 
-def _resolve_findings(request: GateRequest, gathered: GateState, blocked: frozenset[str]) -> tuple[Finding, ...]:
+def _resolve_findings(request: GateRequest, gathered: StageResults, blocked: frozenset[str]) -> tuple[Finding, ...]:
     known = [runtime.name for _, _, runtime in locked_runtimes(request.project, request.lock)]
     ignores = select_ignores(request, gathered)
     judged = assign_fingerprints(gathered.judged)
@@ -332,7 +332,7 @@ def _resolve_findings(request: GateRequest, gathered: GateState, blocked: frozen
     return tuple(findings + merge_runtimes(resolve_hits(own), known))
 
 
-def _observed_errors(gathered: GateState, findings: Sequence[Finding]) -> frozenset[tuple[str, str]]:
+def _observed_errors(gathered: StageResults, findings: Sequence[Finding]) -> frozenset[tuple[str, str]]:
     """Return model and runtime of observed errors that no ignore accepts, directly or through their cause."""
     counted = {
         (finding.rule, finding.model) for finding in findings if finding.level == "error" and not finding.ignored
@@ -351,7 +351,7 @@ def _cause_rules(hit: Hit) -> set[str]:
 
 
 def determine_scope(
-    request: GateRequest, gathered: GateState, blocked: frozenset[str], ignores: Ignores
+    request: GateRequest, gathered: StageResults, blocked: frozenset[str], ignores: Ignores
 ) -> ignore_matching.CheckScope:
     """What the rules could know: of a model that is not here, broken or not run, they know less."""
     selected = frozenset(model.path for model in request.models)

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from onnxgate import __version__, rules
-from onnxgate.core.findings import Stage, join_phrases
+from onnxgate.core.findings import Stage
 from onnxgate.core.fingerprints import assign_fingerprints
 from onnxgate.core.report import (
     COUNT_NAMES,
@@ -30,6 +30,7 @@ from onnxgate.core.report import (
     SharedNames,
 )
 from onnxgate.core.report_json import is_intact
+from onnxgate.core.text import join_phrases
 from onnxgate.gate.request import GateOutcome, GateRequest
 from onnxgate.gate.results import ignore_matching, resolution
 from onnxgate.gate.results.ignore_matching import matches_model

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.core.findings import Hit, Level, join_phrases
+from onnxgate.core.findings import Hit, Level
+from onnxgate.core.text import join_phrases
 from onnxgate.evidence.export import Reexport
 from onnxgate.rules.definition import rule
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onnxgate.core.findings import Hit, Level, join_phrases
+from onnxgate.core.findings import Hit, Level
 from onnxgate.core.relations import HitReference, follows_from
+from onnxgate.core.text import join_phrases
 from onnxgate.evidence.lock import ModelChange
 
 ACCEPT_HINT = "or accept it with an `[[ignore]]` that has this content's `sha256`"

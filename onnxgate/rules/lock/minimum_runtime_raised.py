@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from onnxgate.core.findings import Hit, Level, join_phrases, version_sort_key
+from onnxgate.core.findings import Hit, Level, version_sort_key
+from onnxgate.core.text import join_phrases
 from onnxgate.evidence.lock import MinimumRelease, ModelChange
 from onnxgate.rules.definition import rule
 from onnxgate.rules.lock._hits import create_breaking_hit, create_note_hit

@@ -1,4 +1,4 @@
-"""Predictions of a sample of models against real loads on eight releases; `python -m campaigns.conformance` takes all."""
+"""Predictions of a sample of models compared with real loads on eight releases; `campaigns.conformance` runs all."""
 
 from __future__ import annotations
 

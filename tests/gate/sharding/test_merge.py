@@ -18,7 +18,7 @@ from onnxgate import __version__
 from onnxgate.core import report_json
 from onnxgate.core.findings import ALL_STAGES, Hit, Level, OnRuntime, Place, RuleHit, Stage
 from onnxgate.core.report import Drawing, DrawnNode, Report, ReportedPlace, SharedHit
-from onnxgate.gate.request import FileResult, GateState, LockResult
+from onnxgate.gate.request import FileResult, LockResult, StageResults
 from onnxgate.gate.sharding import merge
 from onnxgate.gate.sharding.merge import merge_reports
 from onnxgate.gate.sharding.plan import Division
@@ -49,7 +49,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return make_project(tmp_path_factory.mktemp("project"))
 
 
-def parts_of(project: Project, chosen: frozenset[Stage], gathered: GateState, division: Division) -> list[Report]:
+def parts_of(project: Project, chosen: frozenset[Stage], gathered: StageResults, division: Division) -> list[Report]:
     """The report of each shard that has models."""
     indices = sorted(set(division.shards))
     return [shard_of(project, chosen, gathered, division, index) for index in indices]
@@ -125,14 +125,14 @@ def parts(project: Project) -> list[Report]:
     return parts_of(project, STATIC, sound(), division_of((1, 2, 1, 2, 1), 2))
 
 
-def sound() -> GateState:
+def sound() -> StageResults:
     """Nothing is wrong, but that ignores are not used."""
     from tests.harness.sharded_outcomes import _facts
 
-    return GateState(lock=LockResult({path: _facts(path, "1" * 64, ("batch", "time"), "y") for path in PATHS}))
+    return StageResults(lock=LockResult({path: _facts(path, "1" * 64, ("batch", "time"), "y") for path in PATHS}))
 
 
-def replace_in(gathered: GateState, *judged: RuleHit) -> GateState:
+def replace_in(gathered: StageResults, *judged: RuleHit) -> StageResults:
     """The same with what rules say."""
     return dataclasses.replace(gathered, file=FileResult(hits=judged))
 

@@ -11,7 +11,7 @@ from onnx import TensorProto
 
 from onnxgate.commands.fix.model_file import FieldMatch, Part, Span, length_delimited_field, rewrite_fields, total_size
 from onnxgate.commands.fix.proposals import Change, FixRequest, NoFix, RunnableCopy
-from onnxgate.formats.wording import pluralize
+from onnxgate.core.text import pluralize
 from onnxgate.model.facts import required_bytes
 from onnxgate.model.reading.external_data import classify_layout, is_external, read_data_range, read_external_entries
 from onnxgate.model.reading.file_format import read_pointer
