@@ -7,9 +7,17 @@ from typing import TYPE_CHECKING
 
 import click
 
+from onnxgate import __version__
 from onnxgate.cli.shared.options import CommonOptions, common_options, output_option
+from onnxgate.cli.shared.outputs import parse_outputs, write_sinks
 from onnxgate.core.errors import UsageError
+from onnxgate.core.escape import escape_log_line
+from onnxgate.core.files import temporary_folder
+from onnxgate.formats import model_diff
 from onnxgate.model.diff.model_diff import NamedModel
+from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type
+from onnxgate.project.config.discovery import find_git_root
+from onnxgate.project.git.repository import find_commit
 
 if TYPE_CHECKING:
     from onnxgate.cli.shared.outputs import Sink
@@ -41,7 +49,6 @@ def command(
     if textconv:
         return _print_textconv(models, outputs)
     _require_two(models)
-    from onnxgate.cli.shared.outputs import parse_outputs, write_sinks
 
     sinks = parse_outputs(outputs, FORMATS)
     difference = _compute_difference(models, options)
@@ -72,7 +79,6 @@ def _print_textconv(models: tuple[str, ...], outputs: tuple[str, ...]) -> int:
 def _textconv_lines(path: Path) -> list[str]:
     """Return the model as text. Git aborts a whole log for one file that cannot be described, so that every error
     becomes a description too."""
-    from onnxgate.core.escape import escape_log_line
     from onnxgate.model.diff.text_description import describe_model
 
     try:
@@ -82,10 +88,7 @@ def _textconv_lines(path: Path) -> list[str]:
 
 
 def _compute_difference(models: tuple[str, ...], options: CommonOptions) -> Difference:
-    from onnxgate import __version__
-    from onnxgate.core.files import temporary_folder
     from onnxgate.model.diff.model_diff import compute_diff
-    from onnxgate.model.reading.file_format import UnreadableModel
 
     with temporary_folder() as scratch:
         old, new = (
@@ -98,8 +101,6 @@ def _compute_difference(models: tuple[str, ...], options: CommonOptions) -> Diff
 
 
 def _render(difference: Difference, format_name: str, options: CommonOptions, *, color: bool, width: int) -> str:
-    from onnxgate.formats import model_diff
-
     match format_name:
         case "json":
             return model_diff.format_json(difference)
@@ -124,8 +125,6 @@ def resolve_model(name: str, scratch: Path, options: CommonOptions) -> NamedMode
 
 
 def _resolve_file(name: str, path: Path) -> NamedModel:
-    from onnxgate.model.reading.file_format import detect_other_type
-
     try:
         wrong = detect_other_type(path)
     except OSError as error:
@@ -143,8 +142,6 @@ def _resolve_file(name: str, path: Path) -> NamedModel:
 
 
 def _resolve_revision(name: str, scratch: Path, options: CommonOptions) -> NamedModel:
-    from onnxgate.project.config.discovery import find_git_root
-    from onnxgate.project.git.repository import find_commit
     from onnxgate.project.git.revisions import MissingAtRevisionError, Revision, write_model_at_revision
 
     revision, _, path = name.partition(":")

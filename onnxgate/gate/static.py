@@ -23,7 +23,7 @@ from onnxgate.core.file_hashes import (
 from onnxgate.core.findings import IncompleteCheck, Place, RuleHit, Stage
 from onnxgate.core.process_pool import Call, CallFailure, CallLimits, ProcessPool
 from onnxgate.evidence.file import ModelFile
-from onnxgate.gate.cache.static_results import digest_static_key
+from onnxgate.gate.cache.static_results import FileDigestCache, StaticResultCache, digest_static_key
 from onnxgate.gate.results import resolution
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.external_data import classify_layout, inspect_data_file
@@ -31,11 +31,12 @@ from onnxgate.model.subgraphs.node_context import track_source_lookups
 from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.lock.types import Lock
 from onnxgate.project.plan import PlannedRuntime
+from onnxgate.runtimes.environments.storage import create_private_folder
 from onnxgate.stages.file import stage as file_stage
+from onnxgate.stages.support.stage import collect_model_evidence
 from onnxgate.support.matching.operations import LoadVerdict, RefusedOperations
 
 if TYPE_CHECKING:
-    from onnxgate.gate.cache.static_results import FileDigestCache, StaticResultCache
     from onnxgate.support.harvest.cache import BuildSupport
 
 CHILD_TIME_S = 300
@@ -103,9 +104,6 @@ def create_caching_analyzer(jobs: int, folder: Path, project: Path) -> StaticAna
 
     The cache is not used if others can write to the folder.
     """
-    from onnxgate.gate.cache.static_results import FileDigestCache, StaticResultCache
-    from onnxgate.runtimes.environments.storage import create_private_folder
-
     if create_private_folder(folder) is None:
         return StaticAnalyzer(jobs)
 
@@ -241,8 +239,6 @@ def read_model_file(model: SelectedModel) -> FileReading:
 
 def match_support(query: SupportQuery) -> SupportResult:
     """Run the support stage for a model. Runs in a child."""
-    from onnxgate.stages.support.stage import collect_model_evidence
-
     with track_source_lookups() as was_consulted:
         evidence = collect_model_evidence(
             query.model, query.facts, query.place, query.root, query.folder, query.runtimes, query.kept

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onnxgate.core.jobs import Job, Load, Run
+from onnxgate.model.reading.external_data import find_data_files
+from onnxgate.model.reading.file_format import UnreadableModel
+from onnxgate.model.reading.structure import read_light_structure
 from onnxgate.project.lock.types import LockedRuntime, PinnedPackage
 
 DEFAULT_TIME_S = 300.0
@@ -93,10 +96,6 @@ def memory_limit_mib(job: Job, limits: JobLimits) -> int | None:
 @functools.lru_cache(maxsize=256)
 def _content_size_bytes(path: Path, *_: int) -> int:
     """The size of a model's file and external data; what cannot be read as a model refers to no data."""
-    from onnxgate.model.reading.external_data import find_data_files
-    from onnxgate.model.reading.file_format import UnreadableModel
-    from onnxgate.model.reading.structure import read_light_structure
-
     try:
         data_files = find_data_files(read_light_structure(path), path)
     except (UnreadableModel, OSError):

@@ -6,16 +6,20 @@ import contextlib
 import difflib
 import importlib
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 
 from onnxgate.core.errors import StorageError, UsageError
 from onnxgate.core.escape import escape_log_line
 from onnxgate.core.report import Report
+from onnxgate.gate.results.report_builder import build_command
+from onnxgate.runtimes.environments.storage import inputs_dir
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +131,6 @@ def _render_on_terminal(
 ) -> str:
     """Render text with the folder in which inputs are stored on this machine, which no other format names."""
     from onnxgate.formats.report import text
-    from onnxgate.runtimes.environments.storage import inputs_dir
 
     folder = inputs_dir()
     return text.format(report, color=color, width=width, quiet=quiet, verbose=verbose, inputs=folder, snippets=snippets)
@@ -135,10 +138,6 @@ def _render_on_terminal(
 
 def _with_relative_replays(report: Report, config: Path) -> Report:
     """Return the report with commands that work in the current directory, also outside of the config's folder."""
-    from msgspec.structs import replace
-
-    from onnxgate.gate.results.report_builder import build_command
-
     folder = config.resolve().parent
     here = Path.cwd().resolve()
     if folder == here:
@@ -219,6 +218,4 @@ def uses_color() -> bool:
 
 def terminal_width() -> int:
     """Return the width of the terminal; 0 for a pipe, whose lines are not wrapped."""
-    import shutil
-
     return shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 0

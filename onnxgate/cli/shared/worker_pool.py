@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from onnxgate.cli.shared.options import CommonOptions
+from onnxgate.core.escape import escape_log_line
 from onnxgate.project.config.project import Project
 from onnxgate.runtimes.environments.builder import Environments
 from onnxgate.runtimes.environments.storage import cache_dir, shared_cache_dir
@@ -50,8 +51,6 @@ def open_pool_with_progress(
 
 def print_limit_notes(pool: WorkerPool, options: CommonOptions) -> None:
     """Print notes of the pool: always for an engine that runs unsandboxed, other limits only with `-v`."""
-    from onnxgate.core.escape import escape_log_line
-
     for note in pool.notes:
         if (options.verbose or UNSANDBOXED_NOTE in note) and not options.quiet:
             click.echo(escape_log_line(f"note: {note}"), err=True)
@@ -147,8 +146,6 @@ class ProgressBoard:
         """Return the current lines; names of models are text, never markup."""
         from rich.table import Table
         from rich.text import Text
-
-        from onnxgate.core.escape import escape_log_line
 
         table = Table.grid(padding=(0, 2))
         with self._lock:

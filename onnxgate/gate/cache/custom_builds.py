@@ -16,11 +16,11 @@ from onnxgate.project.lock.types import Lock, LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.stages.support.predictions import GPU_ENGINE
 from onnxgate.support.tables import limits, operators
+from onnxgate.support.tables.operators import TableSource
 
 if TYPE_CHECKING:
     from onnxgate.runtimes.pool.scheduler import WorkerPool
     from onnxgate.support.harvest.cache import BuildSupport
-    from onnxgate.support.tables.operators import TableSource
 
 REGISTRY_SINCE = "1.16.0"
 """Older wheels do not list their kernels; only limits could be harvested, and those are shipped."""
@@ -127,7 +127,6 @@ class CustomBuilds:
     def _own(self, runtime: LockedRuntime) -> TableSource | None:
         from onnxgate.runtimes.environments.user_environment import build_identity
         from onnxgate.runtimes.worker_spec import environment_path
-        from onnxgate.support.tables.operators import TableSource
 
         try:
             identity = build_identity(environment_path(self._folder, runtime.environment))
@@ -137,7 +136,6 @@ class CustomBuilds:
 
     def _locked(self, runtime: LockedRuntime) -> TableSource | None:
         from onnxgate.runtimes.environments.wheels import compatible_hashes
-        from onnxgate.support.tables.operators import TableSource
 
         wanted = (runtime.engine, runtime.release, runtime.python)
         for package in self._lock.packages:

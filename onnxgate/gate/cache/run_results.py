@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import io
 import os
 import platform
 import re
@@ -214,8 +215,6 @@ def _copy_verified(file: Path, to: Path, sha256: str) -> bool:
 
 def _is_array(content: bytes) -> bool:
     """True for a complete array of numbers or strings, of the length in its header."""
-    import io
-
     return is_complete_npy(io.BytesIO(content), len(content))
 
 

@@ -28,6 +28,8 @@ from onnxgate.core.file_hashes import (
     known_digest,
     remember_digests,
 )
+from onnxgate.core.files import replace_atomically
+from onnxgate.project.git.repository import find_lfs_contents
 
 ENTRY_LAYOUT = 1
 """Version of the meaning of an entry, for changes that the code of the stages does not show."""
@@ -84,7 +86,6 @@ class StaticResultCache:
         """Write the file if entries were added; errors of the disk are ignored."""
         if not self._added:
             return
-        from onnxgate.core.files import replace_atomically
 
         newest = dict(list(self._entries.items())[-MAX_ENTRIES:])
         with contextlib.suppress(OSError, RuntimeError):
@@ -185,8 +186,6 @@ class FileDigestCache:
                 self._write()
 
     def _ask_git(self, files: Mapping[Path, os.stat_result], root: Path) -> None:
-        from onnxgate.project.git.repository import find_lfs_contents
-
         for path, pointer in find_lfs_contents(root, files).items():
             if pointer.size_bytes == files[path].st_size and is_settled(files[path], self._began_ns):
                 remember_digests({file_identity(files[path]): pointer.sha256})
@@ -203,8 +202,6 @@ class FileDigestCache:
             return {}
 
     def _write(self) -> None:
-        from onnxgate.core.files import replace_atomically
-
         newest = dict(list(self._files.items())[-MAX_REMEMBERED_FILES:])
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with replace_atomically(self._path) as scratch:

@@ -6,6 +6,8 @@ import datetime
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from onnxgate import rules
 from onnxgate.core.findings import IncompleteCheck, RuleHit, Stage
 from onnxgate.core.report import Finding
@@ -75,8 +77,6 @@ def matches_model(glob: str, model: str) -> bool:
 
 
 def _mark_ignored(finding: Finding, reason: str) -> Finding:
-    import msgspec
-
     return msgspec.structs.replace(finding, ignored=reason)
 
 

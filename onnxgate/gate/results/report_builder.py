@@ -31,6 +31,7 @@ from onnxgate.core.report import (
 from onnxgate.evidence.parity import Comparison
 from onnxgate.evidence.runtime import ModelRuns
 from onnxgate.gate.request import GateOutcome, GateRequest
+from onnxgate.model.subgraphs.node_context import draw_named_nodes
 from onnxgate.project.plan import locked_runtimes, report_runtime
 
 
@@ -77,7 +78,6 @@ def _draw_nodes(request: GateRequest, outcome: GateOutcome) -> tuple[Drawing, ..
     """Draw the nodes that findings name; only their files are read."""
     if not any(finding.level in LEVELS[:2] and not finding.ignored for finding in outcome.findings):
         return ()
-    from onnxgate.model.subgraphs.node_context import draw_named_nodes
 
     return draw_named_nodes(outcome.findings, {model.path: model.absolute for model in request.models})
 

@@ -27,6 +27,7 @@ from onnxgate.core.text import join_phrases
 from onnxgate.gate.request import GateOutcome, GateRequest, StageResults
 from onnxgate.gate.results import ignore_matching
 from onnxgate.gate.results.ignore_matching import Ignores
+from onnxgate.inputs.axis_sizes import name_axes
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.external_data import hash_content
 from onnxgate.project.config.loader import UNKNOWN_NAME_FIX, ModelNames, find_unknown_names
@@ -305,8 +306,6 @@ def list_model_names(facts: Mapping[str, ModelFacts]) -> dict[str, ModelNames]:
 
 
 def _axes(facts: ModelFacts) -> set[str]:
-    from onnxgate.inputs.axis_sizes import name_axes
-
     return {dim for value in facts.inputs for dim in name_axes(value) if isinstance(dim, str)}
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from onnxgate.model.diff.result import Detail, EndChange, NodeChange, WeightChange
 from onnxgate.model.equality.model_matching import MatchedScope, ModelMatching, ScopeStep, WeightMatch
 from onnxgate.model.equality.node_matching import NeighbourMatching, NodeMatching
@@ -410,8 +412,6 @@ def _iter_remarks(
 
 def _with_text(change: WeightChange, *, text: str) -> WeightChange:
     """Return the change with a remark."""
-    import msgspec
-
     return msgspec.structs.replace(change, text=text)
 
 

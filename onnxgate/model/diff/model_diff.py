@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from onnxgate.core.file_hashes import sha256_of
 from onnxgate.model.diff.changes import collect_node_changes, collect_weight_changes, format_operator_key
 from onnxgate.model.diff.result import (
@@ -93,8 +95,6 @@ def _load_model(model: NamedModel) -> _LoadedModel:
 
 
 def _with_verdict(result: Difference) -> Difference:
-    import msgspec
-
     return msgspec.structs.replace(result, verdict=_decide_verdict(result))
 
 

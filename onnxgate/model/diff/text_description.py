@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from onnxgate.core.file_hashes import sha256_of
 from onnxgate.model.diff.changes import format_elements, format_operator_key
 from onnxgate.model.facts import element_name
 from onnxgate.model.reading.external_data import is_external, read_external_entries
@@ -65,8 +66,6 @@ def describe_model(path: Path) -> Iterator[str]:
 
 
 def _describe_other_file(path: Path, what: str) -> Iterator[str]:
-    from onnxgate.core.file_hashes import sha256_of
-
     yield f"no ONNX model: {what}"
     if not path.is_file():
         return
@@ -177,8 +176,6 @@ def _format_list(texts: Sequence[str]) -> str:
 
 
 def _format_digest(content: bytes) -> str:
-    import hashlib
-
     return f"sha256:{hashlib.sha256(content).hexdigest()[:_SHOWN_DIGEST_CHARACTERS]}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -278,8 +279,6 @@ def format_float(value: float) -> str:
 
 
 def _float32_bytes(value: float | str) -> bytes:
-    import struct
-
     try:
         return struct.pack("<f", float(value))
     except OverflowError:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from packaging.specifiers import SpecifierSet
+
 from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.lock import ModelLockComparison
 from onnxgate.rules.definition import rule
@@ -34,6 +36,4 @@ def ir_version_mismatch(subject: ModelLockComparison) -> Iterator[Hit]:
 
 
 def _allows(pinned: str | int, version: int) -> bool:
-    from packaging.specifiers import SpecifierSet
-
     return version == pinned if isinstance(pinned, int) else SpecifierSet(pinned).contains(str(version))

@@ -8,10 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
 from onnxgate.evidence.lock import MinimumRelease, WeightChanges
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.file_format import UnreadableModel
 from onnxgate.model.reading.structure import read_structure
+from onnxgate.model.reading.tensor_data import UnreadableWeightError
 from onnxgate.project.config.schema import Target
 from onnxgate.project.git.revisions import MissingAtRevisionError
 from onnxgate.project.lock.types import LockedRuntime
@@ -125,7 +129,6 @@ def _load_requirements(facts: ModelFacts) -> tuple[object, ...]:
 
 def _compare_weights(old: Path, new: Path) -> WeightChanges | None:
     from onnxgate.model.diff.model_diff import measure_weight_movement
-    from onnxgate.model.reading.tensor_data import UnreadableWeightError
 
     try:
         moved = measure_weight_movement(old, new)
@@ -150,9 +153,6 @@ LoadVerdicts = Mapping[str, LoadVerdict]
 
 def select_onnxruntime_targets(targets: Sequence[Target]) -> tuple[Target, ...]:
     """Return the targets that require releases of ONNX Runtime."""
-    from packaging.requirements import Requirement
-    from packaging.utils import canonicalize_name
-
     family = (limits.load_limit_table().engine, GPU_ENGINE)
     return tuple(target for target in targets if canonicalize_name(Requirement(target.runtime).name) in family)
 
@@ -267,7 +267,5 @@ def _first_loading_release(verdicts: LoadVerdicts) -> str:
 
 def _filter_admitted(releases: Iterable[str], targets: Sequence[Target]) -> tuple[str, ...]:
     """The releases that a requirement admits, be they locked or not; a build of one's own is none of them."""
-    from packaging.requirements import Requirement
-
     admitted = [Requirement(target.runtime).specifier for target in targets if target.python is None]
     return tuple(release for release in releases if any(specifier.contains(release) for specifier in admitted))
