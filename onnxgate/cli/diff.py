@@ -14,10 +14,12 @@ from onnxgate.core.errors import UsageError
 from onnxgate.core.escape import escape_log_line
 from onnxgate.core.files import temporary_folder
 from onnxgate.formats import model_diff
-from onnxgate.model.diff.model_diff import NamedModel
+from onnxgate.model.diff.model_diff import NamedModel, compute_diff
+from onnxgate.model.diff.text_description import describe_model
 from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type
 from onnxgate.project.config.discovery import find_git_root
 from onnxgate.project.git.repository import find_commit
+from onnxgate.project.git.revisions import MissingAtRevisionError, Revision, write_model_at_revision
 
 if TYPE_CHECKING:
     from onnxgate.cli.shared.outputs import Sink
@@ -79,8 +81,6 @@ def _print_textconv(models: tuple[str, ...], outputs: tuple[str, ...]) -> int:
 def _textconv_lines(path: Path) -> list[str]:
     """Return the model as text. Git aborts a whole log for one file that cannot be described, so that every error
     becomes a description too."""
-    from onnxgate.model.diff.text_description import describe_model
-
     try:
         return [escape_log_line(line) for line in describe_model(path)]
     except Exception as error:  # noqa: BLE001 - it is printed
@@ -88,8 +88,6 @@ def _textconv_lines(path: Path) -> list[str]:
 
 
 def _compute_difference(models: tuple[str, ...], options: CommonOptions) -> Difference:
-    from onnxgate.model.diff.model_diff import compute_diff
-
     with temporary_folder() as scratch:
         old, new = (
             resolve_model(name, Path(scratch, side), options) for name, side in zip(models, ("old", "new"), strict=True)
@@ -142,8 +140,6 @@ def _resolve_file(name: str, path: Path) -> NamedModel:
 
 
 def _resolve_revision(name: str, scratch: Path, options: CommonOptions) -> NamedModel:
-    from onnxgate.project.git.revisions import MissingAtRevisionError, Revision, write_model_at_revision
-
     revision, _, path = name.partition(":")
     start = options.start.resolve()
     root = find_git_root(start)

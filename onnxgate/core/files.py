@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import fcntl
 import os
 import re
 import shutil
@@ -102,8 +104,6 @@ def _process_root() -> str:
 
 
 def _create_process_root() -> str:
-    import atexit
-
     _remove_abandoned_roots(tempfile.gettempdir())
     path = Path(tempfile.gettempdir(), f"{PREFIX}{os.urandom(8).hex()}")
     atexit.register(_remove_own_root, str(path), os.getpid())  # first: an interruption may come between any two lines
@@ -121,7 +121,6 @@ def _lock_owner_file(path: str) -> None:
     """Mark the folder as in use. The file gets its name once locked, so that it is never visible unlocked."""
     if sys.platform == "win32":
         return
-    import fcntl
 
     new = Path(path, f"{OWNER}.new")
     with contextlib.suppress(OSError):  # a file system without locks, or a full one: it is not removed
@@ -144,7 +143,6 @@ def _is_abandoned(entry: os.DirEntry[str]) -> bool:
     """Return whether this user's process created the folder and no longer runs."""
     if sys.platform == "win32":
         return False
-    import fcntl
 
     try:
         if not entry.is_dir(follow_symlinks=False) or entry.stat(follow_symlinks=False).st_uid != os.geteuid():

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import sys
@@ -262,9 +264,6 @@ def run_supervised(
 
 def _check_executable(program: str, folder: Path | None) -> None:
     """Raise what starting it would raise: a shell would only print it."""
-    import errno
-    import shutil
-
     if os.sep in program:
         found = Path(folder or "", program)
         if found.exists() and not os.access(found, os.X_OK):

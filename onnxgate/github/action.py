@@ -12,9 +12,11 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import msgspec
 
 from onnxgate.core.errors import UsageError
+from onnxgate.core.report import Report
 from onnxgate.github import cache
 from onnxgate.github.step import (
     REPORTING_COMMANDS,
@@ -27,9 +29,6 @@ from onnxgate.github.step import (
     shard_suffix,
     write_outputs,
 )
-
-if TYPE_CHECKING:
-    from onnxgate.core.report import Report
 
 EXIT_UNDECIDED = 3
 VERDICT_BY_STATUS = {0: "pass", 1: "fail"}  # of a command that writes no report
@@ -109,10 +108,6 @@ def _find_error_lines(ran: CommandRun) -> list[str]:
 
 
 def _read_reported_outcome(results: ResultFiles, status: int) -> tuple[ActionOutputs, Report]:
-    import msgspec
-
-    from onnxgate.core.report import Report
-
     report = msgspec.json.decode(results.report.read_bytes(), type=Report)
     agreed = report.exit == status
     outcome = ActionOutputs(
@@ -137,8 +132,6 @@ def _count_level(report: Report, level: str) -> int:
 
 def _read_planned_outcome(ran: CommandRun) -> ActionOutputs:
     """Return the printed matrix of a plan on one line."""
-    import msgspec
-
     try:
         matrix = msgspec.json.decode("\n".join(ran.answered), type=dict[str, list[dict[str, str | int]]])
         shards = matrix["include"]

@@ -13,14 +13,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from onnxgate import __version__
 from onnxgate.core.errors import OnnxgateError
 from onnxgate.core.findings import STATIC_STAGES
 from onnxgate.core.text import join_phrases
-from onnxgate.gate.cache.run_results import MAX_RUN_BYTES
+from onnxgate.gate.cache.run_results import MAX_RUN_BYTES, identify_machine
 from onnxgate.gate.sharding import plan
+from onnxgate.gate.sharding.plan import digest_text_file
 from onnxgate.github.step import Inputs, ResultFiles, annotate, read_inputs, shard_suffix, write_outputs
-from onnxgate.runtimes.environments.wheels import COSTS_FOLDER, RESULTS_FOLDER, remove_entry
+from onnxgate.project.config.discovery import find_config
+from onnxgate.project.config.project import LOCK_NAME
+from onnxgate.project.lock.loader import load_lock
+from onnxgate.runtimes.environments.storage import SHARED_CACHE_VARIABLE
+from onnxgate.runtimes.environments.wheels import COSTS_FOLDER, NPM_FOLDER, RESULTS_FOLDER, WHEELS_FOLDER, remove_entry
 
 if TYPE_CHECKING:
     from onnxgate.project.lock.types import Lock
@@ -35,8 +42,6 @@ TAMPERING_HINT = "hint: delete the repository's caches whose key begins with `on
 
 def use_restored_cache(inputs: Inputs, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables for the gate to use the restored folder, without files that the lock does not cover."""
-    from onnxgate.runtimes.environments.storage import SHARED_CACHE_VARIABLE
-
     folder = environment.get(FOLDER_VARIABLE, "")
     if not folder or not clean_restored_cache(inputs, folder):
         return {}
@@ -76,8 +81,6 @@ def _warn_removed(what: str, names: list[str]) -> None:
 
 def has_wheels(folder: str) -> bool:
     """Return if there are wheels to save that the lock has hashes of."""
-    from onnxgate.runtimes.environments.wheels import NPM_FOLDER, WHEELS_FOLDER
-
     return any(path for name in (WHEELS_FOLDER, NPM_FOLDER) for path in (Path(folder) / name).glob("*"))
 
 
@@ -86,8 +89,6 @@ def make_results_key(inputs: Inputs, environment: Mapping[str, str]) -> str:
 
     The same results have the same key, so that they are saved once. Costs differ from run to run.
     """
-    from onnxgate.runtimes.environments.wheels import COSTS_FOLDER
-
     folder, start = Path(environment.get(FOLDER_VARIABLE, "")), environment.get(KEY_VARIABLE, "")
     try:
         if not start or inputs.command == "plan":
@@ -109,9 +110,6 @@ def _run_number(environment: Mapping[str, str]) -> str:
 
 def copy_costs(results: ResultFiles, environment: Mapping[str, str]) -> str:
     """Copy the measured costs next to the report, for the merge. Return the folder, "" if it is empty."""
-    from onnxgate.gate.sharding import plan
-    from onnxgate.runtimes.environments.wheels import COSTS_FOLDER
-
     folder = environment.get(FOLDER_VARIABLE, "")
     if not folder or not results.shard:
         return ""
@@ -179,9 +177,6 @@ def _uses_cache(inputs: Inputs) -> bool:
 
 def lock_path(inputs: Inputs) -> Path | None:
     """Return the path of the project's lock, if it exists or not; None without a project."""
-    from onnxgate.project.config.discovery import find_config
-    from onnxgate.project.config.project import LOCK_NAME
-
     config = inputs.folder / inputs.config if inputs.config else find_config(inputs.folder)
     return config.with_name(LOCK_NAME) if config else None
 
@@ -191,17 +186,11 @@ def read_lock(path: Path | None) -> Lock | None:
 
     Raises: OnnxgateError.
     """
-    from onnxgate.project.lock.loader import load_lock
-
     return load_lock(path) if path else None
 
 
 def _wheel_entry(inputs: Inputs, lock: Lock, machine: str, folder: Path) -> CacheEntry:
     """Return the key of the pinned packages: models change, and their wheels stay."""
-    import msgspec
-
-    from onnxgate.runtimes.environments.wheels import NPM_FOLDER, WHEELS_FOLDER
-
     common = f"onnxgate-{machine}-{_python_tag()}-"
     pinned = f"{common}{__version__}-{hashlib.sha256(msgspec.json.encode(lock.pinned)).hexdigest()[:16]}-"
     return CacheEntry(
@@ -213,8 +202,6 @@ def _wheel_entry(inputs: Inputs, lock: Lock, machine: str, folder: Path) -> Cach
 
 def _result_entry(inputs: Inputs, lock: Path, machine: str, folder: Path) -> CacheEntry:
     """Return the key of the whole lock, and of the processor: another one may round differently."""
-    from onnxgate.gate.cache.run_results import identify_machine
-
     common = f"onnxgate-results-{machine}-{identify_machine()[:8]}-{_python_tag()}-{__version__}-"
     locked = f"{common}{_lock_digest(lock)}-"
     key = f"{locked}{_selection_digest(inputs)}-"
@@ -230,8 +217,6 @@ def _cost_entry(inputs: Inputs, lock: Path, machine: str, folder: Path) -> Cache
 
 
 def _result_paths(folder: Path) -> str:
-    from onnxgate.runtimes.environments.wheels import COSTS_FOLDER, RESULTS_FOLDER
-
     return _join_paths(folder, RESULTS_FOLDER, COSTS_FOLDER)
 
 
@@ -248,8 +233,6 @@ def _python_tag() -> str:
 
 
 def _lock_digest(lock: Path) -> str:
-    from onnxgate.gate.sharding.plan import digest_text_file
-
     return digest_text_file(lock)[:16]
 
 

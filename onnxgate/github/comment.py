@@ -8,17 +8,15 @@ import urllib.parse
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
 from onnxgate.core.escape import escape_log_line, markdown_code
+from onnxgate.core.report import VERSION, Report
 from onnxgate.github.action import has_nothing_to_report, use_utf8_output
 from onnxgate.github.api import Api, ApiError, Event, PullRequest, WorkflowRun, read_event
 from onnxgate.github.step import annotate
-
-if TYPE_CHECKING:
-    from onnxgate.core.report import Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,10 +196,6 @@ def read_report(path: str) -> Report:
     Raises:
         NoComment: it is none.
     """
-    import msgspec
-
-    from onnxgate.core.report import VERSION, Report
-
     try:
         flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
         with os.fdopen(os.open(path, flags), "rb") as file:

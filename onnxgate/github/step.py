@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from onnxgate.core.errors import UsageError
 from onnxgate.core.escape import escape_command_data, escape_log_line, escape_unprintable
 from onnxgate.core.findings import ALL_STAGES
+from onnxgate.gate.sharding import plan
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -193,7 +194,6 @@ def _parse_against(text: str) -> str:
 def _parse_shard(text: str) -> str:
     if not text:
         return ""
-    from onnxgate.gate.sharding import plan
 
     try:
         return str(plan.parse_selector(text))

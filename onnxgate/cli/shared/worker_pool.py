@@ -9,6 +9,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 import click
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
 from onnxgate.cli.shared.options import CommonOptions
 from onnxgate.core.escape import escape_log_line
@@ -21,8 +25,7 @@ from onnxgate.runtimes.pool.worker_thread import UNSANDBOXED_NOTE
 from onnxgate.runtimes.worker_spec import JobLimits
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-    from rich.live import Live
+    from rich.console import RenderableType
 
 
 def open_pool(
@@ -66,7 +69,6 @@ def open_progress(*, quiet: bool = False, board: ProgressBoard | None = None) ->
     if quiet or not sys.stderr.isatty():
         yield NoProgress()
         return
-    from rich.console import Console
 
     console = Console(stderr=True, emoji=False, highlight=False)
     if console.is_dumb_terminal:
@@ -113,8 +115,6 @@ class ProgressBoard:
 
     def _show(self) -> None:
         """Start a new display: a reused one would erase as many lines as it had, whatever they are now."""
-        from rich.live import Live
-
         if self._console is not None:
             self._live = Live(
                 get_renderable=self.lines,
@@ -144,9 +144,6 @@ class ProgressBoard:
 
     def lines(self) -> RenderableType:
         """Return the current lines; names of models are text, never markup."""
-        from rich.table import Table
-        from rich.text import Text
-
         table = Table.grid(padding=(0, 2))
         with self._lock:
             for seat, doing in self._shown():
@@ -169,9 +166,6 @@ class CountingProgressBoard(ProgressBoard):
 
     def lines(self) -> RenderableType:
         """Return the active runtimes, above the count."""
-        from rich.console import Group
-        from rich.text import Text
-
         at_work = super().lines()
         with self._lock:
             done = sum(self._done.values())

@@ -12,6 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from onnxgate.evidence.lock import MinimumRelease, WeightChanges
+from onnxgate.model.diff.model_diff import measure_weight_movement
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.file_format import UnreadableModel
 from onnxgate.model.reading.structure import read_structure
@@ -128,8 +129,6 @@ def _load_requirements(facts: ModelFacts) -> tuple[object, ...]:
 
 
 def _compare_weights(old: Path, new: Path) -> WeightChanges | None:
-    from onnxgate.model.diff.model_diff import measure_weight_movement
-
     try:
         moved = measure_weight_movement(old, new)
     except (UnreadableModel, UnreadableWeightError) as reason:
