@@ -25,7 +25,7 @@ from pathlib import Path
 begin = time.perf_counter()
 from onnxgate.model.reading.structure import read_structure
 from onnxgate.support import limits, releases
-from onnxgate.support.matching.prediction import predict
+from onnxgate.support.matching.kernels import predict
 from onnxgate.support.matching.type_inference import prepare
 names = releases.known()
 chosen = [names[round(i * (len(names) - 1) / (RELEASES - 1))] for i in range(RELEASES)]

@@ -43,7 +43,7 @@ from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.stages.file import stage
 from onnxgate.stages.support import stage as support_stage
-from onnxgate.support.matching.prediction import predict
+from onnxgate.support.matching.kernels import predict
 from onnxgate.support.matching.type_inference import infer_model_types
 from onnxgate.support.tables import operators
 from onnxgate.support.tables.limits import get_limits

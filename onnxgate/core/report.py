@@ -271,14 +271,6 @@ FailOn = Literal["error", "warning", "never"]
 Verdict = Literal["pass", "fail", "undecided"]
 
 
-def decide_verdict(findings: Iterable[Finding], undecided: bool, fail_on: FailOn) -> tuple[Verdict, int]:
-    """Verdict and exit status: what is known to be broken is known (1), before what was not decided (3)."""
-    closing = {"error": LEVELS[:1], "warning": LEVELS[:2], "never": ()}[fail_on]
-    if any(finding.level in closing and not finding.ignored for finding in findings):
-        return "fail", 1
-    return ("undecided", 3) if undecided else ("pass", 0)
-
-
 def report_undone(undone: Iterable[IncompleteCheck]) -> tuple[NotDone, ...]:
     """Undone things as the report says them, each once, sorted."""
     unique = dict.fromkeys(undone)

@@ -19,9 +19,9 @@ from onnxgate.core.escape import escape_log_line
 from onnxgate.project.config.project import Project
 from onnxgate.runtimes.environments.builder import Environments
 from onnxgate.runtimes.environments.storage import cache_dir, shared_cache_dir
-from onnxgate.runtimes.pool.monitoring import LOOK_UP_ACTIVITY, PREPARE_ACTIVITY, JobMeter, NoProgress, Progress
+from onnxgate.runtimes.pool.job_queue import UNSANDBOXED_NOTE
+from onnxgate.runtimes.pool.progress import LOOK_UP_ACTIVITY, PREPARE_ACTIVITY, JobMeter, NoProgress, Progress
 from onnxgate.runtimes.pool.scheduler import WorkerPool
-from onnxgate.runtimes.pool.worker_thread import UNSANDBOXED_NOTE
 from onnxgate.runtimes.worker_spec import JobLimits
 
 if TYPE_CHECKING:

@@ -25,12 +25,12 @@ from onnxgate.core.report import (
     ReportedModel,
     ReportedRuntime,
     Shard,
-    decide_verdict,
     report_undone,
 )
 from onnxgate.evidence.parity import Comparison
 from onnxgate.evidence.runtime import ModelRuns
 from onnxgate.gate.request import GateOutcome, GateRequest
+from onnxgate.gate.results.verdict import decide_verdict
 from onnxgate.model.subgraphs.node_context import draw_named_nodes
 from onnxgate.project.plan import locked_runtimes, report_runtime
 

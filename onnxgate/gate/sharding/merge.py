@@ -23,11 +23,11 @@ from onnxgate.core.report import (
     Shard,
     SharedHit,
     SharedIgnore,
-    decide_verdict,
 )
 from onnxgate.evidence.ignores import IgnoreUse
 from onnxgate.gate.results import ignore_matching, resolution
 from onnxgate.gate.results.ignore_matching import Ignores
+from onnxgate.gate.results.verdict import decide_verdict
 from onnxgate.model.subgraphs import node_context
 from onnxgate.project.config.loader import UNKNOWN_NAME_FIX, ConfiguredName, EntryNames
 from onnxgate.project.config.schema import Ignore

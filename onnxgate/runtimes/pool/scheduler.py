@@ -10,8 +10,8 @@ from types import TracebackType
 from onnxgate.core.jobs import Job, Observation
 from onnxgate.runtimes.environments.builder import Environments
 from onnxgate.runtimes.pool import sandbox
-from onnxgate.runtimes.pool.monitoring import JobMeter, NoProgress, Progress
-from onnxgate.runtimes.pool.worker_thread import PoolState, QueuedJob, WorkerSlots, WorkerThread
+from onnxgate.runtimes.pool.job_queue import PoolState, QueuedJob, WorkerSlots, WorkerThread
+from onnxgate.runtimes.pool.progress import JobMeter, NoProgress, Progress
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 
 WORKER_FOLDER = Path(__file__).resolve().parents[1] / "worker"

@@ -13,9 +13,9 @@ from onnxgate.model.subgraphs.node_context import find_source_line
 from onnxgate.project.config.project import SelectedModel
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
+from onnxgate.support.matching.kernels import CPU_PROVIDER, list_kernel_providers, predict
 from onnxgate.support.matching.node_checks import find_schema_violation
 from onnxgate.support.matching.operations import NodeProblem, Prediction, SupportGap, TypedModel, TypedNode
-from onnxgate.support.matching.prediction import CPU_PROVIDER, list_kernel_providers, predict
 from onnxgate.support.suggestions.kinds import Suggestion
 from onnxgate.support.tables import limits, operators
 from onnxgate.support.tables.limits import Limits

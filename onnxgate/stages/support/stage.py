@@ -25,13 +25,8 @@ from onnxgate.project.config.project import SelectedModel
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.stages.support.predictions import KnownRuntime, LocatedModel, OperatorPredictions, look_up_runtime
+from onnxgate.support.matching.kernels import CPU_PROVIDER, SingleProviderImplementation, list_kernel_providers, predict
 from onnxgate.support.matching.operations import Prediction, TypedModel, TypedNode
-from onnxgate.support.matching.prediction import (
-    CPU_PROVIDER,
-    SingleProviderImplementation,
-    list_kernel_providers,
-    predict,
-)
 from onnxgate.support.matching.type_inference import infer_model_types
 from onnxgate.support.tables import limits
 from onnxgate.support.tables.limits import find_layout_span, supports_layout

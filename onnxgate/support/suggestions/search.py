@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from onnxgate.support.matching.function_bodies import get_definition_nodes
+from onnxgate.support.matching.kernels import CPU_PROVIDER, MatchResult, match_operation
 from onnxgate.support.matching.operations import Attribute, Operation, SupportGap, TypedModel
-from onnxgate.support.matching.prediction import CPU_PROVIDER, MatchResult, match_operation
 from onnxgate.support.suggestions.casts import change_parameter_type, is_lossless, list_casts, measure_type_distance
 from onnxgate.support.suggestions.kinds import (
     AttributeAddition,

@@ -13,10 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from onnxgate.core import report_json
-from onnxgate.core.report import Cell, NotDone, Report, ReportedModel, ReportedPlace, decide_verdict
+from onnxgate.core.report import Cell, NotDone, Report, ReportedModel, ReportedPlace
 from onnxgate.formats import wording
 from onnxgate.formats.report import comment, github, gitlab, junit, markdown, sarif, text
 from onnxgate.formats.report.html import page
+from onnxgate.gate.results.verdict import decide_verdict
 from tests.harness.github import workflow_commands
 from tests.harness.reports.sample_reports import MINORS, finding, report, sample
 

@@ -13,7 +13,7 @@ from onnxgate.gate.sharding import plan
 from onnxgate.gate.sharding.plan import save_measured_costs
 from onnxgate.project.lock.types import Lock
 from onnxgate.project.plan import PlannedModel, plan_models
-from onnxgate.runtimes.pool.monitoring import JobMeter
+from onnxgate.runtimes.pool.progress import JobMeter
 from tests.harness.locks import MODEL
 from tests.harness.sharded_outcomes import PATHS, make_project, request_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from onnxgate.runtimes.pool.worker_thread import Priority, WorkerSlots
+from onnxgate.runtimes.pool.job_queue import Priority, WorkerSlots
 
 
 def test_the_most_awaited_goes_first() -> None:

@@ -34,7 +34,7 @@ from onnxgate.core.jobs import (
     Unavailable,
 )
 from onnxgate.runtimes.pool.scheduler import WORKER_FOLDER
-from onnxgate.runtimes.pool.session import WorkerSession
+from onnxgate.runtimes.pool.worker import WorkerSession
 from onnxgate.runtimes.worker import failures
 from tests.conftest import need
 

@@ -12,7 +12,7 @@ import pytest
 
 from onnxgate.support.harvest import table_builder
 from onnxgate.support.harvest.cache import BuildSupport, HarvestCache
-from onnxgate.support.matching.prediction import predict
+from onnxgate.support.matching.kernels import predict
 from onnxgate.support.matching.type_inference import infer_model_types
 from onnxgate.support.tables import limits, operators
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx.parser
 
-from onnxgate.support.matching.prediction import predict
+from onnxgate.support.matching.kernels import predict
 from onnxgate.support.matching.type_inference import infer_model_types
 from onnxgate.support.tables import limits, operators
 

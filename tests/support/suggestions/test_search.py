@@ -9,8 +9,8 @@ import pytest
 from onnx import ModelProto
 
 from onnxgate.core.findings import version_sort_key
+from onnxgate.support.matching.kernels import predict
 from onnxgate.support.matching.operations import NodeProblem, Operation, Prediction, SupportGap
-from onnxgate.support.matching.prediction import predict
 from onnxgate.support.matching.type_inference import infer_model_types
 from onnxgate.support.suggestions.kinds import (
     AttributeAddition,

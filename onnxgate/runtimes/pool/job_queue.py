@@ -23,8 +23,9 @@ from onnxgate.project.engines import engine_family, runs_on_node
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.runtimes.environments import node
 from onnxgate.runtimes.environments.builder import Environments
-from onnxgate.runtimes.pool import sandbox, session
-from onnxgate.runtimes.pool.monitoring import Progress
+from onnxgate.runtimes.pool import sandbox
+from onnxgate.runtimes.pool import worker as pool_worker
+from onnxgate.runtimes.pool.progress import Progress
 from onnxgate.runtimes.pool.sandbox import InvalidOutputError, Permissions, WorkerFolder
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec, memory_limit_mib
 
@@ -67,7 +68,7 @@ class WorkerThread:
         self._seat = seat
         self._office = office
         self._tickets: queue.Queue[QueuedJob | None] = queue.Queue()
-        self._talk: session.WorkerSession | None = None
+        self._talk: pool_worker.WorkerSession | None = None
         self._talk_lock = threading.Lock()
         self._interpreter: Path | None = None
         self._unavailable: Unavailable | None = None
@@ -164,10 +165,10 @@ class WorkerThread:
         began = time.monotonic()
         observation = self._answer(worker, ticket)
         ticket.took(time.monotonic() - began)
-        self._office.progress.finished(self._seat.name, what, session.outcome_name(observation))
+        self._office.progress.finished(self._seat.name, what, pool_worker.outcome_name(observation))
         return observation
 
-    def _answer(self, worker: session.WorkerSession, ticket: QueuedJob) -> Observation:
+    def _answer(self, worker: pool_worker.WorkerSession, ticket: QueuedJob) -> Observation:
         observation = self._ask(worker, ticket)
         if not (worker.hopeless and isinstance(observation, Unavailable)):
             return observation
@@ -176,7 +177,7 @@ class WorkerThread:
             return without if isinstance(without, Unavailable) else self._answer(without, ticket)
         return self._give_up(observation)
 
-    def _ask(self, worker: session.WorkerSession, ticket: QueuedJob) -> Observation:
+    def _ask(self, worker: pool_worker.WorkerSession, ticket: QueuedJob) -> Observation:
         job, limits = ticket.job, ticket.limits
         memory_mib = memory_limit_mib(job, limits)
         if self._room is None or not self._seat.engine:
@@ -189,7 +190,7 @@ class WorkerThread:
         except OSError as error:
             return Unavailable(reason=f"what `{self._seat.name}` writes cannot be stored: {error.strerror or error}")
 
-    def _worker(self, ticket: QueuedJob) -> session.WorkerSession | Unavailable:
+    def _worker(self, ticket: QueuedJob) -> pool_worker.WorkerSession | Unavailable:
         """One that can be asked, and has the rights that the job needs."""
         need = self._needed(ticket, memory_limit_mib(ticket.job, ticket.limits)) if self._limited else Permissions()
         if self._talk is not None and not self._talk.over and self._rights.covers(need):
@@ -198,7 +199,7 @@ class WorkerThread:
             raise CancelledError  # the host was closed before anything was made
         return self._start(self._interpreter, ticket, self._all_needed(need))
 
-    def _worker_without_limits(self, ticket: QueuedJob) -> session.WorkerSession | Unavailable:
+    def _worker_without_limits(self, ticket: QueuedJob) -> pool_worker.WorkerSession | Unavailable:
         """For an engine that does not even start with limits: no model has been seen by then, so that none did it."""
         self._limited = False
         if self._talk is not None:
@@ -240,7 +241,9 @@ class WorkerThread:
             return environments.find_own(own, runtime)
         return environments.prepare(runtime, self._seat.packages, self._office.slots.taken())
 
-    def _start(self, interpreter: Path, ticket: QueuedJob, kept: Permissions) -> session.WorkerSession | Unavailable:
+    def _start(
+        self, interpreter: Path, ticket: QueuedJob, kept: Permissions
+    ) -> pool_worker.WorkerSession | Unavailable:
         try:
             self._room = self._room or WorkerFolder()
             argv = self._argv(interpreter, kept)
@@ -252,7 +255,7 @@ class WorkerThread:
                 child = subprocesses.WorkerProcess(
                     subprocesses.start_in_group(argv, self._environment(), self._room.folder)
                 )
-                self._talk, self._rights = session.WorkerSession(child, _adapter_name(self._seat.engine)), kept
+                self._talk, self._rights = pool_worker.WorkerSession(child, _adapter_name(self._seat.engine)), kept
         except OSError as error:
             reason = f"`{interpreter.name}` of `{self._seat.name}` cannot be started: {error.strerror}"
             unavailable = Unavailable(reason=reason)
