@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import fcntl
+import functools
+import hashlib
 import os
 import re
 import shutil
@@ -14,6 +15,9 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+if sys.platform != "win32":
+    import fcntl
 
 
 def link_or_copy(file: Path, to: Path) -> None:
@@ -57,7 +61,7 @@ def create_process_folder() -> Path:
 
 
 STALE_AFTER_S = 24 * 60 * 60
-"""Age at which a temporary file is taken for one of a writer that was killed; no writer takes that long."""
+"""Age at which a temporary file of another machine or container counts as one of a killed writer."""
 _STEM_LIMIT = 40
 """Characters of the target's name in the name of its temporary file, which must not become longer than 255 bytes."""
 
@@ -69,8 +73,9 @@ def replace_atomically(target: Path, *, private: bool = False) -> Iterator[Path]
     If the block raises, `target` stays as it was and the temporary file is removed. Its name is unique also among
     containers that share the folder, where process ids repeat. `private`: create it, readable by its owner alone.
     """
-    temporary = target.with_name(f".{target.name[:_STEM_LIMIT]}.{os.getpid()}-{os.urandom(6).hex()}.tmp")
     _remove_stale_temporaries(target)
+    name = f".{target.name[:_STEM_LIMIT]}.{_pid_space()}-{os.getpid()}-{os.urandom(6).hex()}.tmp"
+    temporary = target.with_name(name)
     try:
         if private:
             os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -81,13 +86,36 @@ def replace_atomically(target: Path, *, private: bool = False) -> Iterator[Path]
 
 
 def _remove_stale_temporaries(target: Path) -> None:
-    """Remove the temporary files of earlier writers of `target`, by age: a process id means nothing elsewhere."""
-    name = re.compile(rf"\.{re.escape(target.name[:_STEM_LIMIT])}\.[0-9]+(-[0-9a-f]+)?\.tmp")
-    oldest = time.time() - STALE_AFTER_S
+    """Remove the temporary files of writers of `target` that were killed."""
+    pattern = re.compile(rf"\.{re.escape(target.name[:_STEM_LIMIT])}\.([0-9a-f]+)-([0-9]+)-[0-9a-f]+\.tmp")
     with contextlib.suppress(OSError), os.scandir(target.parent) as entries:
         for entry in entries:
-            if name.fullmatch(entry.name) and entry.stat(follow_symlinks=False).st_mtime < oldest:
+            name = pattern.fullmatch(entry.name)
+            if name is not None and _is_stale(name[1], int(name[2]), entry):
                 Path(entry.path).unlink(missing_ok=True)
+
+
+def _is_stale(pid_space: str, pid: int, entry: os.DirEntry[str]) -> bool:
+    """Return whether the writer was killed: by its process id if that means anything here, else by the file's age."""
+    if pid_space == _pid_space() != _UNKNOWN_PID_SPACE:
+        return not Path("/proc", str(pid)).exists()
+    return entry.stat(follow_symlinks=False).st_mtime < time.time() - STALE_AFTER_S
+
+
+_UNKNOWN_PID_SPACE = "0"
+
+
+@functools.cache
+def _pid_space() -> str:
+    """Return a name of the machine's boot and the pid namespace: within one, a process id means one process.
+
+    Source: proc(5): `boot_id` is the same in all containers of a machine, and namespaces are numbered per boot.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_bytes()
+        return hashlib.sha256(boot + str(Path("/proc/self/ns/pid").readlink()).encode()).hexdigest()[:8]
+    except OSError:
+        return _UNKNOWN_PID_SPACE
 
 
 _process_roots: dict[int, str] = {}  # by process id: a forked process has none yet

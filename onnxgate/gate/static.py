@@ -33,7 +33,7 @@ from onnxgate.project.lock.types import Lock
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.runtimes.environments.storage import create_private_folder
 from onnxgate.stages.file import stage as file_stage
-from onnxgate.stages.support.stage import collect_model_evidence
+from onnxgate.stages.support import stage as support_stage
 from onnxgate.support.matching.operations import LoadVerdict, RefusedOperations
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ def read_model_file(model: SelectedModel) -> FileReading:
 def match_support(query: SupportQuery) -> SupportResult:
     """Run the support stage for a model. Runs in a child."""
     with track_source_lookups() as was_consulted:
-        evidence = collect_model_evidence(
+        evidence = support_stage.collect_model_evidence(
             query.model, query.facts, query.place, query.root, query.folder, query.runtimes, query.kept
         )
         judged = tuple(resolution.apply_rules(evidence.subjects, rules.ALL, query.levels))

@@ -80,17 +80,19 @@ def test_a_file_takes_its_place_at_once(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_old_temporary_files_are_removed(tmp_path: Path) -> None:
-    """By age alone: a process id says nothing about a writer in another container that shares the folder."""
-    names = [".file.7.tmp", ".file.7-0a1b.tmp", ".file.x.tmp", ".other.7.tmp", f".file.{os.getpid()}-ff.tmp"]
-    for name in names:
+def test_temporary_files_of_killed_writers_are_removed(tmp_path: Path) -> None:
+    """By process id in this pid namespace, and by age if written in another container that shares the folder."""
+    here, dead = files._pid_space(), 2**22 + 1
+    killed, alive = f".file.{here}-{dead}-ff.tmp", f".file.{here}-{os.getpid()}-ff.tmp"
+    elsewhere, old = f".file.00c0ffee-{dead}-ff.tmp", f".file.00c0ffee-{dead}-ee.tmp"
+    for name in (killed, alive, elsewhere, old, f".other.{here}-{dead}-ff.tmp", ".file.x.tmp"):
         (tmp_path / name).touch()
-    for name in names[:4]:
-        os.utime(tmp_path / name, (0, 0))
+    os.utime(tmp_path / old, (0, 0))
     with files.replace_atomically(tmp_path / "file") as new:
         new.touch()
 
-    assert {path.name for path in tmp_path.iterdir()} == {*names[2:], "file"}
+    remaining = {path.name for path in tmp_path.iterdir()}
+    assert remaining == {alive, elsewhere, f".other.{here}-{dead}-ff.tmp", ".file.x.tmp", "file"}
 
 
 def test_writers_with_the_same_process_id_do_not_collide(tmp_path: Path) -> None:

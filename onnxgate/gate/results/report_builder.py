@@ -147,25 +147,30 @@ def _cell_state(
     request: GateRequest, outcome: GateOutcome, model: str, runtime: str, findings: Sequence[Finding]
 ) -> CellState:
     """The state of a model on a runtime; `findings` are about the model."""
-    gathered = outcome.gathered
+    gathered, pair = outcome.gathered, (model, runtime)
     levels = {finding.level for finding in findings if _is_about_runtime(finding, runtime)}
-    if "error" in levels or model in outcome.blocked or (model, runtime) in outcome.failed:
+    if "error" in levels or model in outcome.blocked or pair in outcome.failed:
         return "fail"
-    if Stage.RUNTIME in request.stages and any(_is_undone_for(it, model, runtime) for it in gathered.undone):
+    is_undone = Stage.RUNTIME in request.stages and any(_is_undone_for(it, *pair) for it in gathered.undone)
+    is_skipped = any(_is_undone_for(it, *pair) for it in gathered.skipped)
+    is_faulty = any((runs.model, runs.runtime) == pair for runs in gathered.execution.faulty)
+    has_ran = pair in gathered.execution.ran
+    is_predicted = Stage.SUPPORT in request.stages and not (is_skipped or "warning" in levels or is_faulty or has_ran)
+    if is_predicted and any(_is_static_error(finding) for finding in findings):
+        return "fail"  # also if the whole check is undecided: the shards of a check must agree with the whole
+    if is_undone:
         return "undecided"
-    if any(_is_undone_for(it, model, runtime) for it in gathered.skipped):
+    if is_skipped:
         return "skipped"
     if "warning" in levels:
         return "warning"
-    if any((runs.model, runs.runtime) == (model, runtime) for runs in gathered.execution.faulty):
+    if is_faulty:
         return "undecided"
-    if (model, runtime) in gathered.execution.ran:
+    if has_ran:
         return "pass"
     if Stage.SUPPORT not in request.stages:
         return "not asked"
-    if any(_is_static_error(finding) for finding in findings):
-        return "fail"
-    has_verdict = gathered.verdicts.get((model, runtime), "unknown") != "unknown"
+    has_verdict = gathered.verdicts.get(pair, "unknown") != "unknown"
     return "predicted" if has_verdict else "not predicted"
 
 

@@ -264,9 +264,9 @@ def test_opset_without_a_pin(new_project: NewProject) -> None:
     assert isinstance(planned.job, Export)
     assert (planned.job.opset, planned.job.opset_max, planned.job.opset_ml_max) == (None, 21, 5)
     assert within is not None
-    assert within.opsets_asked == {}
+    assert within.opsets.requested == {}
     assert beyond is not None
-    assert (beyond.opsets_asked, beyond.opsets_written) == ({"ai.onnx": 21}, {"ai.onnx": 22})
+    assert (beyond.opsets.requested, beyond.opsets.written) == ({"ai.onnx": 21}, {"ai.onnx": 22})
 
 
 def test_pinned_opset_of_another_domain(new_project: NewProject) -> None:
@@ -281,7 +281,7 @@ def test_pinned_opset_of_another_domain(new_project: NewProject) -> None:
     subject = stage.collect_evidence(project, planned, Completed(result=ExportResult(model=str(path)))).subject
 
     assert subject is not None
-    assert subject.opsets_asked == {"ai.onnx": 18, "ai.onnx.ml": 3}
+    assert subject.opsets.requested == {"ai.onnx": 18, "ai.onnx.ml": 3}
     assert [hit.message for hit in export_opset_ignored.judge(subject)] == [
         "export by `export/m.py:build` was asked for opset 3 of `ai.onnx.ml` and wrote 1"
     ]
