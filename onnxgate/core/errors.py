@@ -1,10 +1,10 @@
-"""Faults of the set-up or of onnxgate itself; what a runtime does to a model is an observation, never one of these."""
+"""Errors of the set-up or of onnxgate itself; a runtime that rejects a model is an observation, not an error."""
 
 from __future__ import annotations
 
 
 class OnnxgateError(Exception):
-    """A fault that ends the command. `message` is lower case without a full stop; `hint` says what to do."""
+    """An error that ends the command. `message` is lower case without a full stop; `hint` describes the fix."""
 
     exit_code = 3
 
@@ -15,13 +15,13 @@ class OnnxgateError(Exception):
 
 
 class UsageError(OnnxgateError):
-    """The command line asks for something that cannot be done."""
+    """The arguments of the command line are invalid or cannot be combined."""
 
     exit_code = 2
 
 
 class ConfigError(OnnxgateError):
-    """`onnxgate.toml` is wrong; all that is wrong with it is in `problems`."""
+    """`onnxgate.toml` is invalid; `problems` lists all errors in it."""
 
     exit_code = 2
 
@@ -31,7 +31,7 @@ class ConfigError(OnnxgateError):
 
 
 class LockError(OnnxgateError):
-    """`onnxgate.lock` is missing, unreadable or newer than this onnxgate; what is wrong in it is in `problems`."""
+    """`onnxgate.lock` is missing, unreadable or newer than this onnxgate; `problems` lists the errors in it."""
 
     exit_code = 2
 
@@ -41,18 +41,18 @@ class LockError(OnnxgateError):
 
 
 class ResolutionError(OnnxgateError):
-    """A requirement could not be resolved to exact releases: a fault of the environment, or of the requirement."""
+    """A requirement could not be resolved to exact releases: an error of the environment, or of the requirement."""
 
     exit_code = 3
 
 
 class UnavailableError(OnnxgateError):
-    """A locked environment could not be made here; the reason is the message."""
+    """A locked environment could not be created here; the message is the reason."""
 
     exit_code = 3
 
 
 class StorageError(OnnxgateError):
-    """Something cannot be written: the disk is full, or the folder may not be written to."""
+    """A file cannot be written: the disk is full, or the folder is not writable."""
 
     exit_code = 3

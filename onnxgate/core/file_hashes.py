@@ -1,4 +1,4 @@
-"""SHA-256 of regular files, remembered as long as a file is unchanged; pipes and devices are never read."""
+"""SHA-256 of regular files, cached as long as a file is unchanged; pipes and devices are never read."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0
 
 
 def open_regular(path: Path) -> FileIO:
-    """Open a regular file, unbuffered. The check is made on the open file, since a path can change in between.
+    """Open a regular file, unbuffered. The check uses the open file, since a path can change in between.
 
     Raises:
-        OSError: it cannot be opened, or is not a regular file.
+        OSError: the file cannot be opened, or is not a regular file.
     """
     file = FileIO(os.open(path, _FLAGS), "rb")
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -29,15 +29,15 @@ def open_regular(path: Path) -> FileIO:
 
 _CHUNK_BYTES = 1024 * 1024
 REMEMBERED_BYTES = 1024 * 1024
-"""Smaller files are hashed faster than their digests are looked up."""
+"""Size in bytes below which a file is hashed faster than its digest is looked up."""
 SETTLED_NS = 2 * 10**9
-"""A file that changed less than this before it was read may change again and show the same times.
+"""Minimum age in nanoseconds: a file that changed later than this before it was read may change with the same times.
 
 Source: the coarsest clock of a file system in use, FAT's, ticks every two seconds; git calls such files racy.
 """
 
 Identity = tuple[int, int, int, int, int]
-"""Device, inode, size, mtime and ctime: git compares the same to see that a file is unchanged. Programs cannot set
+"""Device, inode, size, mtime and ctime: git compares the same to detect changes. Programs cannot set
 ctime."""
 
 _known: dict[Identity, str] = {}
@@ -63,7 +63,7 @@ def sha256_of(path: Path) -> str:
 
 
 def file_identity(status: os.stat_result) -> Identity:
-    """Return what proves that a file is unchanged."""
+    """Return the fields that identify the unchanged file."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
@@ -74,10 +74,10 @@ def is_settled(status: os.stat_result, now_ns: int) -> bool:
 
 
 def remember_digests(known: Mapping[Identity, str]) -> None:
-    """Remember digests that were computed from exactly these files."""
+    """Add digests that were computed from exactly these files."""
     _known.update(known)
 
 
 def known_digest(status: os.stat_result) -> str | None:
-    """Return the remembered digest of a file, None if it must be read."""
+    """Return the cached digest of a file, None if it must be read."""
     return _known.get(file_identity(status))

@@ -1,8 +1,8 @@
-"""Calls in child processes of our own: one that crashes, hangs or eats memory costs that call, and no other.
+"""Pool of child processes for function calls: one that crashes, hangs or exhausts memory fails that call only.
 
 onnx's checker and its shape inference are C++ that reads whatever a file contains; so models are read here, in parallel
 on the cores. Calls go to a child pickled. Answers come back as data of a declared type and never pickled: a child that
-a hostile model has taken over cannot run code in this process.
+a malicious model controls cannot run code in this process.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _IS_WINDOWS = sys.platform == "win32"
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
-    """Limits of one call; 0 is no limit. Enforced on Linux and macOS, memory on Linux only."""
+    """Limits of one call; 0 means unlimited. Enforced on Linux and macOS, memory on Linux only."""
 
     time_s: int = 0
     memory_bytes: int = 0
@@ -49,7 +49,7 @@ class CallLimits:
 
 @dataclass(frozen=True, slots=True)
 class CallFailure:
-    """A call without a result."""
+    """Failure of one call."""
 
     how: Literal["crashed", "timed-out", "memory", "raised"]
     words: str  # "SIGSEGV", "300 s", or the exception
@@ -66,7 +66,7 @@ class Call(Generic[Argument, Result]):
 
 
 class ProcessPool:
-    """Up to `count` children, started when there is work for them and ended with the block; 0: calls run here."""
+    """Up to `count` children, started on demand and ended with the block; with 0, calls run in this process."""
 
     def __init__(self, count: int) -> None:
         self._count = min(count, 1) if _IS_WINDOWS else count  # Windows cannot wait for several pipes
@@ -116,7 +116,7 @@ class ProcessPool:
 
 @dataclass(slots=True)
 class _CallQueue:
-    """Calls to be made, with their positions, and the results of the others."""
+    """Pending calls with their positions, and the results of all calls."""
 
     ahead: deque[tuple[int, Call[Any, Any]]]
     results: list[Any]
@@ -133,7 +133,7 @@ class _PoolProcess:
 
     pid: int
     calls: IO[bytes]
-    answers: IO[bytes]  # unbuffered: waiting for a pipe does not see what lies in a buffer
+    answers: IO[bytes]  # unbuffered: polling the pipe does not see data in a buffer
     process: subprocess.Popen[bytes] | None  # None if it was forked
     under_way: deque[tuple[int, Call[Any, Any]]] = field(default_factory=deque)
     alive: bool = True
@@ -142,12 +142,12 @@ class _PoolProcess:
         """Send calls to an idle child, so that neither side waits for the other to read."""
         self.under_way.extend(share)
         data = pickle.dumps([(call.function, call.argument, call.bounds) for _, call in share], pickle.HIGHEST_PROTOCOL)
-        with contextlib.suppress(BrokenPipeError):  # it has ended, as reading from it shows
+        with contextlib.suppress(BrokenPipeError):  # the child has ended; reading from it reports that
             self.calls.write(_CALLS.pack(len(data)) + data)
             self.calls.flush()
 
     def receive(self, work: _CallQueue) -> bool:
-        """Take one answer. False if the child is idle, or has ended: then only the call that it was in has failed."""
+        """Receive one answer. False if the child is idle, or has ended: then only its current call has failed."""
         index, call = self.under_way.popleft()
         try:
             work.results[index] = _read_answer(self.answers, call.answer)
@@ -162,14 +162,14 @@ class _PoolProcess:
         return bool(self.under_way)
 
     def end(self) -> None:
-        """Kill the child, whatever it does."""
+        """Kill the child."""
         if self.alive:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGTERM if _IS_WINDOWS else signal.SIGKILL)
             self._wait()
 
     def _wait(self) -> int:
-        """Wait for its end, and return its status as `subprocess` has it."""
+        """Wait for the child to end, and return its exit status as `subprocess` represents it."""
         self.alive = False
         for pipe in (self.calls, self.answers):
             with contextlib.suppress(OSError):
@@ -189,7 +189,7 @@ def _failure_of_status(status: int, bounds: CallLimits) -> CallFailure:
 
 
 def _wait_for_answers(busy: Sequence[_PoolProcess]) -> list[_PoolProcess]:
-    """Wait until one of them has something to be read, and return all that have."""
+    """Wait until at least one child has an answer, and return all that have."""
     if _IS_WINDOWS or len(busy) < 2:
         return list(busy)
     import select
@@ -202,7 +202,7 @@ def _wait_for_answers(busy: Sequence[_PoolProcess]) -> list[_PoolProcess]:
 
 
 def _start_pool_process() -> _PoolProcess:
-    """Start a child: forked, which is fast, if that is safe; otherwise in a new interpreter."""
+    """Start a child: forked, which is fast, if that is safe; in a new interpreter if not."""
     if is_fork_safe():
         return _fork_pool_process()
     argv = [
@@ -219,12 +219,12 @@ def _start_pool_process() -> _PoolProcess:
 
 
 def is_fork_safe() -> bool:
-    """Return whether a copy of this process can do work: only on Linux, and only if it has a single thread.
+    """Return whether a fork of this process works: only on Linux, and only if it has a single thread.
 
     A fork copies one thread and all locks: one that another thread holds at that moment (of malloc, of OpenBLAS or
     OpenMP, of the interpreter) is never released in the copy. Python counts only its own threads; `/proc/self/task`
-    lists all that the kernel knows of this process, native ones too. If the only one is the thread that looks, none
-    can start another before the fork. On macOS, system libraries start threads at any time and abort in a copy.
+    lists all threads that the kernel knows, native ones too. If the calling thread is the only one, no other can
+    start before the fork. On macOS, system libraries start threads at any time and abort in a copy.
     """
     if sys.platform != "linux":
         return False
@@ -252,10 +252,10 @@ def _fork_pool_process() -> _PoolProcess:
 
 
 def _serve_after_fork(calls: int, answers: int) -> NoReturn:
-    """Serve calls in a forked child, which never returns into the program that it is a copy of."""
+    """Serve calls in a forked child; never return into the program that it is a copy of."""
     status = 1
     try:
-        os.dup2(2, 1)  # what C++ prints must not become part of a report
+        os.dup2(2, 1)  # C++ output must not become part of a report
         _serve_calls(os.fdopen(calls, "rb"), os.fdopen(answers, "wb"))
     except (EOFError, BrokenPipeError):
         status = 0
@@ -266,12 +266,12 @@ def _serve_after_fork(calls: int, answers: int) -> NoReturn:
 def _die_with_parent(parent: int) -> None:
     """Have the system end this process together with the one that started it, also in the middle of a call."""
     if sys.platform != "linux":
-        return  # the end of the pipe ends it, once the call is done
+        return  # the end of the pipe ends it after the current call
     import ctypes
 
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
-        os._exit(1)  # the parent ended before
+        os._exit(1)  # the parent has already ended
 
 
 def serve_standard(parent: int) -> None:
@@ -318,8 +318,8 @@ def _read_answer(pipe: IO[bytes], answer: Any) -> Any:
     """Read one answer: a value of the declared type, or a `CallFailure`.
 
     Raises:
-        EOFError: the child ended before.
-        msgspec.MsgspecError, ValueError: the answer is something else.
+        EOFError: the child has ended.
+        msgspec.MsgspecError, ValueError: the answer is invalid.
     """
     kind, size = _ANSWER.unpack(_read_exactly(pipe, _ANSWER.size))
     if size > LARGEST_MESSAGE_BYTES:
@@ -335,7 +335,7 @@ def _read_answer(pipe: IO[bytes], answer: Any) -> Any:
 
 @contextlib.contextmanager
 def _limit_call(bounds: CallLimits) -> Iterator[None]:
-    """Enforce the limits of a call: an alarm ends the process, more memory is refused."""
+    """Enforce the limits of a call: an alarm ends the process, allocations beyond the limit fail."""
     if bounds.time_s and hasattr(signal, "alarm"):
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(bounds.time_s)
@@ -368,7 +368,7 @@ def _read_exactly(pipe: IO[bytes], size: int) -> bytes:
     """Read that many bytes.
 
     Raises:
-        EOFError: the other side ended before.
+        EOFError: the other side has closed the pipe.
     """
     parts = []
     while size:

@@ -53,14 +53,14 @@ def end_group(process: subprocess.Popen[bytes]) -> int:
     if sys.platform == "win32":
         tree = ["taskkill", "/T", "/F", "/PID", str(process.pid)]
         subprocess.run(tree, stdin=subprocess.DEVNULL, capture_output=True, check=False)
-    elif process.returncode is None:  # once reaped, the number may belong to somebody else
+    elif process.returncode is None:  # once reaped, the number may belong to another process
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
     return process.wait(REAP_TIMEOUT_S)
 
 
 def describe_exit_status(status: int) -> str:
-    """`SIGSEGV`, or `exit status 3`."""
+    """Return the exit status as text: `SIGSEGV`, or `exit status 3`."""
     if status >= 0:
         return f"exit status {status:#x}" if status > 0xFFFF else f"exit status {status}"
     try:
@@ -70,7 +70,7 @@ def describe_exit_status(status: int) -> str:
 
 
 class LineTooLongError(Exception):
-    """A line longer than any that a worker writes."""
+    """A line is longer than any that a worker writes."""
 
 
 class WorkerProcess:
@@ -88,7 +88,7 @@ class WorkerProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs, as far as is known."""
+        """True unless the process is known to have ended."""
         return not self._ended.is_set() and not self._silent.is_set()
 
     def send(self, line: bytes) -> None:
@@ -99,7 +99,7 @@ class WorkerProcess:
         """Return the next line, None at the end of all lines.
 
         Raises:
-            TimeoutError: there was none in time.
+            TimeoutError: no line arrived in time.
             LineTooLongError: the line is longer than allowed.
         """
         try:
@@ -111,7 +111,7 @@ class WorkerProcess:
         return line
 
     def end(self) -> int:
-        """Kill it and all that it started; return its exit status, negative for a signal."""
+        """Kill the process and all that it started; return its exit status, negative for a signal."""
         self._ended.set()
         status = end_group(self._process)
         self._wake_listener()
@@ -126,7 +126,7 @@ class WorkerProcess:
             self._log.clear()
 
     def log(self) -> str:
-        """Return the tail of what it printed since."""
+        """Return the tail of the log since the last `forget_log`."""
         with self._log_lock:
             return self._log.decode("utf-8", "replace")
 
@@ -153,7 +153,7 @@ class WorkerProcess:
         self._hand_over(None)
 
     def _hand_over(self, line: bytes | None) -> bool:
-        """Queue a line. False once the worker was ended and nothing reads its lines."""
+        """Queue a line. False if the worker was ended, so that nothing reads its lines."""
         while not self._ended.is_set():
             with contextlib.suppress(queue.Full):
                 self._lines.put(line, timeout=0.2)
@@ -174,7 +174,7 @@ def _require_pipe(stream: IO[bytes] | None) -> IO[bytes]:
 
 
 def _read_complete_lines(stream: IO[bytes]) -> Iterator[bytes]:
-    """Yield complete lines; one that is too long is the last, cut off. An unfinished last line is dropped."""
+    """Yield complete lines; a line that is too long is cut off and is the last. An unfinished last line is dropped."""
     while line := stream.readline(LINE_LIMIT_BYTES):
         if line.endswith(b"\n"):
             yield line
@@ -190,8 +190,8 @@ def _start_thread(work: Callable[[], None]) -> threading.Thread:
 
 
 SHELL = "/bin/sh"
-# A pipe of which we hold the end that is written to, and never write: it is at its end once we are gone. Who waits for
-# that is a process beside the program, with nothing but the pipe, so that it keeps no other one open.
+# This process keeps the write end of a pipe open and never writes to it, so the pipe closes when this process ends. A
+# guard process that runs with the program waits for that; it closes all its other pipes, to keep none of them open.
 _GUARD_SCRIPT = '(exec </dev/fd/"$0" >/dev/null 2>&1; read -r _; kill -KILL 0) & exec "$@"'
 
 _guard_pipes: dict[int, tuple[int, int]] = {}  # by process id: a forked process opens its own
@@ -206,10 +206,10 @@ def start_supervised(
     stdin: int = subprocess.PIPE,
     stdout: int = subprocess.PIPE,
 ) -> subprocess.Popen[bytes]:
-    """Start a program in a group of its own; `release` it when it has ended.
+    """Start a program in a group of its own; call `release_supervised` when it has ended.
 
     Raises:
-        OSError: it cannot be started.
+        OSError: the program cannot be started.
     """
     guarded = sys.platform != "win32" and Path(SHELL).exists()
     if guarded:
@@ -228,7 +228,7 @@ def start_supervised(
 
 
 def release_supervised(process: subprocess.Popen[bytes]) -> None:
-    """Kill what is left of its group: the guard, and what the program did not wait for."""
+    """Kill the rest of the program's group: the guard, and processes that the program did not wait for."""
     if sys.platform != "win32" and _is_guarded(process):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -251,8 +251,8 @@ def run_supervised(
     """Run a program to its end; any exception meanwhile kills it.
 
     Raises:
-        OSError: it cannot be started.
-        subprocess.TimeoutExpired: it took too long.
+        OSError: the program cannot be started.
+        subprocess.TimeoutExpired: the program exceeded the time limit.
     """
     with start_supervised(argv, environment=environment, folder=folder, stdout=stdout) as process:
         try:
@@ -263,7 +263,7 @@ def run_supervised(
 
 
 def _check_executable(program: str, folder: Path | None) -> None:
-    """Raise what starting it would raise: a shell would only print it."""
+    """Raise the `OSError` that starting the program would raise: a shell would only print it."""
     if os.sep in program:
         found = Path(folder or "", program)
         if found.exists() and not os.access(found, os.X_OK):
@@ -276,6 +276,6 @@ def _check_executable(program: str, folder: Path | None) -> None:
 
 
 def _guard_pipe() -> int:
-    """Return the read end; the write end stays open as long as this process lives."""
+    """Return the read end; the write end stays open as long as this process runs."""
     with _guard_pipes_lock:
         return _guard_pipes.setdefault(os.getpid(), _guard_pipes.get(os.getpid()) or os.pipe())[0]

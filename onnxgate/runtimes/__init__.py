@@ -1,1 +1,1 @@
-"""Locked environments of runtimes, the pool of worker processes, and the worker itself."""
+"""Environments of locked runtimes, the pool of worker processes, and the worker itself."""

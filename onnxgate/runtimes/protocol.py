@@ -1,4 +1,4 @@
-"""From a worker's line to a typed value. A worker is not believed: what does not fit its job is nonsense."""
+"""Decoder of a worker's lines. Workers are untrusted: a reply that does not fit its job is an error."""
 
 from __future__ import annotations
 
@@ -63,17 +63,17 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class ProtocolError(Exception):
-    """The worker said what no worker says."""
+    """A line or reply of the worker is invalid."""
 
 
 _event_decoder = msgspec.json.Decoder(Event)
 
 
 def parse_event(line: bytes, request: int) -> Event:
-    """A line that belongs to the request at hand.
+    """Decode a line that answers the current request.
 
     Raises:
-        NonsenseError: it is none.
+        ProtocolError: it is malformed, or answers another request.
     """
     try:
         decoded = _event_decoder.decode(line)
@@ -85,10 +85,10 @@ def parse_event(line: bytes, request: int) -> Event:
 
 
 def validate_reply(reply: Reply, job: Job) -> Reply:
-    """The reply, where it fits the job.
+    """Return the reply if it fits the job.
 
     Raises:
-        NonsenseError: it does not.
+        ProtocolError: it does not.
     """
     if not isinstance(reply, Completed):
         return reply
@@ -145,18 +145,18 @@ def _check_files(paths: Iterable[str | None], folder: Path) -> None:
 def _is_inside(path: Path, folder: Path) -> bool:
     try:
         return path.is_file() and path.resolve().is_relative_to(folder)
-    except (OSError, ValueError, RuntimeError):  # a name that no file can have, links in a circle
+    except (OSError, ValueError, RuntimeError):  # an invalid name, or links in a circle
         return False
 
 
 def clean_log(log: str) -> str:
-    """The end of a log, without terminal escapes and control characters."""
+    """Return the end of a log, without terminal escapes and control characters."""
     text = _CONTROLS.sub("", _ESCAPES.sub("", log.replace("\r\n", "\n"))).strip()
     return text if len(text) <= LOG_LIMIT else "…" + text[-LOG_LIMIT + 1 :]
 
 
 def is_complete_npy_file(path: Path) -> bool:
-    """Whether a file is one whole array of numbers or texts."""
+    """Return whether a file is one complete array of numbers or strings."""
     try:
         with path.open("rb") as file:
             return is_complete_npy(file, path.stat().st_size)
@@ -165,12 +165,12 @@ def is_complete_npy_file(path: Path) -> bool:
 
 
 def is_complete_npy(file: IO[bytes], size_bytes: int) -> bool:
-    """Whether what is read is as long as its own header says, and holds no objects of Python."""
+    """Return whether the data is as long as its header requires, and contains no Python objects."""
     from numpy.lib import format as npy
 
     try:
         read_header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[npy.read_magic(file)]
         shape, _, dtype = read_header(file)
-    except Exception:  # noqa: BLE001 - numpy reads the header as Python, which fails in as many ways
+    except Exception:  # noqa: BLE001 - numpy parses the header as Python, which can raise many errors
         return False
     return not dtype.hasobject and math.prod(shape) * dtype.itemsize == size_bytes - file.tell()

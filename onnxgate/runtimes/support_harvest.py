@@ -1,4 +1,4 @@
-"""One build of ONNX Runtime asked what it implements: what it says of itself, and which tiny models it loads."""
+"""Harvest of one ONNX Runtime build: its registered kernels and schemas, and the probe models that it loads."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ KERNEL_QUERY = "the question for its kernels"
 
 
 class HarvestError(Exception):
-    """The build cannot be harvested; the message says why, and is empty where it is not there to be asked."""
+    """The build cannot be harvested; the message is the reason, and is empty if the build is not available."""
 
 
 def harvest_build(host: WorkerPool, seat: WorkerSpec, source: TableSource) -> table_builder.HarvestRecord:
-    """What the build in a seat implements. `source` names it; its commit is what the build says.
+    """Return the operator support of the build in a worker. `source` names it; its commit is read from the build.
 
     Raises:
-        UntoldError: it did not say, or what it loads makes no sense.
+        HarvestError: it does not list its kernels, or the loaded probes are inconsistent.
     """
     with temporary_folder() as scratch:
         output = Path(scratch).absolute() / "said.json"
-        host.show(output.parent)  # some probes have their data outside of their own folders
+        host.show(output.parent)  # some probes have their data outside their own folders
         if _is_refused(host.submit(seat, Harvest(output=str(output))).result(), KERNEL_QUERY):
             raise HarvestError(f"it refuses {KERNEL_QUERY}")
         said = _read_dump(output)
@@ -53,7 +53,7 @@ def _read_dump(output: Path) -> BuildDump:
 
 
 def _load_probes(host: WorkerPool, seat: WorkerSpec, paths: Mapping[str, Path]) -> dict[str, bool]:
-    """Which probes load, each in a process with what must be set for it."""
+    """Return whether each probe loads, in a process with the environment variables that it needs."""
     waiting = {}
     for name, path in paths.items():
         environment = tuple(probes.get_probe_environment(name).items())
@@ -63,7 +63,7 @@ def _load_probes(host: WorkerPool, seat: WorkerSpec, paths: Mapping[str, Path]) 
 
 
 def _is_refused(observation: Observation, what: str) -> bool:
-    """Whether it is refused; all that is neither done nor refused is no answer."""
+    """Return whether the engine refused the job; raise `HarvestError` for anything but completion or refusal."""
     match observation:
         case Completed():
             return False

@@ -1,4 +1,4 @@
-"""Where jobs are done: a locked runtime, or an interpreter of the user's; and how much one job may take there."""
+"""Workers' specifications: a locked runtime or a user's interpreter, and limits per job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MEMORY_BASE_MIB = 4096
 
 @dataclass(frozen=True, slots=True)
 class JobLimits:
-    """What one job may take. Without `memory_mib` a model has what is usual for it, a source has no limit."""
+    """Limits of one job. Without `memory_mib`, a model has the default for its size, a source has no limit."""
 
     time_s: float = DEFAULT_TIME_S
     memory_mib: int | None = None
@@ -28,23 +28,23 @@ class JobLimits:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """One worker's place. Equal seats are one seat, served by one process."""
+    """Specification of one worker. Equal specifications share one process."""
 
     name: str  # "onnxruntime 1.18.1"
-    engine: str = ""  # whose adapter the worker uses; "" for none
+    engine: str = ""  # engine whose adapter the worker uses; "" for none
     runtime: LockedRuntime | None = None
     packages: tuple[PinnedPackage, ...] = ()
-    interpreter: Path | None = None  # or the folder of its environment, where a runtime is the user's own
+    interpreter: Path | None = None  # or the folder of its environment, if a runtime is in a user environment
     environment: tuple[tuple[str, str], ...] = ()
-    turn: str = ""  # seats that have the same work one at a time; "" for side by side with all others
+    turn: str = ""  # workers with the same value run one job at a time; "" for no such limit
 
     @classmethod
     def of_runtime(
         cls, runtime: LockedRuntime, packages: Sequence[PinnedPackage], folder: Path | None = None
     ) -> WorkerSpec:
-        """A locked runtime; of `packages` only those that it pins count.
+        """Return the spec of a locked runtime; of `packages`, only those that it pins count.
 
-        `folder` is the config's: where an environment of the user's own is looked for.
+        `folder` is the config's: paths of user environments are relative to it.
         """
         if runtime.environment:
             path = environment_path(folder or Path(), runtime.environment)
@@ -67,23 +67,23 @@ class WorkerSpec:
         engine: str = "",
         turn: str = "",
     ) -> WorkerSpec:
-        """An interpreter that exists already: the toolchain's, or one with a build of an engine of the user's own."""
+        """Return the spec of an existing interpreter: the toolchain's, or one with a user's own build of an engine."""
         variables = tuple(sorted((environment or {}).items()))
         return cls(name, engine, interpreter=interpreter, environment=variables, turn=turn)
 
 
 def environment_path(folder: Path, environment: str) -> Path:
-    """Where an environment of the user's own lies; `folder` is the config's."""
+    """Return the path of a user environment; `folder` is the config's."""
     return folder.absolute() / Path(environment).expanduser()
 
 
 def default_memory_mib(size_bytes: int) -> int:
-    """The limit for a model whose file and external data take `size_bytes`."""
+    """Return the memory limit for a model whose file and external data take `size_bytes`."""
     return MEMORY_FACTOR * -(-size_bytes // 2**20) + MEMORY_BASE_MIB
 
 
 def memory_limit_mib(job: Job, limits: JobLimits) -> int | None:
-    """The limit that holds for a job."""
+    """Return the memory limit for a job."""
     if limits.memory_mib is not None or not isinstance(job, Load | Run):
         return limits.memory_mib
     try:
@@ -95,7 +95,7 @@ def memory_limit_mib(job: Job, limits: JobLimits) -> int | None:
 
 @functools.lru_cache(maxsize=256)
 def _content_size_bytes(path: Path, *_: int) -> int:
-    """The size of a model's file and external data; what cannot be read as a model refers to no data."""
+    """Return the size of a model's file and external data; an unreadable model has no external data."""
     try:
         data_files = find_data_files(read_light_structure(path), path)
     except (UnreadableModel, OSError):

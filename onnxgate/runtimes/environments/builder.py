@@ -1,4 +1,4 @@
-"""Locked environments: built by uv, proven sound, and only then trusted."""
+"""Building locked environments with uv, and checking them before they are used."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ _UV_CAUSE = re.compile(r"^\s*(?:error|cause|Caused by|×|╰─▶):?\s*(.+)$", 
 
 _NO_SLOT: AbstractContextManager[object] = contextlib.nullcontext()
 BuildFunction = Callable[[Path], None]
-"""Makes an environment in a folder that does not exist yet; raises `UnavailableError`."""
+"""Creates an environment in a folder that does not exist yet; raises `UnavailableError`."""
 
 
 class Environments:
-    """Makes locked environments below `cache`, once each. Safe for several threads, and for several gates at once.
+    """Locked environments below `cache`, each created once. Safe for several threads and several processes.
 
-    Where `kept` is given, they are made of the wheels in it, and those that it lacks are fetched into it.
+    With `kept`, wheels are installed from that folder, and missing ones are downloaded into it.
     """
 
     def __init__(self, cache: Path, *, offline: bool, kept: Path | None = None) -> None:
@@ -52,7 +52,7 @@ class Environments:
         self._offline = offline
         self._commands = CommandRunner()
         self._keeper = wheels.WheelCache(kept, self._where) if kept else None
-        self._unreachable = ""  # why the index could not be reached; it is not asked a second time
+        self._unreachable = ""  # why the index could not be reached; it is then not contacted a second time
         self._interpreters: dict[str, Path | UnavailableError] = {}
         self._finding = threading.Lock()
         self._uses = storage.EnvironmentLeases()
@@ -64,13 +64,14 @@ class Environments:
         packages: Sequence[PinnedPackage],
         busy: AbstractContextManager[object] = _NO_SLOT,
     ) -> Path:
-        """What the runtime's environment is there for, which is built where it is not ready.
+        """Return the program of the runtime's environment, which is built if it is not ready.
 
-        It is an interpreter of Python, or the folder of a package that Node runs. `packages` holds at least those that
-        the runtime pins. It is tried within `busy`, which bounds what works at the same time.
+        The program is a Python interpreter, or the folder of a package that Node runs. `packages` contains at least
+        those that the runtime pins. The environment is tested within `busy`, which limits concurrent
+        work.
 
         Raises:
-            UnavailableError: it cannot be had here, and why.
+            UnavailableError: the environment cannot be created here; the message is the reason.
         """
         try:
             slot, build = self._plan(runtime, packages, busy)
@@ -84,7 +85,7 @@ class Environments:
             raise UnavailableError("the gate was ended") from error
 
     def _held(self, slot: storage.EnvironmentSlot, found: Callable[[], Path]) -> Path:
-        """What is found there, in use from before anybody looks."""
+        """Return the result of `found`, with the environment leased before the call."""
         self._uses.hold(slot.folder)
         try:
             return found()
@@ -93,10 +94,10 @@ class Environments:
             raise
 
     def find_own(self, path: Path, runtime: LockedRuntime) -> Path:
-        """The interpreter of an environment of the user's own, held to what is locked of it.
+        """Return the interpreter of a user's own environment, after checking its versions against the lock.
 
         Raises:
-            UnavailableError: it is not there, or has something else.
+            UnavailableError: the environment is missing, or has other versions.
         """
         try:
             return user_environment.check_user_environment(path, runtime, self._commands)
@@ -104,34 +105,34 @@ class Environments:
             raise UnavailableError("the gate was ended") from error
 
     def discard(self, runtime: LockedRuntime, packages: Sequence[PinnedPackage]) -> None:
-        """Distrust an environment that turned out to be broken; it is built anew when it is needed next."""
+        """Mark a broken environment as not ready; it is rebuilt when it is needed next."""
         self._plan(runtime, packages)[0].distrust()
 
     def slot_of(self, runtime: LockedRuntime, packages: Sequence[PinnedPackage]) -> storage.EnvironmentSlot:
-        """Where the runtime's environment lies, or would lie; nothing is made.
+        """Return the slot of the runtime's environment without creating anything.
 
         Raises:
-            UnavailableError: it cannot be had on this system, and why.
+            UnavailableError: the environment is not available on this system; the message is the reason.
         """
         return self._plan(runtime, packages)[0]
 
     def interpreter(self, minor: str) -> Path:
-        """The Python of that minor version that environments are made with.
+        """Return the Python of that minor version that environments are created with.
 
         Raises:
-            UnavailableError: there is none.
+            UnavailableError: it is not installed and cannot be fetched.
         """
         return self._interpreter(minor)
 
     def close(self) -> None:
-        """End what is being built, and build no more; what was made is no longer in use."""
+        """Kill running builds, reject new ones, and release the environments in use."""
         self._commands.close()
         self._uses.close()
 
     def _plan(
         self, runtime: LockedRuntime, packages: Sequence[PinnedPackage], busy: AbstractContextManager[object] = _NO_SLOT
     ) -> tuple[storage.EnvironmentSlot, BuildFunction]:
-        """Where the environment lies, and what makes it there."""
+        """Return the slot of the environment and the function that builds it."""
         if runs_on_node(runtime.engine):
             pins = node.required_npm_packages(runtime, packages)
             return self.node.slot(self._cache, runtime, pins), lambda attempt: self.node.build(attempt, runtime, pins)
@@ -154,7 +155,7 @@ class Environments:
 
     @contextlib.contextmanager
     def _locked(self, slot: storage.EnvironmentSlot, runtime: LockedRuntime) -> Iterator[None]:
-        """Nobody else builds it meanwhile. Waits for whoever does, but not beyond our own end."""
+        """Lock the slot against other processes; wait for the lock until it times out or this process is closing."""
         lock = filelock.FileLock(slot.lock)
         for _ in range(LOCK_TIMEOUT_S):
             self._commands.stay_open()
@@ -210,7 +211,7 @@ class Environments:
         with temporary_folder() as scratch:
             kept = self._keeper is not None and self._keeper.gather(needed, Path(scratch))
             unreachable = self._unreachable
-            # uv's own cache is not hashed again, so what is kept passes it by.
+            # uv does not check the hashes of its own cache, so cached wheels bypass it.
             local = [*_LOCAL_WHEELS_FLAGS, scratch] if kept else []
             offline = ["--offline"] if kept or self._offline or unreachable else []
             ended = self._commands.uv(
@@ -222,7 +223,7 @@ class Environments:
             raise self._not_installed(ended, runtime, unreachable)
 
     def _where(self, packages: Sequence[LockedPackage]) -> Mapping[str, wheels.WheelSource]:
-        """Where missing wheels can be had; nowhere offline, and where the index did not answer already."""
+        """Return the downloads of missing wheels; none if offline, or after the index could not be reached."""
         return {} if self._offline or self._unreachable else wheels.find_downloads(self._commands, packages)
 
     def _not_installed(self, ended: CompletedCommand, runtime: LockedRuntime, unreachable: str) -> UnavailableError:
@@ -239,7 +240,11 @@ class Environments:
         return UnavailableError(f"`{runtime.name}` cannot be installed: {_uv_error(ended)}", hint=_INSTALL_HINT)
 
     def _examine(self, interpreter: Path, runtime: LockedRuntime, needed: Sequence[LockedPackage]) -> None:
-        """Raises `UnavailableError` where it does not import, or is not what is locked."""
+        """Check that the engine runs a model and that the versions are the locked ones.
+
+        Raises:
+            UnavailableError: they are not, or it does not.
+        """
         expected = {pin.name: pin.version for pin in needed} | {runtime.engine: runtime.release}
         trial = health_check_arguments(runtime.engine, tuple(expected))
         ended = self._commands.run([str(interpreter), *trial], timeout_s=HEALTH_TIMEOUT_S)
@@ -268,7 +273,7 @@ def _build_in_slot(slot: storage.EnvironmentSlot, build: BuildFunction) -> Path:
 
 
 def _uv_error(ended: CompletedCommand) -> str:
-    """uv's innermost cause, in one line."""
+    """Return uv's innermost cause, in one line."""
     causes = _UV_CAUSE.findall(ended.err)
     return causes[-1].strip() if causes else last_error_line(ended)
 
@@ -276,7 +281,7 @@ def _uv_error(ended: CompletedCommand) -> str:
 PATH_VARIABLE = "ONNXGATE_PYTHON_PATH"
 PROBE_TIMEOUT_S = 30
 DOWNLOAD_TIMEOUT_S = 600
-# CPython with its interpreter lock, and 64 bits: what engines publish wheels for.
+# CPython with its interpreter lock, 64-bit: engines publish wheels for these.
 _MINOR_SCRIPT = """
 import platform, sys, sysconfig
 usual = platform.python_implementation() == "CPython" and not sysconfig.get_config_var("Py_GIL_DISABLED")
@@ -286,10 +291,10 @@ _EXECUTABLE_SCRIPT = "import sys; print(sys.executable)"
 
 
 def find_interpreter(minor: str, commands: CommandRunner, *, offline: bool) -> Path:
-    """A CPython of that minor version ("3.11").
+    """Return a CPython of that minor version ("3.11").
 
     Raises:
-        UnavailableError: there is none here, and uv's settings, or being offline, let none be fetched.
+        UnavailableError: it is not installed, and uv's settings or offline mode forbid fetching it.
     """
     for candidate in _interpreter_candidates(minor, commands, offline):
         if _probe_minor(candidate, commands) == minor:
@@ -301,7 +306,7 @@ def find_interpreter(minor: str, commands: CommandRunner, *, offline: bool) -> P
 
 
 def _interpreter_candidates(minor: str, commands: CommandRunner, offline: bool) -> Iterator[Path]:
-    """The cheapest and the most explicit first; uv fetches one only where nothing else is left."""
+    """Yield interpreters, the cheapest and the most explicit first; uv fetches one only if no other remains."""
     yield from _interpreters_from_variable(minor)
     yield from _printed_path(
         commands.uv(["python", "find", "--no-project", "--system", minor], timeout_s=PROBE_TIMEOUT_S)
@@ -326,7 +331,7 @@ def _interpreters_from_variable(minor: str) -> Iterator[Path]:
 
 
 def _interpreters_in(path: Path, minor: str) -> Iterator[Path]:
-    """An executable itself; or those of a folder of programs, of one installation, or of many."""
+    """Yield the executable itself, or those in a folder of programs, of one installation, or of several."""
     if path.is_file():
         yield path
     names = (f"python{minor}", f"python{minor}.exe", "python", "python.exe")
@@ -344,8 +349,8 @@ HEALTH_MODEL_HEX = (
     "08083a340a0d0a017812017922034e65673a001201675a0f0a0178120a0a08080112040a02080362"
     "0f0a0179120a0a08080112040a02080342040a00100d"
 )
-"""`<ir_version: 8, opset_import: ["": 13]> g (float[3] x) => (float[3] y) { y = Neg(x) }`, as it lies in a file."""
-# Run without `-B`, so that what an engine needs is compiled once, here.
+"""The serialized model `<ir_version: 8, opset_import: ["": 13]> g (float[3] x) => (float[3] y) { y = Neg(x) }`."""
+# Run without `-B`, so that the modules of an engine are compiled once, here.
 HEALTH_SCRIPT = """
 import importlib, json, sys
 from importlib import metadata
@@ -358,6 +363,6 @@ print(json.dumps({name: metadata.version(name) for name in sys.argv[4:]}))
 
 
 def health_check_arguments(engine: str, packages: tuple[str, ...]) -> list[str]:
-    """Return an interpreter's arguments that try an engine; the script prints the packages' versions as JSON."""
+    """Return the arguments with which an interpreter tests an engine and prints the packages' versions as JSON."""
     statements = find_engine(engine).health_check
     return ["-I", "-c", HEALTH_SCRIPT, import_name(engine), statements, HEALTH_MODEL_HEX, *packages]

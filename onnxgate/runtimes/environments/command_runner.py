@@ -1,4 +1,4 @@
-"""Programs that build environments: run with a time limit, and ended together with this process."""
+"""Runner for programs that build environments: with a time limit, and ended together with this process."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from uv import find_uv_bin
 from onnxgate.core import subprocesses
 from onnxgate.core.files import create_process_folder
 
-# What says which Python or environment a user works in (ours are always named by path), and what a user sets for
-# installs of their own. Where the indexes are stays theirs.
+# Variables that select the user's Python or environment (ours are always named by path) or change the user's own
+# installs. Variables that configure package indexes are passed on.
 REMOVED_VARIABLES = (
     *("UV_CONSTRAINT", "UV_OVERRIDE", "UV_BUILD_CONSTRAINT", "UV_EXCLUDE", "UV_NO_BINARY", "UV_NO_BINARY_PACKAGE"),
     *("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONHOME", "PYTHONPATH", "UV_PYTHON", "UV_SYSTEM_PYTHON"),
@@ -26,7 +26,7 @@ TIMED_OUT = -1000
 
 
 class CompletedCommand(NamedTuple):
-    """Status and output of a program; `TIMED_OUT` is not a status of its own."""
+    """Status and output of a program; `TIMED_OUT` is never a real exit status."""
 
     status: int
     out: str
@@ -40,26 +40,26 @@ def last_error_line(ended: CompletedCommand) -> str:
 
 
 class RunnerClosedError(Exception):
-    """The gate is shutting down and starts nothing more."""
+    """The gate is shutting down and starts no more programs."""
 
 
 class CommandRunner:
-    """Runs programs, and keeps a list of those that run."""
+    """Runs programs, and tracks those that are running."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[bytes]] = set()
         self._closed = False
-        # Programs run in an empty folder: `[tool.uv]` of the project is about the project's own environment.
+        # Programs run in an empty folder: `[tool.uv]` of the project applies to the project's own environment only.
         self._folder = create_process_folder()
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
 
     def uv(self, arguments: Sequence[str], *, timeout_s: float, stdin: str = "") -> CompletedCommand:
-        """Run uv, with the settings that the user gave it."""
+        """Run uv, with the user's settings."""
         return self.run([find_uv_bin(), *arguments], timeout_s=timeout_s, stdin=stdin)
 
     def run(self, argv: Sequence[str], *, timeout_s: float, stdin: str = "") -> CompletedCommand:
-        """Run a program to its end; one that cannot be started ends with 127.
+        """Run a program to its end; one that cannot be started has status 127.
 
         Raises:
             RunnerClosedError: the gate is shutting down.
@@ -81,13 +81,13 @@ class CommandRunner:
         """Check that the gate is not shutting down.
 
         Raises:
-            RunnerClosedError: it is.
+            RunnerClosedError: it is shutting down.
         """
         if self._closed:
             raise RunnerClosedError
 
     def close(self) -> None:
-        """Kill what runs, and start nothing afterwards."""
+        """Kill running programs, and start none afterwards."""
         with self._lock:
             self._closed = True
             for running in self._running:

@@ -1,4 +1,4 @@
-"""Environments under Node: npm installs what is locked, by integrity, and runs nothing of it on the way."""
+"""Environments under Node: npm installs the locked packages by integrity, without running their scripts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from onnxgate.runtimes.environments.command_runner import TIMED_OUT, CommandRunn
 
 MIN_NODE_MAJOR = 18
 NODE_VARIABLES = ("NODE_OPTIONS", "NODE_PATH")
-"""They would have a worker load what is not locked."""
+"""Variables that would make a worker load packages that are not locked."""
 INSTALL_NODE_HINT = f"install Node {MIN_NODE_MAJOR} or newer, so that `node` and `npm` are on PATH"
 NODE_WORKER = Path(__file__).resolve().parents[1] / "worker" / "web" / "main.mjs"
 FIND_TIMEOUT_S = 30
@@ -37,22 +37,22 @@ _UNREACHABLE = re.compile(r"ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOU
 
 
 class Node(msgspec.Struct, frozen=True):
-    """The Node that is on PATH: the program itself, and not what starts it."""
+    """The Node on PATH: the program itself, not a launcher."""
 
     path: str
     version: str
 
     @property
     def major(self) -> int:
-        """20 of 20.11.1."""
+        """Return the major version: 20 for 20.11.1."""
         return int(self.version.partition(".")[0])
 
 
 def required_npm_packages(runtime: LockedRuntime, packages: Sequence[PinnedPackage]) -> tuple[NpmPackage, ...]:
-    """The packages that the runtime pins.
+    """Return the packages that the runtime pins.
 
     Raises:
-        UnavailableError: the lock does not have one.
+        UnavailableError: the lock lacks one of them.
     """
     known = {f"{package.name}=={package.version}": package for package in packages if isinstance(package, NpmPackage)}
     for pin in runtime.packages:
@@ -62,9 +62,9 @@ def required_npm_packages(runtime: LockedRuntime, packages: Sequence[PinnedPacka
 
 
 class NodeBuilder:
-    """Makes environments with the Node and the npm that are on PATH. Safe for several threads.
+    """Builds environments with the Node and the npm on PATH. Safe for several threads.
 
-    `kept` is a cache of npm that others wrote: npm holds each package to its integrity, and fetches anew what has not.
+    `kept` is an untrusted npm cache: npm checks the integrity of each package, and downloads those that do not match.
     """
 
     def __init__(self, commands: CommandRunner, *, offline: bool, kept: Path | None = None) -> None:
@@ -75,10 +75,10 @@ class NodeBuilder:
         self._finding = threading.Lock()
 
     def node(self) -> Node:
-        """The Node on PATH.
+        """Return the Node on PATH.
 
         Raises:
-            UnavailableError: there is none, or one that is too old.
+            UnavailableError: Node is not installed, or too old.
         """
         with self._finding:
             self._found = self._found or _find_node(self._commands)
@@ -87,16 +87,16 @@ class NodeBuilder:
         return self._found
 
     def argv(self, worker: Path, package: Path) -> list[str]:
-        """What starts the worker of one environment."""
+        """Return the command that starts the worker of one environment."""
         return [self.node().path, str(worker), str(package), str(os.getpid())]
 
     def reads(self, package: Path) -> list[str]:
-        """What Node itself reads of its environment and its own installation."""
+        """Return the paths that Node itself reads: its environment and its own installation."""
         program = Path(os.path.realpath(self.node().path))
         return [str(package.parent), str(program), str(program.parent.parent / "lib")]
 
     def slot(self, cache: Path, runtime: LockedRuntime, packages: Sequence[NpmPackage]) -> storage.EnvironmentSlot:
-        """Where the environment lies."""
+        """Return the slot of the environment."""
         major = self.node().major
         identity = [f"{package.name}=={package.version} {package.integrity}" for package in packages]
         program = f"node_modules/{runtime.engine}"
@@ -108,10 +108,10 @@ class NodeBuilder:
         )
 
     def build(self, attempt: Path, runtime: LockedRuntime, packages: Sequence[NpmPackage]) -> None:
-        """Install the packages in a new folder, and try them.
+        """Install the packages in a new folder, and test them.
 
         Raises:
-            UnavailableError: that fails, or what comes is not what is locked.
+            UnavailableError: the installation or the test fails, or the versions are not the locked ones.
         """
         attempt.mkdir(parents=True)
         for name, said in _npm_manifests(packages).items():
@@ -144,14 +144,18 @@ class NodeBuilder:
         return UnavailableError(f"`{runtime.name}` cannot be installed: {reason}")
 
     def _examine(self, package: Path, runtime: LockedRuntime, packages: Sequence[NpmPackage]) -> None:
-        """Raises `UnavailableError` where no tensor comes through it, or it is not what is locked."""
+        """Check that the worker runs and that the versions are the locked ones.
+
+        Raises:
+            UnavailableError: it does not, or they are not.
+        """
         expected = {each.name: each.version for each in packages}
         found = self._probe(package, runtime, tuple(expected))
         if wrong := sorted(f"{name} {found.get(name)}" for name in expected if found.get(name) != expected[name]):
             raise UnavailableError(f"`{runtime.name}` was installed with {', '.join(wrong)}, which is not locked")
 
     def _probe(self, package: Path, runtime: LockedRuntime, names: tuple[str, ...]) -> dict[str, str]:
-        """The versions that the worker finds, after it computed something."""
+        """Return the versions that the worker reports, after a test computation."""
         job = {"id": 1, "engine": runtime.engine.replace("-", "_"), "memory_mib": None, "job": Probe(packages=names)}
         request = msgspec.json.encode(job).decode() + "\n"
         ended = self._commands.run(self.argv(NODE_WORKER, package), timeout_s=HEALTH_TIMEOUT_S, stdin=request)
@@ -181,7 +185,7 @@ def _find_node(commands: CommandRunner) -> Node | UnavailableError:
 
 
 def _npm_manifests(packages: Sequence[NpmPackage]) -> dict[str, object]:
-    """What `npm ci` reads: exact pins, each with its integrity; what else the packages name is left out."""
+    """Return the files that `npm ci` reads: exact pins, each with its integrity; other dependencies are left out."""
     root = {"name": "onnxgate", "version": "1.0.0", "private": True}
     root |= {"dependencies": {package.name: package.version for package in packages}}
     pinned = {
@@ -201,6 +205,6 @@ def _parse_reply(ended: CompletedCommand) -> protocol.Reply | None:
 
 
 def _npm_error(ended: CompletedCommand) -> str:
-    """The first thing that npm said of an error."""
+    """Return the first informative line of npm's errors."""
     lines = (line.strip() for line in _NPM_ERROR.findall(ended.err))
     return next((line for line in lines if not line.startswith(_NPM_NOISE)), last_error_line(ended))

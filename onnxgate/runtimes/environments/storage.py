@@ -1,4 +1,4 @@
-"""Where locked environments lie, and which of them may be trusted."""
+"""Folders of locked environments and caches, and the marker of environments that are ready."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 
 LAYOUT_VERSION = 1
-"""Counts changes of what a slot's folder holds; each makes new environments."""
+"""Version of the slot's folder layout; each change creates new environments."""
 
 SHARED_CACHE_VARIABLE = "ONNXGATE_KEPT_DIR"
 
 
 def cache_dir() -> Path:
-    """`ONNXGATE_CACHE_DIR`, else the user's cache folder; it need not exist yet."""
+    """Return `ONNXGATE_CACHE_DIR`, or by default the user's cache folder; it need not exist yet."""
     if chosen := os.environ.get("ONNXGATE_CACHE_DIR"):
         return Path(chosen).absolute()
 
@@ -41,22 +41,22 @@ def cache_dir() -> Path:
 
 
 def support_dir() -> Path:
-    """Where it is kept what builds say that they implement."""
+    """Return the folder of cached support tables of builds."""
     return cache_dir() / "support"
 
 
 def inputs_dir() -> Path:
-    """Where inputs are kept that show a finding."""
+    """Return the folder of stored inputs that reproduce a finding."""
     return cache_dir() / "inputs"
 
 
 def static_dir() -> Path:
-    """Where it is kept what the static stages said of models that did not change."""
+    """Return the folder of cached results of the static stages."""
     return cache_dir() / "static"
 
 
 def create_private_folder(folder: Path) -> Path | None:
-    """A folder for answers that nobody else can write to, made where it is not there; None where it is another's."""
+    """Create a folder that only this user can write to; return None if that fails or others can write to it."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -71,24 +71,24 @@ def create_private_folder(folder: Path) -> Path | None:
 
 
 def costs_dir() -> Path:
-    """Where it is kept what models cost, one file per content: folders of several machines can be laid together."""
+    """Return the folder of measured costs, one file per model content: folders of several machines can be merged."""
     return (shared_cache_dir() or cache_dir()) / "costs"
 
 
 def shared_cache_dir() -> Path | None:
-    """`ONNXGATE_KEPT_DIR`: what other machines left for this one, of which nothing is believed but by its hash;
-    but costs, which only balance."""
+    """Return `ONNXGATE_KEPT_DIR`, a cache shared between machines. Its content is trusted only by hash, except costs,
+    which only balance shards."""
     named = os.environ.get(SHARED_CACHE_VARIABLE)
     return Path(named).absolute() if named else None
 
 
 def results_dir() -> Path:
-    """Where results of earlier checks are."""
+    """Return the folder of cached results."""
     return (shared_cache_dir() or cache_dir()) / "results"
 
 
 class ReadyMarker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What marks an environment as ready; it is written last, at once."""
+    """Marker of an environment that is ready; it is written last, atomically."""
 
     layout: int
     key: str
@@ -97,27 +97,27 @@ class ReadyMarker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentSlot:
-    """The place of one environment.
+    """Folder of one environment.
 
-    `attempts/<name>/` is one try to build it, made in place; `ready.json` says which try succeeded. A process that was
-    killed may leave a child that still writes, but only into a try that nobody will ever trust.
+    `attempts/<name>/` is one attempt to build it, made in place; `ready.json` names the attempt that succeeded. A
+    process that was killed may leave a child that still writes, but only into an attempt that is never used.
     """
 
     folder: Path
     key: str
-    program: str = ""  # what a finished try has, relative to its folder; "" for an interpreter of Python
+    program: str = ""  # program of a finished attempt, relative to its folder; "" for a Python interpreter
 
     def program_of(self, attempt: Path) -> Path:
-        """What a try is there for."""
+        """Return the program that an attempt provides."""
         return attempt / self.program if self.program else interpreter_of(attempt)
 
     @property
     def lock(self) -> Path:
-        """Held by whoever builds."""
+        """Path of the lock file of the process that builds."""
         return self.folder.with_name(f"{self.folder.name}.lock")
 
     def ready(self) -> Path | None:
-        """The program of the environment, where it was finished and still is there."""
+        """Return the program of the environment if it is complete and still exists."""
         state = self._state()
         if state is None or state.layout != LAYOUT_VERSION or state.key != self.key:
             return None
@@ -130,20 +130,20 @@ class EnvironmentSlot:
             scratch.write_bytes(msgspec.json.encode(ReadyMarker(LAYOUT_VERSION, self.key, attempt.name)))
 
     def distrust(self) -> None:
-        """Have it built anew by whoever needs it next."""
+        """Remove the marker, so that the next user of the environment rebuilds it."""
         if self._ready.is_dir() and not self._ready.is_symlink():
             shutil.rmtree(self._ready, ignore_errors=True)
         else:
             self._ready.unlink(missing_ok=True)
 
     def clear(self) -> None:
-        """Remove all that is there, as far as no other process still writes."""
+        """Remove all attempts and the marker, except files that another process still writes."""
         self.distrust()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     @contextlib.contextmanager
     def attempt(self) -> Iterator[Path]:
-        """A path for a new try; nothing is left of it where the try raises."""
+        """Yield a path for a new attempt; all attempts are removed if the block raises."""
         self._attempts.mkdir(parents=True, exist_ok=True)
         path = self._attempts / secrets.token_hex(4)
         try:
@@ -168,43 +168,43 @@ class EnvironmentSlot:
 
 
 def interpreter_of(environment: Path) -> Path:
-    """Where an environment of this system has its interpreter."""
+    """Return the interpreter of an environment on this system."""
     return environment / "Scripts" / "python.exe" if os.name == "nt" else environment / "bin" / "python"
 
 
 def environment_slot(cache: Path, name: str, identity: Iterable[str], program: str = "") -> EnvironmentSlot:
-    """The place of the environment called `name`, which is `identity` and nothing else."""
+    """Return the slot of the environment called `name`, whose key depends on `identity` only."""
     words = [f"layout {LAYOUT_VERSION}", sys.platform, platform.machine(), *identity]
     key = hashlib.sha256("\n".join(words).encode()).hexdigest()
     return EnvironmentSlot(cache / "environments" / f"{name}-{key[:12]}", key, program)
 
 
 class EnvironmentLeases:
-    """What this process works with. Safe for several threads."""
+    """Leases on the environments that this process uses. Safe for several threads."""
 
     def __init__(self) -> None:
         self._held: dict[Path, BaseFileLock] = {}
         self._lock = threading.Lock()
 
     def hold(self, environment: Path) -> None:
-        """From now on it is in use; where nothing can be written, nobody else can remove it either."""
+        """Mark the environment as in use; if the folder is not writable, no other process can remove it either."""
         with self._lock, contextlib.suppress(OSError):
             if environment in self._held:
                 return
             place = lease_folder(environment) / f"{secrets.token_hex(8)}.lock"
             place.parent.mkdir(parents=True, exist_ok=True)
-            held = filelock.FileLock(place, thread_local=False)  # it is released by whichever thread ends the gate
+            held = filelock.FileLock(place, thread_local=False)  # it is released by the thread that ends the gate
             held.acquire(timeout=0)
             self._held[environment] = held
 
     def forget(self, environment: Path) -> None:
-        """It could not be made; nothing of its use is left."""
+        """Remove the lease on an environment that could not be created."""
         with self._lock, contextlib.suppress(OSError, KeyError):
             _release_lease(self._held.pop(environment))
             lease_folder(environment).rmdir()
 
     def close(self) -> None:
-        """Nothing is in use any more; when it was used last is still to be seen."""
+        """Release all leases; the time of the last use remains visible."""
         with self._lock:
             for held in self._held.values():
                 _release_lease(held)
@@ -218,12 +218,12 @@ def _release_lease(held: BaseFileLock) -> None:
 
 
 def lease_folder(environment: Path) -> Path:
-    """Where the files lie that say so; it changed when the environment was last used."""
+    """Return the folder of the leases on an environment; its modification time is the time of the last use."""
     return environment.with_name(f"{environment.name}.uses")
 
 
 def is_in_use(environment: Path) -> bool:
-    """Whether a gate that lives holds it; what those left that do not is removed."""
+    """Return whether a running process leases the environment; leases of ended processes are removed."""
     folder = lease_folder(environment)
     for place in sorted(folder.glob("*.lock")) if folder.is_dir() else ():
         held = filelock.FileLock(place)

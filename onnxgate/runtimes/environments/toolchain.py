@@ -1,4 +1,4 @@
-"""The toolchain: the interpreter that models are exported with, and the versions that decide what an export is."""
+"""The toolchain: the interpreter that exports models, and the package versions that determine an export."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from onnxgate.project.lock.types import LockedToolchain
 
 PROBE_TIMEOUT_S = 60.0
 RECORDED_PACKAGES = ("torch", "onnx", "onnxscript", "onnx-ir")
-"""Recorded wherever they are installed, besides what `requires` names.
+"""Packages recorded if installed, in addition to those in `requires`.
 
 The same code gives the same graph under torch 2.13 and 2.15, and another one under another onnxscript (measured); onnx
-and onnx-ir are what onnxscript makes and converts graphs with. numpy and whatever else is there has never been seen to
-change an export, and would only be drift without a meaning; a project that knows better names it in `requires`.
+and onnx-ir are what onnxscript builds and converts graphs with. numpy and other packages were never observed to
+change an export, so recording them would only report drift without effect; a project can add them to `requires`.
 """
 _PROBE_SCRIPT = """
 import sys
@@ -53,32 +53,31 @@ print(json.dumps({
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """One Python, as it describes itself."""
+    """One Python interpreter with its versions and environment markers."""
 
     path: Path
     python: str  # "3.11.7"
-    packages: dict[str, str]  # of those asked for, the ones that it has: "torch" -> "2.13.0+cpu"
+    packages: dict[str, str]  # those of the requested packages that are installed: "torch" -> "2.13.0+cpu"
     system: dict[str, str] = field(default_factory=dict)  # environment markers
 
     @property
     def minor(self) -> str:
-        """Its minor version: "3.11"."""
+        """Return the minor version, such as "3.11"."""
         return ".".join(self.python.split(".")[:2])
 
 
 class ProbeError(Exception):
-    """An interpreter does not answer; the message says how."""
+    """An interpreter does not answer; the message is the reason."""
 
 
 def find_toolchain(folder: Path, settings: Toolchain, needs: Sequence[PackageChoice] = ()) -> Path:
-    """
-    The interpreter that models are exported with.
+    """Return the interpreter that exports models.
 
-    It is the config's `toolchain.python`; without that, the first of `$VIRTUAL_ENV`, `.venv` beside the config,
-    `python` on PATH and onnxgate's own that has what `requires` asks for, or `needs` where it asks for nothing.
+    It is the config's `toolchain.python`. Without that setting, it is the first of `$VIRTUAL_ENV`, `.venv` in the
+    config's folder, `python` on PATH and onnxgate's own that satisfies `requires`, or `needs` if `requires` is empty.
 
     Raises:
-        UnavailableError: none has; the message says of each why not.
+        UnavailableError: no candidate does; the message gives the reason for each.
     """
     requires: list[PackageChoice] = [(require,) for require in settings.requires] or list(needs)
     refused = []
@@ -93,10 +92,10 @@ def find_toolchain(folder: Path, settings: Toolchain, needs: Sequence[PackageCho
 
 
 def probe_interpreter(python: Path, names: Iterable[str], *, folder: Path | None = None) -> Interpreter:
-    """What the interpreter says of itself and of the packages of these names: those that the worker will see.
+    """Return the version of an interpreter and of these packages, as the worker will import them.
 
     Raises:
-        ProbeError: it cannot be started, or does not answer.
+        ProbeError: the interpreter cannot be started, or does not answer.
     """
     command = [str(python), "-s", "-c", _PROBE_SCRIPT, json.dumps(sorted({canonical_name(name) for name in names}))]
     try:
@@ -113,7 +112,7 @@ def probe_interpreter(python: Path, names: Iterable[str], *, folder: Path | None
 
 
 def lock_toolchain(python: Path, settings: Toolchain, deciding: Sequence[str] = RECORDED_PACKAGES) -> LockedToolchain:
-    """What the lock says of the toolchain: public versions, since another local build of a release is no drift."""
+    """Return the toolchain for the lock: public versions, since another local build of a release is not drift."""
     found = probe_interpreter(python, recorded_names(settings, deciding))
     return LockedToolchain(
         policy=toolchain_policy(settings), python=found.minor, packages=public_versions(found.packages)
@@ -121,12 +120,12 @@ def lock_toolchain(python: Path, settings: Toolchain, deciding: Sequence[str] = 
 
 
 def recorded_names(settings: Toolchain, deciding: Sequence[str] = RECORDED_PACKAGES) -> tuple[str, ...]:
-    """The packages whose versions are locked, sorted."""
+    """Return the packages whose versions are locked, sorted."""
     return tuple(sorted({*deciding, *(canonical_name(Requirement(require).name) for require in settings.requires)}))
 
 
 def public_versions(packages: dict[str, str]) -> dict[str, str]:
-    """Versions without local suffix, by name: `2.13.0+cpu` is `2.13.0`."""
+    """Return versions without local suffix, by name: `2.13.0+cpu` becomes `2.13.0`."""
     public = {}
     for name, version in sorted(packages.items()):
         try:
@@ -137,7 +136,7 @@ def public_versions(packages: dict[str, str]) -> dict[str, str]:
 
 
 def find_drift(locked: LockedToolchain, found: Interpreter) -> dict[str, tuple[str, str]]:
-    """Package -> (locked, found) where they differ; found is "" where it is absent. Python itself is no package."""
+    """Return package -> (locked, found) for each difference; found is "" if absent. Python itself is not included."""
     here = public_versions(found.packages)
     return {
         name: (version, here.get(name, ""))
@@ -147,12 +146,12 @@ def find_drift(locked: LockedToolchain, found: Interpreter) -> dict[str, tuple[s
 
 
 def canonical_name(name: str) -> str:
-    """A package's normalised name: `onnx_ir` is `onnx-ir`."""
+    """Return a package's normalised name: `onnx-ir` for `onnx_ir`."""
     return canonicalize_name(name)
 
 
 def _toolchain_candidates(folder: Path, settings: Toolchain) -> Iterator[tuple[str, Path]]:
-    """How a message calls it, and where it is."""
+    """Yield the name for messages and the path of each candidate."""
     if settings.python is not None:
         yield f"`toolchain.python` ({settings.python})", folder / Path(settings.python).expanduser()
         return
@@ -164,7 +163,7 @@ def _toolchain_candidates(folder: Path, settings: Toolchain) -> Iterator[tuple[s
 
 
 def _python_on_path() -> Path:
-    """The first `python` on PATH outside of onnxgate's own environment, which pre-commit puts before the project's."""
+    """Return the first `python` on PATH outside onnxgate's environment, which pre-commit puts before the project's."""
     own = Path(sys.executable).parent
     others = [folder for folder in os.get_exec_path() if Path(folder) != own]
     found = (shutil.which(name, path=os.pathsep.join(others)) for name in ("python", "python3"))
@@ -172,7 +171,7 @@ def _python_on_path() -> Path:
 
 
 def _check_candidate(candidate: Path, folder: Path, requires: Sequence[PackageChoice]) -> tuple[str, Path | None]:
-    """Why it cannot be taken, or its interpreter."""
+    """Return the reason why the candidate is rejected, or its interpreter."""
     interpreter = interpreter_in(candidate)
     if interpreter is None:
         return "is not there", None
@@ -187,7 +186,7 @@ def _check_candidate(candidate: Path, folder: Path, requires: Sequence[PackageCh
 
 
 def interpreter_in(path: Path) -> Path | None:
-    """The interpreter of an environment's folder, or the interpreter itself; None where there is none."""
+    """Return the interpreter in an environment's folder, or the interpreter itself; None if there is none."""
     if path.is_file():
         return path
     names = (path / "bin" / "python", path / "Scripts" / "python.exe", path / "python.exe")
@@ -199,7 +198,7 @@ def _requirement_name(requirement: str) -> str:
 
 
 def _missing_choice(need: PackageChoice, found: Interpreter) -> str:
-    """What the interpreter has instead of one of these, "" where it has one."""
+    """Return the conflicting versions if no package of the choice is satisfied, "" otherwise."""
     problems = [_unmet_requirement(text, found) for text in need]
     if "" in problems:
         return ""
@@ -208,7 +207,7 @@ def _missing_choice(need: PackageChoice, found: Interpreter) -> str:
 
 
 def _unmet_requirement(text: str, found: Interpreter) -> str:
-    """What the interpreter has instead of a requirement, "" where it has it."""
+    """Return the conflicting version, or "no <package>", of an unmet requirement; "" if it is met."""
     requirement = Requirement(text)
     if requirement.marker is not None and not requirement.marker.evaluate(_markers(found)):
         return ""
@@ -233,12 +232,12 @@ def _toolchain_hint(settings: Toolchain) -> str:
 
 
 PackageChoice = tuple[str, ...]
-"""Packages of which one is enough: a framework may be distributed under several names."""
+"""Packages of which one suffices: a framework may be distributed under several names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Framework:
-    """How its packages are called, and what else decides what an export of it looks like."""
+    """Modules and packages of a framework, and the converters that affect its exports."""
 
     modules: tuple[str, ...]
     packages: PackageChoice
@@ -257,7 +256,7 @@ FRAMEWORKS = (
 
 
 def required_frameworks(config: Config, folder: Path) -> tuple[PackageChoice, ...]:
-    """What the sources import; where nothing is found, any framework, since a package between may import it."""
+    """Return the frameworks that the sources import; any framework if none is found, since a package may import it."""
     sources = [each.source for each in config.model if each.source]
     found = [framework for framework in FRAMEWORKS if framework in _used_frameworks(sources, folder)]
     if sources and not found:
@@ -266,16 +265,16 @@ def required_frameworks(config: Config, folder: Path) -> tuple[PackageChoice, ..
 
 
 def imported_frameworks(config: Config, folder: Path) -> tuple[str, ...]:
-    """The modules of frameworks that the sources import."""
+    """Return the modules of frameworks that the sources import."""
     sources = [each.source for each in config.model if each.source]
     names = {name for source in sources for name in _imported_packages(source, folder)}
     return tuple(name for framework in FRAMEWORKS for name in framework.modules if name in names)
 
 
 def packages_to_record(config: Config, folder: Path) -> tuple[str, ...]:
-    """The packages that the lock records wherever they are installed: what decides what an export is.
+    """Return the packages that the lock records if they are installed: those that affect an export.
 
-    Where a command writes a model, nobody knows what it uses: PyTorch's are recorded.
+    The dependencies of a command that writes a model are unknown: PyTorch's packages are recorded for it.
     """
     sources = [each.source for each in config.model if each.source]
     used = _used_frameworks(sources, folder) or set(FRAMEWORKS if sources else ())
@@ -290,7 +289,7 @@ def _used_frameworks(sources: list[str], folder: Path) -> set[Framework]:
 
 
 def _imported_packages(source: str, folder: Path) -> Iterator[str]:
-    """First names of what the source and the project's own modules behind it import."""
+    """Yield top-level names of the packages that the source and its project modules import."""
     start = folder / source.rpartition(":")[0]
     waiting, seen = [start], {start}
     while waiting:
@@ -304,7 +303,7 @@ def _imported_packages(source: str, folder: Path) -> Iterator[str]:
 
 
 def _read_imports(file: Path, *, deep: bool) -> Iterator[str]:
-    """Dotted names of what a file imports whatever happens; with those inside of its functions where `deep`."""
+    """Yield the dotted names of a file's unconditional imports; with `deep`, also of those inside functions."""
     try:
         tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError):
@@ -319,7 +318,7 @@ def _read_imports(file: Path, *, deep: bool) -> Iterator[str]:
                 yield from (prefix + alias.name for alias in names)
                 if module and not level:
                     yield module
-            case ast.Try():  # it says itself that it may do without
+            case ast.Try():  # imports inside `try` are optional
                 pass
             case ast.FunctionDef() | ast.AsyncFunctionDef() if not deep:
                 pass
@@ -328,7 +327,7 @@ def _read_imports(file: Path, *, deep: bool) -> Iterator[str]:
 
 
 def _project_files(name: str, folders: tuple[Path, ...]) -> list[Path]:
-    """The project's file of a module, and those of the packages around it."""
+    """Return the project's file of a module, and those of its parent packages."""
     parts = name.split(".")
     found = []
     for folder in dict.fromkeys(folders):

@@ -1,4 +1,4 @@
-"""Environments of the user's own: which build of an engine lies there, and whether it is the locked one."""
+"""User environments: identification of the engine build in them, and its comparison with the lock."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ print(json.dumps([said, found]))
 
 
 def find_user_build(folder: Path, target: Target) -> LockedRuntime:
-    """The build of a target's engine in the environment that the target names.
+    """Return the build of a target's engine in the environment that the target names.
 
     Raises:
-        UnavailableError: it is not there, or is none that the target asks for.
+        UnavailableError: the build is missing, or does not satisfy the target.
     """
     assert target.python is not None
     engine = package_name(target.runtime)
@@ -60,10 +60,10 @@ def find_user_build(folder: Path, target: Target) -> LockedRuntime:
 
 
 def check_user_environment(path: Path, runtime: LockedRuntime, commands: CommandRunner) -> Path:
-    """The interpreter of an environment that has what is locked of it.
+    """Return the interpreter of an environment that has the locked versions.
 
     Raises:
-        UnavailableError: it is not there, or has something else.
+        UnavailableError: the environment is missing, or has other versions.
     """
     interpreter = _require_interpreter(path, runtime.environment)
     locked = dict(pin.split("==", 1) for pin in runtime.packages)
@@ -88,10 +88,10 @@ def _describe_installed(name: str, version: str) -> str:
 
 
 def build_identity(path: Path) -> str:
-    """The sha256 of the engine's native libraries in an environment, which nothing is started for; "" where unknown.
+    """Return the sha256 of the engine's native libraries in an environment, without starting it; "" if unknown.
 
-    A version does not tell a build: the same one is made with other options, or patched. Official wheels are told from
-    others no better: each Python and platform has its own, and there is no list of them all.
+    A version does not identify a build: the same version can be built with other options, or patched. Official wheels
+    cannot be recognised either: each Python and platform has its own, and no list contains them all.
     """
     folders = sorted(
         {
@@ -113,7 +113,7 @@ def build_identity(path: Path) -> str:
 
 
 def _site_packages(path: Path) -> Iterator[Path]:
-    """Of an environment's folder, or of the one that an interpreter lies in."""
+    """Yield site-packages of an environment's folder, or of the environment that an interpreter belongs to."""
     prefix = path.parent.parent if path.is_file() else path
     for pattern in ("lib/python3*/site-packages", "lib64/python3*/site-packages", "Lib/site-packages"):
         yield from prefix.glob(pattern)
@@ -136,9 +136,9 @@ def _require_interpreter(path: Path, named: str) -> Path:
 def _probe_versions(
     interpreter: Path, named: str, engine: str, packages: Iterable[str], commands: CommandRunner
 ) -> tuple[str, dict[str, str]]:
-    """The engine's version and those of the packages that are there; all public ones.
+    """Return the engine's version and those of the installed packages; all public ones.
 
-    Of ONNX Runtime it is the one that its module says, whatever the package is called that a build of one's own is in.
+    For ONNX Runtime, it is the version of the module, since the package of a user's own build may have any name.
     """
     ask = [str(interpreter), "-I", "-c", _PROBE_SCRIPT, import_name(engine), engine, *packages]
     ended = commands.run(ask, timeout_s=PROBE_TIMEOUT_S)

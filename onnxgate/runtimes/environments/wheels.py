@@ -1,4 +1,4 @@
-"""Locked wheels: which of them this machine takes."""
+"""Locked wheels: selection for this machine, the wheel cache, and downloads."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from onnxgate.runtimes.environments.command_runner import CommandRunner
 
 
 def required_wheels(runtime: LockedRuntime, packages: Sequence[LockedPackage]) -> tuple[LockedPackage, ...]:
-    """The packages that the runtime pins, of which each has a wheel for this machine.
+    """Return the packages that the runtime pins, each with a wheel for this machine.
 
     Raises:
-        UnavailableError: one has not.
+        UnavailableError: one has no such wheel, or is not in the lock.
     """
     found = tuple(_find_pinned(pin, runtime, packages) for pin in runtime.packages)
     for package in found:
@@ -45,13 +45,13 @@ def required_wheels(runtime: LockedRuntime, packages: Sequence[LockedPackage]) -
 
 
 def compatible_hashes(package: LockedPackage) -> tuple[str, ...]:
-    """The sha256 of each of its wheels that this machine takes."""
+    """Return the sha256 of each wheel of the package that this machine supports."""
     supported = _supported_tags(package.python)
     return tuple(wheel.sha256 for wheel in package.wheels if not _wheel_tags(wheel.file).isdisjoint(supported))
 
 
 def rank_wheels(package: LockedPackage) -> tuple[Wheel, ...]:
-    """Its wheels that this machine takes, the one that an installer would take first."""
+    """Return the package's wheels that this machine supports, the installer's first choice first."""
     rank = _supported_tags(package.python)
     ranked = (
         (min((rank[tag] for tag in _wheel_tags(wheel.file) if tag in rank), default=-1), wheel)
@@ -61,7 +61,7 @@ def rank_wheels(package: LockedPackage) -> tuple[Wheel, ...]:
 
 
 def render_requirements(packages: Sequence[LockedPackage]) -> str:
-    """What pip and uv read: exact pins with the hash of every locked wheel."""
+    """Return a requirements file for pip and uv: exact pins with the hash of every locked wheel."""
     lines = (
         " ".join([f"{package.name}=={package.version}", *(f"--hash=sha256:{wheel.sha256}" for wheel in package.wheels)])
         for package in packages
@@ -89,7 +89,7 @@ def _wheel_tags(file: str) -> frozenset[tags.Tag]:
 
 @functools.cache
 def _supported_tags(minor: str) -> dict[tags.Tag, int]:
-    """The tags that this machine takes, with their place among them: the most specific is 0."""
+    """Return the tags that this machine supports, with their rank: the most specific is 0."""
     major, _, rest = minor.partition(".")
     version = (int(major), int(rest))
     platforms = list(tags.platform_tags())
@@ -107,25 +107,25 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class WheelSource(Protocol):
-    """Where bytes come from."""
+    """A source of a wheel's bytes."""
 
     def chunks(self) -> Iterator[bytes]:
-        """All of them; raises `OSError`."""
+        """Yield all bytes; raises `OSError`."""
 
 
 FindSources = Callable[[Sequence[LockedPackage]], Mapping[str, WheelSource]]
-"""Where the wheels of these packages can be had, by file name."""
+"""Finds sources for the wheels of these packages, by file name."""
 
 
 class WheelCache:
-    """Wheels in a folder that anybody may have written to."""
+    """Wheels in an untrusted folder."""
 
     def __init__(self, folder: Path, find: FindSources) -> None:
         self._folder = folder / WHEELS_FOLDER
         self._find = find
 
     def gather(self, needed: Sequence[LockedPackage], target: Path) -> bool:
-        """Whether one locked wheel of each package lies in `target` now; those that were fetched are kept."""
+        """Copy one locked wheel of each package to `target`, cache downloads, and return whether all are there."""
         missing = [package for package in needed if not self._take(package, target)]
         found = self._find(missing) if missing else {}
         return all(self._get(package, found, target) for package in missing)
@@ -149,13 +149,13 @@ class WheelCache:
 
 
 def _cached_path(folder: Path, wheel: Wheel) -> Path | None:
-    """Where a wheel is kept; None for a name that leads elsewhere, which packaging 24 takes."""
+    """Return the path of a cached wheel; None for a name with a path in it, which packaging 24 accepts."""
     plain = Path(wheel.file).name == wheel.file and wheel.file.endswith(".whl") and "\\" not in wheel.file
     return folder / wheel.sha256 / wheel.file if plain and _SHA256.fullmatch(wheel.sha256) else None
 
 
 def copy_verified(source: Iterator[bytes], target: Path, sha256: str) -> bool:
-    """Whether what comes has that hash; nothing is left in `target` of what has not, or cannot be read."""
+    """Copy the bytes and return whether they have that hash; `target` is removed if not, or if reading fails."""
     digest = hashlib.sha256()
     try:
         with target.open("wb") as file:
@@ -171,7 +171,7 @@ def copy_verified(source: Iterator[bytes], target: Path, sha256: str) -> bool:
 
 
 def _read_chunks(place: Path) -> Iterator[bytes]:
-    """The bytes of a file; a link is none, and nothing is waited for where it is a pipe."""
+    """Yield the bytes of a regular file; links are refused, and a pipe does not block."""
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     with os.fdopen(os.open(place, flags), "rb") as file:
         while chunk := file.read(CHUNK_BYTES):
@@ -179,18 +179,17 @@ def _read_chunks(place: Path) -> Iterator[bytes]:
 
 
 def _store_wheel(wheel: Path, place: Path) -> None:
-    with contextlib.suppress(OSError):  # a full disk: it is fetched again when it is needed next
+    with contextlib.suppress(OSError):  # a full disk: the wheel is fetched again when it is needed next
         place.parent.mkdir(parents=True, exist_ok=True)
         with replace_atomically(place) as scratch:
             shutil.copyfile(wheel, scratch)
 
 
 def remove_unlocked(folder: Path, packages: Iterable[PinnedPackage]) -> list[str]:
-    """Remove all that the lock does not vouch for; what was not the locked thing that it claimed to be.
+    """Remove entries that the lock does not cover; return the names of wheels that do not match their locked hash.
 
-    What is left: wheels that have the hash which the lock names; the cache of npm, which npm believes by the integrity
-    of each package that the lock has; and the folders of results and costs (`carrying`). What is removed without a
-    word was left by another lock.
+    These remain: wheels with the locked hash; npm's cache, since npm checks the locked integrity of each package; and
+    the folders of results and costs. Wheels that are removed but not returned were written for another lock.
     """
     locked = {
         wheel.sha256: wheel for package in packages if isinstance(package, LockedPackage) for wheel in package.wheels
@@ -214,7 +213,7 @@ def remove_unlocked(folder: Path, packages: Iterable[PinnedPackage]) -> list[str
 
 
 def _cached_wheels(folder: Path) -> Iterator[Path]:
-    """The one entry of each folder that is called like a hash; all else is removed."""
+    """Yield the only entry of each folder whose name is a hash; remove everything else."""
     for home in sorted(folder.iterdir()) if folder.is_dir() else ():
         entries = sorted(home.iterdir()) if home.is_dir() and not home.is_symlink() else []
         if len(entries) == 1 and _SHA256.fullmatch(home.name):
@@ -224,7 +223,7 @@ def _cached_wheels(folder: Path) -> Iterator[Path]:
 
 
 def _is_invalid(entry: Path, wheel: Wheel | None) -> bool:
-    """Whether it claims to be a locked wheel and is none; one that is not locked is removed as well."""
+    """Remove a wheel that is not locked or does not match its hash; return whether its folder is a locked hash."""
     if wheel is not None and entry.name == wheel.file and _has_sha256(entry, wheel.sha256):
         return False
     remove_entry(entry.parent)
@@ -242,7 +241,7 @@ def _has_sha256(entry: Path, sha256: str) -> bool:
 
 
 def _remove_links(folder: Path) -> None:
-    """A folder that is a link would have others write elsewhere."""
+    """Remove symbolic links, through which files outside the folder would be written."""
     for parent, folders, files in os.walk(folder):
         for name in (*folders, *files):
             if (Path(parent) / name).is_symlink():
@@ -250,7 +249,7 @@ def _remove_links(folder: Path) -> None:
 
 
 def remove_entry(entry: Path) -> None:
-    """Have nothing there, be it a folder, a file or a link."""
+    """Remove a folder, a file or a link."""
     if entry.is_dir() and not entry.is_symlink():
         shutil.rmtree(entry, ignore_errors=True)
     else:
@@ -267,17 +266,17 @@ _LOCATE_COMMAND = (
 
 
 class WheelDownload:
-    """A wheel at its address; reading it ends when the gate is ended."""
+    """A wheel at a URL; reading it stops when the gate is closed."""
 
     def __init__(self, url: str, commands: CommandRunner) -> None:
         self._url = url
         self._commands = commands
 
     def chunks(self) -> Iterator[bytes]:
-        """Its bytes.
+        """Yield the bytes of the wheel.
 
         Raises:
-            OSError: it cannot be had, or not whole.
+            OSError: it cannot be downloaded, or only in part.
         """
         try:
             with urllib.request.urlopen(self._url, timeout=DOWNLOAD_TIMEOUT_S) as opened:
@@ -289,7 +288,7 @@ class WheelDownload:
 
 
 def find_downloads(commands: CommandRunner, packages: Sequence[LockedPackage]) -> Mapping[str, WheelDownload]:
-    """The wheels of these packages, all of one Python, by file name; without those that cannot be had by an address."""
+    """Return the wheels of these packages, all for one Python, by file name; those without an HTTP URL are left out."""
     with temporary_folder() as scratch:
         answer = Path(scratch) / "pylock.onnxgate.toml"
         asked = "".join(f"{package.name}=={package.version}\n" for package in packages)

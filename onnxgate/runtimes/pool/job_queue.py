@@ -1,4 +1,4 @@
-"""One seat's jobs, in order, each with a worker that works."""
+"""Thread that runs the jobs of one worker spec in order, and starts its worker process."""
 
 from __future__ import annotations
 
@@ -31,38 +31,38 @@ from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec, memory_limit_mi
 
 UNSANDBOXED_NOTE = "its engine does not start with limits, and runs without"
 PYTHON_FLAGS = ("-B", "-X", "utf8")
-ISOLATED_FLAG = "-I"  # an engine sees its environment and nothing else
-USER_FLAG = "-s"  # a source sees what its user set: PYTHONHASHSEED, PYTHONPATH
+ISOLATED_FLAG = "-I"  # an engine sees its environment only
+USER_FLAG = "-s"  # a source sees the user's settings: PYTHONHASHSEED, PYTHONPATH
 
 
 @dataclass(frozen=True, slots=True)
 class PoolState:
-    """What all desks share."""
+    """State that all worker threads share."""
 
     environments: Environments
-    slots: WorkerSlots  # of those that may be busy at once
-    making: threading.Semaphore  # how many may have their environment made at once: most of that is waiting
+    slots: WorkerSlots  # limits how many workers run at once
+    making: threading.Semaphore  # limits how many environments are created at once; most of that is waiting
     progress: Progress
     worker: Path  # the worker's folder
     closing: threading.Event
-    limited: bool = True  # engines have the rights that they need; False: those of whoever started us
+    limited: bool = True  # engines run in a sandbox; False: with the permissions of this process
     readable: set[str] = field(default_factory=set)  # folders that every engine may read
-    notes: set[tuple[str, str]] = field(default_factory=set)  # seat, and what could not be taken from it
+    notes: set[tuple[str, str]] = field(default_factory=set)  # worker name, restriction not applied
     turns: Mapping[str, threading.Lock] = field(default_factory=lambda: defaultdict(threading.Lock))
 
 
 @dataclass(frozen=True, slots=True)
 class QueuedJob:
-    """A job that waits, and who waits for it."""
+    """A queued job and the future of its observation."""
 
     job: Job
     limits: JobLimits
     future: Future[Observation]
-    took: Callable[[float], None]  # told how many seconds it was worked on
+    took: Callable[[float], None]  # called with the seconds that the job took
 
 
 class WorkerThread:
-    """A thread that serves one seat. It starts nothing before the first job."""
+    """A thread that runs the jobs of one worker spec. It starts nothing before the first job."""
 
     def __init__(self, seat: WorkerSpec, office: PoolState) -> None:
         self._seat = seat
@@ -81,18 +81,18 @@ class WorkerThread:
         self._thread.start()
 
     def put(self, ticket: QueuedJob) -> None:
-        """Line up."""
+        """Add a job to the queue."""
         self._tickets.put(ticket)
 
     def end_worker(self) -> None:
-        """End the worker and what it is doing; `office.closing` is set by then, so that no other is started."""
+        """End the worker and its current job; the pool is already closing, so no other worker is started."""
         with self._talk_lock:
             if self._talk is not None:
                 self._talk.end()
         self._tickets.put(None)
 
     def join(self) -> None:
-        """Wait for the thread's end."""
+        """Wait until the thread has ended."""
         self._thread.join()
 
     def _serve(self) -> None:
@@ -106,7 +106,7 @@ class WorkerThread:
         while (ticket := self._tickets.get()) is not None:
             try:
                 self._take_up(ticket)
-            except BaseException as error:  # noqa: BLE001 - nobody may wait for what never comes
+            except BaseException as error:  # noqa: BLE001 - the future of every job must be completed
                 if not ticket.future.done():
                     ticket.future.set_exception(error)
 
@@ -119,19 +119,19 @@ class WorkerThread:
                 self._attend(ticket)
 
     def _rank(self, ticket: QueuedJob) -> Priority:
-        """Runs wait for what a source is asked, and nobody for what is done ahead of that."""
+        """Return the job's priority: exports, which runs depend on, come first, and probes of toolchains last."""
         if not self._seat.turn:
             return Priority.USUAL
         return Priority.AHEAD if isinstance(ticket.job, Probe) else Priority.AWAITED
 
     def _get_ready(self) -> None:
-        """Have the environment made, where that was not done yet: nobody who runs something waits for it."""
+        """Create the environment unless that was done. Only its test takes a worker slot, not the installation."""
         if self._interpreter is not None or self._unavailable is not None:
             return
         try:
             with self._office.making:
                 prepared = self._prepare() if not self._office.closing.is_set() else None
-        except BaseException as error:  # noqa: BLE001 - it belongs to whoever waits for the job
+        except BaseException as error:  # noqa: BLE001 - raised by the future of the job
             self._fault = error
             return
         if isinstance(prepared, Unavailable):
@@ -146,9 +146,9 @@ class WorkerThread:
             return
         try:
             observation = self._observe(ticket)
-            if self._office.closing.is_set():  # what was seen then was our own doing
+            if self._office.closing.is_set():  # the closing pool caused the observation
                 raise CancelledError
-        except BaseException as error:  # noqa: BLE001 - it belongs to whoever waits for the job
+        except BaseException as error:  # noqa: BLE001 - raised by the future of the job
             ticket.future.set_exception(error)
         else:
             ticket.future.set_result(observation)
@@ -191,16 +191,16 @@ class WorkerThread:
             return Unavailable(reason=f"what `{self._seat.name}` writes cannot be stored: {error.strerror or error}")
 
     def _worker(self, ticket: QueuedJob) -> pool_worker.WorkerSession | Unavailable:
-        """One that can be asked, and has the rights that the job needs."""
+        """Return a worker that is ready and has the permissions for the job; start one if necessary."""
         need = self._needed(ticket, memory_limit_mib(ticket.job, ticket.limits)) if self._limited else Permissions()
         if self._talk is not None and not self._talk.over and self._rights.covers(need):
             return self._talk
         if self._interpreter is None:
-            raise CancelledError  # the host was closed before anything was made
+            raise CancelledError  # the pool was closed before the environment was created
         return self._start(self._interpreter, ticket, self._all_needed(need))
 
     def _worker_without_limits(self, ticket: QueuedJob) -> pool_worker.WorkerSession | Unavailable:
-        """For an engine that does not even start with limits: no model has been seen by then, so that none did it."""
+        """Start a worker without a sandbox if it fails to start in one: no model is loaded yet, so none is to blame."""
         self._limited = False
         if self._talk is not None:
             self._talk.end()
@@ -213,7 +213,7 @@ class WorkerThread:
         return sandbox.required_permissions(ticket.job, memory_mib, own=self._seat.interpreter is not None)
 
     def _all_needed(self, need: Permissions) -> Permissions:
-        """Also of the jobs that wait, so that one worker can do them all."""
+        """Add the permissions for the queued jobs, so that one worker can run them all."""
         with self._tickets.mutex:
             waiting = [ticket for ticket in self._tickets.queue if ticket is not None]
         for ticket in waiting if self._limited else ():
@@ -269,7 +269,7 @@ class WorkerThread:
         return refused or self._talk
 
     def _program(self) -> Path:
-        """What knows the seat's engine."""
+        """Return the program that supports the engine."""
         engine, worker = self._seat.engine, self._office.worker
         return (
             worker / "web" / "main.mjs" if runs_on_node(engine) else worker / "adapters" / f"{_adapter_name(engine)}.py"
@@ -290,11 +290,11 @@ class WorkerThread:
         return [str(prepared), sight, *PYTHON_FLAGS, main, *([self._said(kept)] if self._limited else [])]
 
     def _said(self, kept: Permissions) -> str:
-        assert self._room is not None  # `_start` has made it
+        assert self._room is not None  # `_start` has created it
         return str(self._room.say(kept))
 
     def _give_up(self, observation: Unavailable) -> Unavailable:
-        """Ask this seat no more, and have its environment built anew by the next run."""
+        """Run no more jobs here, and have the environment rebuilt by the next run."""
         runtime = self._seat.runtime
         if runtime is not None and not runtime.environment and not self._office.closing.is_set():
             self._office.environments.discard(runtime, self._seat.packages)
@@ -306,7 +306,7 @@ class WorkerThread:
     def _environment(self) -> Mapping[str, str]:
         seat = self._seat
         if self._limited:
-            assert self._room is not None  # `_start` has made it
+            assert self._room is not None  # `_start` has created it
             own = seat.interpreter is not None
             return {**sandbox.runtime_variables(os.environ, self._room.folder, own=own), **dict(seat.environment)}
         users = sandbox.source_variables(os.environ)
@@ -324,15 +324,15 @@ def _describe_job(job: Job) -> str:
 
 
 class Priority(IntEnum):
-    """Who comes first where several wait."""
+    """Order in which waiting jobs get a worker slot."""
 
-    AWAITED = 0  # others can only begin once this is done
+    AWAITED = 0  # other jobs depend on it
     USUAL = 1
-    AHEAD = 2  # nobody waits for it yet
+    AHEAD = 2  # no other job depends on it yet
 
 
 class WorkerSlots:
-    """So many may be busy at once. Who waits lets those of a higher rank go first."""
+    """Limit on the number of busy workers. Waiting jobs of a higher priority come first."""
 
     def __init__(self, count: int) -> None:
         self._free = count
@@ -341,7 +341,7 @@ class WorkerSlots:
 
     @contextmanager
     def taken(self, rank: Priority = Priority.USUAL) -> Iterator[None]:
-        """Waits for a slot, and has it."""
+        """Wait for a slot, and occupy it during the block."""
         self._take(rank)
         try:
             yield

@@ -1,4 +1,4 @@
-"""What a display of progress is told. Calls come from several threads."""
+"""Progress callbacks of the pool, and seconds of work per model. Calls come from several threads."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ LOOK_UP_ACTIVITY = "look up"
 
 
 class Progress(Protocol):
-    """One thing at a time is started and finished per seat."""
+    """Receiver of progress; each worker has one activity at a time."""
 
     def started(self, seat: str, what: str) -> None:
-        """`onnxruntime 1.18.1` begins with `prepare`, or with `run classifier.onnx`."""
+        """Report that `onnxruntime 1.18.1` begins with `prepare`, or with `run classifier.onnx`."""
 
     def finished(self, seat: str, what: str, outcome: str) -> None:
-        """It is done: `ready`, `completed`, `refused`, `crashed`, `timed-out` or `unavailable`."""
+        """Report its outcome: `ready`, `completed`, `refused`, `crashed`, `timed-out` or `unavailable`."""
 
 
 class NoProgress:
-    """Shows nothing."""
+    """A receiver that ignores progress."""
 
     def started(self, seat: str, what: str) -> None:
-        """Shows nothing."""
+        """Do nothing."""
 
     def finished(self, seat: str, what: str, outcome: str) -> None:
-        """Shows nothing."""
+        """Do nothing."""
 
 
 class JobMeter:
-    """Seconds of work, not of waiting for a turn; told from several threads."""
+    """Seconds of work per model and worker, without waiting times. Safe for several threads."""
 
     def __init__(self) -> None:
         self._seconds: dict[tuple[str, str], float] = defaultdict(float)
@@ -46,7 +46,7 @@ class JobMeter:
 
     @contextmanager
     def about(self, subject: str) -> Iterator[None]:
-        """What this thread submits meanwhile is about that model, whatever file a job names."""
+        """Attribute the jobs that this thread submits in the block to that model, even if they name another file."""
         before = getattr(self._here, "subject", "")
         self._here.subject = subject
         try:
@@ -55,7 +55,7 @@ class JobMeter:
             self._here.subject = before
 
     def begin(self, seat: str, job: Job) -> Callable[[float], None]:
-        """Who is told how many seconds a job took."""
+        """Return a callback for the number of seconds that the job takes."""
         subject = self._subject(job)
 
         def took(seconds: float) -> None:
@@ -65,14 +65,14 @@ class JobMeter:
         return took if subject else lambda _: None
 
     def _subject(self, job: Job) -> str:
-        """The model that a job is about, as an absolute path; "" where none can be told."""
+        """Return the model that a job is about, as an absolute path; "" if unknown."""
         subject: str = getattr(self._here, "subject", "")
-        if isinstance(job, Export):  # a second export is submitted by whoever finished the first ones
+        if isinstance(job, Export):  # a second export is submitted by the thread that finished the first ones
             return self._sources.setdefault(job.source, subject) if subject else self._sources.get(job.source, "")
         return subject or (job.model if isinstance(job, Load | Run | Benchmark) else "")
 
     def seconds(self) -> dict[str, dict[str, float]]:
-        """By model and seat."""
+        """Return the seconds by model and worker."""
         with self._lock:
             found: dict[str, dict[str, float]] = {}
             for (subject, seat), second in self._seconds.items():

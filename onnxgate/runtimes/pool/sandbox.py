@@ -1,7 +1,7 @@
-"""What a worker may do: read what its jobs name, write into a folder of its own, and nothing that no engine needs.
+"""Permissions of workers: to read the files of their jobs, to write to one folder, and nothing else.
 
-The worker takes the rest from itself before it imports its engine (`worker/rights.py`). A source's worker runs the
-repository's own code, which fetches weights, starts programs and fills caches: it loses the runner's own keys alone.
+The worker drops all others before it imports its engine (`worker/sandbox.py`). A source's worker runs the repository's
+own code, which fetches weights, starts programs and fills caches: only the variables of the CI runner are removed.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ RUNTIME_VARIABLES = (
     *("SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "PATHEXT", "OS", "PROCESSOR_*", "NUMBER_OF_PROCESSORS"),
     *("PROGRAMDATA", "PROGRAMFILES*", "COMMONPROGRAMFILES*"),
 )
-"""Variables that a locked runtime may need to be loaded at all; none is about an account."""
+"""Variables that a locked runtime may need in order to load; none contains credentials."""
 USER_ENVIRONMENT_VARIABLES = (
     *("CUDA*", "CUDNN*", "NVIDIA_*", "NCCL_*", "TENSORRT*", "TRT_*"),
     *(pattern for engine in RECORDS for pattern in engine.variables),
     *("INTEL_*", "ONEAPI_*", "SYCL_*", "ZE_*", "NEO_*", "ROCM*", "HIP*", "HSA_*", "ROCR_*", "MIGRAPHX_*", "GPU_*"),
     *("MIOPEN_*", "QNN_*", "TVM_*", "IREE_*", "VULKAN_*", "VK_*", "CONDA_PREFIX", "CONDA_DLL_SEARCH_*"),
 )
-"""Variables that say where a build of the user's own has its libraries and devices."""
+"""Variables that configure libraries and devices of a user's own build."""
 HOME_VARIABLES = ("HOME", "USERPROFILE", "TMPDIR", "TMP", "TEMP")
 
 REMOVED_VARIABLES = ("ALLOW_RELEASED_ONNX_OPSET_ONLY", "PYTHONHOME")
-"""The first would change what a runtime takes, the second is another interpreter's.
+"""The first would change which opsets a runtime loads; the second belongs to another interpreter.
 
 Source: measured, onnxruntime 1.28 to 1.31 load opset 27 with it.
 """
@@ -64,26 +64,26 @@ CI_VARIABLES = (
     *("GITHUB_STEP_SUMMARY", "CI_JOB_TOKEN", "CI_JOB_JWT*", "CI_REGISTRY_PASSWORD", "CI_DEPLOY_PASSWORD"),
     *("CI_DEPENDENCY_PROXY_PASSWORD", "SYSTEM_ACCESSTOKEN"),
 )
-"""How a CI system is told what later steps do, and signed in at; no export needs it."""
+"""Credentials of a CI system and its files for later steps; no export needs them."""
 
 PRIVATE_NAMES = frozenset(
     (".git", ".ssh", ".gnupg", ".aws", ".azure", ".config", ".docker", ".kube", ".netrc", ".npmrc", ".pypirc", ".env")
 )
-"""Where keys are kept, beside models or not."""
+"""Names of files and folders with credentials."""
 
 
 @dataclass(frozen=True, slots=True)
 class Permissions:
-    """What one worker is started with."""
+    """Permissions that a worker is started with."""
 
     reads: frozenset[str] = frozenset()  # files, and folders with all below them
     all_reads: bool = False
     processes: bool = False
     devices: bool = False
-    file_mib: int = MIN_FILE_LIMIT_MIB  # no file that it writes gets larger
+    file_mib: int = MIN_FILE_LIMIT_MIB  # size limit of each file that it writes
 
     def covers(self, other: Permissions) -> bool:
-        """Whether a worker with these can do what needs the others."""
+        """Return whether a worker with these permissions can run a job that needs `other`."""
         flags = (self.all_reads, self.processes, self.devices)
         wanted = (other.all_reads, other.processes, other.devices)
         if any(want and not has for has, want in zip(flags, wanted, strict=True)) or other.file_mib > self.file_mib:
@@ -104,18 +104,18 @@ class Permissions:
 
 
 def required_permissions(job: Job, memory_mib: int | None, *, own: bool) -> Permissions:
-    """What a job needs; `own` says that its environment is the user's, of which nobody knows where all of it lies."""
+    """Return the permissions for a job. `own`: its environment is the user's, whose files may lie anywhere."""
     return Permissions(
         reads=frozenset(_readable_around(_job_files(job))),
         all_reads=own,
-        processes=isinstance(job, Benchmark),  # it weighs models in fresh processes
+        processes=isinstance(job, Benchmark),  # it measures memory in fresh processes
         devices=own or any(each != CPU_PROVIDER for each in getattr(job, "providers", ())),
         file_mib=MIN_FILE_LIMIT_MIB << max(0, -(-(memory_mib or 0) // MIN_FILE_LIMIT_MIB) - 1).bit_length(),
     )
 
 
 def readable_paths(folders: Iterable[Path]) -> Iterator[str]:
-    """These folders; where one holds keys, all else that it holds: models may lie at the top of a repository."""
+    """Yield the folders; of one with credentials, the other entries: models may lie at the top of a repository."""
     for folder in dict.fromkeys(folders):
         if any(os.path.lexists(folder / name) for name in PRIVATE_NAMES):
             with contextlib.suppress(OSError):
@@ -125,7 +125,7 @@ def readable_paths(folders: Iterable[Path]) -> Iterator[str]:
 
 
 def _readable_around(files: Iterable[str]) -> Iterator[str]:
-    """What lies beside files, and beside what they link to: weights do."""
+    """Yield the folders of files and of their link targets, which contain external weights."""
     for file in dict.fromkeys(files):
         yield from readable_paths((Path(file).absolute().parent, Path(os.path.realpath(file)).parent))
 
@@ -141,14 +141,14 @@ def _job_files(job: Job) -> Iterator[str]:
 
 
 def runtime_variables(variables: Mapping[str, str], scratch: Path, *, own: bool) -> dict[str, str]:
-    """The environment of a runtime's worker."""
+    """Return the environment variables of a runtime's worker."""
     wanted = _compile_patterns((*RUNTIME_VARIABLES, *USER_ENVIRONMENT_VARIABLES) if own else RUNTIME_VARIABLES)
     passed = {name: value for name, value in variables.items() if wanted.fullmatch(name.upper())}
     return {**passed, **dict.fromkeys(HOME_VARIABLES, str(scratch))}
 
 
 def source_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a source's worker: the user's."""
+    """Return the environment variables of a source's worker: the user's, without those of the CI system."""
     unwanted = _compile_patterns((*REMOVED_VARIABLES, *CI_VARIABLES))
     return {name: value for name, value in variables.items() if not unwanted.fullmatch(name)}
 
@@ -158,27 +158,27 @@ def _compile_patterns(names: Iterable[str]) -> re.Pattern[str]:
 
 
 class InvalidOutputError(Exception):
-    """The worker left something else than the arrays that it names."""
+    """The worker left something other than the arrays that it names."""
 
 
 class WorkerFolder:
-    """A seat's own folder. No worker sees that of another, nor what the gate itself has written."""
+    """Folder of one worker. It is hidden from other workers, as are the files that the gate itself has written."""
 
     def __init__(self) -> None:
         self._folder = create_process_folder()
         self.folder = (self._folder / "work").absolute()
-        """Its worker's home, and all that it may write to."""
+        """Home of the worker, and the only folder that it may write to."""
         self.folder.mkdir()
 
     def say(self, rights: Permissions) -> Path:
-        """The file that tells the worker what it keeps; it lies where the worker cannot write."""
+        """Write the file of the worker's permissions, outside the folder that the worker can write to."""
         file = self.folder.with_name("rights.json")
         said = {**asdict(rights), "reads": sorted(rights.reads), "folder": str(self.folder)}
         file.write_bytes(msgspec.json.encode(said))
         return file
 
     def inside(self, job: Job) -> Job:
-        """The job with its output in this folder."""
+        """Return the job with its output in this folder."""
         match job:
             case Run():
                 return msgspec.structs.replace(job, output=str(self._new()))
@@ -188,10 +188,10 @@ class WorkerFolder:
                 return job
 
     def deliver(self, observation: Observation, inside: Job, job: Job) -> Observation:
-        """What was observed, with its files where the job wants them.
+        """Move the output files to the paths of the job, and return the observation with these paths.
 
         Raises:
-            ForgedError: one of them is no plain file, or no whole array.
+            InvalidOutputError: one of them is not a regular file, or not a complete array.
             OSError: one of them cannot be moved.
         """
         try:
@@ -206,7 +206,7 @@ class WorkerFolder:
             self._forget(inside)
 
     def close(self) -> None:
-        """Remove it."""
+        """Remove the folder."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _new(self) -> Path:

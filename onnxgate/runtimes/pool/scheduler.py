@@ -1,4 +1,4 @@
-"""All that runs outside our own process: jobs in, observations out."""
+"""Worker pool: accepts jobs and returns observations from worker processes."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 
 WORKER_FOLDER = Path(__file__).resolve().parents[1] / "worker"
 MIN_PARALLEL_BUILDS = 4
-"""So many environments are made side by side on fewer cores, too: most of it is waiting for an index and a disk."""
+"""Minimum of parallel builds, also on fewer cores: most of a build is waiting for an index and a disk."""
 
 
 class WorkerPool:
-    """Runs jobs in one long-lived worker process per seat.
+    """Runs jobs in one long-lived worker process per spec.
 
-    A seat's jobs are done in the order in which they were submitted; at most `jobs` seats work at the same time.
-    Environments are made beside that, several at once unless `jobs` is 1. What a runtime does is an observation, never
-    an exception. When the host is closed, or its process dies, all that it started ends.
+    A worker's jobs run in the order in which they were submitted; at most `jobs` workers run at the same time.
+    Environments are created in parallel with jobs, several at once unless `jobs` is 1. The behaviour of a runtime is an
+    observation, never an exception. When the pool is closed, or its process ends, all child processes end.
 
-    Unless `limited` is False, an engine may do what its jobs need and no more (`rights.py`).
+    Unless `limited` is False, engines run in a sandbox (`sandbox.py`).
     """
 
     def __init__(
@@ -50,19 +50,19 @@ class WorkerPool:
         self._lock = threading.Lock()
 
     def show(self, *folders: Path) -> None:
-        """Have every engine that is started from now on read these; what a job names, its worker reads anyway."""
+        """Let every engine started after this call read these folders; the files of a job are always readable."""
         self._office.readable.update(sandbox.readable_paths(folder.absolute() for folder in folders))
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What could not be taken from workers, and from which."""
+        """Restrictions that could not be applied, with the names of the workers."""
         said: dict[str, list[str]] = {}
         for seat, note in sorted(self._office.notes):
             said.setdefault(note, []).append(seat)
         return tuple(f"{', '.join(seats)}: {note}" for note, seats in said.items())
 
     def submit(self, seat: WorkerSpec, job: Job, *, limits: JobLimits | None = None) -> Future[Observation]:
-        """Have a job done; may be called at any time, from any thread, until the host is closed."""
+        """Queue a job; may be called at any time, from any thread, until the pool is closed."""
         future: Future[Observation] = Future()
         with self._lock:
             if self._closing.is_set():
@@ -73,7 +73,7 @@ class WorkerPool:
         return future
 
     def close(self) -> None:
-        """End every worker; what waits is cancelled, and what runs raises `CancelledError`."""
+        """End every worker; queued jobs are cancelled, and running ones raise `CancelledError`."""
         with self._lock:
             self._closing.set()
             desks = tuple(self._desks.values())

@@ -1,4 +1,4 @@
-"""A conversation with one worker process: requests, replies, and what its silence means."""
+"""Session with one worker process: requests, replies, crashes and timeouts."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from onnxgate.runtimes import protocol
 READY_TIMEOUT_S = 60.0
 INVALID_ANSWER = "answered nonsense"
 START_PHASE = "start"
-"""The phase in which the worker itself, or its engine, is imported: what fails there is no model's fault."""
+"""The phase in which the worker or its engine is imported: failures in it are not caused by the model."""
 EXTENSIONS_PHASE = "extensions"
-"""The phase in which libraries of custom operators are registered: no model's fault either."""
+"""The phase in which libraries of custom operators are registered: failures in it are not caused by the model."""
 
 MEMORY_EXCEEDED = "the job's memory limit was exceeded"
-"""What a worker says that watches its own memory, before it ends itself."""
+"""Error text of a worker that watches its own memory, sent before it ends itself."""
 
 
 class WorkerSession:
-    """Asks one worker one thing at a time. After anything but a reply the worker is ended."""
+    """Sends jobs to one worker, one at a time. The worker is ended after anything other than a reply."""
 
     def __init__(self, child: WorkerProcess, engine: str) -> None:
         self._child = child
         self._engine = engine
         self._request = 0
-        self.notes: tuple[str, ...] = ()  # what could not be taken from the worker
-        self.hopeless = False  # worker or engine cannot even be imported here: no other job will fare better
+        self.notes: tuple[str, ...] = ()  # restrictions that could not be applied to the worker
+        self.hopeless = False  # worker or engine cannot be imported here: all further jobs would fail
 
     @property
     def over(self) -> bool:
-        """Whether another worker is needed for the next job."""
+        """True if the next job needs another worker."""
         return not self._child.alive
 
     def end(self) -> None:
-        """End the worker and all that it started."""
+        """End the worker and all processes that it started."""
         self._child.end()
 
     def greet(self) -> Unavailable | None:
-        """Wait until the worker is there; None where it is."""
+        """Wait until the worker is ready; return None if it is."""
         try:
             event = self._first_event()
             if event is not None and event.phase == "rights":
@@ -58,11 +58,11 @@ class WorkerSession:
         return protocol.parse_event(line, 0) if line is not None else None
 
     def raved(self) -> Observation:
-        """What becomes of a job whose answer is no answer."""
+        """Return the observation for a job with an invalid answer."""
         return self._raved("")
 
     def ask(self, job: Job, time_s: float, memory_mib: int | None) -> Observation:
-        """What became of the job."""
+        """Run the job in the worker, and return its observation."""
         self._request += 1
         self._child.forget_log()
         self._child.send(_encode_request(self._request, self._engine, memory_mib, job))
@@ -82,14 +82,14 @@ class WorkerSession:
                 return self._late(during, time_s)
             except (LineTooLongError, protocol.ProtocolError):
                 return self._raved(during)
-            if during == START_PHASE != event.phase:  # the job's own time begins when its engine is there
+            if during == START_PHASE != event.phase:  # the time limit of the job starts after the engine is imported
                 deadline = time.monotonic() + time_s
             during = event.phase
 
     def _take(self, reply: protocol.Reply, during: str) -> Observation:
         self.hopeless = during == START_PHASE and isinstance(reply, Unavailable)
         if isinstance(reply, Refused) and reply.failure.text == MEMORY_EXCEEDED:
-            self._child.end()  # it is dying now, and must not be asked again
+            self._child.end()  # it is ending, and must not get another job
         if isinstance(reply, Completed) and isinstance(reply.result, ExportResult) and not reply.result.log:
             log = protocol.clean_log(self._child.log())
             return Completed(result=msgspec.structs.replace(reply.result, log=log))
@@ -133,5 +133,5 @@ def _encode_request(request: int, engine: str, memory_mib: int | None, job: Job)
 
 
 def outcome_name(observation: Observation) -> str:
-    """What a display calls it."""
+    """Return the name of an observation for a progress display."""
     return str(type(observation).__struct_config__.tag)

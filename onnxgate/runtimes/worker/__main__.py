@@ -1,6 +1,6 @@
-"""Starts the worker: `python -I -B -X utf8 …/worker/__main__.py [rights [program …]]`, a toolchain's with `-s`.
+"""Entry point of the worker: `python -I -B -X utf8 …/worker/__main__.py [rights [program …]]`, with `-s` for sources.
 
-`rights` is a file that says what the worker keeps (`sandbox.py`); a program is started instead of our own worker.
+`rights` is a file with the worker's permissions (`sandbox.py`); a program is started instead of this worker.
 """
 
 import importlib.util

@@ -1,4 +1,4 @@
-"""Tensors on disk: `.npy` without pickle."""
+"""Tensors stored as `.npy` files without pickle."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .failures import UnusableError
 
 
 def read_array(path: str) -> Any:
-    """The tensor; strings as objects, which is how runtimes take them."""
+    """Read a tensor; strings as objects, as runtimes expect them."""
     try:
         array = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
@@ -20,7 +20,7 @@ def read_array(path: str) -> Any:
 
 
 def to_storable(value: Any) -> Any:
-    """The value as it is written; None where it is no tensor that numpy can hold."""
+    """Return the value as it is stored; None if it is not a tensor that numpy can represent."""
     if not isinstance(value, (np.ndarray, np.generic)):
         return None
     array = np.asarray(value)
@@ -28,7 +28,7 @@ def to_storable(value: Any) -> Any:
 
 
 def write_array(path: str, value: Any) -> bool:
-    """False where it is no tensor that numpy can hold."""
+    """Write the value; return False if it is not a tensor that numpy can represent."""
     array = to_storable(value)
     if array is None:
         return False
@@ -44,19 +44,19 @@ ABSENT_VALUE = "nothing"
 
 
 def layout_name(name: str) -> str:
-    """What the second array of an output is called."""
+    """Return the name of the second array of an output."""
     return name + " (layout)"
 
 
 def flatten(value: Any) -> List[Any]:
-    """The values, as the array that they are if all parts are alike, else in one row; and the layout in words."""
+    """Return the values as one array, flat if their shapes differ, and a description of the layout."""
     layout = np.array(list(_describe_layout(value)), dtype=np.str_)
     leaves = [np.asarray(leaf) for leaf in _leaves(value)]
     return [_join_leaves(leaves, value), layout]
 
 
 def _describe_layout(value: Any) -> Iterator[str]:
-    """Depth first: lengths, keys, shapes."""
+    """Yield lengths, keys and shapes, depth first."""
     if value is None:
         yield ABSENT_VALUE
     elif isinstance(value, dict):
@@ -73,7 +73,7 @@ def _describe_layout(value: Any) -> Iterator[str]:
 
 
 def _leaves(value: Any) -> Iterator[Any]:
-    """The arrays and numbers, in the order of `_words`."""
+    """Yield the arrays and numbers, in the order of `_describe_layout`."""
     if isinstance(value, dict):
         for key in _sorted_keys(value):
             yield from _leaves(value[key])
@@ -85,7 +85,7 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def _sorted_keys(value: Any) -> List[Any]:
-    """In an order that does not depend on the runtime."""
+    """Return the keys in an order that does not depend on the runtime."""
     return sorted(value, key=lambda key: (type(key).__name__, key))
 
 
@@ -101,7 +101,7 @@ def _join_leaves(leaves: List[Any], value: Any) -> Any:
 
 
 def _leading_axes(value: Any, count: int) -> Any:
-    """Rows of a sequence of maps with as many keys each; one axis for all else."""
+    """Return the row and column count for a list of maps of equal length; one axis for everything else."""
     lengths = {len(each) if isinstance(each, dict) else 0 for each in value} if isinstance(value, list) else {0}
     length = lengths.pop() if len(lengths) == 1 else 0
     return (count // length, length) if length else (count,)

@@ -1,6 +1,6 @@
-"""Two models side by side in one process, and each alone in fresh ones: ratios of time and memory.
+"""Benchmark of two models: time in one process in turn, memory of each in fresh processes.
 
-`make` makes a session of a job, `ready` gives what runs it once.
+`make` creates the session of a job, `ready` returns a function that runs it once.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ PrepareRun = Callable[[Any, Dict[str, Any]], Callable[[], Any]]
 
 WARM_UP_RUNS = 3
 MIN_SAMPLE_S = 0.002
-"""What is timed in one go takes at least this long: a model that is done sooner is run several times in a row."""
+"""Minimum seconds per measurement: a faster model is run several times in a row."""
 FLAGS = ("-I", "-B", "-X", "utf8")
 
 
 def run_benchmark(job: Job, phase: Phase, make: MakeSession, ready: PrepareRun) -> Dict[str, Any]:
-    """What the two take; a reason where they cannot be run side by side."""
+    """Return times and memory of both models, or the reason why they cannot be compared."""
     try:
         baseline = make({**job, "model": job["baseline"]}, phase)
     except failures.UnusableError:
         raise
-    except Exception as error:  # noqa: BLE001 - whatever the runtime says
+    except Exception as error:  # noqa: BLE001 - any error of the runtime
         return _no_result("the baseline does not load: %s" % failures.clean_text(str(error)))
     model = make(job, phase)
     for case in job["cases"]:
@@ -48,7 +48,7 @@ def run_benchmark(job: Job, phase: Phase, make: MakeSession, ready: PrepareRun) 
             return _no_result("there is no input `%s` in what the model is fed" % error.args[0])
         except failures.UnusableError:
             raise
-        except Exception:  # noqa: BLE001, S112 - the next case may do
+        except Exception:  # noqa: BLE001, S112 - the next case may succeed
             continue
         del runs, baseline, model
         weights = _measure_memory(job, case, phase)
@@ -65,9 +65,9 @@ def _read_feeds(case: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def _measure_times(job: Job, baseline: Callable[[], Any], model: Callable[[], Any]) -> Tuple[List[float], List[float]]:
-    """Seconds per run of model and baseline in each round, the quicker of two.
+    """Return seconds per run of model and baseline in each round, the lower of two measurements.
 
-    In turn, so that what slows the machine slows both; forth and back, so that the order does not count.
+    The models alternate, so that a slow machine affects both; the order is reversed, so that it has no effect.
     """
     clock = _select_clock(job["providers"])
     model_s: List[float] = []
@@ -89,7 +89,7 @@ def _measure_times(job: Job, baseline: Callable[[], Any], model: Callable[[], An
 
 
 def _select_clock(providers: List[str]) -> Clock:
-    """That of the processor where it does all the work, on one thread: waiting for other processes does not count."""
+    """Return the process's CPU clock if all work is on one CPU thread, and the wall clock if not."""
     on_processor = list(providers) == ["CPUExecutionProvider"] and sys.platform != "win32"  # ticks of 15 ms there
     return time.process_time if on_processor else time.perf_counter
 
@@ -102,7 +102,7 @@ def _time_runs(run: Callable[[], Any], times: int, clock: Clock) -> float:
 
 
 def _measure_memory(job: Job, case: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
-    """MiB that each takes at most, above what a process takes that only imports its runtime."""
+    """Return the peak MiB of each, above that of a process that only imports the runtime."""
     found: Dict[str, List[float]] = {"model": [], "baseline": []}
     idle = []
     for _ in range(job["weighings"]):
@@ -115,7 +115,7 @@ def _measure_memory(job: Job, case: Dict[str, Any], phase: Phase) -> Dict[str, A
 
 
 def measure_peak_memory(job: Job, phase: Phase, make: MakeSession, ready: PrepareRun) -> Dict[str, Any]:
-    """The most that this process took; without a model it is what its runtime takes."""
+    """Return the peak memory of this process in MiB; without a model, that of the runtime."""
     if job["model"]:
         session = make(job, phase)
         ready(session, _read_feeds(job["case"]))()
@@ -123,7 +123,7 @@ def measure_peak_memory(job: Job, phase: Phase, make: MakeSession, ready: Prepar
 
 
 def _peak_in_fresh_process(job: Job, model: str, case: Dict[str, Any]) -> float:
-    """What `weigh` says in a worker of its own."""
+    """Return the result of `weigh` in a new worker."""
     weighing = {**job, "kind": "weigh", "model": model, "case": case}
     request = {"id": 1, "engine": "onnxruntime", "memory_mib": None, "job": weighing}
     command = [sys.executable, *FLAGS, os.path.join(os.path.dirname(os.path.abspath(__file__)), "__main__.py")]

@@ -1,4 +1,4 @@
-"""Cases run one after another, for engines whose session is a function of arrays."""
+"""Sequential runs of cases, for engines whose session is a function of arrays."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from . import arrays, failures
 
 Phase = Callable[[str], None]
 Compute = Callable[[Dict[str, Any]], List[Any]]
-"""What is fed by name -> one value per output, None for what numpy cannot hold."""
+"""Computes one value per output from the inputs by name; None for values that numpy cannot represent."""
 
 NUMPY_KINDS = "biufcUSO"
-"""Kinds of numpy's own types; those of ml_dtypes are none of them."""
+"""Kinds of numpy's own types; those of ml_dtypes are not included."""
 
 
 @contextlib.contextmanager
 def strip_from_errors(noise: Pattern[str]) -> Iterator[None]:
-    """An error that is raised here says nothing of what the pattern finds: the engine's own files and lines."""
+    """Remove the pattern from errors that are raised in the block: the engine's own files and lines."""
     try:
         yield
     except Exception as error:
@@ -29,12 +29,12 @@ def strip_from_errors(noise: Pattern[str]) -> Iterator[None]:
 
 
 def load_result() -> Dict[str, Any]:
-    """The answer to a load; only ONNX Runtime has providers."""
+    """Return the result of a load; only ONNX Runtime has providers."""
     return {"kind": "load", "providers": []}
 
 
 def run_cases(job: Dict[str, Any], phase: Phase, names: List[str], compute: Compute) -> Dict[str, Any]:
-    """The answer to a run; one failing case does not stop the next."""
+    """Return the result of a run; one failing case does not stop the next."""
     cases = [_run_case(job, index, case, phase, compute) for index, case in enumerate(job["cases"])]
     return {"kind": "run", "providers": [], "outputs": names, "cases": cases}
 
@@ -49,12 +49,12 @@ def _run_case(job: Dict[str, Any], index: int, case: Dict[str, Any], phase: Phas
         return {"outputs": [path if arrays.write_array(path, value) else None for path, value in written]}
     except failures.UnusableError:
         raise
-    except Exception as error:  # noqa: BLE001 - whatever the engine says is the result
+    except Exception as error:  # noqa: BLE001 - the engine's error is the result
         return {"failure": failures.describe_failure(error)}
 
 
 def to_numpy(value: Any) -> Any:
-    """The value as numpy holds it: bfloat16 as float32, the same numbers; None for what it cannot hold."""
+    """Return the value for numpy: bfloat16 as float32, the same numbers; None if numpy cannot represent it."""
     if not isinstance(value, (np.ndarray, np.generic)):
         return None
     if value.dtype.name == "bfloat16":

@@ -1,6 +1,6 @@
-"""The same case run twice: outputs that differ, and outputs that share memory with the inputs.
+"""Checks of repeated runs: outputs that differ, and outputs that share memory with the inputs.
 
-Inputs must be owned by us, writable and in C order.
+Inputs must be private copies, writable and in C order.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import numpy as np
 from . import arrays
 
 LOOSE_TOLERANCE = 1e-3
-"""Of the largest value: so far may two runs differ where a provider adds up in no fixed order, as CUDA's atomics do."""
+"""Relative to the largest value: two runs may differ by this if a provider sums in no fixed order (CUDA atomics)."""
 
 
 def find_unstable_outputs(names: Sequence[str], values: Sequence[Any], paths: Sequence[Any], exact: bool) -> List[str]:
-    """The outputs that differ from what the first run wrote: bit by bit, or where not `exact`, by more than `LOOSE`."""
+    """Return the outputs that differ from the first run: in any bit if `exact`, or beyond `LOOSE_TOLERANCE`."""
     found = []
     for name, value, path in zip(names, values, paths):  # noqa: B905 - Python 3.8
         again = arrays.to_storable(value)
@@ -29,7 +29,7 @@ def find_unstable_outputs(names: Sequence[str], values: Sequence[Any], paths: Se
 
 
 def find_aliased_outputs(names: Sequence[str], values: Sequence[Any], feeds: Dict[str, Any]) -> List[str]:
-    """The outputs that lie in the memory of a fed array, proven by changing that array and seeing the output change."""
+    """Return the outputs that share memory with an input, proven by changing the input and comparing the output."""
     pairs = [(name, value, fed) for name, value in zip(names, values) for fed in feeds.values()]  # noqa: B905
     return list(
         dict.fromkeys(name for name, value, fed in pairs if _share_memory(value, fed) and _follows_input(value, fed))
@@ -37,7 +37,7 @@ def find_aliased_outputs(names: Sequence[str], values: Sequence[Any], feeds: Dic
 
 
 def _are_same_bits(first: Any, again: Any) -> bool:
-    """Whether two arrays are the same bits; NaN is NaN, whatever its bits."""
+    """Return whether two arrays have the same bits; all NaNs are equal."""
     if first.shape != again.shape:
         return False
     if first.dtype.kind in "US":
@@ -61,15 +61,15 @@ def _are_close(first: Any, again: Any) -> bool:
 
 
 def _share_memory(value: Any, fed: Any) -> bool:
-    """Whether the memory of both has a byte in common; arrays of strings hold pointers, and are copied."""
+    """Return whether both arrays share a byte of memory; arrays of strings contain pointers, and are copied."""
     both = isinstance(value, np.ndarray) and isinstance(fed, np.ndarray)
     if not both or not value.size or "O" in (value.dtype.kind, fed.dtype.kind):
         return False
-    return bool(np.may_share_memory(value, fed))  # by their bounds: both are one block
+    return bool(np.may_share_memory(value, fed))  # comparing bounds suffices: both are contiguous
 
 
 def _follows_input(value: Any, fed: Any) -> bool:
-    """Whether the value changes when every bit of the fed array does; the array is afterwards what it was."""
+    """Return whether the value changes when every bit of the input is inverted; the input is restored."""
     before = value.tobytes()
     bits = fed.reshape(-1).view(np.uint8)
     np.invert(bits, out=bits)

@@ -1,4 +1,4 @@
-"""What a runtime or a source said when it refused, fit to be shown."""
+"""Errors of runtimes and sources, cleaned for display."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ READ_LIMIT = 40_000
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-# The line that refused and its C++ function, which ONNX Runtime puts before the text, also within one that it wraps.
+# The C++ source line and function that ONNX Runtime puts before an error text, also inside a text that it wraps.
 # Bounded, so that no text is slow.
 _SIGNATURE = re.compile(
     r"(?<![^\s:])(?:[A-Za-z]:\\|/)[^\s:]*[/\\]\w+\.(?:cc|h):\d+ "
@@ -24,15 +24,15 @@ _NO_MEMORY = re.compile(r"Failed to allocate memory|bad_?alloc|Unable to allocat
 
 
 class ProviderNotUsedError(Exception):
-    """The session silently runs on other providers than those that were asked for."""
+    """The session silently runs on providers other than those requested."""
 
 
 class UnusableError(Exception):
-    """A file of the job cannot be read or written: no model's fault."""
+    """A file of the job cannot be read or written: not the model's fault."""
 
 
 def describe_failure(error: BaseException, hide: str = "") -> Dict[str, Any]:
-    """The error as `jobs.Failure` has it; `hide` is a folder of this machine that is nobody's business."""
+    """Return the error as a `jobs.Failure`; `hide` is a folder of this machine to be removed from the text."""
     text = str(error)
     if hide:
         text = text.replace(hide + os.sep, "").replace(hide, ".")
@@ -44,7 +44,7 @@ def describe_failure(error: BaseException, hide: str = "") -> Dict[str, Any]:
 
 
 def clean_text(text: str) -> str:
-    """Without terminal escapes, control characters and the lines of C++ that releases move; of bounded length."""
+    """Remove terminal escapes, control characters and C++ lines, which differ between releases; limit the length."""
     text = _ESCAPES.sub("", text[:READ_LIMIT]).replace("\r\n", "\n")
     text = _SOURCE_LOCATION.sub("", _SIGNATURE.sub("", _CONTROLS.sub("", text))).strip()
     return text if len(text) <= TEXT_LIMIT else text[: TEXT_LIMIT - 1] + "…"

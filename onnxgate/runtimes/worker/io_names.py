@@ -1,6 +1,6 @@
-"""What a model's graph calls its inputs and outputs, for engines that have names of their own for them.
+"""Input and output names of a model's graph, for engines that use their own names.
 
-Reads the file's wire format as far as that needs, since an engine's environment has no `onnx`.
+The file's wire format is read directly, since an engine's environment has no `onnx`.
 Source: protocol buffers' encoding; the field numbers are those of `onnx.proto`.
 """
 
@@ -19,7 +19,7 @@ Span = Tuple[int, int]
 
 
 class IONames:
-    """The names, in the order of the graph; `inputs` without those that have a value."""
+    """Names in the order of the graph; `inputs` without those that have an initializer."""
 
     def __init__(self, inputs: List[str], outputs: List[str]) -> None:
         self.inputs = inputs
@@ -27,10 +27,10 @@ class IONames:
 
 
 def read_io_names(path: str) -> IONames:
-    """The main graph of the model in a file.
+    """Read the names of the main graph of a model file.
 
     Raises:
-        ValueError: it is no model, or is cut off.
+        ValueError: the file is not a model, or is truncated.
     """
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         found: Dict[int, List[str]] = {INITIALIZER: [], INPUT: [], OUTPUT: []}
@@ -51,7 +51,7 @@ def _read_text(data: Any, span: Span, wanted: int) -> str:
 
 
 def _read_fields(data: Any, span: Span) -> Iterator[Tuple[int, Span]]:
-    """The fields of a message that hold bytes: number, and where the bytes lie."""
+    """Yield the fields of a message that contain bytes: number, and begin and end of the bytes."""
     position, end = span
     while position < end:
         key, position = _read_varint(data, position, end)

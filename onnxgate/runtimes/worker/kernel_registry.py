@@ -1,4 +1,4 @@
-"""What a build of ONNX Runtime says of itself: its kernels and the schemas of its operators."""
+"""Kernels and operator schemas that a build of ONNX Runtime registers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REGISTRY_FUNCTIONS = ("get_all_opkernel_def", "get_all_operator_schema")
 
 
 def harvest(path: str) -> Dict[str, Any]:
-    """Writes all of it to a file; the result says what the build calls itself."""
+    """Write the registry to a file; return the release and commit of the build."""
     said = _read_registry()
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         json.dump(said, file, sort_keys=True, separators=(",", ":"))
@@ -23,7 +23,7 @@ def harvest(path: str) -> Dict[str, Any]:
 
 
 def _read_registry() -> Dict[str, Any]:
-    """In an order that does not depend on how the build registers things."""
+    """Return the registry in an order that does not depend on the build."""
     registry = all(hasattr(state, name) for name in REGISTRY_FUNCTIONS)
     return {
         "registry": registry,
@@ -36,7 +36,7 @@ def _read_registry() -> Dict[str, Any]:
 
 
 def _build_commit() -> str:
-    """The git commit of the build. Source: wheels before 1.17.0 do not say it."""
+    """Return the git commit of the build, "" if unknown. Source: wheels before 1.17.0 do not contain it."""
     said = ort.get_build_info() if hasattr(ort, "get_build_info") else ""
     found = re.search(r"git-commit-id=([0-9a-f]+)", said)
     return found.group(1) if found else ""
@@ -82,5 +82,5 @@ def _parameter_row(formal: Any) -> List[Any]:
 
 
 def _enum_name(member: Any) -> str:
-    """`Single` of `FormalParameterOption.Single`."""
+    """Return `Single` for `FormalParameterOption.Single`."""
     return str(member).rpartition(".")[2]

@@ -1,4 +1,4 @@
-"""What a job may take of the machine."""
+"""Memory limits and memory measurements of the worker process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ POLL_S = 0.2
 
 
 def disable_core_dumps() -> None:
-    """A crash writes no file."""
+    """Prevent core dumps."""
     if sys.platform != "win32":
         import resource
 
@@ -21,7 +21,7 @@ def disable_core_dumps() -> None:
 
 @contextlib.contextmanager
 def limit_memory(limit_mib: Optional[int], exceeded: Callable[[], None]) -> Iterator[None]:
-    """Within it this process gets no more memory; where the kernel cannot refuse it, `exceeded` speaks and it ends."""
+    """Limit this process's memory in the block; if the kernel cannot, call `exceeded` and exit at the limit."""
     if limit_mib is None:
         yield
     elif sys.platform.startswith("linux"):
@@ -34,8 +34,8 @@ def limit_memory(limit_mib: Optional[int], exceeded: Callable[[], None]) -> Iter
 
 @contextlib.contextmanager
 def _limit_by_kernel(limit_bytes: int) -> Iterator[None]:
-    # Source: measured with onnxruntime 1.16.3 and 1.31.1. RLIMIT_DATA and RLIMIT_AS refuse alike, but RLIMIT_AS also
-    # counts files that are only mapped and address space that is only reserved, by each thread.
+    # Source: measured with onnxruntime 1.16.3 and 1.31.1. RLIMIT_DATA and RLIMIT_AS limit alike, but RLIMIT_AS also
+    # counts files that are only mapped and address space that each thread only reserves.
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -49,7 +49,7 @@ def _limit_by_kernel(limit_bytes: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def limit_by_polling(limit_bytes: int, exceeded: Callable[[], None]) -> Iterator[None]:
-    """Within it a thread looks at this process's memory and ends the process when it is too much."""
+    """Check this process's memory in a thread during the block, and end the process when it exceeds the limit."""
     done = threading.Event()
 
     def watch() -> None:
@@ -68,7 +68,7 @@ def limit_by_polling(limit_bytes: int, exceeded: Callable[[], None]) -> Iterator
 
 
 def resident_bytes() -> int:
-    """Memory that this process occupies; on macOS the most that it ever did."""
+    """Return the resident memory of this process in bytes; on macOS its peak."""
     if sys.platform == "win32":
         return _windows_memory_bytes(1)
     import resource
@@ -80,7 +80,7 @@ def resident_bytes() -> int:
 
 
 def peak_bytes() -> int:
-    """The most memory that this process ever occupied."""
+    """Return the peak resident memory of this process in bytes."""
     if sys.platform == "win32":
         return _windows_memory_bytes(0)
     if sys.platform == "darwin":

@@ -1,4 +1,4 @@
-"""Which files this process may reach from now on, held by Linux itself; by its system calls, since libc has none."""
+"""Linux sandbox: Landlock for files, seccomp for calls; both through `syscall`, since libc has no wrappers."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ SIGNALS_AND_ABSTRACT_SOCKETS = 3  # since the sixth
 
 READ_RIGHTS = EXECUTE | READ_FILE | READ_DIR
 FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE
-"""What a rule about a file may allow; all else is about folders."""
+"""Rights that a rule about a file may grant; all others are about folders."""
 
 
 def landlock_version() -> int:
-    """Which version of Landlock the kernel has; 0 where it has none that it lets us use."""
+    """Return the kernel's version of Landlock; 0 if it is missing or not permitted."""
     return max(0, _landlock_call(CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(VERSION_FLAG)))
 
 
 def restrict_files(reads: Sequence[str], writes: Sequence[str], *, all_reads: bool) -> None:
-    """From now on only this can be read, and this be written; with `all_reads` everything can be read.
+    """Allow reading and writing of these paths only, from now on; with `all_reads` everything can be read.
 
-    What is not there is left out. Raises OSError: the kernel refuses.
+    Paths that do not exist are left out. Raises OSError: the kernel refuses.
     """
     known = landlock_version()
     writing = WRITE_FILE | REMOVE_AND_MAKE | (REFER if known >= 2 else 0) | (TRUNCATE if known >= 3 else 0)
@@ -88,10 +88,10 @@ def _libc() -> Any:
 SET_MODE_FILTER, SPEC_ALLOW = 1, 4
 LOAD, EQUAL, ABOVE, ANY_BIT, RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
 ALLOW, ERROR = 0x7FFF0000, 0x00050000
-NUMBER, ARCHITECTURE, FIRST_ARGUMENT = 0, 4, 16  # offsets; of an argument the lower half, on a little-endian machine
+NUMBER, ARCHITECTURE, FIRST_ARGUMENT = 0, 4, 16  # offsets; for an argument the lower half, on a little-endian machine
 CLONE_THREAD, CLONE_NEW_NAMESPACES = 0x10000, 0x7E020000
 X32_LIMIT = 0x3FFFFFFF
-"""On x86_64 what is above is another way to make the same calls."""
+"""Call numbers above this are another ABI for the same calls on x86_64."""
 
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 # Source: the kernel's own tables (syscall_64.tbl; unistd.h of asm-generic). Name -> number on each.
@@ -130,22 +130,22 @@ CALLS: Dict[str, Tuple[int, int]] = {
     "pidfd_send_signal": (424, 424),
 }
 HIDDEN_CALLS = ("clone3", "io_uring_setup", "io_uring_enter", "io_uring_register")
-"""Said to be unknown to the kernel: libc and libuv then do the same in another way, of which the filter sees enough."""
+"""Reported as unknown to the kernel: libc and libuv then use other calls, which the filter can check."""
 REFUSED_CALLS = (
     *("ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "kcmp", "bpf", "perf_event_open"),
     *("userfaultfd", "add_key", "request_key", "keyctl", "unshare", "setns", "mount", "umount2", "setpgid", "setsid"),
 )
 PROCESS_CALLS = ("tkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal", "fork", "vfork")
-"""Refused where there is to be no process but this one."""
+"""Refused if the worker must not start or signal other processes."""
 SELF_SIGNAL_CALLS = ("kill", "tgkill")
 
-Instruction = Tuple[int, int, int, int]  # code, jump where true, jump where false, operand
+Instruction = Tuple[int, int, int, int]  # code, jump if true, jump if false, operand
 
 
 def restrict_system_calls(*, processes: bool) -> None:
-    """From now on there is no network; and without `processes` no other process is started, or sent a signal.
+    """Disable network access from now on; without `processes`, also starting or signalling other processes.
 
-    Raises OSError: the kernel refuses, or its calls are not known here.
+    Raises OSError: the kernel refuses, or the machine's call numbers are unknown.
     """
     machine = os.uname().machine
     if machine not in ARCHITECTURES or struct.calcsize("P") != 8:
@@ -157,7 +157,7 @@ def restrict_system_calls(*, processes: bool) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.syscall.restype = ctypes.c_long
     number = ctypes.c_long(_call_number("seccomp", machine))
-    # With the flag no mitigation is switched on that would slow down what runs here.
+    # With the flag, the kernel does not enable mitigations that slow down the process.
     for flags in (SPEC_ALLOW, 0):
         if libc.syscall(number, ctypes.c_uint(SET_MODE_FILTER), ctypes.c_uint(flags), program) == 0:
             return
@@ -165,7 +165,7 @@ def restrict_system_calls(*, processes: bool) -> None:
 
 
 def _build_filter(machine: str, processes: bool) -> List[Instruction]:
-    """The first line that fits decides. Each block compares with the call's number, and goes on to the next."""
+    """Build the filter: the first matching return decides; each block compares the call's number."""
     program: List[Instruction] = [
         (LOAD, 0, 0, ARCHITECTURE),
         (EQUAL, 1, 0, ARCHITECTURES[machine]),
@@ -191,14 +191,14 @@ def _refuse_call(name: str, machine: str, error: int) -> List[Instruction]:
 
 
 def _filter_clone(machine: str, processes: bool) -> List[Instruction]:
-    """Threads always; other processes only where they are allowed, and then in no namespace of their own."""
+    """Allow threads always; other processes only with `processes`, and without namespaces of their own."""
     if processes:
         return _allow_if("clone", machine, [(ANY_BIT, 1, 0, CLONE_NEW_NAMESPACES)])
     return _allow_if("clone", machine, [(ANY_BIT, 0, 1, CLONE_THREAD)])
 
 
 def _allow_if(name: str, machine: str, test: List[Instruction]) -> List[Instruction]:
-    """The call is allowed where the test of its first argument holds, else refused."""
+    """Allow the call if the test of its first argument succeeds; refuse it if not."""
     allowed = [(RETURN, 0, 0, ALLOW), (RETURN, 0, 0, ERROR | errno.EPERM)]
     body = [(LOAD, 0, 0, FIRST_ARGUMENT), *test, *allowed]
     return [(EQUAL, 0, len(body), _call_number(name, machine)), *body]

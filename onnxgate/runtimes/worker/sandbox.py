@@ -1,7 +1,7 @@
-"""What a worker gives up before it imports an engine: it never had a need for it.
+"""Sandbox of a worker, applied before it imports an engine.
 
-The host says in a file what is needed: `reads` and `folder` (paths), `all_reads`, `processes` and `devices` (yes or
-no), `file_mib` (a number, or null).
+The pool writes the permissions to a file: `reads` and `folder` (paths), `all_reads`, `processes` and `devices`
+(booleans), `file_mib` (a number, or null).
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ EXTRA_TASKS = 512
 NO_NEW_PRIVILEGES = 38
 CAPABILITIES_VERSION = 0x20080522
 KEPT_CAPABILITIES = 0b110
-"""Those that a file's owner and mode do not count for: where they are had, the files of a job may need them."""
+"""Capabilities to ignore a file's owner and mode: a worker that has them may need them for the files of a job."""
 
 SYSTEM_PATHS = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store"),
     *("/home/linuxbrew/.linuxbrew", "/run/current-system", "/run/opengl-driver", "/proc", "/sys"),
 )
-"""Where programs and libraries lie, and what the kernel says; of other processes not what is theirs alone."""
+"""Programs and libraries, and the kernel's files; private files of other processes remain unreadable."""
 ETC_FILES = (
     *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ld.so.preload", "alternatives", "localtime", "timezone"),
     *("locale.alias", "locale.conf", "nsswitch.conf", "passwd", "group", "os-release", "lsb-release", "debian_version"),
     *("ssl/openssl.cnf", "pki/tls/openssl.cnf", "OpenCL", "vulkan", "glvnd"),
 )
-"""Below `/etc`."""
+"""Readable files and folders below `/etc`."""
 PLAIN_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 ACCELERATORS = ("nvidia", "dri", "kfd", "dxg", "accel", "shm")
-"""How entries of `/dev` begin that runtimes compute with."""
+"""Prefixes of entries of `/dev` that runtimes compute with."""
 PYTHON_SUBFOLDERS = ("bin", "lib", "lib64", "libexec", "share", "pyvenv.cfg")
 
 
 def apply_sandbox(file: str) -> List[str]:
-    """Keep what the file says, and no more; what this system could not take away is returned, in words.
+    """Apply the file's permissions, and return the restrictions that this system does not support, as text.
 
-    To be called before any thread is started.
+    Call it before any thread is started.
     """
     with open(file, encoding="utf-8") as opened:
         needs = json.load(opened)
@@ -77,18 +77,18 @@ def _set_resource_limits(needs: Dict[str, Any]) -> None:
         soft, hard = (bound if each == resource.RLIM_INFINITY else min(each, bound) for each in now)
         try:
             resource.setrlimit(kind, (soft, hard))
-        except (OSError, ValueError):  # macOS has bounds of its own
+        except (OSError, ValueError):  # macOS has its own upper bounds
             continue
 
 
 def _count_tasks() -> int:
-    """How many there are on the whole machine: no user has more."""
+    """Return the number of tasks on the whole machine, an upper bound for any user."""
     with open("/proc/loadavg", encoding="ascii") as file:
         return int(file.read().split()[3].partition("/")[2])
 
 
 def _drop_privileges(_: Dict[str, Any]) -> None:
-    """No program that is started later gets any; and of what root may do, nothing but to read and write files."""
+    """Deny new privileges to programs started later, and drop root's capabilities except file access."""
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)
@@ -97,7 +97,7 @@ def _drop_privileges(_: Dict[str, Any]) -> None:
     header = (ctypes.c_uint32 * 2)(CAPABILITIES_VERSION, 0)
     had = (ctypes.c_uint32 * 6)()
     if libc.capget(header, had) == 0 and any(had):
-        kept = [had[index] & KEPT_CAPABILITIES if index < 2 else 0 for index in range(6)]  # none is inherited
+        kept = [had[index] & KEPT_CAPABILITIES if index < 2 else 0 for index in range(6)]  # none is inheritable
         libc.capset(header, (ctypes.c_uint32 * 6)(*kept))
 
 
@@ -122,7 +122,7 @@ def _accelerator_devices() -> List[str]:
 
 
 def _python_paths() -> Iterator[str]:
-    """The interpreter, what it imports from, and where its libraries are looked for."""
+    """Yield the paths of the interpreter, its modules and its libraries."""
     prefixes = {sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix}
     yield from (os.path.join(prefix, name) for prefix in sorted(prefixes) for name in PYTHON_SUBFOLDERS)
     yield from (entry for entry in sys.path if os.path.isabs(entry))
@@ -131,7 +131,7 @@ def _python_paths() -> Iterator[str]:
 
 
 def exec_sandboxed(file: str, argv: List[str]) -> None:
-    """Become that program. What could not be taken from it is said in its place."""
+    """Replace this process by the program, in the sandbox, after reporting restrictions that could not be applied."""
     notes = apply_sandbox(file)
     if notes:
         os.write(1, json.dumps({"id": 0, "phase": "rights", "notes": notes}).encode() + b"\n")

@@ -1,4 +1,4 @@
-"""The worker's loop: one job after another, each answered by one line."""
+"""Main loop of the worker: one job after another, each answered by one line."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ SOURCE_JOBS = {
     "inputs": ("source_jobs", "load_inputs"),
     "command": ("command", "run_command"),
 }
-"""What no engine does: kind of job -> module and function."""
+"""Jobs without an engine: kind of job -> module and function."""
 
 
 def main(kept: str = "") -> None:
-    """Answers jobs until the host has no more; `kept` is the file that says which rights this process keeps."""
+    """Answer jobs until the input ends; `kept` is the file with the permissions of this process."""
     die_with_parent()
     channel = Channel()
     limits.disable_core_dumps()
@@ -38,7 +38,7 @@ def _answer_request(request: Dict[str, Any], channel: Channel) -> Dict[str, Any]
     channel.phase("start")
     try:
         task = _find_task(request["engine"], request["job"]["kind"])
-    except Exception as error:  # noqa: BLE001 - an engine's own import raises what it likes
+    except Exception as error:  # noqa: BLE001 - an engine can raise anything when it is imported
         return _unavailable_reply("%s: %s" % (type(error).__name__, failures.clean_text(str(error))))
     with limits.limit_memory(request["memory_mib"], lambda: channel.reply(_out_of_memory_reply())):
         return _perform_task(task, request["job"], channel.phase)
@@ -82,8 +82,8 @@ def _out_of_memory_reply() -> Dict[str, Any]:
 class Channel:
     """Requests and replies, on private duplicates of the descriptors 0 and 1.
 
-    From then on, descriptor 0 is empty and 1 is a second 2, for Python, native code and child processes alike:
-    whatever they print is only a log, and whatever they read is no job.
+    After that, descriptor 0 is empty and 1 is a copy of 2, for Python, native code and child processes alike:
+    their output goes to the log, and they cannot read jobs.
     """
 
     def __init__(self) -> None:
@@ -97,23 +97,23 @@ class Channel:
         _enable_line_buffering()
 
     def requests(self) -> Iterator[Dict[str, Any]]:
-        """One after another, until the host has no more."""
+        """Yield requests until the input ends."""
         for line in self._incoming:
             request = json.loads(line)
             self._id = request["id"]
             yield request
 
     def phase(self, name: str) -> None:
-        """Say what begins now, so that the host knows what a crash interrupted."""
+        """Report the beginning of a phase, so that the pool knows what a crash interrupted."""
         self._send({"id": self._id, "phase": name})
 
     def note(self, notes: List[str]) -> None:
-        """Say what could not be taken from this process."""
+        """Report restrictions that could not be applied to this process."""
         if notes:
             self._send({"id": self._id, "phase": "rights", "notes": notes})
 
     def reply(self, reply: Dict[str, Any]) -> None:
-        """Answer the request at hand."""
+        """Reply to the current request."""
         self._send({"id": self._id, "reply": reply})
 
     def _send(self, message: Dict[str, Any]) -> None:
@@ -128,9 +128,9 @@ def _enable_line_buffering() -> None:
 
 
 def die_with_parent() -> None:
-    """Once the host is gone, this worker and all that it started are ended, also in the middle of native code.
+    """End this worker and all that it started when the parent process ends, also during native code.
 
-    To be called before any thread is started.
+    Call it before any thread is started.
     """
     if sys.platform == "win32":
         _watch_parent_process()
@@ -139,7 +139,7 @@ def die_with_parent() -> None:
 
 
 def _fork_parent_watch() -> None:
-    # A process of its own, since native code may hold the interpreter's lock for as long as it likes.
+    # A separate process, since native code may block the interpreter's lock for any time.
     worker = os.getpid()
     if os.fork() == 0:
         try:
@@ -159,7 +159,7 @@ def _wait_for_hangup() -> None:
     import select
 
     jobs = select.poll()
-    jobs.register(0, 0)  # no event is asked for: only the hang-up of the pipe's last writer wakes it
+    jobs.register(0, 0)  # no event is registered: only the hang-up of the pipe's last writer wakes it
     jobs.poll()
 
 

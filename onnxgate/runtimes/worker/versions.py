@@ -1,4 +1,4 @@
-"""Which interpreter this is, and which packages it has."""
+"""Versions of the interpreter and of its packages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict
 
 
 def probe_versions(job: Dict[str, Any], phase: Callable[[str], None]) -> Dict[str, Any]:
-    """The versions of the packages that the job asks for; those that are not there are left out."""
+    """Return the versions of the job's packages; those that are not installed are left out."""
     found = {name: _installed_version(name) for name in job["packages"]}
     return {
         "kind": "probe",

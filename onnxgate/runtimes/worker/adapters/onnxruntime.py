@@ -1,4 +1,4 @@
-"""ONNX Runtime, any release since 1.8."""
+"""Adapter of ONNX Runtime, any release since 1.8."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .. import arrays, benchmark, determinism, failures, versions
 Phase = Callable[[str], None]
 
 LEVELS = {"all": "ORT_ENABLE_ALL", "disabled": "ORT_DISABLE_ALL"}
-FATAL_SEVERITY = 4  # log severity "fatal": the texts of errors come as exceptions
+FATAL_SEVERITY = 4  # log severity "fatal": error texts come as exceptions
 NUMPY_ELEMENTS = (
     "float double float16 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool string complex64 complex128".split()
 )
 NUMPY_TENSOR_TYPES = frozenset("tensor(%s)" % element for element in NUMPY_ELEMENTS)
-"""Types of outputs that numpy can hold. Those of others (float8, int4) are left out."""
+"""Types of outputs that numpy can represent. Others (float8, int4) are left out."""
 BFLOAT16 = "tensor(bfloat16)"
 CPU = "CPUExecutionProvider"
 if not hasattr(ort, "InferenceSession"):  # a folder without its `__init__.py` is imported as an empty package
@@ -30,7 +30,7 @@ if not hasattr(ort, "InferenceSession"):  # a folder without its `__init__.py` i
 
 
 def probe(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
-    """Versions, the runtime's as it says it itself, once a tensor has been through it."""
+    """Return versions, with the runtime's own version, after passing a tensor through it."""
     ort.OrtValue.ortvalue_from_numpy(np.ones(1)).numpy()
     result = versions.probe_versions(job, phase)
     result["packages"]["onnxruntime"] = ort.__version__
@@ -38,14 +38,14 @@ def probe(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
 
 
 def load(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
-    """Makes a session."""
+    """Create a session."""
     session = _create_session(job, phase)
     _require_providers("the session has no", _other_providers(job), session.get_providers(), failures.UnusableError)
     return {"kind": "load", "providers": session.get_providers()}
 
 
 def run(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
-    """Makes a session and runs every case; the first that can be run, twice."""
+    """Create a session and run every case; the first that succeeds runs twice."""
     session = _create_session(job, phase)
     _require_providers(
         "the session has no", _other_providers(job), session.get_providers(), failures.ProviderNotUsedError
@@ -58,17 +58,17 @@ def run(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
 
 
 def race(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
-    """Two models side by side: how long they take, and how much memory."""
+    """Compare the time and memory of two models."""
     return benchmark.run_benchmark(job, phase, _create_session, _prepare_run)
 
 
 def weigh(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
-    """The memory that this process has taken at most, once a model was run in it."""
+    """Return the peak memory of this process, after running a model in it."""
     return benchmark.measure_peak_memory(job, phase, _create_session, _prepare_run)
 
 
 def harvest(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
-    """Writes down what the build says of itself."""
+    """Write the kernels and schemas of the build to a file."""
     from .. import kernel_registry
 
     phase("harvest")
@@ -89,7 +89,7 @@ def _create_session(job: Dict[str, Any], phase: Phase) -> Any:
 
 
 def _open_session(model: str, options: Any, providers: List[str]) -> Any:
-    """The session. A provider that the build does not have is no model's fault."""
+    """Open the session. A provider that the build lacks raises `UnusableError`: it is not the model's fault."""
     others = [provider for provider in providers if provider != CPU]
     if others:
         _require_providers("this build has no", others, ort.get_available_providers(), failures.UnusableError)
@@ -119,12 +119,12 @@ def _run_case(
         return {"outputs": written, **(_repeat_case(session, feeds, written) if twice else {})}
     except failures.UnusableError:
         raise
-    except Exception as error:  # noqa: BLE001 - whatever the runtime says is the result
+    except Exception as error:  # noqa: BLE001 - the runtime's error is the result
         return {"failure": failures.describe_failure(error)}
 
 
 def _repeat_case(session: Any, feeds: Dict[str, Any], written: List[Any]) -> Dict[str, Any]:
-    """What running the same case once more shows of the outputs."""
+    """Return the outputs that differ in a second run of the case, and those that share memory with inputs."""
     names, values = _output_names(session), _compute_outputs(session, feeds)
     exact = session.get_providers() == [CPU]
     return {
@@ -134,13 +134,13 @@ def _repeat_case(session: Any, feeds: Dict[str, Any], written: List[Any]) -> Dic
 
 
 def _prepare_run(session: Any, feeds: Dict[str, Any]) -> Callable[[], Any]:
-    """What runs the session once. Raises KeyError where the feeds lack an input."""
+    """Return a function that runs the session once. Raises KeyError if the feeds lack an input."""
     given = {value.name: feeds[value.name] for value in session.get_inputs()}
     return lambda: _compute_outputs(session, given)
 
 
 def _output_names(session: Any) -> List[str]:
-    """Of the arrays that `_outputs` gives: a container is followed by its layout."""
+    """Return the names of the arrays of `_compute_outputs`: a container is followed by its layout."""
     names = []
     for output in session.get_outputs():
         names += [output.name, arrays.layout_name(output.name)] if _is_container(output.type) else [output.name]
@@ -148,13 +148,13 @@ def _output_names(session: Any) -> List[str]:
 
 
 def _is_container(type_name: str) -> bool:
-    """Whether it is a sequence, a map or an optional of what numpy can hold."""
+    """Return whether the type is a sequence, map or optional of elements that numpy can represent."""
     elements = re.findall(r"tensor\((\w+)\)", type_name)
     return not type_name.startswith("tensor(") and bool(elements) and set(elements) <= set(NUMPY_ELEMENTS)
 
 
 def _compute_outputs(session: Any, feeds: Dict[str, Any]) -> List[Any]:
-    """One value per name of `_names`, None for those that numpy cannot hold; all nodes are run in any case."""
+    """Return one value per name of `_output_names`, None if numpy cannot represent it; all nodes run in any case."""
     outputs = session.get_outputs()
     wanted = [output.name for output in outputs if output.type in NUMPY_TENSOR_TYPES or _is_container(output.type)]
     if not wanted:
@@ -169,7 +169,7 @@ def _compute_outputs(session: Any, feeds: Dict[str, Any]) -> List[Any]:
 
 
 def _bfloat16_outputs(session: Any, feeds: Dict[str, Any]) -> Dict[str, Any]:
-    """Outputs in bfloat16, as float32: the same numbers. A run of their own; nothing where it is not possible."""
+    """Return outputs in bfloat16, as float32: the same numbers. This takes a second run; empty if not supported."""
     wanted = [output.name for output in session.get_outputs() if output.type == BFLOAT16]
     if not wanted or not hasattr(session, "run_with_ort_values"):
         return {}
@@ -179,7 +179,7 @@ def _bfloat16_outputs(session: Any, feeds: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def _widen_bfloat16(value: Any) -> Any:
-    """The upper half of a float32 is a bfloat16."""
+    """Convert bfloat16 bits, which are the upper half of a float32."""
     shape = value.shape()
     size_bytes = 2 * int(np.prod(shape))
     bits = np.frombuffer(ctypes.string_at(value.data_ptr(), size_bytes), np.uint16)
@@ -190,7 +190,7 @@ def _run_without_outputs(session: Any, feeds: Dict[str, Any]) -> None:
     try:
         session.run(None, feeds)
     except RuntimeError as error:
-        if "No corresponding Numpy type" not in str(error):  # said after the run, when outputs are fetched
+        if "No corresponding Numpy type" not in str(error):  # raised after the run, when outputs are fetched
             raise
 
 
@@ -200,24 +200,24 @@ def _write_outputs(folder: str, values: List[Any]) -> List[Any]:
 
 
 def register_extensions(options: Any, extensions: List[str]) -> None:
-    """Have the session that is made with these options know the operators of all of them.
+    """Register the operators of all extensions with these session options.
 
     Raises:
-        failures.UnusableError: one is not there, or is no library of custom operators.
+        failures.UnusableError: one is missing, or is not a library of custom operators.
     """
     for extension in extensions:
         library = ""
         try:
             library = _find_library(extension)
             options.register_custom_ops_library(library)
-        except Exception as error:  # noqa: BLE001 - a package's own import raises what it likes
+        except Exception as error:  # noqa: BLE001 - a package can raise anything when imported
             name = os.path.basename(extension)
             said = _error_text(error, os.path.dirname(library))
             raise failures.UnusableError("extension `%s` cannot be registered: %s" % (name, said)) from error
 
 
 def _find_library(extension: str) -> str:
-    """A path as it is; of a package, the library that it names itself."""
+    """Return a path unchanged; for a package, the library that it names itself."""
     if os.path.isabs(extension):
         if not os.path.isfile(extension):
             raise LookupError("there is no such file")
@@ -230,7 +230,7 @@ def _find_library(extension: str) -> str:
 
 
 def _import_name(package: str) -> str:
-    """What is imported for a package: what it says, else its own name."""
+    """Return the module to import for a package: from its `top_level.txt`, or its own name."""
     usual = package.replace("-", "_")
     said = (metadata.distribution(package).read_text("top_level.txt") or "").split()
     return usual if usual in said or not said else said[0]

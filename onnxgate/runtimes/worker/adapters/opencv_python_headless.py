@@ -1,4 +1,4 @@
-"""OpenCV's DNN module on the CPU."""
+"""Adapter of OpenCV's DNN module on the CPU."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ Phase = Callable[[str], None]
 ERROR_PREFIX = re.compile(
     r"OpenCV\([\d.]+\) \S+?:\d+: error: \(-?\d+:[^)]*\) (?:in function '\w+'\s*)?|^> ", re.MULTILINE
 )
-"""Where in OpenCV it is said."""
+"""Prefix with the place in OpenCV's code."""
 
 cv2.setNumThreads(1)
 
 
 def probe(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
-    """Versions, once an array has been through the engine."""
+    """Return versions, after passing an array through the engine."""
     cv2.add(np.ones(1, np.float32), np.ones(1, np.float32))
     return versions.probe_versions(job, phase)
 
 
 def load(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
-    """Reads the model."""
+    """Read the model."""
     _read_net(job, phase)
     return case_runs.load_result()
 
 
 def run(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
-    """Reads the model, anew for each case: a net keeps what it derived from the sizes of its first input."""
+    """Read the model for each case separately: a net caches values derived from the sizes of its first input."""
     _read_net(job, phase)
     names = io_names.read_io_names(job["model"]).outputs
 

@@ -1,4 +1,4 @@
-"""OpenVINO on the CPU, in float32."""
+"""Adapter of OpenVINO on the CPU, in float32."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .. import case_runs, io_names, versions
 
 Phase = Callable[[str], None]
 
-# Source: openvino 2026.4.1 computes in bfloat16 by itself where the CPU has it, 1e-3 from float32.
+# Source: openvino 2026.4.1 computes in bfloat16 by default if the CPU supports it, 1e-3 from float32.
 COMPILE_SETTINGS = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": "1", "NUM_STREAMS": "1"}
 ERROR_PREFIX = re.compile(
     r"Exception from \S+?:\d+:\s*|Check '[^\n]*?' failed at \S+?:\d+:\s*|FrontEnd API failed with \w+:\s*"
     r"|Model wasn't fully converted\.\s*|Summary:\s*|^-- ",
     re.MULTILINE,
 )
-"""Where in OpenVINO it is said, and what is said of every model."""
+"""Places in OpenVINO's code, and text common to all models."""
 BFLOAT16 = "bf16"
 UNSUPPORTED_ELEMENTS = (
     "u1",
@@ -36,23 +36,23 @@ UNSUPPORTED_ELEMENTS = (
     "dynamic",
     "undefined",
 )
-"""Element types that numpy cannot hold."""
+"""Element types that numpy cannot represent."""
 
 
 def probe(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
-    """Versions, once the engine has found its device."""
+    """Return versions, after the engine has found its device."""
     ov.Core().get_property("CPU", "FULL_DEVICE_NAME")
     return versions.probe_versions(job, phase)
 
 
 def load(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
-    """Compiles the model."""
+    """Compile the model."""
     _compile_model(job, phase)
     return case_runs.load_result()
 
 
 def run(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
-    """Compiles the model and runs every case."""
+    """Compile the model and run every case."""
     compiled = _compile_model(job, phase)
     request = compiled.create_infer_request()
     taken = {name for port in compiled.inputs for name in port.get_names()}
@@ -76,7 +76,7 @@ def _compile_model(job: Dict[str, Any], phase: Phase) -> Any:
 
 
 def _output_names(model: str, compiled: Any) -> List[str]:
-    """The graph's own, where each has its output; a value may have several names here."""
+    """Return the graph's own output names if the counts agree; a value may have several names here."""
     names = io_names.read_io_names(model).outputs
     if len(names) == len(compiled.outputs):
         return names
@@ -89,7 +89,7 @@ def _to_tensor(value: Any) -> Any:
 
 
 def _to_array(tensor: Any) -> Any:
-    """A copy: the next case may be computed where this one lies."""
+    """Return a copy: the next case may reuse the memory."""
     name = tensor.element_type.get_type_name()
     if name in UNSUPPORTED_ELEMENTS:
         return None
@@ -99,5 +99,5 @@ def _to_array(tensor: Any) -> Any:
 
 
 def _widen_bfloat16(data: Any) -> Any:
-    """The upper half of a float32 is a bfloat16."""
+    """Convert bfloat16 bits, which are the upper half of a float32."""
     return (data.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)

@@ -1,4 +1,4 @@
-"""tract, as it runs models by default: decluttered and optimised."""
+"""Adapter of tract, with its default optimisation: decluttered and optimised."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List
 
 import numpy as np
 
-os.environ["RUST_BACKTRACE"] = os.environ["RUST_LIB_BACKTRACE"] = "0"  # else each error carries one of ours, too
+os.environ["RUST_BACKTRACE"] = os.environ["RUST_LIB_BACKTRACE"] = "0"  # without this, each error includes a backtrace
 import tract  # noqa: E402
 
 from .. import case_runs, io_names, versions  # noqa: E402
@@ -16,19 +16,19 @@ Phase = Callable[[str], None]
 
 
 def probe(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
-    """Versions, once a tensor has been through the engine."""
+    """Return versions, after passing a tensor through the engine."""
     tract.Tensor.from_numpy(np.ones(1, np.float32)).to_numpy()
     return versions.probe_versions(job, phase)
 
 
 def load(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
-    """Makes the model ready to run."""
+    """Prepare the model for running."""
     _load_runnable(job, phase)
     return case_runs.load_result()
 
 
 def run(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
-    """Makes the model ready and runs every case."""
+    """Prepare the model and run every case."""
     runnable, inputs = _load_runnable(job, phase)
 
     def compute(feeds: Dict[str, Any]) -> List[Any]:
@@ -38,7 +38,7 @@ def run(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
 
 
 def _load_runnable(job: Dict[str, Any], phase: Phase) -> Any:
-    """What runs, and what its inputs are called, in its own order."""
+    """Return the runnable model and its input names, in its own order."""
     phase("load")
     model = tract.onnx().load(job["model"])
     inputs = [model.input_name(index) for index in range(model.input_count())]
@@ -46,9 +46,9 @@ def _load_runnable(job: Dict[str, Any], phase: Phase) -> Any:
 
 
 def _to_array(value: Any) -> Any:
-    """As numpy has it. What tract computes as a dimension is an int64 of the model's.
+    """Return the value as a numpy array. A tract dimension is an int64 in the model.
 
-    Source: tract 0.23.9 has a type of its own for the integers that a Cast to int64 gives, and no name for it here.
+    Source: tract 0.23.9 has a separate type for the integers that a Cast to int64 gives, and no name for it here.
     """
     try:
         return value.to_numpy()

@@ -1,1 +1,1 @@
-"""One module per framework; each runs under the toolchain's interpreter and knows no other part of onnxgate."""
+"""One module per framework; each runs under the toolchain's interpreter and imports nothing else of onnxgate."""

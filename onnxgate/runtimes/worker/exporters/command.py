@@ -1,4 +1,4 @@
-"""A user's own command that writes a model: run without a shell, its output kept short."""
+"""Run of a user's command that writes a model, without a shell and with a limited log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List
 from .source_errors import plain_text
 
 LOG_TAIL_BYTES = 64 * 1024
-NOT_STARTED_STATUS = 127  # what a shell says of a command that it cannot start
+NOT_STARTED_STATUS = 127  # exit status of a shell for a command that it cannot start
 _GRACE_S = 2.0
 
 
@@ -39,7 +39,10 @@ def _command_result(status: int, log: str) -> Dict[str, Any]:
 
 
 def _wait_for_command(child: subprocess.Popen[bytes]) -> tuple[int, str]:
-    """Status and tail. What the command leaves running may hold its output open: it is not waited for."""
+    """Wait for the command; return its status and the tail of its output.
+
+    Processes that it leaves running may keep the output open: they are not waited for.
+    """
     kept: List[bytes] = []
     reader = threading.Thread(target=_read_tail, args=(child, kept), daemon=True)
     reader.start()

@@ -1,4 +1,4 @@
-"""Fitted estimators with the interface of scikit-learn: exported with skl2onnx, and run by their own methods."""
+"""Fitted estimators with scikit-learn's interface: export with skl2onnx, and execution of their own methods."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Converter = Callable[[Wire, SourceResult, "SampleRows"], Any]
 MAPPING_KEYS = ("args", "input_names", "output_names", "options")
 EXPECTED_RETURN = "`(estimator, X)` with a fitted estimator and sample rows, or a mapping with `model` and `args`"
 TREE_OPSET = 3
-"""The version of `ai.onnx.ml` in which converters write trees. Source: skl2onnx 1.20 and onnxmltools 1.16 refuse to
-leave it open where trees are in the model, and refuse 5."""
+"""Version of `ai.onnx.ml` in which converters write trees. Source: skl2onnx 1.20 and onnxmltools 1.16 require a version
+if the model contains trees, and refuse 5."""
 
 SCORE_COLUMNS = {
     **dict.fromkeys(
@@ -28,8 +28,8 @@ SCORE_COLUMNS = {
     **dict.fromkeys(("SVC", "NuSVC"), "+-"),
     "RidgeClassifier": "+",
 }
-"""How the score of one of two classes stands in columns, by sign. Source: measured with skl2onnx 1.20; each converter
-has its own way, and the declared shape is no help."""
+"""Columns of the score for two classes, by sign. Source: measured with skl2onnx 1.20; each converter has its own
+layout, and the declared shape does not determine it."""
 
 
 class SampleRows(NamedTuple):
@@ -39,11 +39,11 @@ class SampleRows(NamedTuple):
     values: List[Any]
 
     def names(self, given: SourceResult) -> List[str]:
-        """What the inputs are called."""
+        """Return the names of the graph's inputs."""
         return list(given.input_names or self.columns or ("X",))
 
     def joined(self, values: Sequence[Any]) -> Any:
-        """Arrays of the graph's inputs as what the estimator takes."""
+        """Return the arrays of the graph's inputs in the form that the estimator accepts."""
         if not self.columns:
             return values[0]
         import pandas
@@ -64,14 +64,14 @@ def export_estimator(job: Wire, value: Any, result: Wire, phase: Phase, convert:
             _write_model(job, model, given, result)
     except SourceError:
         raise
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a converter says is the result
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the converter's error is the result
         result["failure"] = describe_error(error, folders_of(job))
         return
     _run_estimator(job, given, rows, model, outputs, result, phase)
 
 
 def read_sample_rows(given: SourceResult, source: str) -> SampleRows:
-    """The sample rows as arrays of two dimensions. Raises `SourceError` where they are none."""
+    """Return the sample rows as arrays of two dimensions. Raises `SourceError` if they have another form."""
     import numpy
 
     value = given.args
@@ -90,11 +90,11 @@ def read_sample_rows(given: SourceResult, source: str) -> SampleRows:
 
 
 def convert_with_skl2onnx(job: Wire, given: SourceResult, rows: SampleRows, *, trees: bool = False) -> Any:
-    """The model as skl2onnx converts it; without `ZipMap`, so that probabilities are a matrix."""
+    """Convert the model with skl2onnx, without `ZipMap`, so that probabilities are a matrix."""
     options = dict(given.options or {})
     try:
         return _convert_with_fallback(job, given, rows, {"zipmap": False, **options}, trees)
-    except NameError as error:  # it refuses the option where an estimator has none
+    except NameError as error:  # raised if the estimator does not support the option
         if "'zipmap'" not in str(error) or "zipmap" in options:
             raise
         return _convert_with_fallback(job, given, rows, options, trees)
@@ -162,14 +162,14 @@ def _run_estimator(
 
 
 def _uses_raw_scores(options: Any) -> bool:
-    """Whether scores are asked for instead of probabilities, for all estimators or for some."""
+    """Return whether scores are requested instead of probabilities, for all estimators or for some."""
     if not isinstance(options, dict):
         return False
     return bool(options.get("raw_scores")) or any(_uses_raw_scores(value) for value in options.values())
 
 
 def find_method(output: str, estimator: Any, raw: bool) -> Any:
-    """The method that computes what skl2onnx calls so, None where it is not known."""
+    """Return the method that computes the output of that name from skl2onnx; None if unknown."""
     candidates = {
         "label": ["predict"],
         "probabilities": ["decision_function"] if raw else ["predict_proba", "decision_function"],
@@ -181,14 +181,14 @@ def find_method(output: str, estimator: Any, raw: bool) -> Any:
 
 
 def _last_step_name(estimator: Any) -> str:
-    """The class of the estimator that computes the outputs, at the end of a pipeline."""
+    """Return the class name of the estimator that computes the outputs, the last step of a pipeline."""
     while type(estimator).__name__ == "Pipeline":
         estimator = estimator.steps[-1][1]
     return type(estimator).__name__
 
 
 def _mismatch_reason(estimator: Any, methods: Sequence[Any], outputs: Sequence[Any], raw: bool) -> str:
-    """Why what the estimator computes cannot stand for the outputs of the graph, "" where it can."""
+    """Return why the estimator's results cannot be compared with the outputs of the graph; "" if they can."""
     last = _last_step_name(estimator)
     for method, output in zip(methods, outputs):  # noqa: B905 - new in Python 3.10
         if not output.type.HasField("tensor_type"):
@@ -200,7 +200,7 @@ def _mismatch_reason(estimator: Any, methods: Sequence[Any], outputs: Sequence[A
 
 
 def reshape_result(value: Any, output: Any, signs: str = "") -> Any:
-    """A result with the type and the shape that the graph gives it."""
+    """Convert a result to the type and the shape of the graph's output."""
     import numpy
     from onnx.helper import tensor_dtype_to_np_dtype
 
@@ -224,8 +224,8 @@ BOOSTED_ESTIMATORS = {
 
 
 def register_boosted(framework: str) -> None:
-    """Have skl2onnx know the estimators of a framework. Source: the documentation of skl2onnx, "Using converters from
-    other libraries"."""
+    """Register converters for the estimators of a framework. Source: the documentation of skl2onnx, "Using converters
+    from other libraries"."""
     from skl2onnx import update_registered_converter
     from skl2onnx.common import shape_calculator
 
@@ -246,7 +246,7 @@ def register_boosted(framework: str) -> None:
 
 
 def convert_boosted(framework: str, job: Wire, given: SourceResult, rows: SampleRows) -> Any:
-    """An estimator with the interface of scikit-learn. Raises `SourceError` for a booster of the framework's own."""
+    """Convert an estimator with scikit-learn's interface. Raises `SourceError` for the framework's own booster."""
     if not hasattr(given.model, "get_params"):
         text = "`{}` returned {} as the model; expected an estimator with the interface of scikit-learn, as `{}`"
         raise SourceError(

@@ -1,4 +1,4 @@
-"""What every exporter's answer has: the empty result, versions, and the finish of a file that was written."""
+"""Parts of every exporter's result: the empty result, versions, and the final changes to the written file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Wire = Dict[str, Any]
 
 
 def empty_result() -> Wire:
-    """An `ExportResult` of which nothing is known yet."""
+    """Return an `ExportResult` without values."""
     return {
         "kind": "export",
         "model": None,
@@ -31,11 +31,11 @@ def empty_result() -> Wire:
 
 
 class ConverterMissingError(Exception):
-    """The toolchain has a framework and not what converts its models; the message says what to install."""
+    """The toolchain has a framework but not its converter; the message names the package to install."""
 
 
 def require_converters(title: str, converters: Sequence[str]) -> None:
-    """Raise `ConverterMissingError` where one of the converters is not installed."""
+    """Raise `ConverterMissingError` if one of the converters is not installed."""
     missing = [name for name in converters if importlib.util.find_spec(name) is None]
     if missing:
         text = "models of {} are exported with `{}`, which the toolchain has not: `pip install {}`"
@@ -43,7 +43,7 @@ def require_converters(title: str, converters: Sequence[str]) -> None:
 
 
 def installed_versions(names: Sequence[str]) -> Dict[str, str]:
-    """Those of the packages that are there, with their versions."""
+    """Return the versions of those packages that are installed."""
     found = {}
     for name in names:
         try:
@@ -54,7 +54,7 @@ def installed_versions(names: Sequence[str]) -> Dict[str, str]:
 
 
 def finish_model(path: str, job: Wire) -> List[str]:
-    """Set IR and `ai.onnx.ml` version as the job wants, remove this machine's folders, and return the inputs' names."""
+    """Set IR and `ai.onnx.ml` version for the job, remove this machine's folders, and return the inputs' names."""
     import onnx
 
     model = onnx.load(path, load_external_data=False)
@@ -66,7 +66,7 @@ def finish_model(path: str, job: Wire) -> List[str]:
 
 
 def rename_outputs(graph: Any, names: Dict[str, str]) -> None:
-    """Give outputs of a graph other names, everywhere in it."""
+    """Rename outputs of a graph, including all uses."""
     for value in (*graph.output, *graph.value_info):
         value.name = names.get(value.name, value.name)
     for node in graph.node:
@@ -84,7 +84,7 @@ _PACKAGES_FOLDER = re.compile(r".*[/\\\\](?:site|dist)-packages[/\\\\]")
 
 
 def make_traces_relative(model: Any, folders: Sequence[str]) -> bool:
-    """Name files relative to the project, or to the packages that they lie in. Says whether anything changed."""
+    """Make file names relative to the project or to their packages. Return whether anything changed."""
 
     def relative(frame: Match[str]) -> str:
         return 'File "{}"'.format(project_path(frame[1], folders) or _PACKAGES_FOLDER.sub("", frame[1]))

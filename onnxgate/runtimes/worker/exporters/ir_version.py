@@ -1,4 +1,4 @@
-"""The IR version that a file is stamped with, lowered where nothing in it needs more."""
+"""Lowering of a file's IR version, as far as its content allows."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _NEEDED_BY_MESSAGE = {
     "DeviceConfigurationProto": 11,
     "NodeDeviceConfigurationProto": 11,
 }
-_INITIALIZERS_NOT_INPUTS = 4  # before, each initializer had to be an input, too, and such an input was no choice
+_INITIALIZERS_NOT_INPUTS = 4  # earlier versions require each initializer to be an input, too
 _MIN_IR_VERSION = 3
-_SKIPPED_FIELDS = ("metadata_props", "raw_data", "doc_string")  # hints for a reader, who may skip them, and bytes
+_SKIPPED_FIELDS = ("metadata_props", "raw_data", "doc_string")  # optional information for readers, and bytes
 
 
 def lower_ir_version(model: Any, highest: Optional[int]) -> bool:
-    """Stamp the model with `highest`, or with what it needs if that is more; never raised. Says whether it changed."""
+    """Lower the IR version to `highest`, but not below the required version. Return whether it changed."""
     before = model.ir_version
     if highest is not None and highest < before:
         model.ir_version = min(before, max(highest, required_ir_version(model)))
@@ -38,7 +38,7 @@ def lower_ir_version(model: Any, highest: Optional[int]) -> bool:
 
 
 def required_ir_version(model: Any) -> int:
-    """The smallest IR version that has all that this model uses; its own where that cannot be known."""
+    """Return the lowest IR version that supports the model's content; the model's own if that is unknown."""
     opsets = [opset for owner in (model, *model.functions) for opset in owner.opset_import]
     return max(
         [
@@ -50,7 +50,7 @@ def required_ir_version(model: Any) -> int:
 
 
 def _required_by_opset(opset: Any, model: Any) -> int:
-    """Source: onnx's own table of releases, which IR version came with which opset."""
+    """Return the IR version that was released with an opset. Source: onnx's own table of releases."""
     from onnx.helper import OP_SET_ID_VERSION_MAP
 
     domain = opset.domain or "ai.onnx"
@@ -83,7 +83,7 @@ def _required_by_type(number: int, model: Any) -> int:
 
 
 def _nested_messages(message: Any) -> Iterator[Any]:
-    """The message and all messages inside it."""
+    """Yield the message and all messages inside it."""
     yield message
     for field, value in message.ListFields():
         if field.message_type is None or field.name in _SKIPPED_FIELDS:

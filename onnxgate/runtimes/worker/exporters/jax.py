@@ -1,4 +1,4 @@
-"""JAX: a function with the shapes of its arguments, exported with jax2onnx."""
+"""JAX: export of a function with the shapes of its arguments, by jax2onnx."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def answer(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
 
     given = _check_result(read_source_result(returned, job["source"], EXPECTED_RETURN, MAPPING_KEYS), job["source"])
     if job["export"]:
-        jax.clear_caches()  # what a source has called before would be exported as it was traced then
+        jax.clear_caches()  # functions that the source has called would be exported with their cached traces
         _export(job, given, _argument_shapes(given, job["source"]), result, phase)
-        jax.clear_caches()  # and what was traced for the export cannot be run. Source: jax2onnx 0.17.1
+        jax.clear_caches()  # functions traced for the export cannot be run. Source: jax2onnx 0.17.1
     _run_source(job, given, result, phase)
 
 
@@ -47,7 +47,7 @@ def _check_result(given: SourceResult, source: str) -> SourceResult:
 
 
 def _argument_shapes(given: SourceResult, source: str) -> List[Shape]:
-    """The shape of each argument, with a name for each axis that is asked to be dynamic."""
+    """Return the shape of each argument, with names for the axes that are requested to be dynamic."""
     named = _dynamic_axes(given, source)
     return [
         tuple(axes.get(axis, size if isinstance(size, int) else str(size)) for axis, size in enumerate(arg.shape))
@@ -56,7 +56,7 @@ def _argument_shapes(given: SourceResult, source: str) -> List[Shape]:
 
 
 def _dynamic_axes(given: SourceResult, source: str) -> List[Mapping[int, str]]:
-    """Axis -> name, for each argument: given by position, or by the name of a parameter or of an input."""
+    """Return axis -> name for each argument; the source gives them by position, or by name of parameter or input."""
     asked = given.dynamic_shapes
     if asked is None:
         return [{} for _ in given.args]
@@ -105,7 +105,7 @@ def _export(job: Wire, given: SourceResult, shapes: Sequence[Shape], result: Wir
         onnx.save(model, path)
         result["input_names"] = export_result.finish_model(path, job)
         result["model"] = path
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a converter says is the result
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the converter's error is the result
         result["failure"] = describe_error(error, folders_of(job))
 
 
@@ -135,7 +135,7 @@ def _run_source(job: Wire, given: SourceResult, result: Wire, phase: Phase) -> N
 
 
 def _compute_outputs(function: Any, values: Sequence[Any]) -> List[Any]:
-    """The arrays that the function returns, flattened as the exporter flattens them."""
+    """Return the arrays of the function's result, flattened in the exporter's order."""
     import jax
     import numpy
 
@@ -143,7 +143,7 @@ def _compute_outputs(function: Any, values: Sequence[Any]) -> List[Any]:
 
 
 def _compute_in_float64(function: Any, values: Sequence[Any]) -> List[Any]:
-    """As far as it goes: what the function holds in single precision is widened, not computed again."""
+    """Compute in float64 if possible: single-precision constants of the function are widened, not recomputed."""
     import jax
 
     before = jax.config.jax_enable_x64

@@ -1,4 +1,4 @@
-"""Keras 3, whatever its backend: a model with its signature, exported by its own `export`."""
+"""Keras 3 with any backend: export of a model with its signature, by Keras's own `export`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def answer(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
 
 
 def _find_inputs(given: SourceResult, source: str) -> Any:
-    """What the model is called with, or the specs of it: the source's own, else the model's."""
+    """Return the inputs of the model, or their specs: the source's own, or by default the model's."""
     if given.args is not None:
         args = given.args
         return args[0] if isinstance(args, tuple) and len(args) == 1 else list(args) if _is_tuple(args) else args
@@ -64,7 +64,7 @@ def _is_tuple(value: Any) -> bool:
 
 
 def _is_spec(value: Any) -> bool:
-    """Whether it has a type and a shape, and no values."""
+    """Return whether the value has a type and a shape, but no data."""
     import keras
 
     return isinstance(value, (keras.KerasTensor, keras.InputSpec)) or type(value).__name__ == "TensorSpec"
@@ -78,7 +78,7 @@ def _to_numpy(value: Any) -> Any:
 
 
 def _build_model(model: Any, inputs: Any, sample: Optional[Sequence[Any]]) -> None:
-    """Build the model: Keras exports none that was never called. Source: Keras 3.15, `export_onnx`."""
+    """Build the model by calling it, which its export requires. Source: Keras 3.15, `export_onnx`."""
     import keras
     import numpy
 
@@ -97,8 +97,8 @@ def _numpy_dtype(spec: Any) -> Any:
 
 
 def _export_signature(model: Any, inputs: Any, leaves: Sequence[Any]) -> List[Any]:
-    """The specs to export with, in the model's structure: asked for, else its own, else all but the batch as in the
-    sample."""
+    """Return the specs for the export, in the model's structure: those requested, those of the model, or those of the
+    sample with a dynamic batch axis."""
     import keras
 
     own = keras.tree.flatten(getattr(model, "_inputs_struct", None) or getattr(model, "input", None) or [])
@@ -138,7 +138,7 @@ def _export(job: Wire, given: SourceResult, signature: List[Any], result: Wire, 
         result["model"] = path
     except SourceError:
         raise
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever an exporter says is the result
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the exporter's error is the result
         result["failure"] = describe_error(error, folders_of(job))
 
 
@@ -156,7 +156,7 @@ def _name_outputs(path: str, given: SourceResult, source: str) -> None:
 def _run_model(
     job: Wire, model: Any, inputs: Any, signature: List[Any], sample: Any, result: Wire, phase: Phase
 ) -> None:
-    """Structures are flattened as Keras flattens them for the export: mappings by sorted keys."""
+    """Run the model on the cases. Structures are flattened as in Keras's export: mappings by sorted keys."""
     import keras
 
     specs = keras.tree.flatten(signature)
@@ -172,7 +172,7 @@ def _run_model(
 
 
 def _input_names(result: Wire) -> List[str]:
-    """What the exported file calls its inputs; none where nothing was exported."""
+    """Return the input names of the exported file; none if nothing was exported."""
     import onnx
 
     if result["model"] is None:

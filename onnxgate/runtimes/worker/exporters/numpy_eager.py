@@ -1,4 +1,4 @@
-"""What a source computes that takes and gives numpy arrays, run on each case and on its own sample."""
+"""Eager runs of sources that compute with numpy arrays, on each case and on their own sample."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ Function = Callable[[List[Any]], Sequence[Any]]
 
 
 class MismatchError(Exception):
-    """A case cannot be fed to the source."""
+    """A case does not fit the inputs of the source."""
 
 
 class ArrayCall(NamedTuple):
     """A function of arrays, in the order of the graph's inputs and outputs."""
 
     function: Function
-    names: Sequence[str]  # of the graph's inputs, in the function's order; () where nobody knows them
-    dtypes: Sequence[Any]  # what the function takes
+    names: Sequence[str]  # of the graph's inputs, in the function's order; () if unknown
+    dtypes: Sequence[Any]  # types that the function accepts
     sample: Optional[Sequence[Any]] = None  # its own example inputs
 
 
 def run_cases(job: Wire, call: ArrayCall, result: Wire, phase: Phase, wide: Optional[Function] = None) -> None:
-    """Fill in sample and outputs; `wide` is the function in float64, where it has one."""
+    """Set the sample and outputs in `result`; `wide` is the function in float64, if it has one."""
     result["input_names"] = list(call.names)
     if call.sample is not None:
         result["sample"] = _save_arrays(call.sample, os.path.join(job["output"], "sample"))
@@ -51,7 +51,7 @@ def _mismatch_reason(call: ArrayCall, cases: Sequence[Wire]) -> str:
 
 
 def _run_all(job: Wire, call: ArrayCall, folder: str, phase: Phase) -> List[Wire]:
-    """One `CaseResult` per case, then one for the sample where there is one."""
+    """Return one `CaseResult` per case, then one for the sample if there is one."""
     feeds = [("case " + case["name"], partial(_read_case, call, case["inputs"])) for case in job["cases"]]
     if call.sample is not None:
         feeds.append(("the source's sample", partial(_cast_inputs, call, call.sample)))
@@ -67,13 +67,13 @@ def _run_case(job: Wire, call: ArrayCall, feed: Callable[[], List[Any]], output:
         arrays = feed()
         seed_generators()
         outputs = call.function(arrays)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code; what it says is the result
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code; its error is the result
         return {"outputs": [], "failure": describe_error(error, folders_of(job))}
     return {"outputs": _save_arrays(outputs, output), "failure": None}
 
 
 def _read_case(call: ArrayCall, paths: Dict[str, str]) -> List[Any]:
-    """The arrays of a case: by name where all names are known, else by position."""
+    """Return the arrays of a case: by name if all names are known, otherwise by position."""
     import numpy
 
     names = call.names if set(call.names) == set(paths) else list(paths)
@@ -81,7 +81,7 @@ def _read_case(call: ArrayCall, paths: Dict[str, str]) -> List[Any]:
 
 
 def _cast_inputs(call: ArrayCall, arrays: Sequence[Any]) -> List[Any]:
-    """Each as the function takes it, whose type within a kind may be another than the graph's."""
+    """Convert each array to the function's type, which may differ from the graph's type of the same kind."""
     typed = []
     for array, dtype in zip(arrays, call.dtypes):  # noqa: B905 - new in Python 3.10
         if array.dtype != dtype and _dtype_kind(array.dtype) != _dtype_kind(dtype):
@@ -102,7 +102,7 @@ def _float64_call(call: ArrayCall, function: Function) -> ArrayCall:
 
 
 def _drop_if_float32(narrow: Sequence[Wire], wide: List[Wire]) -> List[Wire]:
-    """Nothing where some output stayed in single precision: it would say that the source is exact."""
+    """Return `wide`, or nothing if an output stayed in single precision: it would show the source as exact."""
     import numpy
 
     for few, many in zip(narrow, wide):  # noqa: B905 - new in Python 3.10
@@ -114,7 +114,7 @@ def _drop_if_float32(narrow: Sequence[Wire], wide: List[Wire]) -> List[Wire]:
 
 
 def _save_arrays(arrays: Sequence[Any], folder: str) -> List[Optional[str]]:
-    """Write each as `<index>.npy`; None stands for what numpy cannot hold without pickle."""
+    """Write each array as `<index>.npy`; None for types that numpy cannot write without pickle."""
     import numpy
 
     os.makedirs(folder, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Opset versions of an export: lowered to what every target takes, and `ai.onnx.ml` raised to the pinned version."""
+"""Opset versions of an export: lowered to those that all targets support; `ai.onnx.ml` raised to the pinned version."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any, Callable, Dict, Iterator, Optional
 Wire = Dict[str, Any]
 
 _FIELDS = {"ai.onnx": ("opset", "opset_max"), "ai.onnx.ml": ("opset_ml", "opset_ml_max")}
-"""Fields of an `Export` job, by domain: the pinned version, and the newest version that every target takes."""
+"""Fields of an `Export` job, by domain: the pinned version, and the newest version that all targets support."""
 
 
 def convert_within_limits(job: Wire, convert: Callable[[Wire], Any], path: Optional[str] = None) -> Any:
-    """Return `convert(job)`; of a model that needs newer opsets than the targets take, repeat it with their newest.
+    """Return `convert(job)`; repeat it with the targets' newest opsets if the model needs newer ones.
 
     `convert` returns the model, or writes it to `path`. A pinned version is never replaced.
     """
@@ -29,7 +29,7 @@ def convert_within_limits(job: Wire, convert: Callable[[Wire], Any], path: Optio
 
 
 def raise_ml_opset(model: Any, wanted: Optional[int]) -> bool:
-    """Raise the imported version of `ai.onnx.ml` to `wanted` if its operators are the same there. Say if it changed.
+    """Raise the version of `ai.onnx.ml` to `wanted` if its operators are unchanged. Return whether it changed.
 
     skl2onnx imports the oldest version that has all operators in use, whatever version it is called with.
     Source: skl2onnx 1.20, `convert_topology`.
@@ -45,7 +45,7 @@ def raise_ml_opset(model: Any, wanted: Optional[int]) -> bool:
             old, new = (defs.get_schema(operator, version, domain) for version in (before, wanted))
             if old.since_version != new.since_version:
                 return False
-    except defs.SchemaError:  # this onnx does not know the operator, or not that version
+    except defs.SchemaError:  # this onnx does not know the operator or the version
         return False
     for owner in (model, *model.functions):
         for opset in owner.opset_import:

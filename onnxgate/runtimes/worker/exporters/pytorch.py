@@ -1,4 +1,4 @@
-"""PyTorch: a callable's module exported with `torch.onnx.export`, by either exporter, and run as it is."""
+"""PyTorch: export of a callable's module with either exporter of `torch.onnx.export`, eager runs and traces."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Wire = Dict[str, Any]
 
 PACKAGES = ("torch", "onnx", "onnxscript", "onnx-ir", "numpy")
 EXPORTER_OPSETS = {"dynamo": (18, 25), "TorchScript": (7, 23)}
-"""What each exporter really writes. Source: measured with torch 2.13; above and below, dynamo keeps 18 unless it can
-convert, which depends on the graph, and TorchScript refuses."""
+"""Lowest and highest opset that each exporter writes. Source: measured with torch 2.13; outside this range, dynamo
+keeps 18 unless it can convert, which depends on the graph, and TorchScript refuses."""
 _TRACER_WARNING = "Converting a tensor to a Python "
 
 
@@ -72,14 +72,14 @@ def _try_export(
             phase("observation of the source")
             told.update(_observe_source(aside, wanted, program))
             _mark_varying_branches(aside, told["fixed"])
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever an exporter says is the result
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the exporter's error is the result
         result["failure"] = describe_error(error, folders_of(job))
 
 
 def _requested_details(
     recipe: TorchSourceResult, call: torch_eager.ModuleCall, wanted: Sequence[torch_behaviour.RequestedAxis]
 ) -> Wire:
-    """What the exporter is asked for, beside the opset."""
+    """Return the options of the exporter except the opset."""
     by_name = list(torch_behaviour.read_named_axes(recipe))
     names = list(recipe.input_names or ())
     whole = len(names) == len(call.tensors)
@@ -94,7 +94,7 @@ def _requested_details(
 
 
 def _number_arguments(call: torch_eager.ModuleCall) -> List[Wire]:
-    """Numbers among the arguments, which torch.export writes into the graph."""
+    """Return numbers among the arguments, which torch.export writes into the graph."""
     found = []
     for name, position in torch_behaviour.leaves_by_parameter(call).items():
         leaf = call.leaves[position] if isinstance(position, int) else None
@@ -104,7 +104,7 @@ def _number_arguments(call: torch_eager.ModuleCall) -> List[Wire]:
 
 
 def _mark_varying_branches(aside: torch_eager.ModuleCall, fixed: Sequence[Wire]) -> None:
-    """Mark branches that were written into the file and that the source really takes otherwise for other inputs."""
+    """Mark branches that were fixed in the file although the source takes others for other inputs."""
     branches = [each for each in fixed if each["kind"] == "branch"]
     if branches and torch_behaviour.do_branches_vary(aside):
         for branch in branches:
@@ -114,7 +114,7 @@ def _mark_varying_branches(aside: torch_eager.ModuleCall, fixed: Sequence[Wire])
 def _observe_source(
     aside: torch_eager.ModuleCall, wanted: Sequence[torch_behaviour.RequestedAxis], program: Any
 ) -> Wire:
-    """What the source itself does, and for which sizes its program does not hold although the source would."""
+    """Return the source's behaviour, and the sizes that the source accepts but its exported program does not."""
     seen = torch_behaviour.observe_call(aside, wanted)
     narrow = torch_behaviour.find_narrowed_axes(program.exported_program, list(wanted)) if program is not None else []
     found = []
@@ -127,7 +127,7 @@ def _observe_source(
 
 
 def _export(job: Wire, recipe: TorchSourceResult, path: str, told: Wire) -> Any:
-    """Write the file; the exported program where the exporter has one."""
+    """Write the file; return the exported program if the exporter has one."""
     import torch
 
     asked: Dict[str, Any] = {} if job["opset"] is None else {"opset_version": job["opset"]}
@@ -155,7 +155,7 @@ def _export(job: Wire, recipe: TorchSourceResult, path: str, told: Wire) -> Any:
 
 
 def _baked_constants(said: Sequence[Any], folders: Sequence[str]) -> List[Wire]:
-    """What the tracer says of lines of the project's own; all other warnings are passed on to the log."""
+    """Return the tracer's warnings about lines of the project; write all other warnings to the log."""
     found: List[Wire] = []
     for each in said:
         told = _baked_constant_at(each, folders)
@@ -172,7 +172,7 @@ def _baked_constant_at(warning: Any, folders: Sequence[str]) -> Optional[Wire]:
     line = linecache.getline(warning.filename, warning.lineno).strip()
     if warning.category.__name__ != "TracerWarning" or not text.startswith(_TRACER_WARNING) or file is None:
         return None
-    if line.startswith("assert "):  # it only refuses what the example is not
+    if line.startswith("assert "):  # an assertion only refuses inputs unlike the example
         return None
     kind = "branch" if text.startswith(_TRACER_WARNING + "boolean") else "number"
     return {"what": line, "source": "{}:{}".format(file, warning.lineno), "kind": kind}
@@ -197,7 +197,7 @@ def _run_source(job: Wire, call: torch_eager.ModuleCall, result: Wire, phase: Ph
 
 
 def _drop_unused_inputs(result: Wire, cases: Sequence[Wire]) -> None:
-    """Of the example, keep what the model takes too."""
+    """Remove inputs of the example that the model does not have."""
     taken = cases[0]["inputs"] if cases else result["input_names"]
     if len(result["sample"]) == len(result["input_names"]) > len(taken):
         pairs = zip(result["input_names"], result["sample"])  # noqa: B905 - new in Python 3.10
@@ -206,7 +206,7 @@ def _drop_unused_inputs(result: Wire, cases: Sequence[Wire]) -> None:
 
 
 def trace(job: Wire, phase: Phase) -> Wire:
-    """Answer a `Trace` job with a `TraceResult`; what the user's code or the exporter says is inside it."""
+    """Answer a `Trace` job with a `TraceResult`; it includes errors of the user's code or the exporter."""
     result: Wire = {"kind": "trace", "values": {}, "left_out": 0, "failure": None}
     with run_user_code(job, result):
         _trace_source(job, result, phase)
@@ -229,7 +229,7 @@ def _trace_source(job: Wire, result: Wire, phase: Phase) -> None:
 
 
 def _export_program(job: Wire, recipe: TorchSourceResult) -> Any:
-    """The program as the exporter translates it: decomposed, each node named as the value that is made of it."""
+    """Return the program that the exporter translates: decomposed, with nodes named as the values of the file."""
     import torch
 
     asked: Dict[str, Any] = {} if job["opset"] is None else {"opset_version": job["opset"]}
@@ -249,7 +249,7 @@ def _export_program(job: Wire, recipe: TorchSourceResult) -> Any:
 
 
 class _TraceWriter:
-    """Writes what nodes give, until the limit is reached."""
+    """Writes the values of nodes, up to the limit."""
 
     def __init__(self, job: Wire, result: Wire) -> None:
         self._job = job
@@ -258,7 +258,7 @@ class _TraceWriter:
         self._left_bytes = job["limit_bytes"]
 
     def run(self, program: Any, call: torch_eager.ModuleCall, recipe: TorchSourceResult) -> None:
-        """Run the program on the case, node by node; nothing is held longer than the program needs it."""
+        """Run the program on the case, node by node; values are freed as soon as the program no longer needs them."""
         import torch
 
         module = _program_module(program)
@@ -278,7 +278,7 @@ class _TraceWriter:
             Interpreter(module).run(*leaves)
 
     def _leaves(self, call: torch_eager.ModuleCall, names: Sequence[str]) -> List[Any]:
-        """The arguments, flattened: the program's own inputs."""
+        """Return the flattened arguments, which are the program's own inputs."""
         case, leaves = self._job["case"], list(call.leaves)
         reason = torch_eager.mismatch_reason(call, [case], names)
         if reason:
@@ -304,7 +304,7 @@ class _TraceWriter:
 
 
 def _program_module(program: Any) -> Any:
-    """Without the checks that an input is like the example where this release can leave them out."""
+    """Return the module, without checks that inputs match the example if this release can omit them."""
     try:
         return program.module(check_guards=False)
     except TypeError:
@@ -312,7 +312,7 @@ def _program_module(program: Any) -> Any:
 
 
 def _output_node_names(program: Any) -> Iterator[str]:
-    """The nodes whose values are the outputs; the exporter drops what is no tensor."""
+    """Yield the nodes whose values are the outputs; the exporter drops values that are not tensors."""
     for output_spec in program.graph_signature.output_specs:
         if output_spec.kind.name == "USER_OUTPUT" and type(output_spec.arg).__name__ == "TensorArgument":
             yield output_spec.arg.name

@@ -1,4 +1,4 @@
-"""scikit-learn: a fitted estimator or pipeline, exported with skl2onnx."""
+"""scikit-learn: export of a fitted estimator or pipeline with skl2onnx."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def answer(job: Wire, returned: Any, result: Wire, phase: Callable[[str], None])
 
 
 def _convert_pipeline(job: Wire, given: SourceResult, rows: estimators.SampleRows) -> Any:
-    """A pipeline may have an estimator of XGBoost or LightGBM in it: whoever made it has imported that."""
+    """Convert a pipeline; estimators of XGBoost or LightGBM may be in it if the source has imported these."""
     used = [name for name in estimators.BOOSTED_ESTIMATORS if name in sys.modules]
     for name in used:
         estimators.register_boosted(name)

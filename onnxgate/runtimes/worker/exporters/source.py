@@ -1,4 +1,4 @@
-"""The user's file: imported as `python file.py` would see it, and called."""
+"""Import and environment of the user's file, as for `python file.py`."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
 from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Tuple
 
-# What was imported from the folder of one source. Two sources may each have a `models.py` beside them, and a module
-# that registers an operator must not be imported twice in one process.
+# Modules imported from the folder of one source. Two sources may have different `models.py` in their folders, and a
+# module that registers an operator must not be imported twice in one process.
 _imported: Dict[str, Dict[str, types.ModuleType]] = {}
 
 
 class SourceError(Exception):
-    """The source is not what `source = "file.py:callable"` may name; the message says what was expected."""
+    """The source does not fit `source = "file.py:callable"`; the message describes what was expected."""
 
 
 def split_source(source: str) -> Tuple[str, str]:
-    """The file and the callable's name of `<file>.py:<callable>`."""
+    """Return the file and the callable's name of `<file>.py:<callable>`."""
     file, _, name = source.rpartition(":")
     return os.path.abspath(file), name
 
 
 def folders_of(job: Dict[str, Any]) -> Tuple[str, str]:
-    """Where the project's own code lies: the config's folder, and the source's, which may be outside of it."""
+    """Return the folders of the project's code: the config's, and the source's, which may be outside it."""
     return job["folder"], os.path.dirname(split_source(job["source"])[0])
 
 
 def load_callable(source: str) -> Callable[[], Any]:
-    """The callable that `source` names. Runs inside `surroundings`."""
+    """Return the callable that `source` names. Call it inside `source_environment`."""
     file, name = split_source(source)
     if not os.path.isfile(file):
         raise SourceError("there is no file `{}`".format(os.path.basename(file)))
@@ -65,7 +65,7 @@ def _import_file(file: str) -> types.ModuleType:
 
 
 def _module_name(file: str) -> str:
-    """Its stem, which the exporter writes into the model, unless that names another module."""
+    """Return the file's stem, which the exporter writes into the model, or another name if a module has that one."""
     stem = os.path.splitext(os.path.basename(file))[0]
     known = sys.modules.get(stem)
     taken = stem in sys.builtin_module_names if known is None else getattr(known, "__file__", None) != file
@@ -74,7 +74,7 @@ def _module_name(file: str) -> str:
 
 @contextlib.contextmanager
 def source_environment(file: str, folder: str) -> Iterator[None]:
-    """Inside, imports and relative paths work as for `python file.py` started in `folder`; then all is as before."""
+    """Import modules and resolve paths as for `python file.py` started in `folder`; restore the state at the end."""
     beside = os.path.dirname(file)
     path, before, directory, argv = list(sys.path), dict(sys.modules), os.getcwd(), list(sys.argv)
     sys.modules.update(_imported.get(beside, {}))
@@ -90,7 +90,7 @@ def source_environment(file: str, folder: str) -> Iterator[None]:
 
 
 def _remove_imported(before: Dict[str, types.ModuleType], folders: Tuple[str, ...]) -> Dict[str, types.ModuleType]:
-    """Remove what was imported from the user's folders since, and give it."""
+    """Remove modules that were imported from the user's folders since `before`, and return them."""
     new = {name: module for name, module in sys.modules.items() if before.get(name) is not module}
     taken = {name: module for name, module in new.items() if _is_module_in(module, folders)}
     for name in taken:
@@ -104,9 +104,9 @@ def _is_module_in(module: Any, folders: Sequence[str]) -> bool:
 
 
 def project_path(path: str, folders: Sequence[str]) -> Optional[str]:
-    """A file of the project's own, relative to the first folder, with `/`; None for any other.
+    """Return the path of a project file, relative to the first folder, with `/`; None for any other file.
 
-    An environment may lie inside a project: what is installed in it is not the project's.
+    An environment may be inside a project: packages installed in it are not the project's.
     """
     real = [os.path.realpath(folder) for folder in folders]
     for each, roots in ((path, folders), (os.path.realpath(path), real)):
@@ -135,12 +135,12 @@ _SEED_FUNCTIONS = {"numpy": "random.seed", "torch": "manual_seed", "tensorflow":
 
 
 def choose_seed(number: int) -> None:
-    """The state that all generators are started from, until the next choice."""
+    """Set the seed of all generators until the next call."""
     _current_seed[0] = number
 
 
 def seed_generators() -> None:
-    """Start every generator that the standard library, numpy, PyTorch and TensorFlow share from the same state."""
+    """Seed the global generators of the standard library, numpy, PyTorch and TensorFlow."""
     random.seed(_current_seed[0])
     for name in _SEED_FUNCTIONS:
         _seed_framework(name)
@@ -155,7 +155,7 @@ def _seed_framework(name: str) -> None:
 
 
 class _SeedingLoader(SourceFileLoader):
-    """Loads a framework, and starts its generator at once: a source may draw as soon as it has imported it."""
+    """Loads a framework and seeds its generator at once: a source may draw numbers right after the import."""
 
     def exec_module(self, module: ModuleType) -> None:
         super().exec_module(module)
@@ -163,7 +163,7 @@ class _SeedingLoader(SourceFileLoader):
 
 
 class _SeedingFinder(MetaPathFinder):
-    """Finds frameworks as they are found anyway."""
+    """Finds frameworks at their usual places."""
 
     def find_spec(
         self, fullname: str, path: Optional[Sequence[str]], target: Optional[ModuleType] = None
@@ -177,7 +177,7 @@ class _SeedingFinder(MetaPathFinder):
 
 @contextlib.contextmanager
 def seed_on_import() -> Iterator[None]:
-    """Inside, a framework that is imported for the first time is seeded too, as one that was there before is."""
+    """Seed each framework that is first imported in the block, as if it had been imported before."""
     finder = _SeedingFinder()
     sys.meta_path.insert(0, finder)
     try:

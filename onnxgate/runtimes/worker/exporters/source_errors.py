@@ -1,4 +1,4 @@
-"""What went wrong in the user's code or in an exporter, as one line and the user's own source line."""
+"""Errors of the user's code or of an exporter, as one line of text and the user's own source line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .source import folders_of, project_path, source_environment, split_source
 MAX_TEXT_CHARS = 600
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 _FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')
-# Advice of PyTorch's own that says nothing about the failure. Source: messages of torch 2.13.
+# PyTorch's general advice, which does not describe the failure. Source: messages of torch 2.13.
 _TORCH_ADVICE = re.compile(
     r"\s*(?:For more information(?: about this error)?, (?:run with TORCH_LOGS=\S+|see: \S+)"
     r"|See the stack trace for more information\."
@@ -24,7 +24,7 @@ _TORCH_ADVICE = re.compile(
 
 
 def describe_error(error: BaseException, folders: Sequence[str]) -> Dict[str, Any]:
-    """The `Failure` of an exception: the cause, not the exporter's wrapping of it."""
+    """Return the `Failure` of an exception: its cause, without the exporter's wrapping."""
     cause = _find_cause(error)
     return {
         "type": type(cause).__name__,
@@ -35,7 +35,7 @@ def describe_error(error: BaseException, folders: Sequence[str]) -> Dict[str, An
 
 
 def _strip_folders(folders: Sequence[str], text: str) -> str:
-    """The same on each machine: paths of the project relative to the first folder that they lie in."""
+    """Make paths of the project relative to the first folder that contains them, so that all machines agree."""
     for folder in folders:
         for spelling in sorted({folder, os.path.realpath(folder)}, key=len, reverse=True):
             text = text.replace(spelling.rstrip(os.sep) + os.sep, "") if spelling.strip(os.sep) else text
@@ -43,13 +43,13 @@ def _strip_folders(folders: Sequence[str], text: str) -> str:
 
 
 def plain_text(text: str) -> str:
-    """Without terminal escapes; what a carriage return overwrote is gone."""
+    """Remove terminal escapes, and text that a carriage return overwrote."""
     lines = _ESCAPE.sub("", text).replace("\r\n", "\n").split("\n")
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)
 
 
 def one_line(text: str) -> str:
-    """The first paragraph in one line, without the exporter's advice."""
+    """Return the first paragraph in one line, without the exporter's advice."""
     paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n", _TORCH_ADVICE.sub("", plain_text(text)))]
     line = next((part for part in paragraphs if part), "")
     return line if len(line) <= MAX_TEXT_CHARS else line[: MAX_TEXT_CHARS - 3] + "..."
@@ -64,7 +64,7 @@ def _error_text(error: BaseException) -> str:
 
 
 def _exception_chain(error: BaseException) -> List[BaseException]:
-    """The exception and what it was raised from, outermost first."""
+    """Return the exception and those it was raised from, outermost first."""
     chain = [error]
     while chain[-1].__cause__ is not None and not any(chain[-1].__cause__ is each for each in chain):
         chain.append(chain[-1].__cause__)
@@ -72,13 +72,13 @@ def _exception_chain(error: BaseException) -> List[BaseException]:
 
 
 def _find_cause(error: BaseException) -> BaseException:
-    """The first that is not the exporter's own, else the innermost; a chain that user code made is left as it is."""
+    """Return the outermost exception that is not the exporter's own, or the innermost of all."""
     chain = _exception_chain(error)
     return next((each for each in chain if not type(each).__module__.startswith("torch.onnx")), chain[-1])
 
 
 def _source_line(error: BaseException, folders: Sequence[str]) -> str:
-    """`file.py:31` of the innermost line of the project's own code that had a part in it, "" where there is none."""
+    """Return `file.py:31` of the innermost line of the project's code that was involved; "" if there is none."""
     for path, line in _candidate_lines(error):
         relative = project_path(os.path.abspath(path), folders)
         if relative is not None:
@@ -87,7 +87,7 @@ def _source_line(error: BaseException, folders: Sequence[str]) -> str:
 
 
 def _candidate_lines(error: BaseException) -> Iterator[Tuple[str, int]]:
-    """The best first: a syntax error's own line, then frames from the innermost, then lines of the graph."""
+    """Yield the best lines first: a syntax error's own line, frames from the innermost, then lines of the graph."""
     innermost_first = _exception_chain(error)[::-1]
     for find in (_syntax_error_lines, _frame_lines, _node_lines):
         for each in innermost_first:
@@ -106,7 +106,7 @@ def _frame_lines(error: BaseException) -> List[Tuple[str, int]]:
 
 
 def _node_lines(error: BaseException) -> List[Tuple[str, int]]:
-    """Lines of the FX node that was being translated: PyTorch keeps them with the node and names them nowhere."""
+    """Return lines of the FX node being translated: PyTorch stores them with the node, but not in the error."""
     for frame, _ in reversed(list(traceback.walk_tb(error.__traceback__))):
         trace = getattr(frame.f_locals.get("node"), "meta", {})
         trace = trace.get("stack_trace") if isinstance(trace, dict) else None
@@ -116,7 +116,7 @@ def _node_lines(error: BaseException) -> List[Tuple[str, int]]:
 
 
 def flush_output() -> None:
-    """Hand over what the user's code printed and the interpreter still holds."""
+    """Flush the output of the user's code."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
@@ -124,11 +124,11 @@ def flush_output() -> None:
 
 @contextlib.contextmanager
 def run_user_code(job: Dict[str, Any], result: Dict[str, Any]) -> Iterator[None]:
-    """Inside, imports and paths are the source's; whatever is raised there is the result's failure."""
+    """Run a block with the source's imports and paths; store an exception as the result's failure."""
     file, _ = split_source(job["source"])
     try:
         with source_environment(file, job["folder"]), source.seed_on_import():
             yield
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code; what it says is the result
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code; its error is the result
         result["failure"] = describe_error(error, folders_of(job))
     flush_output()

@@ -1,4 +1,4 @@
-"""Any source: imported and called once, then handed to the exporter of the framework that it returned a model of."""
+"""Jobs of sources of any framework: export, user inputs, and versions."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ Phase = Callable[[str], None]
 Wire = Dict[str, Any]
 
 PRELOADED_MODULES = ("numpy", "onnx", "onnxscript")
-"""What the exporters need, and a file of the user's own may be called."""
+"""Modules that exporters import, which a user's file of the same name must not replace."""
 
 
 class Framework(NamedTuple):
-    """One exporter: how messages call the framework, the packages that its classes come from, and its converters."""
+    """One exporter: the framework's name in messages, the packages of its classes, and its converters."""
 
     title: str
     module: str
     packages: List[str]
-    converters: List[str]  # modules, called as the packages that have them
+    converters: List[str]  # modules, named as their packages
 
 
 FRAMEWORKS = (
-    Framework("PyTorch", "pytorch", ["torch"], []),  # says itself what it lacks
+    Framework("PyTorch", "pytorch", ["torch"], []),  # it reports missing packages itself
     Framework("XGBoost", "xgboost", ["xgboost"], ["skl2onnx", "onnxmltools", "packaging"]),
     Framework("LightGBM", "lightgbm", ["lightgbm"], ["skl2onnx", "onnxmltools", "packaging"]),
     Framework("scikit-learn", "sklearn", ["sklearn"], ["skl2onnx"]),
-    Framework("Keras", "keras", ["keras", "tf_keras"], []),  # which converter it needs depends on its backend
+    Framework("Keras", "keras", ["keras", "tf_keras"], []),  # the converter depends on its backend
     Framework("TensorFlow", "tensorflow", ["tensorflow"], ["tf2onnx"]),
     Framework("JAX", "jax", ["jax", "jaxlib", "flax", "equinox"], ["jax2onnx"]),
 )
-"""onnxmltools imports packaging and does not ask for it. Source: its release 1.16."""
+"""onnxmltools imports packaging without requiring it. Source: its release 1.16."""
 
 
 def export(job: Wire, phase: Phase) -> Wire:
-    """Answer an `Export` job with an `ExportResult`; what the user's code or the exporter says is inside it."""
+    """Answer an `Export` job with an `ExportResult`; it includes errors of the user's code or the exporter."""
     result = empty_result()
     source.choose_seed(job.get("seed", source.DEFAULT_SEED))
     _preload_modules()
@@ -59,11 +59,11 @@ def export(job: Wire, phase: Phase) -> Wire:
 
 
 def _preload_modules() -> None:
-    """Import what exporters need before a file of the user's own can stand for it (`onnx.py`)."""
+    """Import modules of the exporters before a user's file of the same name (`onnx.py`) can replace them."""
     for name in PRELOADED_MODULES:
         try:
             importlib.import_module(name)
-        except ImportError:  # the exporter says it in its own words
+        except ImportError:  # the exporter reports it later
             pass
 
 
@@ -77,13 +77,13 @@ def _call_source(job: Wire, phase: Phase) -> Any:
 
 
 def find_framework(returned: Any, source: str) -> Framework:
-    """The framework of what a source returned. Raises `SourceError` where it is none's."""
+    """Return the framework of the model that a source returned. Raises `SourceError` if there is none."""
     for value in _candidate_models(returned):
         for framework in FRAMEWORKS:
             if _framework_package(value) in framework.packages:
                 return framework
     imported = [each for each in FRAMEWORKS if any(name in sys.modules for name in each.packages)]
-    if len(imported) == 1:  # it says best what it expects
+    if len(imported) == 1:  # its exporter has the best error message
         return imported[0]
     known = ", ".join(each.title for each in FRAMEWORKS)
     raise SourceError(
@@ -93,7 +93,7 @@ def find_framework(returned: Any, source: str) -> Framework:
 
 
 def _candidate_models(returned: Any) -> Iterator[Any]:
-    """What may be the model, best first: the value, what it holds, and what that holds."""
+    """Yield values that may be the model, best first: the value, its elements, and theirs."""
     level = [returned]
     for _ in range(3):
         yield from level
@@ -108,7 +108,7 @@ def _contained_values(value: Any) -> List[Any]:
 
 
 def _framework_package(value: Any) -> str:
-    """The first package of a framework that the value's class or one of its bases comes from."""
+    """Return the first package of a framework that the value's class or one of its bases comes from."""
     known = {name for framework in FRAMEWORKS for name in framework.packages}
     packages = (str(each.__module__).partition(".")[0] for each in type(value).__mro__)
     return next((package for package in packages if package in known), "")
@@ -121,11 +121,11 @@ def _describe_returned(value: Any) -> str:
 
 
 MAX_CASES = 100
-"""So many cases at most: a generator may have no end."""
+"""Maximum number of cases: a generator may have no end."""
 
 
 def load_inputs(job: Wire, phase: Phase) -> Wire:
-    """Answer an `Inputs` job with an `InputsResult`; what the user's code says is inside it."""
+    """Answer an `Inputs` job with an `InputsResult`; it includes errors of the user's code."""
     result: Wire = {"kind": "inputs", "cases": [], "failure": None}
     with run_user_code(job, result):
         _collect_cases(job, result, phase)
@@ -134,7 +134,7 @@ def load_inputs(job: Wire, phase: Phase) -> Wire:
 
 def _collect_cases(job: Wire, result: Wire, phase: Phase) -> None:
     phase("import of the inputs")
-    import numpy  # noqa: F401 - before a file of the user's own can stand for it
+    import numpy  # noqa: F401 - before a user's file of the same name can replace it
 
     source.seed_generators()
     called = load_callable(job["source"])
@@ -175,7 +175,7 @@ def _save_case(case: Mapping[Any, Any], folder: str, where: str) -> Dict[str, st
 
 
 def _to_array(value: Any, where: str) -> Any:
-    """A tensor of any framework, or whatever numpy makes numbers or words of."""
+    """Convert a tensor of any framework, or a value that numpy converts to numbers or strings."""
     import numpy
 
     if hasattr(value, "detach"):  # PyTorch
@@ -196,13 +196,13 @@ def _describe_value(value: Any) -> str:
 
 
 def probe(job: Dict[str, Any], phase: Callable[[str], None]) -> Dict[str, Any]:
-    """Versions, once each exporter asked for is ready; one that cannot be is left for the export to say why."""
+    """Return versions, after importing each requested exporter; import errors are reported by a later export."""
     for name in (*PRELOADED_MODULES, *job["exporters"]):
         phase("import of " + name)
         try:
             importlib.import_module(name)
             _WARM_UPS.get(name, _skip_warm_up)()
-        except Exception:  # noqa: BLE001 - nothing was asked for yet
+        except Exception:  # noqa: BLE001 - a later export reports the error
             pass
     flush_output()
     return versions.probe_versions(job, phase)
@@ -213,7 +213,7 @@ def _skip_warm_up() -> None:
 
 
 def _warm_up_pytorch() -> None:
-    """The exporter finds its operators when it is first used. Source: torch 2.13, 1.9 s of 2.4 s on one small model."""
+    """Initialise the exporter's operators, which takes 1.9 s of 2.4 s on one small model. Source: torch 2.13."""
     import torch
 
     torch.onnx.export(torch.nn.Identity(), (torch.zeros(1),), io.BytesIO(), dynamo=True, verbose=False)

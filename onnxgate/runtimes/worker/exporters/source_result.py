@@ -1,4 +1,4 @@
-"""What a source of another framework than PyTorch returns: a model with its inputs, and how it is to be exported."""
+"""Values returned by the user's callable: a model with its inputs and export options."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .source import SourceError, split_source
 
 
 class SourceResult(NamedTuple):
-    """The parts of what the user's callable returned."""
+    """Parts of the value that the user's callable returned."""
 
     model: Any
     args: Any = None
@@ -20,7 +20,7 @@ class SourceResult(NamedTuple):
 
 
 def read_source_result(value: Any, source: str, expected: str, keys: Sequence[str]) -> SourceResult:
-    """`(model, args)`, or a mapping with `model` and some of `keys`. Raises `SourceError` with what was `expected`."""
+    """Read `(model, args)`, or a mapping with `model` and some of `keys`. Raises `SourceError` with `expected`."""
     name = "`{}`".format(split_source(source)[1])
     if isinstance(value, Mapping):
         return _check_names(SourceResult(**_check_keys(value, name, expected, keys)), name)
@@ -51,14 +51,14 @@ def _check_names(given: SourceResult, name: str) -> SourceResult:
 
 
 def check_name_count(count: int, names: Optional[Sequence[str]], what: str, source: str) -> None:
-    """Raise `SourceError` where there are names, and not one for each."""
+    """Raise `SourceError` if names are given, but not `count` of them."""
     if names is not None and len(names) != count:
         text = "`{}` returned {} names as `{}`; the model has {}"
         raise SourceError(text.format(split_source(source)[1], len(names), what, count))
 
 
 def describe_value(value: Any) -> str:
-    """What messages call a value."""
+    """Return the description of a value for messages."""
     if isinstance(value, tuple):
         return "a tuple of {}".format(len(value))
     return "None" if value is None else "a value of type `{}`".format(type(value).__name__)
@@ -72,7 +72,7 @@ _TORCH_EXPECTED = "`(module, args)` or a mapping with `model` and `args`"
 
 
 class TorchSourceResult(NamedTuple):
-    """What the user's callable returned: all that `torch.onnx.export` is to be told."""
+    """Parts of the value that the user's callable returned, which are the arguments of `torch.onnx.export`."""
 
     model: Any
     args: Tuple[Any, ...]
@@ -85,12 +85,12 @@ class TorchSourceResult(NamedTuple):
 
     @property
     def exporter(self) -> str:
-        """What messages call it."""
+        """Name of the exporter in messages."""
         return "dynamo" if self.dynamo else "TorchScript"
 
 
 def read_torch_result(returned: Any, source: str) -> TorchSourceResult:
-    """What the callable returned, in one form. Raises `SourceError` with what was expected."""
+    """Read the value that the callable returned. Raises `SourceError` that names the expected form."""
     if isinstance(returned, Mapping):
         return _check_torch_result(_torch_result_from_mapping(returned, source), source)
     if isinstance(returned, tuple) and len(returned) == 2:

@@ -1,4 +1,4 @@
-"""TensorFlow: a `tf.function` with its signature, exported with tf2onnx."""
+"""TensorFlow: export of a `tf.function` with its signature, by tf2onnx."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ that has an `input_signature`"
 
 
 class _ConcreteFunctionSource:
-    """A concrete function where tf2onnx expects one that makes it."""
+    """Wrapper of a concrete function for tf2onnx, which expects a function that creates one."""
 
     def __init__(self, function: Any) -> None:
         self.function = function
@@ -51,7 +51,7 @@ def _is_function(value: Any) -> bool:
 
 
 def _concrete_function(function: Any, args: Sequence[Any], source: str) -> Any:
-    """The function for its signature: its own, else that of the arguments with any batch."""
+    """Return the concrete function for its own signature, or for that of the arguments with a dynamic batch axis."""
     if hasattr(function, "structured_input_signature"):
         return function
     own = getattr(function, "input_signature", None)
@@ -71,7 +71,7 @@ def _tensor_spec(value: Any) -> Any:
 
 
 def _input_tensors(concrete: Any) -> List[Any]:
-    """The inputs that are values, and no variables that the function holds."""
+    """Return the inputs that are tensors, without the variables that the function captures."""
     import tensorflow as tf
 
     captured = {id(inner) for _, inner in concrete.graph.captures}
@@ -99,12 +99,12 @@ def _export(job: Wire, concrete: Any, names: Any, result: Wire, phase: Phase) ->
         result["model"] = path
     except SourceError:
         raise
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a converter says is the result
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the converter's error is the result
         result["failure"] = describe_error(error, folders_of(job))
 
 
 def _run_function(job: Wire, concrete: Any, args: Sequence[Any], result: Wire, phase: Phase) -> None:
-    """A mapping is flattened by sorted keys, as the graph's outputs are."""
+    """Run the function on the cases. Mappings are flattened by sorted keys, as the graph's outputs are."""
     import numpy
     import tensorflow as tf
 

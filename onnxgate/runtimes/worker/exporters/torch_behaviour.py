@@ -1,4 +1,4 @@
-"""What a call of the source does that a graph may not: what it returns, remembers, and makes larger."""
+"""Behaviour of a PyTorch source that its graph may lose: returned values, state, and axes that grow."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .torch_eager import ModuleCall, copy_leaf, without_attention_fastpath
 Wire = Dict[str, Any]
 
 MAX_AXIS_SIZE = 4096
-"""No axis is made larger than this only to learn whether it may be."""
+"""Largest size of an axis in trial calls."""
 
 
 def observe_call(call: ModuleCall, wanted: Sequence[RequestedAxis]) -> Wire:
-    """Returned leaves, changed buffers and output axes that grow; nothing where the source cannot be called."""
+    """Return leaves, changed buffers and output axes that grow; nothing if the source cannot be called."""
     with _restore_module(call.module):
         before = _copy_buffers(call.module)
         first = _call_module(call)
@@ -44,13 +44,13 @@ def _copy_buffers(module: Any) -> Dict[str, Any]:
 
 
 def _is_cache(before: Any, between: Any, after: Any) -> bool:
-    """Whether a first call made the buffer, or made it larger, and a second one left it: masks are kept like that."""
+    """Return whether a first call created or enlarged the buffer, and a second one left it unchanged, as for masks."""
     made = before is None or before.shape != between.shape
     return made and after is not None and _are_equal(after, between)
 
 
 def find_size_beyond(call: ModuleCall, narrow: NarrowedAxes) -> Optional[int]:
-    """A size next to those that the exported program holds for that the source itself takes; None if there is none."""
+    """Return a size just outside the exported program's range that the source itself accepts; None if there is none."""
     beyond = [narrow.lowest - 1] if narrow.lowest > MIN_DYNAMIC_SIZE else []
     if narrow.highest is not None and narrow.highest < MAX_AXIS_SIZE:
         beyond.append(narrow.highest + 1)
@@ -62,7 +62,7 @@ def find_size_beyond(call: ModuleCall, narrow: NarrowedAxes) -> Optional[int]:
 
 
 def do_branches_vary(call: ModuleCall) -> bool:
-    """Whether the source turns tensors into other Python values where it is given other numbers of the same kind."""
+    """Return whether the source converts tensors to other Python values for other numbers of the same kind."""
     import torch
 
     def turned(change: Any) -> Optional[List[Any]]:
@@ -83,7 +83,7 @@ def _is_float(leaf: Any) -> bool:
 
 @contextlib.contextmanager
 def _record_branches() -> Iterator[List[Any]]:
-    """Every truth value that is made of a tensor inside, in order."""
+    """Collect every truth value that is computed from a tensor in the block, in order."""
     from torch import Tensor
     from torch.overrides import TorchFunctionMode
 
@@ -101,7 +101,7 @@ def _record_branches() -> Iterator[List[Any]]:
 
 
 def _call_module(call: ModuleCall) -> Any:
-    """What the module returns, None where it fails: the run on the cases says why."""
+    """Return the module's result in a tuple, None if it fails: the run on the cases reports the error."""
     import torch
     from torch.utils import _pytree
 
@@ -110,7 +110,7 @@ def _call_module(call: ModuleCall) -> Any:
     try:
         with torch.no_grad(), without_attention_fastpath():
             return (call.module(*args, **kwargs),)
-    except Exception:  # noqa: BLE001 - whatever the user's code raises
+    except Exception:  # noqa: BLE001 - the user's code can raise anything
         return None
 
 
@@ -128,7 +128,7 @@ def _describe_leaves(returned: Any) -> List[Wire]:
 
 
 def _leaf_name(path: Sequence[Any]) -> str:
-    """`plus`, or `states_0` for a part of it; "" where no name leads to it."""
+    """Return the leaf's name, such as `plus`, or `states_0` for a part of a value; "" if its path has no name."""
     names = [getattr(part, "key", getattr(part, "name", None)) for part in path]
     if not any(isinstance(name, str) for name in names):
         return ""
@@ -143,7 +143,7 @@ def _copy_tensors(returned: Any) -> List[Any]:
 
 
 def _find_grown_axes(call: ModuleCall, wanted: Sequence[RequestedAxis], before: List[Any]) -> List[Wire]:
-    """Axes of outputs that change when all dynamic axes grow by one, or to twice their size where that fails."""
+    """Return axes of outputs that change when all dynamic axes grow by one, or double if that fails."""
     sizes = {(each.input, each.axis): _axis_size(call, each.input, each.axis) for each in wanted}
     sizes = {where: size for where, size in sizes.items() if size}
     for longer in ({k: size + 1 for k, size in sizes.items()}, {k: 2 * size for k, size in sizes.items()}):
@@ -168,7 +168,7 @@ def _axis_size(call: ModuleCall, number: int, axis: int) -> int:
 
 
 def _resize_axes(call: ModuleCall, sizes: Dict[Tuple[int, int], int]) -> ModuleCall:
-    """The call with these axes of its tensors repeated, or cut, to these sizes: no value is new."""
+    """Return the call with these axes of its tensors repeated or cut to these sizes, without new values."""
     import torch
 
     leaves = list(call.leaves)
@@ -191,7 +191,7 @@ def _are_equal(a: Any, b: Any) -> bool:
 
 @contextlib.contextmanager
 def _restore_module(module: Any) -> Iterator[None]:
-    """Afterwards the module is as it was: its buffers, and what else it holds one level deep."""
+    """Restore the module after the block: its buffers, and its other attributes one level deep."""
     kept = [
         (part, {name: _copy_container(value) for name, value in part.__dict__.items()}) for part in module.modules()
     ]
@@ -207,7 +207,7 @@ def _restore_module(module: Any) -> Iterator[None]:
 
 
 def _module_tensors(module: Any) -> Iterator[Any]:
-    """Buffers, and tensors that are plain attributes. Parameters are not changed by a call without gradients."""
+    """Yield buffers, and tensors that are plain attributes. Parameters are not changed by a call without gradients."""
     import torch
 
     yield from module.buffers()
@@ -220,11 +220,11 @@ def _copy_container(value: Any) -> Any:
 
 
 MIN_DYNAMIC_SIZE = 2
-"""Below it lie 0 and 1, which torch.export may rule out without any reason in the source. Source: torch 2.13."""
+"""torch.export may exclude the sizes 0 and 1 without any reason in the source. Source: torch 2.13."""
 
 
 class RequestedAxis(NamedTuple):
-    """An axis of a tensor input that may have other sizes, by the tensor's position."""
+    """An axis of a tensor input that may have other sizes; `input` is the tensor's position."""
 
     input: int
     axis: int
@@ -235,7 +235,7 @@ class RequestedAxis(NamedTuple):
 
 
 class NarrowedAxes(NamedTuple):
-    """Sizes of one symbol that the exported program holds for, and the axes that have it."""
+    """Sizes of one symbol that the exported program supports, and the axes of the symbol."""
 
     axes: Tuple[Tuple[int, int], ...]
     lowest: int
@@ -243,7 +243,7 @@ class NarrowedAxes(NamedTuple):
 
 
 def find_requested_axes(recipe: TorchSourceResult, call: ModuleCall) -> List[RequestedAxis]:
-    """Axes of tensor inputs, by `dynamic_shapes`, or by `dynamic_axes` where its names are known."""
+    """Return axes of tensor inputs, from `dynamic_shapes`, or from `dynamic_axes` if its names are known."""
     if recipe.dynamic_axes:
         return list(_requested_by_name(recipe, call))
     given = leaves_by_parameter(call)
@@ -258,25 +258,25 @@ def find_requested_axes(recipe: TorchSourceResult, call: ModuleCall) -> List[Req
 
 
 def leaves_by_parameter(call: ModuleCall) -> Dict[str, Any]:
-    """What the module's parameters are given, each leaf as its position among all leaves."""
+    """Return the arguments by parameter of the module, each leaf as its position among all leaves."""
     from torch.utils import _pytree
 
     args, kwargs = _pytree.tree_unflatten(list(range(len(call.leaves))), call.spec)
     try:
         return dict(inspect.signature(call.module.forward).bind(*args, **kwargs).arguments)
-    except (TypeError, ValueError):  # the call itself will say it
+    except (TypeError, ValueError):  # the call itself reports the error
         return {}
 
 
 def parameter_names(call: ModuleCall) -> List[str]:
-    """What the module calls its tensor inputs; empty where one of them is only a part of a parameter."""
+    """Return the module's names of its tensor inputs; empty if one of them is only a part of a parameter."""
     names = {position: name for name, position in leaves_by_parameter(call).items() if isinstance(position, int)}
     found = [names.get(position, "") for position in call.tensors]
     return found if all(found) else []
 
 
 def read_named_axes(recipe: TorchSourceResult) -> Iterator[Wire]:
-    """`dynamic_axes` as it is written: by names of inputs and of outputs."""
+    """Yield the entries of `dynamic_axes`, by names of inputs and of outputs."""
     for value, axes in dict(recipe.dynamic_axes or {}).items():
         for axis, name in _axis_items(axes):
             if isinstance(axis, int):
@@ -300,7 +300,7 @@ def _requested_by_name(recipe: TorchSourceResult, call: ModuleCall) -> Iterator[
 
 
 def _requested_in(value: Any, spec: Any, call: ModuleCall) -> Iterator[RequestedAxis]:
-    """Walk a parameter's value and its specification side by side."""
+    """Yield the axes of a parameter's value and its specification, which have the same structure."""
     if isinstance(value, int):
         if value in call.tensors:
             yield from _requested_of_tensor(call.tensors.index(value), call.leaves[value].dim(), spec)
@@ -332,7 +332,7 @@ def _upper_bound(dim: Any) -> Optional[int]:
 
 
 def _finite_bound(bound: Any) -> Optional[int]:
-    """A bound as a number; None for infinity, which PyTorch has a type of its own for."""
+    """Return a bound as a number; None for infinity, which has its own type in PyTorch."""
     try:
         return int(bound)
     except (TypeError, ValueError, OverflowError, AttributeError, AssertionError):
@@ -340,7 +340,7 @@ def _finite_bound(bound: Any) -> Optional[int]:
 
 
 def find_narrowed_axes(program: Any, wanted: List[RequestedAxis]) -> List[NarrowedAxes]:
-    """Symbols of which the program holds for fewer sizes than were asked for; a program without symbols has none."""
+    """Return symbols for which the program supports fewer sizes than requested; none if it has no symbols."""
     symbols: Dict[Any, List[Tuple[int, int]]] = {}
     for number, shape in enumerate(_input_shapes(program)):
         for axis, size in enumerate(shape):
@@ -365,7 +365,7 @@ def _narrow_symbol(bounds: Any, axes: List[Tuple[int, int]], asks: List[Requeste
 
 
 def _input_shapes(program: Any) -> Iterator[Tuple[Any, ...]]:
-    """The shapes of the tensors that the program is given, in their order."""
+    """Yield the shapes of the program's input tensors, in order."""
     values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
     for name in program.graph_signature.user_inputs:
         shape = getattr(values.get(name), "shape", None) if isinstance(name, str) else None

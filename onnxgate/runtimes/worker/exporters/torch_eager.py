@@ -1,4 +1,4 @@
-"""What the source itself computes: its module run on each case, in its own precision and in float64."""
+"""Eager runs of a PyTorch module on each case, in its own precision and in float64."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Wire = Dict[str, Any]
 
 
 class MismatchError(Exception):
-    """A case cannot be fed to the source."""
+    """A case does not fit the inputs of the source."""
 
 
 class ModuleCall(NamedTuple):
@@ -25,7 +25,7 @@ class ModuleCall(NamedTuple):
     module: Any
     leaves: Tuple[Any, ...]
     spec: Any
-    tensors: Tuple[int, ...]  # which leaves are tensors: they are the graph's inputs, in its order
+    tensors: Tuple[int, ...]  # indices of the leaves that are tensors: they are the graph's inputs, in its order
 
     @classmethod
     def of(cls, module: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> ModuleCall:
@@ -38,21 +38,21 @@ class ModuleCall(NamedTuple):
         return cls(module, tuple(leaves), spec, tensors)
 
     def sample(self) -> List[Any]:
-        """The example inputs, tensors only."""
+        """Return the example inputs, tensors only."""
         return [self.leaves[i] for i in self.tensors]
 
 
 def copy_call(call: ModuleCall) -> ModuleCall:
-    """The same call on a copy of the module, which an export cannot change; on itself where it cannot be copied."""
+    """Return the call on a copy of the module, which an export cannot change; on the module itself if copying fails."""
     aside = call._replace(leaves=tuple(copy_leaf(leaf) for leaf in call.leaves))
     try:
         return aside._replace(module=copy.deepcopy(call.module))
-    except Exception:  # noqa: BLE001 - what cannot be copied says so in many ways
+    except Exception:  # noqa: BLE001 - a copy can fail in many ways
         return aside
 
 
 def mismatch_reason(call: ModuleCall, cases: Sequence[Wire], names: Sequence[str]) -> str:
-    """Why the cases cannot be fed to the source, "" where they can."""
+    """Return why the cases do not fit the source's inputs; "" if they do."""
     takes = len(call.tensors)
     for case in cases:
         if len(case["inputs"]) != takes and not _names_cover(case["inputs"], names, takes):
@@ -61,9 +61,9 @@ def mismatch_reason(call: ModuleCall, cases: Sequence[Wire], names: Sequence[str
 
 
 def in_source_order(case: Wire, names: Sequence[str], takes: int) -> List[Optional[str]]:
-    """Paths of the inputs in the order of the source: by name where `names` has them all, None where it has more.
+    """Return paths of the inputs in the source's order: by name if `names` has all, None for those that the case lacks.
 
-    An exporter may drop an input that nothing uses.
+    An exporter may drop unused inputs.
     """
     inputs = case["inputs"]
     return [inputs.get(name) for name in names] if _names_cover(inputs, names, takes) else list(inputs.values())
@@ -76,7 +76,7 @@ def _names_cover(inputs: Wire, names: Sequence[str], takes: int) -> bool:
 def run_cases(
     call: ModuleCall, cases: Sequence[Wire], names: Sequence[str], output: str, folders: Sequence[str], phase: Phase
 ) -> List[Wire]:
-    """One `CaseResult` per case, then one for the sample."""
+    """Return one `CaseResult` per case, then one for the sample."""
     takes = len(call.tensors)
     feeds = [("case " + case["name"], partial(_read_case, call, in_source_order(case, names, takes))) for case in cases]
     feeds.append(("the source's sample", partial(call.sample)))
@@ -90,12 +90,12 @@ def run_cases(
 def run_cases_in_float64(
     call: ModuleCall, cases: Sequence[Wire], names: Sequence[str], output: str, folders: Sequence[str], phase: Phase
 ) -> List[Wire]:
-    """As `run_all`, with module and inputs in float64; empty where they cannot be. Changes the module."""
+    """Run the cases as `run_cases`, with module and inputs in float64; [] if conversion fails. Changes the module."""
     import torch
 
     try:
         wide = call._replace(module=call.module.double(), leaves=tuple(_to_float64(leaf) for leaf in call.leaves))
-    except Exception:  # noqa: BLE001 - whatever a module of the user's own does when it is converted
+    except Exception:  # noqa: BLE001 - a user's module can raise anything when it is converted
         return []
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
@@ -106,7 +106,7 @@ def run_cases_in_float64(
 
 
 def save_tensors(tensors: Sequence[Any], folder: str) -> List[Optional[str]]:
-    """Write each as `<index>.npy`; None stands for what numpy cannot hold."""
+    """Write each tensor as `<index>.npy`; None for types that numpy cannot represent."""
     import numpy
 
     os.makedirs(folder, exist_ok=True)
@@ -130,20 +130,20 @@ def _to_numpy(tensor: Any) -> Any:
 def _run_case(call: ModuleCall, feed: Callable[[], List[Any]], output: str, folders: Sequence[str]) -> Wire:
     try:
         outputs = _compute_outputs(call, feed())
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code; what it says is the result
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code; its error is the result
         return {"outputs": [], "failure": describe_error(error, folders)}
     return {"outputs": save_tensors([_widen_bfloat16(each) for each in outputs], output), "failure": None}
 
 
 def _widen_bfloat16(tensor: Any) -> Any:
-    """A bfloat16 as the same number in float32, as runtimes' outputs are held too."""
+    """Convert bfloat16 to float32, the same number, as for outputs of runtimes."""
     import torch
 
     return tensor.float() if tensor.dtype == torch.bfloat16 else tensor
 
 
 def _compute_outputs(call: ModuleCall, tensors: List[Any]) -> List[Any]:
-    """The tensors that the module returns, flattened; the exporter drops all that is None."""
+    """Return the tensors of the module's result, flattened; the exporter drops None."""
     import torch
     from torch.utils import _pytree
 
@@ -158,7 +158,7 @@ def _compute_outputs(call: ModuleCall, tensors: List[Any]) -> List[Any]:
 
 
 def copy_leaf(leaf: Any) -> Any:
-    """A tensor that a call may change in place, while the example stays what it is."""
+    """Return a copy of a tensor, so that a call in place does not change the example."""
     import torch
 
     return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf
@@ -166,10 +166,10 @@ def copy_leaf(leaf: Any) -> Any:
 
 @contextlib.contextmanager
 def without_attention_fastpath() -> Iterator[None]:
-    """Attention computed step by step, as the exporter sees it.
+    """Compute attention step by step, as the exporter does.
 
-    Without gradients PyTorch takes a shortcut instead, which writes zeros at padded positions. Source:
-    `nn.TransformerEncoder` of torch 2.13 in evaluation mode. A release without the switch computes as it likes.
+    Without gradients, PyTorch uses a shortcut instead, which writes zeros at padded positions. Source:
+    `nn.TransformerEncoder` of torch 2.13 in evaluation mode. In a release without the switch, nothing is changed.
     """
     import torch
 
@@ -187,7 +187,7 @@ def without_attention_fastpath() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _restore_buffers(module: Any) -> Iterator[None]:
-    """A graph has no state: each case begins with the buffers that were exported."""
+    """Restore the buffers after the block: a graph has no state, so each case begins with the exported buffers."""
     kept = [(part, dict(part._buffers)) for part in module.modules()]
     values = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
     try:
@@ -200,13 +200,13 @@ def _restore_buffers(module: Any) -> Iterator[None]:
 
 
 def _read_case(call: ModuleCall, paths: Sequence[Optional[str]]) -> List[Any]:
-    """The tensors of a case; the example's own where the case has none."""
+    """Return the tensors of a case; the example's own for inputs that the case lacks."""
     pairs = zip(paths, call.sample())  # noqa: B905 - new in Python 3.10
     return [leaf if path is None else read_tensor(path, leaf) for path, leaf in pairs]
 
 
 def read_tensor(path: str, like: Any) -> Any:
-    """A case's array as the tensor that the source takes: same device, and same type within its kind."""
+    """Read a case's array as a tensor for the source: same device, and same type within its kind."""
     import numpy
     import torch
 

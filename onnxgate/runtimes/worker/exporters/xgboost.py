@@ -1,4 +1,4 @@
-"""XGBoost: a fitted estimator, exported with onnxmltools through skl2onnx."""
+"""XGBoost: export of a fitted estimator with onnxmltools through skl2onnx."""
 
 from __future__ import annotations
 
