@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -119,3 +122,79 @@ def test_worker_imports_nothing_of_ours() -> None:
         for module in GRAPH[name]
         if not f"{module}.".startswith("onnxgate.runtimes.worker.")
     ] == []
+
+
+LAZY = {
+    "`--help` and errors at the start import no library": (
+        "cli/__init__.py",
+        "cli/shared/error_handling.py",
+        "cli/shared/options.py",
+        "core/report_json.py",
+        "core/spelling.py",
+    ),
+    "an unchanged static check imports neither onnx nor numpy": (
+        "inputs/case_selection.py",
+        "model/checking/quantization_parameters.py",
+        "model/checking/validity.py",
+        "model/equality/similarity.py",
+        "model/facts.py",
+        "model/reading/fact_extraction.py",
+        "model/reading/file_format.py",
+        "model/reading/graph.py",
+        "model/reading/structure.py",
+        "model/reading/tensor_data.py",
+        "model/subgraphs/reduced_models.py",
+        "runtimes/protocol.py",
+        "support/matching/function_bodies.py",
+        "support/matching/function_calls.py",
+        "support/matching/kernels.py",
+        "support/matching/node_checks.py",
+        "support/matching/type_inference.py",
+    ),
+    "a static check loads nothing of workers, git, shards and ignore baselines": (
+        "cli/check.py",
+        "cli/shared/project_request.py",
+        "gate/cache/custom_builds.py",
+        "gate/pipeline.py",
+        "gate/results/report_builder.py",
+        "project/config/ignore_entries.py",
+        "stages/support/predictions.py",
+    ),
+    "one format is loaded": ("cli/shared/outputs.py", "github/cache.py", "github/comment.py"),
+    "modules of some systems alone": ("core/process_pool.py",),
+}
+"""Files that import within functions, by reason. The worker may everywhere: its exporters have different packages."""
+
+
+def test_imports_within_functions_have_a_reason() -> None:
+    """All other imports stand at the top of their files, and the list names no file without one."""
+    lazy = set()
+    for path in PACKAGE.rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+        inner = (node for function in functions for node in ast.walk(function))
+        if any(isinstance(node, (ast.Import, ast.ImportFrom)) for node in inner):
+            lazy.add(path.relative_to(PACKAGE).as_posix())
+
+    assert {name for name in lazy if not name.startswith("runtimes/worker/")} == {
+        name for names in LAZY.values() for name in names
+    }
+
+
+def test_an_unchanged_check_stays_light(tmp_path: Path) -> None:
+    """The parent process of static stages loads neither onnx nor numpy if all results are cached."""
+    (tmp_path / "model.onnx").write_bytes(b"not a model")
+    (tmp_path / ".git").mkdir()
+    code = (
+        "import sys; sys.argv = ['onnxgate', 'check', '--static', '--offline', '-q', 'model.onnx']\n"
+        "from onnxgate.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "print(sorted({'onnx', 'numpy'} & set(sys.modules)), file=sys.stderr)"
+    )
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path, env=environment
+        )
+
+    assert done.stderr.splitlines()[-1] == "[]"
