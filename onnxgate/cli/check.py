@@ -13,28 +13,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from onnxgate import rules
 from onnxgate.cli.shared.options import CommonOptions, common_options
-from onnxgate.cli.shared.outputs import FORMATS_WITH_DRAWINGS, parse_outputs, write_outputs
-from onnxgate.cli.shared.project_request import current_date, make_project_request
-from onnxgate.core import report_json
 from onnxgate.core.errors import UsageError
-from onnxgate.core.findings import ALL_STAGES, DYNAMIC_STAGES, STATIC_STAGES, Stage
-from onnxgate.gate import pipeline
-from onnxgate.gate.request import Baseline, RunCaches, Selection, StaticSettings
-from onnxgate.gate.results import report_builder
-from onnxgate.inputs.case_selection import CaseSelection
-from onnxgate.project.config.discovery import find_config, find_git_root
-from onnxgate.project.config.loader import load_config
-from onnxgate.project.lock.loader import load_lock
-from onnxgate.runtimes.environments.storage import (
-    create_private_folder,
-    inputs_dir,
-    results_dir,
-    shared_cache_dir,
-    static_dir,
-    support_dir,
-)
+from onnxgate.core.findings import ALL_STAGES, STATIC_STAGES, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,6 +23,7 @@ if TYPE_CHECKING:
     from onnxgate.core.report import Report
     from onnxgate.gate.request import GateOutcome, GateRequest
     from onnxgate.gate.sharding.plan import Share
+    from onnxgate.inputs.case_selection import CaseSelection
     from onnxgate.project.config.project import Project, SelectedModel
     from onnxgate.project.git.baseline import BaselineChoice
     from onnxgate.project.lock.types import Lock
@@ -126,6 +108,9 @@ def command(
     PATHS are models, their data files, folders or sources. The exit status is 0 where the gate is open, 1 where it is
     closed, 2 where the usage, the config or the lock is wrong, and 3 where something asked for could not be decided.
     """
+    from onnxgate.cli.shared.outputs import FORMATS_WITH_DRAWINGS, parse_outputs, write_outputs
+    from onnxgate.inputs.case_selection import CaseSelection
+
     sinks = parse_outputs(outputs)
     drawn = any(sink.format in FORMATS_WITH_DRAWINGS for sink in sinks)
     selected_stages = parse_stages(static, stages)
@@ -162,6 +147,8 @@ def _find_project_config(paths: tuple[Path, ...], options: CommonOptions) -> Pat
     Raises:
         UsageError: a path belongs to a config that the command was not started in, as in a repository of several.
     """
+    from onnxgate.project.config.discovery import find_config
+
     config_path = options.config or find_config(options.start)
     for path in paths if config_path is None else ():
         own = find_config(Path(os.path.realpath(options.start / path)).parent)
@@ -184,6 +171,15 @@ def _run_gate(
     drawn: bool,
     fresh: bool,
 ) -> Report:
+    from onnxgate import rules
+    from onnxgate.cli.shared.project_request import current_date, make_project_request
+    from onnxgate.gate import pipeline
+    from onnxgate.gate.request import Baseline, RunCaches, Selection, StaticSettings
+    from onnxgate.gate.results import report_builder
+    from onnxgate.project.config.loader import load_config
+    from onnxgate.project.lock.loader import load_lock
+    from onnxgate.runtimes.environments.storage import inputs_dir, static_dir, support_dir
+
     today = current_date()
     before = ignoring.before(config, today)
     project = load_config(config, rule_ids=frozenset(rules.by_id))
@@ -225,6 +221,8 @@ def _resolve_shard(
 
 
 def _seal_shard_report(report: Report) -> Report:
+    from onnxgate.core import report_json
+
     return report_json.seal_report(report)
 
 
@@ -244,6 +242,7 @@ def _choose_baseline(
     in_ci = not {"GITHUB_ACTIONS", "GITLAB_CI"}.isdisjoint(os.environ) and selected_stages & {Stage.LOCK, Stage.RUNTIME}
     if against is None and not in_ci:
         return None
+    from onnxgate.project.config.discovery import find_git_root
     from onnxgate.project.git.baseline import choose_baseline
 
     return choose_baseline(find_git_root(project.folder), against, os.environ, offline=options.offline)
@@ -251,6 +250,9 @@ def _choose_baseline(
 
 def _results_folder(selected_stages: frozenset[Stage]) -> Path | None:
     """Return the folder of cached results; None if no stage uses it, or if other users can write to it."""
+    from onnxgate.core.findings import DYNAMIC_STAGES
+    from onnxgate.runtimes.environments.storage import create_private_folder, results_dir, shared_cache_dir
+
     if selected_stages.isdisjoint(DYNAMIC_STAGES):
         return None
     return results_dir() if shared_cache_dir() else create_private_folder(results_dir())

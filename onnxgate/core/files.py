@@ -98,7 +98,13 @@ def _remove_stale_temporaries(target: Path) -> None:
 def _is_stale(pid_space: str, pid: int, entry: os.DirEntry[str]) -> bool:
     """Return whether the writer was killed: by its process id if that means anything here, else by the file's age."""
     if pid_space == _pid_space() != _UNKNOWN_PID_SPACE:
-        return not Path("/proc", str(pid)).exists()
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        except OSError:  # a process of another user
+            return False
+        return False
     return entry.stat(follow_symlinks=False).st_mtime < time.time() - STALE_AFTER_S
 
 

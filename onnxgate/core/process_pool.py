@@ -205,14 +205,13 @@ def _start_pool_process() -> _PoolProcess:
     """Start a child: forked, which is fast, if that is safe; in a new interpreter if not."""
     if is_fork_safe():
         return _fork_pool_process()
-    argv = [
-        sys.executable,
-        "-c",
-        f"from onnxgate.core.process_pool import serve_standard; serve_standard({os.getpid()})",
-    ]
-    paths = os.pathsep.join(filter(None, sys.path))
-    environment = {**os.environ, "PYTHONPATH": paths}
-    process = subprocess.Popen(argv, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+    # Isolated, with the paths of this process alone: a checked folder may hold modules named like ours.
+    code = (
+        f"import sys; sys.path[:] = {[path for path in sys.path if path]!r}; "
+        f"from onnxgate.core.process_pool import serve_standard; serve_standard({os.getpid()})"
+    )
+    argv = [sys.executable, "-I", "-c", code]
+    process = subprocess.Popen(argv, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None
     assert process.stdout is not None
     return _PoolProcess(process.pid, io.BufferedWriter(process.stdin), process.stdout, process)
@@ -307,10 +306,10 @@ def _execute_call(function: Callable[[Any], object], argument: object, bounds: C
 
 
 def _encode_result(result: object) -> tuple[bytes, bytes]:
-    """Encode a result. Names of files may contain bytes that are not UTF-8, which only JSON's escapes can express."""
+    """Encode a result: as JSON if it has names that are not UTF-8 or integers of more than 64 bits."""
     try:
         return _RESULT, msgspec.msgpack.encode(result)
-    except UnicodeEncodeError:
+    except (UnicodeEncodeError, OverflowError):
         return _ESCAPED_RESULT, json.dumps(msgspec.to_builtins(result)).encode()
 
 

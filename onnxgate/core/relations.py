@@ -24,7 +24,7 @@ class HitReference:
     topic: str = ""
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Relation:
     """One relation of a hit to the hits that `to` names, on the same model."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,9 +89,13 @@ def memory_limit_mib(job: Job, limits: JobLimits) -> int | None:
         return limits.memory_mib
     try:
         status = Path(job.model).stat()
-        return default_memory_mib(_content_size_bytes(Path(job.model), status.st_mtime_ns, status.st_size))
+        with _content_size_lock:  # one reading for all threads that ask about the same model
+            return default_memory_mib(_content_size_bytes(Path(job.model), status.st_mtime_ns, status.st_size))
     except OSError:
         return default_memory_mib(0)
+
+
+_content_size_lock = threading.Lock()
 
 
 @functools.lru_cache(maxsize=256)

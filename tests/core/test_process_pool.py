@@ -245,3 +245,30 @@ def test_native_threads_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert printed == "True 1 False\n"
     assert not process_pool.is_fork_safe()
+
+
+def test_a_new_interpreter_imports_nothing_of_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The current folder is the checked repository: a module of it named like one of ours must not run."""
+    for name in ("selectors.py", "json.py", "msgspec.py"):
+        (tmp_path / name).write_text("raise SystemExit('imported from the checked repository')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(process_pool, "is_fork_safe", lambda: False)
+    with ProcessPool(1) as pool:
+        answers = list(pool.run([Call(squared, 3, int)]))
+
+    assert answers == [9]
+
+
+def thirty_zeros(number: int) -> int:
+    """Return an integer of more than 64 bits, as a Git LFS pointer may state as its size."""
+    return number * 10**30
+
+
+def test_an_answer_with_a_large_integer() -> None:
+    """It is an answer like any other, although MessagePack has no such integers."""
+    with ProcessPool(1) as pool:
+        answers = list(pool.run([Call(thirty_zeros, 3, int)]))
+
+    assert answers == [3 * 10**30]

@@ -155,7 +155,7 @@ def _cell_state(
     is_skipped = any(_is_undone_for(it, *pair) for it in gathered.skipped)
     is_faulty = any((runs.model, runs.runtime) == pair for runs in gathered.execution.faulty)
     has_ran = pair in gathered.execution.ran
-    is_predicted = Stage.SUPPORT in request.stages and not (is_skipped or "warning" in levels or is_faulty or has_ran)
+    is_predicted = Stage.SUPPORT in request.stages and not (is_skipped or is_faulty or has_ran)
     if is_predicted and any(_is_static_error(finding) for finding in findings):
         return "fail"  # also if the whole check is undecided: the shards of a check must agree with the whole
     if is_undone:

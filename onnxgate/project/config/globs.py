@@ -58,7 +58,11 @@ def _advance(token: str, path: str, starts: set[int]) -> set[int]:
         case "**":
             return set(range(min(starts), len(path) + 1))
         case "*":
-            return {end for start in starts for end in range(start, _folder_end(path, start) + 1)}
+            ends: set[int] = set()
+            for start in sorted(starts):
+                if start not in ends:  # the rest of this folder is not in it yet
+                    ends.update(range(start, _folder_end(path, start) + 1))
+            return ends
         case _ if token == "?" or (token.startswith("[") and len(token) > 1):
             return {at + 1 for at in starts if at < len(path) and _matches_character(token, path[at])}
         case _:

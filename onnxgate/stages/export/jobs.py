@@ -16,7 +16,8 @@ from packaging.specifiers import SpecifierSet
 from onnxgate.core.errors import ConfigError
 from onnxgate.core.jobs import Command, Export, InputCase
 from onnxgate.runtimes.worker_spec import WorkerSpec
-from onnxgate.support.tables.limits import get_limits, load_limit_table
+from onnxgate.stages.support.predictions import has_release_limits
+from onnxgate.support.tables.limits import get_limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -214,13 +215,13 @@ def uses_opset_placeholder(model: SelectedModel) -> bool:
 
 def common_ir_limit(runtimes: Iterable[LockedRuntime]) -> int | None:
     """Return the highest IR version that all runtimes with data support; None if none has data."""
-    known = [get_limits(runtime.release) for runtime in runtimes if runtime.engine == load_limit_table().engine]
+    known = [get_limits(runtime.release) for runtime in runtimes if has_release_limits(runtime)]
     return min((limits.ir for limits in known if limits is not None), default=None)
 
 
 def common_opset_limits(runtimes: Iterable[LockedRuntime]) -> dict[str, int]:
     """Return the newest opset of each domain that all runtimes take, as far as the support tables have them."""
-    known = [get_limits(runtime.release) for runtime in runtimes if runtime.engine == load_limit_table().engine]
+    known = [get_limits(runtime.release) for runtime in runtimes if has_release_limits(runtime)]
     common: dict[str, int] = {}
     for limits in known:
         for domain, version in limits.opsets.items() if limits is not None else ():

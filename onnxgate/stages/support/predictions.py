@@ -58,7 +58,7 @@ def look_up_runtime(planned: PlannedRuntime, kept: Mapping[str, BuildSupport]) -
     own = kept.get(planned.name)
     if own is not None:
         return _harvested_runtime(planned, own)
-    measured = limits.get_limits(runtime.release) if _is_onnxruntime(runtime) else None
+    measured = limits.get_limits(runtime.release) if has_release_limits(runtime) else None
     if measured is None:
         return None
     implementation = operators.get_implementation(runtime.release)
@@ -81,7 +81,8 @@ def _harvested_runtime(planned: PlannedRuntime, own: BuildSupport) -> KnownRunti
     return KnownRuntime(planned, own.limits, own.implementation, "all")
 
 
-def _is_onnxruntime(runtime: LockedRuntime) -> bool:
+def has_release_limits(runtime: LockedRuntime) -> bool:
+    """Return whether the table of ONNX Runtime's releases applies to the runtime."""
     return runtime.engine in (limits.load_limit_table().engine, GPU_ENGINE)
 
 
