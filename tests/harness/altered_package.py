@@ -19,7 +19,7 @@ def copy(folder: Path, shipped: Table, *, without_limits_of: str = "") -> Path:
     """A folder for `PYTHONPATH`: onnxgate with another table."""
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "onnxgate", folder / "onnxgate", ignore=ignored)
-    (folder / "onnxgate" / tables_operators.KERNEL_TABLE).write_bytes(tables_operators.encode_table(shipped))
+    (folder / "onnxgate" / "support" / tables_operators.KERNEL_TABLE).write_bytes(tables_operators.encode_table(shipped))
     limits = folder / "onnxgate" / "support" / "data" / "onnxruntime-limits.json"
     content = json.loads(limits.read_text(encoding="utf-8"))
     content["releases"].pop(without_limits_of, None)

@@ -99,9 +99,9 @@ def test_inputs_do_not_fail_by_themselves(name: str, faults: Try, tmp_path: Path
 
 
 BOUNDS = {
-    "index": ("index that is scaled", "INDICES", "Gather"),
-    "length": ("lengths of a recurrence", "MEASURED", "GRU"),
-    "domain": ("probability", "DOMAINS", ("Log", 0)),
+    "index": ("index that is scaled", "INDEX_INPUTS", "Gather"),
+    "length": ("lengths of a recurrence", "AXIS_LENGTH_INPUTS", "GRU"),
+    "domain": ("probability", "INPUT_DOMAINS", ("Log", 0)),
 }
 
 
