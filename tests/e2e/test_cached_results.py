@@ -26,13 +26,13 @@ main()
 """
 NOTING = """
 
-_really_made = _made
+_really_open_session = _open_session
 
 
-def _made(model, options, providers):
+def _open_session(model, options, providers):
     with open({path!r}, "a") as file:
         file.write("%s %s %s\\n" % (ort.__version__, options.graph_optimization_level, os.path.basename(model)))
-    return _really_made(model, options, providers)
+    return _really_open_session(model, options, providers)
 """
 
 
