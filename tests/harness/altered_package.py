@@ -19,8 +19,9 @@ def copy(folder: Path, shipped: Table, *, without_limits_of: str = "") -> Path:
     """A folder for `PYTHONPATH`: onnxgate with another table."""
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "onnxgate", folder / "onnxgate", ignore=ignored)
-    (folder / "onnxgate" / "support" / tables_operators.KERNEL_TABLE).write_bytes(tables_operators.encode_table(shipped))
-    limits = folder / "onnxgate" / "support" / "data" / "onnxruntime-limits.json"
+    support = folder / "onnxgate" / "support"
+    (support / tables_operators.KERNEL_TABLE).write_bytes(tables_operators.encode_table(shipped))
+    limits = support / "data" / "onnxruntime-limits.json"
     content = json.loads(limits.read_text(encoding="utf-8"))
     content["releases"].pop(without_limits_of, None)
     limits.write_text(json.dumps(content), encoding="utf-8")
