@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Array = NDArray[Any]
-    from numpy.typing import NDArray
 
 
 Metric = Literal["worst_abs", "mismatched elements", "shape", "type", "not finite"]

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from onnxgate.numerics.tolerance import ElementBound
 
     Array = NDArray[Any]
-    from numpy.typing import NDArray
 
 
 PairKind = Literal["source", "runtime", "optimization", "engine", "quantized"]
