@@ -13,7 +13,7 @@ from packaging.version import Version
 from onnxgate.core.errors import ConfigError, OnnxgateError, ResolutionError
 from onnxgate.core.jobs import Completed, Crashed, Load, Observation, Refused, TimedOut, Unavailable
 from onnxgate.core.matrix import Entry, MatrixModel, Observed
-from onnxgate.diagnostics.short_texts import shorten_failure
+from onnxgate.diagnostics.classification import shorten_failure
 from onnxgate.gate.request import GateRequest
 from onnxgate.project.lock.index import Release, ReleaseNotFound, UvIndex
 from onnxgate.project.lock.releases import PYTHONS, NumpyResolver, PackageIndex, runtime_from_release

@@ -7,17 +7,20 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from onnxgate.core.jobs import Failure
 from onnxgate.diagnostics.catalogue import (
+    Entry,
+    compile_pattern,
     engines,
     exporters,
+    longest_literal,
     onnx,
     onnxruntime_files,
     onnxruntime_graphs,
     onnxruntime_load,
-    onnxruntime_run,
     packages,
+    render_template,
 )
-from onnxgate.diagnostics.entry import Entry, compile_pattern, longest_literal, render_template
 
 MAX_TEXT_LENGTH = 60_000
 """Characters of a text that are matched; longer texts are not messages."""
@@ -96,9 +99,9 @@ def list_patterns() -> tuple[tuple[Entry, str, str], ...]:
 
 
 ENTRIES_BY_PRODUCER: dict[str, tuple[Entry, ...]] = {
-    "ONNX Runtime, running": onnxruntime_run.ENTRIES,
+    "ONNX Runtime, running": onnxruntime_graphs.RUNNING,
     "ONNX Runtime, files and providers": onnxruntime_files.ENTRIES,
-    "ONNX Runtime, loading": (*onnxruntime_load.ENTRIES, *onnxruntime_graphs.ENTRIES),
+    "ONNX Runtime, loading": (*onnxruntime_load.ENTRIES, *onnxruntime_graphs.LOADING),
     "torch.onnx": exporters.TORCH_ONNX,
     "onnx": onnx.ENTRIES,
     "Other engines": engines.ENTRIES,
@@ -223,3 +226,26 @@ def find_missing_locale(text: str) -> str | None:
 @functools.cache
 def _cached_regex(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
+
+
+MAX_FAILURE_LENGTH = 200
+
+_PREFIXES = re.compile(
+    r"^(?:\[ONNXRuntimeError\] : \d+ : \w+ : |Load model from \S.*? failed: ?|\{\w+\.(?:cc|h):\d+\} |\w+\.(?:cc|h):\d+ "
+    r"|Non-zero status code returned while running \w+ node\. Name:'.*?' Status Message: |Fatal error: )"
+)
+"""Parts of a text of ONNX Runtime that say where, not what; line numbers change with every release."""
+
+_CONDITION = re.compile(r"^[^.]{1,120} was false\. (?=\S)")
+"""The condition in C++ before the sentence that explains it; it changes with releases, the sentence does not."""
+
+
+def shorten_failure(failure: Failure | None) -> str:
+    """What the runtime said, as one short line without its own file names; where it said nothing, the error's name."""
+    said = (failure.text.strip() or failure.type) if failure is not None else ""
+    text = " ".join(said.split()).replace("`", "'")
+    before = ""
+    while before != text:
+        before, text = text, _PREFIXES.sub("", text)
+    text = _CONDITION.sub("", text)
+    return text if len(text) <= MAX_FAILURE_LENGTH else text[: MAX_FAILURE_LENGTH - 1] + "…"

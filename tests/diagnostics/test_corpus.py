@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from onnxgate import rules
+from onnxgate.diagnostics.catalogue import longest_literal
 from onnxgate.diagnostics.classification import classify, list_entries, list_patterns, match_patterns, normalize_text
-from onnxgate.diagnostics.entry import longest_literal
 from onnxgate.diagnostics.log_explanation import explain_log
 from tools.harvest_texts import corpus
 

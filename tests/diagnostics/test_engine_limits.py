@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onnxgate.diagnostics.engine_limits import find_text_limit, find_value_limit
+from onnxgate.diagnostics.catalogue.engines import find_text_limit, find_value_limit
 from onnxgate.model.numeric_traits import NumericTraits
 
 QUANTIZED = NumericTraits(quantized=("QuantizeLinear",))

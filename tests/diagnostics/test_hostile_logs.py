@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from onnxgate.diagnostics.catalogue import compile_pattern
 from onnxgate.diagnostics.classification import classify, list_patterns
-from onnxgate.diagnostics.entry import compile_pattern
 from onnxgate.diagnostics.log_explanation import MAX_LINE_LENGTH, explain_log, read_lines
 from onnxgate.formats import explained_log
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from onnxgate.core.escape import escape_markdown, markdown_code
+from onnxgate.diagnostics.catalogue import Entry, Template, render_template
 from onnxgate.diagnostics.classification import ENTRIES_BY_PRODUCER, Diagnosis, classify, normalize_text
-from onnxgate.diagnostics.entry import Entry, Template, render_template
 
 TEXTS = Path(__file__).resolve().parents[2] / "fixtures" / "texts"
 INTRODUCTION = """

@@ -1,1 +1,95 @@
-"""Known error texts by their producer. A new one is one entry in a tuple here; docs follow by command."""
+"""Known error texts by their producer: each is one entry with its patterns, and templates for meaning, cause and fix.
+
+A new one is one entry in a tuple of these modules; docs follow by command.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from string import Formatter
+
+CapturedGroups = Mapping[str, str]
+"""Named groups of a pattern -> text, without empty ones."""
+Template = str | tuple[str, ...] | Callable[[CapturedGroups], str]
+"""A template (`{op}`); several, of which the first that can be filled is used; or a function."""
+_LITERAL = re.compile(r"[^\\.^$*+?{}\[\]|()]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A failure that is recognised by its text.
+
+    A blank in a pattern also matches the end of a line, since logs wrap; `.` does not.
+    """
+
+    name: str  # kebab-case, never reused
+    says: tuple[str, ...]  # patterns; each finds it
+    means: Template  # one clause, without full stop
+    why: Template = ""
+    fix: Template
+    anywhere: Template = ""  # the fix without what differs between releases; "": it is `fix`
+    affected: Template = ""  # the releases concerned
+    rules: tuple[str, ...] = ()  # of onnxgate, that report it before it happens
+    family: str = ""  # used by the runtime stage; "": not about loading or running a model
+    source: str = ""  # origin of the text, if the corpus does not contain it
+    general: bool = False  # matched after all specific entries
+
+
+class TemplateValues(dict[str, str]):
+    """Captured text for a template; a missing name becomes `…`."""
+
+    def __missing__(self, key: str) -> str:
+        return "…"
+
+    def fill(self, template: str) -> bool:
+        """Return True if all names of the template were captured."""
+        return all(name in self for _, name, _, _ in Formatter().parse(template) if name)
+
+
+def render_template(words: Template, captured: CapturedGroups) -> str:
+    """Render a template with the names of one text."""
+    if callable(words):
+        return words(captured)
+    filled = TemplateValues({name: text.replace("`", "'") for name, text in captured.items()})
+    templates = (words,) if isinstance(words, str) else words
+    return next(
+        (template.format_map(filled) for template in templates if filled.fill(template)),
+        templates[-1].format_map(filled),
+    )
+
+
+@functools.cache
+def compile_pattern(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern whose blanks outside of character classes also match the end of a line."""
+    characters, inside = [], False
+    for place, character in enumerate(pattern):
+        escaped = place > 0 and pattern[place - 1] == "\\" and pattern[place - 2 : place - 1] != "\\"
+        if character in "[]" and not escaped:
+            inside = character == "["
+        characters.append("[ \n]" if character == " " and not inside else character)
+    return re.compile("".join(characters))
+
+
+@functools.cache
+def longest_literal(pattern: str) -> str:
+    """Return the longest literal of a pattern that each matching text contains."""
+    pieces, piece, depth, place = [], "", 0, 0
+    while place < len(pattern):
+        character, escape = pattern[place], pattern[place] == "\\"
+        if escape:
+            place += 1
+            character = pattern[place]
+        elif character == "[":
+            place = pattern.index("]", place + 2)  # brackets in a class open and close nothing
+        literal = not character.isalnum() if escape else bool(_LITERAL.match(character))
+        if literal and depth == 0:
+            piece += character
+        else:
+            pieces.append(piece[:-1] if not escape and character in "*?{" else piece)
+            piece = ""
+            depth += 0 if escape else (character in "({") - (character in ")}")
+        place += 1
+    return max((*pieces, piece), key=len)

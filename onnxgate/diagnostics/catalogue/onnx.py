@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onnxgate.diagnostics.entry import Entry
+from onnxgate.diagnostics.catalogue import Entry
 
 ENTRIES = (
     Entry(

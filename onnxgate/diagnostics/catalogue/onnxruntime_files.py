@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onnxgate.diagnostics.entry import Entry
+from onnxgate.diagnostics.catalogue import Entry
 
 ENTRIES = (
     Entry(
@@ -52,8 +52,7 @@ ENTRIES = (
             r'External data path does not exist: "(?P<file>[^"\n]{0,400})"',
             r'ReadExternalRawData\(\) failed: open file "?(?P<file>[^"\n]{0,400})"? failed',
             r"Data of TensorProto \( ?tensor name: (?P<name>[^)\n]{0,300})\) should be stored in"
-            r" (?P<file>[^\n]{1,400}?), but it"
-            r" (?:doesn't exist|is not)",
+            r" (?P<file>[^\n]{1,400}?), but it (?:doesn't exist|is not)",
             r"load_external_data_for_tensor[\s\S]{0,1200}?FileNotFoundError: \[Errno 2\] No such file or"
             r" directory: '(?P<file>[^'\n]{0,400})'",
         ),
@@ -107,9 +106,8 @@ ENTRIES = (
             r"DecodeError: (?:Error parsing message|Truncated message|Wrong wire type)",
         ),
         means="the file is no ONNX model, or not all of it",
-        why="it is a Git LFS pointer (130 bytes of text), a cut download, a page of HTML, or another format; the"
-        " text is the"
-        " same for all of them",
+        why="it is a Git LFS pointer (130 bytes of text), a cut download, a page of HTML, or another format; the text"
+        " is the same for all of them",
         fix="look at what it is with `head -c 100 FILE`: `git lfs pull` for a pointer, else fetch or export it again;"
         " `onnxgate check FILE` names the cause",
         rules=("lfs-pointer", "not-a-model"),
@@ -158,8 +156,7 @@ ENTRIES = (
         ),
         means="this package has no `{provider}`: the session runs on what is left, mostly the CPU",
         why="each execution provider comes in a package of its own (`onnxruntime-gpu`), and two of them in one"
-        " environment"
-        " overwrite each other",
+        " environment overwrite each other",
         fix="uninstall all packages of ONNX Runtime, then install the one that has `{provider}`",
         rules=("provider-not-used", "provider-fallback"),
     ),

@@ -1,20 +1,146 @@
-"""Error texts of ONNX Runtime that refuse a model for its IR version, opsets or operators."""
+"""Error texts of ONNX Runtime that refuse a model for its IR version, opsets or operators.
+
+The releases that a text concerns are computed from the support data.
+"""
 
 from __future__ import annotations
 
-from onnxgate.diagnostics.affected_releases import (
-    captured_domain,
-    describe_before,
-    describe_kernel,
-    describe_missing_kernel,
-    describe_operator,
-    describe_since,
-    first_release_with_ir,
-    first_release_with_opset,
-    newest_release,
-    suggest_kernel_fix,
-)
-from onnxgate.diagnostics.entry import CapturedGroups, Entry
+import functools
+from collections.abc import Iterable
+
+from onnxgate.diagnostics.catalogue import CapturedGroups, Entry
+from onnxgate.support.tables.limits import find_first_release_for_ir, find_first_release_for_opset, load_limit_table
+from onnxgate.support.tables.operators import Implementation, build_implementations, load_shipped_table
+
+DOMAIN_NAMES = {"": "ai.onnx"}
+
+
+def captured_domain(captured: CapturedGroups) -> str:
+    """Return the domain that a text names; the default one if it names none."""
+    name = captured.get("domain", "")
+    return DOMAIN_NAMES.get(name, name)
+
+
+def newest_release() -> str:
+    """Return the newest release with support data."""
+    return list(load_limit_table().releases)[-1]
+
+
+def first_release_with_ir(captured: CapturedGroups) -> str:
+    """Return the first release that supports the IR version of the text; "" if there is none."""
+    return find_first_release_for_ir(_captured_number(captured, "asked"))
+
+
+def first_release_with_opset(captured: CapturedGroups) -> str:
+    """Return the first release that supports the opset of the text."""
+    return find_first_release_for_opset(captured_domain(captured), _captured_number(captured, "asked"))
+
+
+def _captured_number(captured: CapturedGroups, name: str) -> int:
+    text = captured.get(name, "")
+    return int(text) if text.isdigit() and len(text) < 10 else 0
+
+
+def describe_since(release: str) -> str:
+    """Return `works since onnxruntime 1.24.1`, or that no release does."""
+    return (
+        f"works since onnxruntime {release}" if release else f"no release up to onnxruntime {newest_release()} takes it"
+    )
+
+
+def describe_before(release: str) -> str:
+    """Return the releases before one, or all if there is none."""
+    return f"onnxruntime before {release}" if release else f"every onnxruntime up to {newest_release()}"
+
+
+@functools.cache
+def _load_implementations() -> dict[str, Implementation]:
+    return build_implementations(load_shipped_table(), {})
+
+
+@functools.lru_cache(maxsize=256)
+def _find_kernels(domain: str, name: str, since: int) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """Return all releases, those with a kernel of this version, and its types in the last of these."""
+    every = _load_implementations()
+
+    def kernels(implementation: Implementation) -> list[frozenset[str]]:
+        operator = implementation.operator(domain, name)
+        rows = operator.kernels if operator else ()
+        fitting = [row for row in rows if row.start == since or (row.end and row.start <= since <= row.end)]
+        return [types for row in fitting for types in row.constraints.values()] or [frozenset()] * bool(fitting)
+
+    have = [release for release, implementation in every.items() if kernels(implementation)]
+    types = sorted({name for kernel in kernels(every[have[-1]]) for name in kernel}) if have else []
+    return tuple(every), tuple(have), tuple(types)
+
+
+def describe_kernel(captured: CapturedGroups) -> str:
+    """Describe the releases with a kernel of the operator at that version, and its types."""
+    domain, name, since = captured_domain(captured), captured.get("op", ""), _captured_number(captured, "since")
+    every, have, types = _find_kernels(domain, name, since)
+    if not name:
+        return ""
+    if not have:
+        kernel = f"CPU kernel of `{_replace_backticks(name)}` at version {since}"
+        return f"no release up to onnxruntime {every[-1]} has a {kernel}"
+    where = "in every release" if have == every else f"since onnxruntime {have[0]}"
+    if have[-1] != every[-1]:
+        where = f"in onnxruntime {have[0]} to {have[-1]}"
+    taken = f", in {have[-1]} for {_join_types(types)}" if types else ""
+    return f"`{_replace_backticks(name)}` at version {since} has a CPU kernel {where}{taken}"
+
+
+def suggest_kernel_fix(captured: CapturedGroups) -> str:
+    """Suggest another type, or an opset with kernels of the operator."""
+    domain, name, since = captured_domain(captured), captured.get("op", ""), _captured_number(captured, "since")
+    operator = _load_implementations()[newest_release()].operator(domain, name)
+    if operator is None or _find_kernels(domain, name, since)[1]:
+        return "cast to a type that it takes, or export at another opset"
+    versions = [schema.since for schema in operator.schemas if _find_kernels(domain, name, schema.since)[1]]
+    if newer := [version for version in versions if version > since]:
+        return f"convert the model to opset {min(newer)} or newer with `onnx.version_converter`, or export it again"
+    if versions:
+        return f"export at opset {since - 1} or older: there are kernels of version {max(versions)}"
+    return "export with other operators"
+
+
+def describe_missing_kernel(captured: CapturedGroups) -> str:
+    """Return the releases without a kernel of the operator at that version."""
+    every, have, _ = _find_kernels(
+        captured_domain(captured), captured.get("op", ""), _captured_number(captured, "since")
+    )
+    if have == every:
+        return "every release where the types are others"
+    if have and have[-1] == every[-1]:
+        return f"{describe_before(have[0])}; newer ones where the types are others"
+    return describe_before("")
+
+
+def describe_operator(captured: CapturedGroups) -> str:
+    """Return the domain of an operator, its first opset and its first release."""
+    domain, name = captured_domain(captured), captured.get("op", "")
+    every = _load_implementations()
+    have = {
+        release: operator
+        for release, implementation in every.items()
+        if (operator := implementation.operator(domain, name))
+    }
+    if not name or not have:
+        return ""
+    last = have[list(have)[-1]]
+    first = min((schema.since for schema in last.schemas), default=0)
+    opset = f" since opset {first}" if first and domain.startswith("ai.onnx") else ""
+    since = f"; onnxruntime knows it since {next(iter(have))}" if len(have) < len(every) else ""
+    return f"`{_replace_backticks(name)}` is in domain `{domain}`{opset}{since}"
+
+
+def _replace_backticks(text: str) -> str:
+    return text.replace("`", "'")
+
+
+def _join_types(types: Iterable[str]) -> str:
+    names = [name.removeprefix("tensor(").removesuffix(")") for name in types]
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
 def _fix_ir(captured: CapturedGroups) -> str:
@@ -145,9 +271,8 @@ ENTRIES = (
             r" \(node:'(?P<node>.{0,300}?)' ep:'(?P<provider>\w{1,60})')?",
         ),
         means="no kernel of `{op}` at version {since} takes these types here",
-        why="an operator is implemented per version and per type; a kernel that is registered for an older"
-        " version of the"
-        " operator does not serve the newer one",
+        why="an operator is implemented per version and per type; a kernel that is registered for an older version of"
+        " the operator does not serve the newer one",
         fix=_fix_kernel,
         anywhere="cast to a type that every runtime implements there, or raise the target's version",
         affected=describe_missing_kernel,
@@ -174,9 +299,8 @@ ENTRIES = (
             r"(?<![\w.:])(?P<op>\w{1,100})(?:\(-?\d{1,9}\))? is not a registered function/op",
         ),
         means=("nobody registered the operator `{op}` of domain `{domain}`", "nobody registered the operator `{op}`"),
-        why="it is a custom operator whose library is not loaded, or an operator of `com.microsoft` that this"
-        " release does"
-        " not have",
+        why="it is a custom operator whose library is not loaded, or an operator of `com.microsoft` that this release"
+        " does not have",
         fix=_fix_unregistered,
         anywhere="register the library with `extensions` of the target, or export with operators that every"
         " runtime knows",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from onnxgate.diagnostics.affected_releases import list_releases
-from onnxgate.diagnostics.entry import CapturedGroups, Entry
+from onnxgate.diagnostics.catalogue import CapturedGroups, Entry
+from onnxgate.support.tables.limits import load_limit_table
 
 
 def _describe_pythons(captured: CapturedGroups) -> str:
@@ -27,7 +27,7 @@ def _describe_pythons(captured: CapturedGroups) -> str:
     minor = requirement.removeprefix("onnxruntime==1.").partition(".")[0]
     if not minor.isdigit() or len(minor) > 3:
         return "ask for a release that there is"
-    releases = list_releases()
+    releases = list(load_limit_table().releases)
     if int(minor) > int(releases[-1].split(".")[1]):
         return f"ask for a release that there is: the newest that is known is onnxruntime {releases[-1]}"
     patches = [release for release in releases if release.startswith(f"1.{minor}.")]
@@ -165,9 +165,8 @@ UV = (
             "{asked} depends on {needs}, and {wanted} is required as well",
             "uv finds no set of packages that fits: {asked}",
         ),
-        why="there is no wheel for this Python or platform, the release does not exist, or requirements exclude"
-        " each other; the"
-        " sentence that begins with `Because` says which",
+        why="there is no wheel for this Python or platform, the release does not exist, or requirements exclude each"
+        " other; the sentence that begins with `Because` says which",
         fix=_describe_pythons,
         rules=("lock-stale",),
     ),
@@ -258,8 +257,7 @@ PROTOBUF = (
             r"Descriptors cannot (?:not )?be created directly",
             r"cannot import name '(?P<name>runtime_version|builder)' from 'google\.protobuf",
             r"Detected (?:incompatible|mismatched) Protobuf Gencode/Runtime (?:major )?versions when loading"
-            r" (?P<file>\S{1,200}):"
-            r" gencode (?P<expected>\S{1,30}) runtime (?P<asked>[\w.]{1,30})",
+            r" (?P<file>\S{1,200}): gencode (?P<expected>\S{1,30}) runtime (?P<asked>[\w.]{1,30})",
             r"'MessageFactory' object has no attribute 'GetPrototype'",
             r"Couldn't build proto file into descriptor pool",
         ),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level, mask_numbers
+from onnxgate.diagnostics.catalogue.exporters import ExportErrorCause, find_cause
 from onnxgate.evidence.export import Reexport
 from onnxgate.rules.definition import rule
-from onnxgate.rules.export._causes import ExportErrorCause, find_cause
 
 
 @rule(Reexport, "export-failed", level=Level.ERROR, since="0.1.0")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level
+from onnxgate.diagnostics.catalogue.exporters import find_cause
 from onnxgate.evidence.export import FixedValue, Reexport
 from onnxgate.rules.definition import rule
-from onnxgate.rules.export._causes import find_cause
 
 _REPLACEMENTS = {
     "argument": "give it as a tensor, or leave it out of `args` if it is always that",

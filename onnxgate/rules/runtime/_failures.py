@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from onnxgate.core.findings import Place
-from onnxgate.diagnostics.short_texts import shorten_failure
+from onnxgate.diagnostics.classification import shorten_failure
 from onnxgate.evidence.runtime import Attempt, ModelRuns, is_unusable, select_worst_attempts
 
 

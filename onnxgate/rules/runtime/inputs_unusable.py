@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level, OnRuntime
-from onnxgate.diagnostics.short_texts import shorten_failure
+from onnxgate.diagnostics.classification import shorten_failure
 from onnxgate.evidence.runtime import (
     Attempt,
     ModelRuns,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from onnxgate.core.findings import Hit, Level, OnRuntime, mask_numbers
 from onnxgate.core.relations import HitReference, confirms, explained_by
-from onnxgate.diagnostics.short_texts import shorten_failure
+from onnxgate.diagnostics.classification import shorten_failure
 from onnxgate.evidence.runtime import Attempt, IsolatedNode, ModelRuns, select_worst_attempts
 from onnxgate.rules.definition import rule
 from onnxgate.rules.runtime._failures import (

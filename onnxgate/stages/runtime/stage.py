@@ -26,6 +26,7 @@ from onnxgate.core.jobs import (
     TimedOut,
     Unavailable,
 )
+from onnxgate.diagnostics.catalogue.engines import find_text_limit
 from onnxgate.diagnostics.classification import (
     describe_fix,
     describe_meaning,
@@ -35,7 +36,6 @@ from onnxgate.diagnostics.classification import (
     find_node_name,
     list_unsupported_operators,
 )
-from onnxgate.diagnostics.engine_limits import find_text_limit
 from onnxgate.evidence.runtime import (
     Attempt,
     AttemptCase,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onnxgate.rules.export._causes import find_cause
+from onnxgate.diagnostics.catalogue.exporters import find_cause
 from tests.runtimes.exporters.test_pytorch import Asker, project, worker
 
 __all__ = ["project", "worker"]
