@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -70,13 +71,10 @@ def normalize_text(text: str) -> str:
     return "\n".join(line for line in lines if line)
 
 
+@functools.lru_cache(maxsize=256)
 def classify(text: str) -> Diagnosis | None:
-    """Return the diagnosis of a text; None for an unknown one."""
-    return find_first_entry(normalize_text(text))
-
-
-def find_first_entry(text: str) -> Diagnosis | None:
-    """Return the first entry, in order, that matches a normalized text."""
+    """Return the diagnosis of a text by the first entry, in order, that matches it; None for an unknown text."""
+    text = normalize_text(text)
     flat = text.replace("\n", " ")
     places = [place for place, (_, _, literal) in enumerate(list_patterns()) if literal in flat]
     return next(match_patterns(text, places, len(text)), None)
@@ -118,14 +116,7 @@ ENTRIES_BY_PRODUCER: dict[str, tuple[Entry, ...]] = {
 @functools.cache
 def list_entries() -> tuple[Entry, ...]:
     """Return all entries, the general ones last."""
-    every = [entry for group in ENTRIES_BY_PRODUCER.values() for entry in group]
-    return tuple(sorted(every, key=lambda entry: entry.general))
-
-
-@functools.cache
-def entries_by_name() -> dict[str, Entry]:
-    """Return the entries by name."""
-    return {entry.name: entry for entry in list_entries()}
+    return tuple(sorted(itertools.chain(*ENTRIES_BY_PRODUCER.values()), key=lambda entry: entry.general))
 
 
 # Source: names of nodes in texts of onnxruntime 1.8 to 1.31, tract 0.23.9 and OpenCV 5.0.0.
@@ -155,15 +146,9 @@ _RUN_FAILURE = "Non-zero status code returned while running "
 """A text with these words shows that the model was loaded."""
 
 
-@functools.lru_cache(maxsize=256)
-def diagnose(text: str) -> Diagnosis | None:
-    """Return the diagnosis of a runtime's text; cached."""
-    return classify(text)
-
-
 def failure_family(text: str) -> str:
     """Return the family of a text, "" if there is none."""
-    diagnosis = diagnose(text)
+    diagnosis = classify(text)
     if _RUN_FAILURE in text:
         return "run_node"
     return diagnosis.entry.family if diagnosis else ""
@@ -171,61 +156,52 @@ def failure_family(text: str) -> str:
 
 def describe_meaning(text: str) -> str:
     """Return the meaning of a text in one clause; "" if it is unknown, or clear by itself."""
-    diagnosis = diagnose(text)
+    diagnosis = classify(text)
     return "" if diagnosis is None or diagnosis.entry.general else diagnosis.means
 
 
 def describe_fix(text: str) -> str:
     """Return the fix in words that are the same for all releases; "" for an unknown text."""
-    diagnosis = diagnose(text)
+    diagnosis = classify(text)
     return diagnosis.anywhere if diagnosis else ""
 
 
 def failure_key(text: str) -> tuple[str, ...]:
     """Return family and captured names of a text, equal for a model and for one of its nodes alone."""
-    diagnosis, name = diagnose(text), failure_family(text)
+    diagnosis, name = classify(text), failure_family(text)
     if diagnosis and name:
         return (name, *diagnosis.captured.values())
-    return ("", " ".join(_cached_regex(_LOAD_PREFIX).sub("", text).split()))
+    return ("", " ".join(re.sub(_LOAD_PREFIX, "", text).split()))
 
 
 def find_node_name(text: str) -> str | None:
     """Return the node that a text names; most texts name none, or one without a name."""
     for pattern in _NODE_PATTERNS:
-        if match := _cached_regex(pattern).search(text):
+        if match := re.search(pattern, text):
             return match.group(1)
     return None
 
 
 def find_missing_operator(text: str) -> tuple[str, str] | None:
     """Return domain ("" if it is the default or missing) and name of the operator that a runtime lacks."""
-    diagnosis = diagnose(text)
-    if (
-        diagnosis is None
-        or diagnosis.entry.family not in ("no_op", "no_kernel")
-        or not (name := diagnosis.captured.get("op"))
-    ):
+    diagnosis = classify(text)
+    if diagnosis is None or diagnosis.entry.family not in ("no_op", "no_kernel") or "op" not in diagnosis.captured:
         return None
-    prefix, _, last = name.rpartition(".")
+    prefix, _, last = diagnosis.captured["op"].rpartition(".")
     return (diagnosis.captured.get("domain", prefix), last)
 
 
 def list_unsupported_operators(text: str) -> tuple[str, ...]:
     """Return the operators that an engine lacks, if its text lists them: `Det`, `my.domain.Op`."""
-    match = _cached_regex(_UNCONVERTED_OPERATORS).search(text)
+    match = re.search(_UNCONVERTED_OPERATORS, text)
     names = match.group(1).split(", ") if match else []
     return tuple(dict.fromkeys(re.sub(r"-\d{1,9}$", "", name.strip()) for name in names))
 
 
 def find_missing_locale(text: str) -> str | None:
     """Return the locale that this machine lacks according to the text; None for other texts."""
-    diagnosis = diagnose(text)
+    diagnosis = classify(text)
     return diagnosis.captured.get("locale") if diagnosis and diagnosis.entry.name == "locale-missing" else None
-
-
-@functools.cache
-def _cached_regex(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)
 
 
 MAX_FAILURE_LENGTH = 200
@@ -241,11 +217,11 @@ _CONDITION = re.compile(r"^[^.]{1,120} was false\. (?=\S)")
 
 
 def shorten_failure(failure: Failure | None) -> str:
-    """What the runtime said, as one short line without its own file names; where it said nothing, the error's name."""
-    said = (failure.text.strip() or failure.type) if failure is not None else ""
-    text = " ".join(said.split()).replace("`", "'")
-    before = ""
-    while before != text:
-        before, text = text, _PREFIXES.sub("", text)
+    """Return a runtime's text as one short line without its own file names; the error's name if it has no text."""
+    text = (failure.text.strip() or failure.type) if failure is not None else ""
+    text = " ".join(text.split()).replace("`", "'")
+    replaced = 1
+    while replaced:
+        text, replaced = _PREFIXES.subn("", text)
     text = _CONDITION.sub("", text)
     return text if len(text) <= MAX_FAILURE_LENGTH else text[: MAX_FAILURE_LENGTH - 1] + "…"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import functools
+import itertools
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -83,7 +84,10 @@ class LogLine:
 def read_lines(stream: BinaryIO) -> Iterator[LogLine]:
     """Yield all lines that are not blank, in bounded memory for any length of a line."""
     for number, text in _read_pieces(stream):
-        for piece in _unescape_json(text):
+        pieces = text.split("\r")
+        if "\\n" in text and _JSON_FIELD.search(text):  # the lines in a line of JSON
+            pieces = text.replace("\\r", "").replace("\\t", " ").replace('\\"', '"').split("\\n")
+        for piece in pieces:
             if piece and (plain := normalize_text(strip_prefixes(piece))):
                 for line in plain.split("\n"):
                     yield LogLine(number, line)
@@ -100,17 +104,11 @@ def strip_prefixes(text: str) -> str:
     return plain
 
 
-def _unescape_json(text: str) -> list[str]:
-    """Return the lines in a line of JSON, or the line itself."""
-    if "\\n" not in text or not _JSON_FIELD.search(text):
-        return text.split("\r")
-    return text.replace("\\r", "").replace("\\t", " ").replace('\\"', '"').split("\\n")
-
-
 def _read_pieces(stream: BinaryIO) -> Iterator[tuple[int, str]]:
     """Yield number and text of each line, long ones in parts."""
     first = stream.read(CHUNK_BYTES)
-    decoder = codecs.getincrementaldecoder(_detect_encoding(first))(errors="replace")
+    is_utf16 = first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # as PowerShell writes it
+    decoder = codecs.getincrementaldecoder("utf-16" if is_utf16 else "utf-8-sig")(errors="replace")
     number, rest, chunk = 1, "", first
     while chunk:
         rest += decoder.decode(chunk)
@@ -122,13 +120,6 @@ def _read_pieces(stream: BinaryIO) -> Iterator[tuple[int, str]]:
         yield from ((number, piece) for piece in pieces)
         chunk = stream.read(CHUNK_BYTES)
     yield number, rest + decoder.decode(b"", final=True)
-
-
-def _detect_encoding(first: bytes) -> str:
-    """Return the encoding of the log; PowerShell writes UTF-16."""
-    if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16"
-    return "utf-8-sig"
 
 
 def _split_long_line(line: str) -> list[str]:
@@ -185,6 +176,19 @@ class _ErrorGroup:
     count: int = 1
     lines: list[int] = field(default_factory=list)
 
+    def explained(self) -> ExplainedError:
+        return ExplainedError(
+            name=self.diagnosis.entry.name,
+            says=self.says,
+            means=self.diagnosis.means,
+            why=self.diagnosis.why,
+            fix=self.diagnosis.fix,
+            affected=self.diagnosis.affected,
+            rules=self.diagnosis.entry.rules,
+            count=self.count,
+            lines=tuple(self.lines),
+        )
+
 
 @dataclass(slots=True)
 class _LogErrors:
@@ -213,13 +217,8 @@ class _LogErrors:
 
     def _begin(self, diagnosis: Diagnosis, line: LogLine) -> None:
         if len(self.groups) < MAX_ERRORS:
-            group = _ErrorGroup(
-                diagnosis,
-                _quote_line(line.text, diagnosis.start),
-                line.number,
-                {diagnosis.pattern},
-                lines=[line.number],
-            )
+            quote = _quote_line(line.text, diagnosis.start)
+            group = _ErrorGroup(diagnosis, quote, line.number, {diagnosis.pattern}, lines=[line.number])
             self.groups.append(group)
             self.of_entry.setdefault(diagnosis.entry.name, []).append(group)
             self.exact[_diagnosis_key(diagnosis)] = group
@@ -257,17 +256,18 @@ def explain_log(stream: BinaryIO, onnxgate: str) -> ExplainedLog:
         if covered:
             covered -= 1
             continue
-        diagnosis = _diagnose_first_line(window)
-        if diagnosis is None:
-            if not _introduces_error(window):
-                _count_unknown_error(window[0].line, findings)
-            continue
-        findings.add(diagnosis, window[0].line)
-        covered = _window_text(window)[: diagnosis.end].count("\n")
+        text = "\n".join(scanned.line.text for scanned in window)
+        places = sorted({place for scanned in window for place in scanned.hits})
+        diagnosis = _diagnose_first_line(window, text, places)
+        if diagnosis is not None:
+            findings.add(diagnosis, window[0].line)
+            covered = text[: diagnosis.end].count("\n")
+        elif not window[0].line.text.endswith(":") or next(match_patterns(text, places, len(text)), None) is None:
+            _count_unknown_error(window[0].line, findings)  # a line with a colon may introduce a known error
     return ExplainedLog(
         onnxgate=onnxgate,
         lines=last,
-        errors=tuple(_to_explained_error(group) for group in findings.groups),
+        errors=tuple(group.explained() for group in findings.groups),
         more_errors=len(findings.more),
         unknown=findings.unknown,
         first_unknown=tuple(findings.first_unknown),
@@ -285,16 +285,13 @@ class _ScannedLine:
 def _windows(stream: Iterable[LogLine]) -> Iterator[deque[_ScannedLine]]:
     """Yield each line with the lines after it."""
     window: deque[_ScannedLine] = deque()
-    before: LogLine | None = None
-    for line in stream:
-        if before is not None:
-            window.append(_ScannedLine(before, _find_literals(f"{before.text} {line.text}")))
-        before = line
+    following, stream = itertools.tee(stream)
+    texts = itertools.chain((f" {line.text}" for line in itertools.islice(following, 1, None)), [""])
+    for line, next_text in zip(stream, texts, strict=True):
+        window.append(_ScannedLine(line, _find_literals(line.text + next_text)))
         if len(window) > WINDOW_LINES:
             yield window
             window.popleft()
-    if before is not None:
-        window.append(_ScannedLine(before, _find_literals(before.text)))
     while window:
         yield window
         window.popleft()
@@ -305,31 +302,16 @@ def _find_literals(flat: str) -> tuple[int, ...]:
     return tuple(place for place, (_, _, literal) in enumerate(list_patterns()) if literal in flat)
 
 
-def _window_text(window: deque[_ScannedLine]) -> str:
-    return "\n".join(scanned.line.text for scanned in window)
-
-
-def _diagnose_first_line(window: deque[_ScannedLine]) -> Diagnosis | None:
+def _diagnose_first_line(window: deque[_ScannedLine], text: str, places: list[int]) -> Diagnosis | None:
     """Return the error that begins in the first line; None if a specific one follows a general one."""
-    places = sorted({place for scanned in window for place in scanned.hits})
-    if not places:
-        return None
-    text, first = _window_text(window), len(window[0].line.text)
+    first = len(window[0].line.text)
     text = text[: first + MAX_MESSAGE_LENGTH]
     diagnosis = next(match_patterns(text, places, first), None)
     if diagnosis is None or not diagnosis.entry.general:
         return diagnosis
-    ahead = sum(len(scanned.line.text) + 1 for _, scanned in zip(range(LOOKAHEAD_LINES), window, strict=False))
+    ahead = sum(len(scanned.line.text) + 1 for scanned in itertools.islice(window, LOOKAHEAD_LINES))
     better = next(match_patterns(text, places, ahead), diagnosis)
     return diagnosis if better.entry.general else None
-
-
-def _introduces_error(window: deque[_ScannedLine]) -> bool:
-    """Return True for a line that ends in a colon with a known error after it."""
-    if not window[0].line.text.endswith(":"):
-        return False
-    places, text = sorted({place for scanned in window for place in scanned.hits}), _window_text(window)
-    return any(True for _ in match_patterns(text, places, len(text)))
 
 
 def _count_unknown_error(line: LogLine, findings: _LogErrors) -> None:
@@ -344,21 +326,5 @@ def _quote_line(text: str, start: int) -> str:
     if len(text) <= QUOTE_LENGTH:
         return text
     begin = max(0, start - QUOTE_LENGTH // 4)
-    return (
-        f"{'…' if begin else ''}{text[begin : begin + QUOTE_LENGTH]}{'…' if begin + QUOTE_LENGTH < len(text) else ''}"
-    )
-
-
-def _to_explained_error(group: _ErrorGroup) -> ExplainedError:
-    diagnosis = group.diagnosis
-    return ExplainedError(
-        name=diagnosis.entry.name,
-        says=group.says,
-        means=diagnosis.means,
-        why=diagnosis.why,
-        fix=diagnosis.fix,
-        affected=diagnosis.affected,
-        rules=diagnosis.entry.rules,
-        count=group.count,
-        lines=tuple(group.lines),
-    )
+    end = begin + QUOTE_LENGTH
+    return f"{'…' if begin else ''}{text[begin:end]}{'…' if end < len(text) else ''}"

@@ -5,6 +5,7 @@ A new one is one entry in a tuple of these modules; docs follow by command.
 
 from __future__ import annotations
 
+import collections
 import functools
 import re
 from collections.abc import Callable, Mapping
@@ -38,27 +39,16 @@ class Entry:
     general: bool = False  # matched after all specific entries
 
 
-class TemplateValues(dict[str, str]):
-    """Captured text for a template; a missing name becomes `…`."""
-
-    def __missing__(self, key: str) -> str:
-        return "…"
-
-    def fill(self, template: str) -> bool:
-        """Return True if all names of the template were captured."""
-        return all(name in self for _, name, _, _ in Formatter().parse(template) if name)
-
-
 def render_template(words: Template, captured: CapturedGroups) -> str:
-    """Render a template with the names of one text."""
+    """Render a template with the names of one text; a missing name becomes `…`."""
     if callable(words):
         return words(captured)
-    filled = TemplateValues({name: text.replace("`", "'") for name, text in captured.items()})
+    values = collections.defaultdict(lambda: "…", {name: text.replace("`", "'") for name, text in captured.items()})
     templates = (words,) if isinstance(words, str) else words
-    return next(
-        (template.format_map(filled) for template in templates if filled.fill(template)),
-        templates[-1].format_map(filled),
-    )
+    for template in templates:
+        if all(name in captured for _, name, _, _ in Formatter().parse(template) if name):
+            return template.format_map(values)
+    return templates[-1].format_map(values)
 
 
 @functools.cache

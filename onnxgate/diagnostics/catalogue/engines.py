@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from packaging.specifiers import SpecifierSet
@@ -12,6 +12,7 @@ from onnxgate.diagnostics.catalogue import Entry
 from onnxgate.model.numeric_traits import NumericTraits
 from onnxgate.project.engines import parse_engine
 
+_INSPECTION_FIX = "look at what it is with `head -c 100 FILE`; `onnxgate check FILE` names the cause"
 _UNSUPPORTED_FIX = "export with operators that every runtime knows, or leave the model out of this target"
 ENTRIES = (
     Entry(
@@ -37,7 +38,7 @@ ENTRIES = (
         ),
         means="OpenVINO cannot read `{file}` as a model",
         why="it is not there, a Git LFS pointer, a cut download, or of another format",
-        fix="look at what it is with `head -c 100 FILE`; `onnxgate check FILE` names the cause",
+        fix=_INSPECTION_FIX,
         rules=("not-a-model", "lfs-pointer"),
     ),
     Entry(
@@ -131,7 +132,7 @@ ENTRIES = (
         says=(r"failed to decode Protobuf message: (?P<said>[^\n]{1,200})",),
         means="tract cannot read the file as a model: {said}",
         why="it is a Git LFS pointer, a cut download, or of another format",
-        fix="look at what it is with `head -c 100 FILE`; `onnxgate check FILE` names the cause",
+        fix=_INSPECTION_FIX,
         rules=("not-a-model", "lfs-pointer"),
     ),
     Entry(
@@ -174,7 +175,7 @@ ENTRIES = (
         says=(r"Failed to parse ONNX model: (?P<file>\S{1,300})", r"Can't read ONNX file: (?P<file>\S{1,300})"),
         means="OpenCV cannot read `{file}` as a model",
         why="it is not there, a Git LFS pointer, a cut download, or of another format",
-        fix="look at what it is with `head -c 100 FILE`; `onnxgate check FILE` names the cause",
+        fix=_INSPECTION_FIX,
         rules=("not-a-model", "lfs-pointer"),
     ),
     Entry(
@@ -306,26 +307,19 @@ ENGINE_LIMITS = (
 
 def find_value_limit(runtime: str, comparability: NumericTraits, operators: Collection[str]) -> str:
     """Return the reason why an engine's outputs may differ for these operators, "" if none is known."""
-    return _describe_limit(
-        limit
-        for limit in _limits_of_runtime(runtime)
-        if limit.quantized and comparability.quantized and limit.operators.issubset(operators)
-    )
+    if not comparability.quantized:
+        return ""
+    return _describe_limit(runtime, lambda limit: limit.quantized and limit.operators.issubset(operators))
 
 
 def find_text_limit(runtime: str, text: str) -> str:
     """Return the known limit that explains an error text, "" if there is none."""
-    return _describe_limit(
-        limit for limit in _limits_of_runtime(runtime) if limit.says is not None and limit.says.search(text)
-    )
+    return _describe_limit(runtime, lambda limit: limit.says is not None and limit.says.search(text) is not None)
 
 
-def _limits_of_runtime(runtime: str) -> Iterator[EngineLimit]:
-    release = runtime.rpartition(" ")[2]
-    for engine_limit in ENGINE_LIMITS:
-        if engine_limit.engine == parse_engine(runtime) and engine_limit.releases.contains(release, prereleases=True):
-            yield engine_limit
-
-
-def _describe_limit(limits: Iterator[EngineLimit]) -> str:
-    return next((f"a known limit of {limit.engine}: {limit.words}" for limit in limits), "")
+def _describe_limit(runtime: str, applies: Callable[[EngineLimit], bool]) -> str:
+    engine, release = parse_engine(runtime), runtime.rpartition(" ")[2]
+    for limit in ENGINE_LIMITS:
+        if limit.engine == engine and limit.releases.contains(release, prereleases=True) and applies(limit):
+            return f"a known limit of {engine}: {limit.words}"
+    return ""

@@ -6,51 +6,47 @@ The releases that a text concerns are computed from the support data.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
 
 from onnxgate.diagnostics.catalogue import CapturedGroups, Entry
 from onnxgate.support.tables.limits import find_first_release_for_ir, find_first_release_for_opset, load_limit_table
 from onnxgate.support.tables.operators import Implementation, build_implementations, load_shipped_table
 
-DOMAIN_NAMES = {"": "ai.onnx"}
+
+def _captured_domain(captured: CapturedGroups) -> str:
+    return captured.get("domain", "ai.onnx")
 
 
-def captured_domain(captured: CapturedGroups) -> str:
-    """Return the domain that a text names; the default one if it names none."""
-    name = captured.get("domain", "")
-    return DOMAIN_NAMES.get(name, name)
-
-
-def newest_release() -> str:
-    """Return the newest release with support data."""
+def _newest_release() -> str:
     return list(load_limit_table().releases)[-1]
 
 
-def first_release_with_ir(captured: CapturedGroups) -> str:
-    """Return the first release that supports the IR version of the text; "" if there is none."""
-    return find_first_release_for_ir(_captured_number(captured, "asked"))
-
-
-def first_release_with_opset(captured: CapturedGroups) -> str:
-    """Return the first release that supports the opset of the text."""
-    return find_first_release_for_opset(captured_domain(captured), _captured_number(captured, "asked"))
-
-
-def _captured_number(captured: CapturedGroups, name: str) -> int:
-    text = captured.get(name, "")
-    return int(text) if text.isdigit() and len(text) < 10 else 0
-
-
-def describe_since(release: str) -> str:
-    """Return `works since onnxruntime 1.24.1`, or that no release does."""
-    return (
-        f"works since onnxruntime {release}" if release else f"no release up to onnxruntime {newest_release()} takes it"
-    )
-
-
-def describe_before(release: str) -> str:
+def _describe_before(release: str) -> str:
     """Return the releases before one, or all if there is none."""
-    return f"onnxruntime before {release}" if release else f"every onnxruntime up to {newest_release()}"
+    return f"onnxruntime before {release}" if release else f"every onnxruntime up to {_newest_release()}"
+
+
+def _describe_since(release: str) -> str:
+    if release:
+        return f"works since onnxruntime {release}"
+    return f"no release up to onnxruntime {_newest_release()} takes it"
+
+
+def _first_release_with_ir(captured: CapturedGroups) -> str:
+    return find_first_release_for_ir(int(captured["asked"]))
+
+
+def _fix_ir(captured: CapturedGroups) -> str:
+    stamped = f"stamp the IR version down to {captured['limit']}"
+    return f"{_describe_since(_first_release_with_ir(captured))}; or {stamped} with `onnxgate fix`"
+
+
+def _first_release_with_opset(captured: CapturedGroups) -> str:
+    return find_first_release_for_opset(_captured_domain(captured), int(captured["asked"]))
+
+
+def _fix_opset(captured: CapturedGroups) -> str:
+    since = _describe_since(_first_release_with_opset(captured))
+    return f"{since}; or export at opset {captured['limit']} of `{_captured_domain(captured)}`"
 
 
 @functools.cache
@@ -59,44 +55,39 @@ def _load_implementations() -> dict[str, Implementation]:
 
 
 @functools.lru_cache(maxsize=256)
-def _find_kernels(domain: str, name: str, since: int) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    """Return all releases, those with a kernel of this version, and its types in the last of these."""
-    every = _load_implementations()
-
-    def kernels(implementation: Implementation) -> list[frozenset[str]]:
-        operator = implementation.operator(domain, name)
+def _find_kernels(name: str, since: int) -> dict[str, set[str]]:
+    """Return the releases with a kernel of this version, oldest first, and its types."""
+    kernels = {}
+    for release, implementation in _load_implementations().items():
+        operator = implementation.operator("ai.onnx", name)
         rows = operator.kernels if operator else ()
         fitting = [row for row in rows if row.start == since or (row.end and row.start <= since <= row.end)]
-        return [types for row in fitting for types in row.constraints.values()] or [frozenset()] * bool(fitting)
-
-    have = [release for release, implementation in every.items() if kernels(implementation)]
-    types = sorted({name for kernel in kernels(every[have[-1]]) for name in kernel}) if have else []
-    return tuple(every), tuple(have), tuple(types)
+        if fitting:
+            kernels[release] = {kind for row in fitting for kinds in row.constraints.values() for kind in kinds}
+    return kernels
 
 
-def describe_kernel(captured: CapturedGroups) -> str:
+def _describe_kernel(name: str, since: int) -> str:
     """Describe the releases with a kernel of the operator at that version, and its types."""
-    domain, name, since = captured_domain(captured), captured.get("op", ""), _captured_number(captured, "since")
-    every, have, types = _find_kernels(domain, name, since)
-    if not name:
-        return ""
-    if not have:
-        kernel = f"CPU kernel of `{_replace_backticks(name)}` at version {since}"
-        return f"no release up to onnxruntime {every[-1]} has a {kernel}"
-    where = "in every release" if have == every else f"since onnxruntime {have[0]}"
-    if have[-1] != every[-1]:
-        where = f"in onnxruntime {have[0]} to {have[-1]}"
-    taken = f", in {have[-1]} for {_join_types(types)}" if types else ""
-    return f"`{_replace_backticks(name)}` at version {since} has a CPU kernel {where}{taken}"
+    kernels, newest = _find_kernels(name, since), _newest_release()
+    operator = f"`{name}` at version {since}"
+    if not kernels:
+        return f"no release up to onnxruntime {newest} has a CPU kernel of {operator}"
+    first, last = next(iter(kernels)), list(kernels)[-1]
+    releases = "in every release" if len(kernels) == len(_load_implementations()) else f"since onnxruntime {first}"
+    if last != newest:
+        releases = f"in onnxruntime {first} to {last}"
+    types = [name.removeprefix("tensor(").removesuffix(")") for name in sorted(kernels[last])]
+    listed = ", ".join(types[:8]) + (f" and {len(types) - 8} more" if len(types) > 8 else "")
+    return f"{operator} has a CPU kernel {releases}" + (f", in {last} for {listed}" if types else "")
 
 
-def suggest_kernel_fix(captured: CapturedGroups) -> str:
+def _suggest_kernel_fix(name: str, since: int) -> str:
     """Suggest another type, or an opset with kernels of the operator."""
-    domain, name, since = captured_domain(captured), captured.get("op", ""), _captured_number(captured, "since")
-    operator = _load_implementations()[newest_release()].operator(domain, name)
-    if operator is None or _find_kernels(domain, name, since)[1]:
+    operator = _load_implementations()[_newest_release()].operator("ai.onnx", name)
+    if operator is None or _find_kernels(name, since):
         return "cast to a type that it takes, or export at another opset"
-    versions = [schema.since for schema in operator.schemas if _find_kernels(domain, name, schema.since)[1]]
+    versions = [schema.since for schema in operator.schemas if _find_kernels(name, schema.since)]
     if newer := [version for version in versions if version > since]:
         return f"convert the model to opset {min(newer)} or newer with `onnx.version_converter`, or export it again"
     if versions:
@@ -104,64 +95,39 @@ def suggest_kernel_fix(captured: CapturedGroups) -> str:
     return "export with other operators"
 
 
-def describe_missing_kernel(captured: CapturedGroups) -> str:
+def _fix_kernel(captured: CapturedGroups) -> str:
+    name, since = captured["op"], int(captured["since"])
+    return f"{_describe_kernel(name, since)}; {_suggest_kernel_fix(name, since)}"
+
+
+def _describe_missing_kernel(captured: CapturedGroups) -> str:
     """Return the releases without a kernel of the operator at that version."""
-    every, have, _ = _find_kernels(
-        captured_domain(captured), captured.get("op", ""), _captured_number(captured, "since")
-    )
-    if have == every:
+    releases = list(_find_kernels(captured["op"], int(captured["since"])))
+    if len(releases) == len(_load_implementations()):
         return "every release where the types are others"
-    if have and have[-1] == every[-1]:
-        return f"{describe_before(have[0])}; newer ones where the types are others"
-    return describe_before("")
+    if releases and releases[-1] == _newest_release():
+        return f"{_describe_before(releases[0])}; newer ones where the types are others"
+    return _describe_before("")
 
 
-def describe_operator(captured: CapturedGroups) -> str:
-    """Return the domain of an operator, its first opset and its first release."""
-    domain, name = captured_domain(captured), captured.get("op", "")
-    every = _load_implementations()
-    have = {
+def _describe_operator(domain: str, name: str) -> str:
+    """Return the domain of an operator, its first opset and its first release; "" for an unknown one."""
+    implementations = _load_implementations()
+    operators = {
         release: operator
-        for release, implementation in every.items()
+        for release, implementation in implementations.items()
         if (operator := implementation.operator(domain, name))
     }
-    if not name or not have:
+    if not operators:
         return ""
-    last = have[list(have)[-1]]
-    first = min((schema.since for schema in last.schemas), default=0)
+    first = min((schema.since for schema in list(operators.values())[-1].schemas), default=0)
     opset = f" since opset {first}" if first and domain.startswith("ai.onnx") else ""
-    since = f"; onnxruntime knows it since {next(iter(have))}" if len(have) < len(every) else ""
-    return f"`{_replace_backticks(name)}` is in domain `{domain}`{opset}{since}"
-
-
-def _replace_backticks(text: str) -> str:
-    return text.replace("`", "'")
-
-
-def _join_types(types: Iterable[str]) -> str:
-    names = [name.removeprefix("tensor(").removesuffix(")") for name in types]
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-
-
-def _fix_ir(captured: CapturedGroups) -> str:
-    stamped = f"stamp the IR version down to {captured['limit']}" if "limit" in captured else "stamp it down"
-    return f"{describe_since(first_release_with_ir(captured))}; or {stamped} with `onnxgate fix`"
-
-
-def _fix_opset(captured: CapturedGroups) -> str:
-    limit = (
-        f"at opset {captured['limit']} of `{captured_domain(captured)}`" if "limit" in captured else "at an older opset"
-    )
-    return f"{describe_since(first_release_with_opset(captured))}; or export {limit}"
-
-
-def _fix_kernel(captured: CapturedGroups) -> str:
-    operator = describe_kernel(captured)
-    return (f"{operator}; " if operator else "") + suggest_kernel_fix(captured)
+    since = f"; onnxruntime knows it since {next(iter(operators))}" if len(operators) < len(implementations) else ""
+    return f"`{name}` is in domain `{domain}`{opset}{since}"
 
 
 def _fix_operator(captured: CapturedGroups) -> str:
-    operator = describe_operator(captured)
+    operator = _describe_operator(_captured_domain(captured), captured["op"])
     return (f"{operator}; " if operator else "") + "export at an opset that has it, or correct its name or domain"
 
 
@@ -172,14 +138,14 @@ def _affected_format(captured: CapturedGroups) -> str:
 
 
 def _fix_unregistered(captured: CapturedGroups) -> str:
-    if captured.get("domain") in ("com.microsoft", None):
-        operator = describe_operator({"domain": "com.microsoft", **captured})
-        if operator:
+    domain = captured.get("domain")
+    if domain in ("com.microsoft", None):
+        if operator := _describe_operator("com.microsoft", captured["op"]):
             return f"{operator}; use a release that has it"
-        if "domain" in captured:
-            missing = f"no release up to onnxruntime {newest_release()} has it"
+        if domain:
+            missing = f"no release up to onnxruntime {_newest_release()} has it"
             return f"{missing}; correct its name, or export with other operators"
-    if captured.get("domain") == "ai.onnx.contrib":
+    if domain == "ai.onnx.contrib":
         return (
             "install `onnxruntime-extensions`, and register its library:"
             " `options.register_custom_ops_library(onnxruntime_extensions.get_library_path())`"
@@ -196,7 +162,7 @@ ENTRIES = (
         " operators",
         fix=_fix_ir,
         anywhere="stamp the IR version down with `onnxgate fix`, or raise the target's version",
-        affected=lambda captured: describe_before(first_release_with_ir(captured)),
+        affected=lambda captured: _describe_before(_first_release_with_ir(captured)),
         rules=("ir-version-too-new",),
         family="ir",
     ),
@@ -228,7 +194,7 @@ ENTRIES = (
         why="the exporter stamped a newer opset than the runtime was built for",
         fix=_fix_opset,
         anywhere="export at the newest opset that all targets implement, or raise the target's version",
-        affected=lambda captured: describe_before(first_release_with_opset(captured)),
+        affected=lambda captured: _describe_before(_first_release_with_opset(captured)),
         rules=("opset-too-new", "opset-experimental"),
         family="opset",
     ),
@@ -275,7 +241,7 @@ ENTRIES = (
         " the operator does not serve the newer one",
         fix=_fix_kernel,
         anywhere="cast to a type that every runtime implements there, or raise the target's version",
-        affected=describe_missing_kernel,
+        affected=_describe_missing_kernel,
         rules=("missing-kernel",),
         family="no_kernel",
     ),

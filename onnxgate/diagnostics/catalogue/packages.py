@@ -33,7 +33,8 @@ def _describe_pythons(captured: CapturedGroups) -> str:
     patches = [release for release in releases if release.startswith(f"1.{minor}.")]
     if patches and requirement.count(".") == 2 and requirement.removeprefix("onnxruntime==") not in patches:
         return f"ask for a release that there is: of onnxruntime 1.{minor}, {', '.join(patches)} are known"
-    having = _package_with_wheel(int(minor))
+    pythons = ", ".join(python for python, (first, last) in _FIRST_WHEELS.items() if first <= int(minor) <= last)
+    having = f"Python {pythons}" if pythons else "no Python that is known"
     return f"onnxruntime 1.{minor} has wheels for {having}: take such a Python, or a release that has one for yours"
 
 
@@ -48,11 +49,6 @@ _FIRST_WHEELS = {
     "3.13": (20, 99),
     "3.14": (24, 99),
 }
-
-
-def _package_with_wheel(minor: int) -> str:
-    names = [python for python, (first, last) in _FIRST_WHEELS.items() if first <= minor <= last]
-    return f"Python {', '.join(names)}" if names else "no Python that is known"
 
 
 PIP = (
