@@ -287,7 +287,7 @@ def _windows(stream: Iterable[LogLine]) -> Iterator[deque[_ScannedLine]]:
     window: deque[_ScannedLine] = deque()
     following, stream = itertools.tee(stream)
     texts = itertools.chain((f" {line.text}" for line in itertools.islice(following, 1, None)), [""])
-    for line, next_text in zip(stream, texts, strict=True):
+    for line, next_text in zip(stream, texts, strict=False):
         window.append(_ScannedLine(line, _find_literals(line.text + next_text)))
         if len(window) > WINDOW_LINES:
             yield window
