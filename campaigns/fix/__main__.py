@@ -26,9 +26,9 @@ def rows(name: str, request: GateRequest, host: WorkerPool, scratch: Path) -> It
     (scratch / "first").mkdir()
     first = [each for each in fix_models(request, ASKED, host, scratch / "first") if each.findings]
     for each in first:
-        if each.state == "repaired" and each.fresh is not None:
-            place = find_replacement_target(each.model.absolute, request.project.root, each.sha256)
-            replace_model_file(place, each.fresh, scratch / "backups")
+        if each.state == "repaired" and each.repaired is not None:
+            place = find_replacement_target(each.model.absolute, request.project.root, each.repaired.replaced_sha256)
+            replace_model_file(place, each.repaired.path, scratch / "backups")
     (scratch / "second").mkdir()
     second = {each.model.path: each for each in fix_models(request, ASKED, host, scratch / "second")}
     for each in first:

@@ -190,9 +190,10 @@ def _apply_result(
 
 
 def _replace_model(project: Project, repair: FixResult) -> Path:
-    assert repair.fresh is not None  # what is proven was made
-    place = find_replacement_target(repair.model.absolute, model_root(project, repair.model), repair.sha256)
-    return replace_model_file(place, repair.fresh, cache_dir() / BACKUP_FOLDER)
+    assert repair.repaired is not None  # what is proven was made
+    root = model_root(project, repair.model)
+    place = find_replacement_target(repair.model.absolute, root, repair.repaired.replaced_sha256)
+    return replace_model_file(place, repair.repaired.path, cache_dir() / BACKUP_FOLDER)
 
 
 def _render_result(repair: FixResult, options: CommonOptions) -> Iterator[str]:
@@ -201,7 +202,8 @@ def _render_result(repair: FixResult, options: CommonOptions) -> Iterator[str]:
         return
     yield repair.model.path
     yield from (f"  {finding.level} {finding.rule}: {finding.message}" for finding in repair.findings)
-    yield from (f"  fix: {word}" for word in repair.words)
+    if repair.repaired is not None:
+        yield from (f"  fix: {word}" for word in repair.repaired.words)
     for name, left in repair.left:
         yield from (f"  no fix by `{name}`: {left.reason}", *_hint_lines(left.hint))
     yield from (f"  only with `--unsafe`: {reason}" for reason in repair.unsafe)
@@ -211,8 +213,8 @@ def _render_result(repair: FixResult, options: CommonOptions) -> Iterator[str]:
 
 
 def _render_diff(repair: FixResult, options: CommonOptions) -> Iterator[str]:
-    if repair.difference is not None:
-        text = model_diff.format_text(repair.difference, verbose=options.verbose)
+    if repair.repaired is not None:
+        text = model_diff.format_text(repair.repaired.difference, verbose=options.verbose)
         yield from (f"    {line}" if line else "" for line in text.splitlines())
 
 
@@ -236,7 +238,7 @@ def _render_follow_ups(repair: FixResult) -> Iterator[str]:
     settings = repair.model.settings
     if made_from := settings.source or " ".join(settings.command or ()):
         yield f"  note: it is exported from `{made_from}`, and the next export writes it anew: repair that, too"
-    for name in repair.unlinked:
+    for name in repair.repaired.unlinked if repair.repaired is not None else ():
         yield f"  note: it does not use `{name}` any more; remove the file where no other model does"
 
 

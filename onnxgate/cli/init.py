@@ -12,22 +12,22 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from onnxgate.cli import lock
 from onnxgate.cli.shared.options import CommonOptions, common_options
-from onnxgate.commands.init import generated_files
-from onnxgate.commands.init.generated_files import (
+from onnxgate.commands import generated_files
+from onnxgate.commands.generated_files import (
     SuggestedRuntime,
     find_written_model,
     is_git_driver_set_up,
     set_up_git_driver,
     suggest_runtime,
 )
-from onnxgate.commands.init.survey import survey_repository
+from onnxgate.commands.repository_survey import survey_repository
 from onnxgate.core.errors import OnnxgateError, UsageError
 from onnxgate.core.escape import escape_log_line
 from onnxgate.core.text import pluralize
 from onnxgate.project.config.discovery import CONFIG_NAME, PYPROJECT, find_config
 
 if TYPE_CHECKING:
-    from onnxgate.commands.init.survey import ExportScript, RepositorySurvey
+    from onnxgate.commands.repository_survey import ExportScript, RepositorySurvey
 
 WORKFLOW = ".github/workflows/onnxgate.yml"
 HOOKS_CONFIG = ".pre-commit-config.yaml"

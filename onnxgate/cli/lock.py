@@ -18,8 +18,8 @@ from onnxgate.cli.shared.options import CommonOptions, common_options, load_proj
 from onnxgate.cli.shared.outputs import print_lines, terminal_width, uses_color
 from onnxgate.cli.shared.project_request import make_project_request
 from onnxgate.cli.shared.worker_pool import open_pool_with_progress
-from onnxgate.commands.lock.measurement import measure_quantized_models, measure_source_tolerances
-from onnxgate.commands.lock.upgrade_preview import preview_upgrade
+from onnxgate.commands.measurement import measure_quantized_models, measure_source_tolerances
+from onnxgate.commands.upgrade_preview import preview_upgrade
 from onnxgate.core.errors import LockError, UnavailableError, UsageError
 from onnxgate.core.files import temporary_folder
 from onnxgate.core.findings import ALL_STAGES

@@ -14,8 +14,8 @@ import click
 from onnxgate.cli.shared.options import CommonOptions, common_options, find_project, load_project, output_option
 from onnxgate.cli.shared.outputs import Sink, parse_outputs, write_sinks
 from onnxgate.cli.shared.worker_pool import open_progress
-from onnxgate.commands.runtimes import cache_inventory
-from onnxgate.commands.runtimes.cache_inventory import PRUNABLE_FOLDERS, Pruner, environment_folders, targets_of
+from onnxgate.commands import cache_inventory
+from onnxgate.commands.cache_inventory import PRUNABLE_FOLDERS, Pruner, environment_folders, targets_of
 from onnxgate.core.errors import UnavailableError, UsageError
 from onnxgate.core.escape import escape_log_line
 from onnxgate.core.text import format_size, pluralize
@@ -26,7 +26,7 @@ from onnxgate.runtimes.environments.storage import cache_dir, shared_cache_dir
 from onnxgate.runtimes.pool.progress import PREPARE_ACTIVITY
 
 if TYPE_CHECKING:
-    from onnxgate.commands.runtimes.cache_inventory import PruneResult
+    from onnxgate.commands.cache_inventory import PruneResult
     from onnxgate.core.inventory import Inventory
     from onnxgate.project.lock.types import Lock, LockedRuntime
     from onnxgate.runtimes.pool.progress import Progress

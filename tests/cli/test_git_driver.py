@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.commands.init.generated_files import add_driver
+from onnxgate.commands.generated_files import add_driver
 from tests.cli.test_diff import git
 from tests.cli.test_init import init, save
 

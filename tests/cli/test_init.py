@@ -12,8 +12,8 @@ import pytest
 import yaml
 from onnx import parser
 
-from onnxgate.commands.init import generated_files
-from onnxgate.commands.init.survey import survey_repository
+from onnxgate.commands import generated_files
+from onnxgate.commands.repository_survey import survey_repository
 from onnxgate.project.config.loader import load_config
 from onnxgate.support.tables import limits
 from tests.harness.github import workflow_commands

@@ -15,7 +15,7 @@ import pytest
 
 from onnxgate.cli import main
 from onnxgate.cli.runtimes import parse_age
-from onnxgate.commands.runtimes.cache_inventory import DiskUsage, Pruner, environment_folders
+from onnxgate.commands.cache_inventory import DiskUsage, Pruner, environment_folders
 from onnxgate.core.errors import UsageError
 from onnxgate.project.lock.loader import load_lock
 from onnxgate.runtimes.environments import storage

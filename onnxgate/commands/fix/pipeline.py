@@ -9,20 +9,25 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+from onnx import ModelProto
 
 from onnxgate import __version__
-from onnxgate.commands.fix import FIXES, verification
+from onnxgate.commands.fix.fixes import FIXES
 from onnxgate.commands.fix.model_file import write_parts
 from onnxgate.commands.fix.proposals import Change, Fix, FixRequest, NoFix, VersionLimits
-from onnxgate.commands.fix.verification import ModelPair, Verification, VerificationRuntime
+from onnxgate.commands.fix.verification import ModelPair, Verification, VerificationRuntime, verify_fix
 from onnxgate.core.files import link_or_copy
 from onnxgate.core.findings import STATIC_STAGES
 from onnxgate.core.jobs import Command, CommandResult, Completed
+from onnxgate.core.report import Finding
 from onnxgate.gate import pipeline
 from onnxgate.gate.execution.toolchain import call_inputs
+from onnxgate.gate.request import GateOutcome, GateRequest
 from onnxgate.inputs.cases import InputCases, create_cases
 from onnxgate.model.diff.model_diff import NamedModel, compute_diff
+from onnxgate.model.diff.result import Difference
 from onnxgate.model.reading.external_data import inspect_data_file, is_external, read_external_entries
 from onnxgate.model.reading.fact_extraction import ParsedModel
 from onnxgate.model.reading.file_format import UnreadableModel, read_pointer
@@ -32,15 +37,6 @@ from onnxgate.project.plan import PlannedModel
 from onnxgate.runtimes.pool.scheduler import WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
 from onnxgate.stages.export.jobs import common_ir_limit, common_opset_limits, highest_allowed_ir
-
-if TYPE_CHECKING:
-    from onnx import ModelProto
-
-    from onnxgate.core.report import Finding
-    from onnxgate.gate.request import GateOutcome, GateRequest
-    from onnxgate.model.diff.result import Difference
-    from onnxgate.runtimes.pool.scheduler import WorkerPool
-
 
 ALWAYS_EXPECTED_RULES = frozenset({"model-changed", "ignore-unused"})
 """Rules that report every change."""
@@ -59,22 +55,29 @@ class FixOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class RepairedFile:
+    """The repaired file, to be put in place of another."""
+
+    path: Path
+    replaced_sha256: str  # of the file that was read
+    words: tuple[str, ...]  # the changes
+    unlinked: tuple[str, ...]  # data files that the model names no longer
+    difference: Difference
+
+
+@dataclass(frozen=True, slots=True)
 class FixResult:
     """Result for one model."""
 
     model: SelectedModel
     state: FixState
     findings: tuple[Finding, ...] = ()  # that some fix answers
-    words: tuple[str, ...] = ()
     unsafe: tuple[str, ...] = ()
     left: tuple[tuple[str, NoFix], ...] = ()  # by fix
-    difference: Difference | None = None
+    repaired: RepairedFile | None = None
     proof: Verification | None = None
     reason: str = ""
     hint: str = ""
-    unlinked: tuple[str, ...] = ()
-    fresh: Path | None = None  # the repaired file, to be put in place
-    sha256: str = ""  # of the file that was read
     accepted: int = 0  # findings that a fix answers, and that an `[[ignore]]` accepts
 
 
@@ -99,142 +102,10 @@ def fix_models(
     selection = replace(request.selection, stages=frozenset(STATIC_STAGES) & request.stages)
     request = replace(request, selection=selection)
     outcome = pipeline.run(request)
-    numbers = itertools.count()
-    for planned in outcome.planned:
-        folder = scratch / str(next(numbers))
+    for index, planned in enumerate(outcome.planned):
+        folder = scratch / str(index)
         folder.mkdir()
-        fixer = _ModelFixer(request, wish, pool, folder, tuple(fixes), outcome, planned, runs)
-        yield replace(fixer.repair(), accepted=len(fixer.answered(accepted=True)))
-
-
-@dataclass(slots=True)
-class _ModelFixer:
-    """The repair of one model."""
-
-    request: GateRequest
-    wish: FixOptions
-    pool: WorkerPool
-    scratch: Path
-    fixes: tuple[Fix, ...]
-    before: GateOutcome
-    planned: PlannedModel
-    runs: bool
-
-    def repair(self) -> FixResult:
-        model, findings = self.planned.model, self.answered(accepted=False)
-        rules = frozenset(finding.rule for finding in findings)
-        fixes = [fix for fix in self.fixes if fix.rules & rules]
-        if self.planned.path not in self.before.gathered.facts or read_pointer(model.absolute):
-            return self._away(findings)
-        applier = FixApplier(self.planned, self.request.project, self.pool, self.scratch, unsafe=self.wish.unsafe)
-        try:
-            trial = applier.tried(fixes, rules)
-        except (OSError, UnreadableModel) as error:
-            return replace(self._away(findings), reason=f"it cannot be repaired: {error}")
-        result = FixResult(model, "sound", findings, unsafe=tuple(applier.withheld), left=tuple(applier.left))
-        if not trial.changes:
-            state: FixState = "unsafe" if applier.withheld else "left" if applier.left else "sound"
-            return replace(result, state=state, findings=findings if state != "sound" else ())
-        return self._verify(trial, result)
-
-    def answered(self, *, accepted: bool) -> tuple[Finding, ...]:
-        """Return the findings that have a fix: the accepted ones, or all others."""
-        wanted = self.wish.rules or fixable_rules(self.fixes)
-        answered = wanted & fixable_rules(self.fixes)
-        return tuple(
-            finding
-            for finding in self.before.findings
-            if finding.model == self.planned.path and finding.rule in answered and bool(finding.ignored) == accepted
-        )
-
-    def _away(self, findings: tuple[Finding, ...]) -> FixResult:
-        reason, hint = self.before.gathered.away.get(self.planned.path, ("it cannot be read", ""))
-        return FixResult(self.planned.model, "away", findings, reason=reason, hint=hint)
-
-    def _verify(self, trial: Candidate, result: FixResult) -> FixResult:
-        changes = [change for _, change in trial.changes]
-        result = replace(
-            result,
-            words=tuple(word for change in changes for word in change.words),
-            unlinked=tuple(name for change in changes for name in change.unlinked),
-            fresh=trial.model.absolute,
-            sha256=self.before.gathered.facts[self.planned.path].sha256,
-        )
-        old = runnable_original(self.planned, changes, self.scratch / "old")
-        result = replace(result, difference=_diff_with_original(self.planned.path, old, trial.model.absolute))
-        if objection := self._objection(trial):
-            return replace(result, state="refuted", reason=objection)
-        proof = self._proof(trial, old)
-        result = replace(result, proof=proof)
-        match proof.verdict:
-            case "proven":
-                return replace(result, state="repaired")
-            case "refuted":
-                return replace(result, state="refuted", reason="it would not compute the same")
-            case "partly" if self.wish.unsafe:
-                return replace(result, state="repaired")
-            case "partly":
-                reason = "it is not proven on every locked runtime"
-                return replace(result, state="unproven", reason=reason, hint="`--unsafe` writes it all the same")
-            case _:
-                return replace(
-                    result, state="unproven", reason=proof.reason or "it was compared nowhere", hint=proof.hint
-                )
-
-    def _objection(self, trial: Candidate) -> str:
-        """Return why the static stages reject the result; "" if the problem is gone and no new one appeared."""
-        checkout = replace(self.request.checkout, models=(trial.model,))
-        outcome = pipeline.run(replace(self.request, checkout=checkout))
-        expected = ALWAYS_EXPECTED_RULES.union(*(change.follows for _, change in trial.changes))
-        was = {_finding_key(finding): {"", *finding.runtimes} for finding in self._of_model(self.before)}
-        now = [
-            finding for finding in self._of_model(outcome) if finding.rule not in expected and finding.level != "note"
-        ]
-        come = next(
-            (finding for finding in now if not {"", *finding.runtimes} <= was.get(_finding_key(finding), set())), None
-        )
-        if come is not None:
-            return f"the result would have another fault: `{come.rule}`: {come.message}"
-        left = {_finding_key(finding) for finding in now}
-        for fix, _ in trial.changes:
-            concerned = {key for key in was if key[0] in fix.rules}
-            if concerned <= left:
-                return f"`{fix.name}` does not repair what was found"
-        return ""
-
-    def _of_model(self, outcome: GateOutcome) -> list[Finding]:
-        return [finding for finding in outcome.findings if finding.model == self.planned.path]
-
-    def _proof(self, trial: Candidate, old: Path) -> Verification:
-        pair = ModelPair(
-            model=self.planned.model,
-            old=old,
-            new=trial.model.absolute,
-            renamed=trial.renamed,
-            locked=self.request.lock.models.get(self.planned.path),
-        )
-        return verification.verify_fix(pair, self._runtimes(), self.pool, self._feed, self.scratch / "proof")
-
-    def _runtimes(self) -> list[VerificationRuntime]:
-        runtimes = self.planned.runtimes if self.runs else ()
-        pinned, folder = self.request.lock.pinned, self.request.project.folder
-        return [
-            VerificationRuntime.of_runtime(runtime, WorkerSpec.of_runtime(runtime.runtime, pinned, folder))
-            for runtime in runtimes
-        ]
-
-    def _feed(self, reading: ParsedModel, folder: Path) -> InputCases:
-        project = self.request.project
-        call = functools.partial(call_inputs, project, self.pool)
-        return create_cases(project, self.planned.model, reading, folder, call=call)
-
-
-def _finding_key(finding: Finding) -> tuple[str, str]:
-    return finding.rule, finding.fingerprint
-
-
-def _diff_with_original(name: str, old: Path, new: Path) -> Difference:
-    return compute_diff(NamedModel(name, old), NamedModel(f"{name} repaired", new), __version__)
+        yield _ModelFixer(request, wish, pool, folder, tuple(fixes), outcome, planned, runs).repair()
 
 
 ONNX_SUBPROCESS = Path(__file__).with_name("onnx_subprocess.py")
@@ -248,71 +119,81 @@ class Candidate:
     model: SelectedModel
     changes: tuple[tuple[Fix, Change], ...] = ()
 
-    @property
-    def renamed(self) -> dict[str, str]:
-        """Return the renamed outputs."""
-        return {old: new for _, change in self.changes for old, new in change.renamed.items()}
-
 
 @dataclass(slots=True)
-class FixApplier:
-    """Applies fixes to one model. `scratch` is an empty folder."""
+class _ModelFixer:
+    """The repair of one model. `scratch` is an empty folder."""
 
-    planned: PlannedModel
-    project: Project
+    request: GateRequest
+    wish: FixOptions
     pool: WorkerPool
     scratch: Path
-    unsafe: bool
-    left: list[tuple[str, NoFix]] = field(default_factory=list)
-    withheld: list[str] = field(default_factory=list)  # why changes need `--unsafe`
+    fixes: tuple[Fix, ...]
+    before: GateOutcome
+    planned: PlannedModel
+    runs: bool
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
-    def tried(self, fixes: Sequence[Fix], rules: frozenset[str]) -> Candidate:
+    def repair(self) -> FixResult:
+        """Return the verified result of all fixes that answer a finding."""
+        model, fixable = self.planned.model, fixable_rules(self.fixes)
+        rules = self.wish.rules & fixable if self.wish.rules else fixable
+        fixable_findings = [finding for finding in self._of_model(self.before) if finding.rule in rules]
+        findings = tuple(finding for finding in fixable_findings if not finding.ignored)
+        result = FixResult(model, "sound", findings, accepted=len(fixable_findings) - len(findings))
+        reason, hint = self.before.gathered.away.get(self.planned.path, ("it cannot be read", ""))
+        if self.planned.path not in self.before.gathered.facts or read_pointer(model.absolute):
+            return replace(result, state="away", reason=reason, hint=hint)
+        unfixed: list[tuple[str, NoFix]] = []
+        withheld: list[str] = []  # why changes need `--unsafe`
+        try:
+            candidate = self._apply_fixes({finding.rule for finding in findings}, unfixed, withheld)
+        except (OSError, UnreadableModel) as error:
+            return replace(result, state="away", reason=f"it cannot be repaired: {error}", hint=hint)
+        result = replace(result, unsafe=tuple(withheld), left=tuple(unfixed))
+        if candidate.changes:
+            return self._verify(candidate, result)
+        if not withheld and not unfixed:
+            return replace(result, findings=())
+        return replace(result, state="unsafe" if withheld else "left")
+
+    def _apply_fixes(self, rules: set[str], unfixed: list[tuple[str, NoFix]], withheld: list[str]) -> Candidate:
         """Return the model with all changes applied in order.
 
         Raises:
             UnreadableModel: it is not a model.
             OSError: it cannot be read, or its data are not all here.
         """
-        trial = Candidate(self.planned.model)
-        for fix in fixes:
-            match self._propose(fix, trial, rules):
-                case Change() as change if change.unsafe and not self.unsafe:
-                    self.withheld.append(change.unsafe)
+        candidate = Candidate(self.planned.model)
+        root, limits = model_root(self.request.project, self.planned.model), self._version_limits()
+        for fix in self.fixes:
+            if not fix.rules & rules:
+                continue
+            path = candidate.model.absolute
+            request = FixRequest(path, read_structure(path), limits, root, self._folder(), self._run_onnx)
+            match fix.propose(request):
+                case Change() as change if change.unsafe and not self.wish.unsafe:
+                    withheld.append(change.unsafe)
                 case Change() as change:
-                    trial = self._apply(trial, fix, change)
-                case NoFix() as left:
-                    self.left.append((fix.name, left))
+                    candidate = self._apply(candidate, fix, change)
+                case NoFix() as no_fix:
+                    unfixed.append((fix.name, no_fix))
                 case None:
                     pass
-        return trial
+        return candidate
 
-    def _propose(self, fix: Fix, trial: Candidate, rules: frozenset[str]) -> Change | NoFix | None:
-        path = trial.model.absolute
-        return fix.propose(
-            FixRequest(
-                path=path,
-                proto=read_structure(path),
-                rules=rules,
-                bounds=self._bounds(),
-                root=model_root(self.project, self.planned.model),
-                scratch=self._folder(),
-                elsewhere=self._run_onnx,
-            )
-        )
-
-    def _apply(self, trial: Candidate, fix: Fix, change: Change) -> Candidate:
+    def _apply(self, candidate: Candidate, fix: Fix, change: Change) -> Candidate:
         name = self.planned.path
         place = self._folder() / (Path(name).name if Path(name).is_absolute() else name)
         place.parent.mkdir(parents=True, exist_ok=True)
         write_parts(change.parts, place)
-        for location, file in _required_data_files(read_structure(place), trial.model.absolute).items():
+        for location, file in _required_data_files(read_structure(place), candidate.model.absolute).items():
             _copy_or_link(file, place.parent / location)
-        return Candidate(replace(self.planned.model, absolute=place), (*trial.changes, (fix, change)))
+        return Candidate(replace(self.planned.model, absolute=place), (*candidate.changes, (fix, change)))
 
-    def _bounds(self) -> VersionLimits:
+    def _version_limits(self) -> VersionLimits:
         runtimes = [runtime.runtime for runtime in self.planned.runtimes]
-        config = self.project.config
+        config = self.request.project.config
         pinned = (config.opset or {}).get("ai.onnx")
         return VersionLimits(
             ir_version=highest_allowed_ir(config.ir_version, common_ir_limit(runtimes)),
@@ -334,8 +215,76 @@ class FixApplier:
                 return ""
             case Completed(result=CommandResult(status=status, log=log)):
                 return " ".join(log.split())[:300] or f"it ended with status {status}"
-            case other:
-                return str(getattr(other, "reason", "") or "it crashed, or did not end in time")
+            case observation:
+                return str(getattr(observation, "reason", "") or "it crashed, or did not end in time")
+
+    def _verify(self, candidate: Candidate, result: FixResult) -> FixResult:
+        changes = [change for _, change in candidate.changes]
+        path, new = self.planned.path, candidate.model.absolute
+        old = runnable_original(self.planned, changes, self.scratch / "old")
+        repaired = RepairedFile(
+            new,
+            self.before.gathered.facts[path].sha256,
+            words=tuple(word for change in changes for word in change.words),
+            unlinked=tuple(name for change in changes for name in change.unlinked),
+            difference=compute_diff(NamedModel(path, old), NamedModel(f"{path} repaired", new), __version__),
+        )
+        result = replace(result, repaired=repaired)
+        if objection := self._find_objection(candidate):
+            return replace(result, state="refuted", reason=objection)
+        renamed = {before: after for change in changes for before, after in change.renamed.items()}
+        pair = ModelPair(self.planned.model, old, new, renamed, self.request.lock.models.get(path))
+        proof = verify_fix(pair, self._runtimes(), self.pool, self._create_cases, self.scratch / "proof")
+        result = replace(result, proof=proof)
+        match proof.verdict:
+            case "proven":
+                return replace(result, state="repaired")
+            case "refuted":
+                return replace(result, state="refuted", reason="it would not compute the same")
+            case "partly" if self.wish.unsafe:
+                return replace(result, state="repaired")
+            case "partly":
+                reason = "it is not proven on every locked runtime"
+                return replace(result, state="unproven", reason=reason, hint="`--unsafe` writes it all the same")
+            case "unproven":
+                reason = proof.reason or "it was compared nowhere"
+                return replace(result, state="unproven", reason=reason, hint=proof.hint)
+
+    def _find_objection(self, candidate: Candidate) -> str:
+        """Return why the static stages reject the result; "" if the problem is gone and no new one appeared."""
+        checkout = replace(self.request.checkout, models=(candidate.model,))
+        outcome = pipeline.run(replace(self.request, checkout=checkout))
+        expected = ALWAYS_EXPECTED_RULES.union(*(change.follows for _, change in candidate.changes))
+        runtimes_before = {
+            (finding.rule, finding.fingerprint): {"", *finding.runtimes} for finding in self._of_model(self.before)
+        }
+        remaining = set()
+        for finding in self._of_model(outcome):
+            if finding.rule in expected or finding.level == "note":
+                continue
+            key = finding.rule, finding.fingerprint
+            if not {"", *finding.runtimes} <= runtimes_before.get(key, set()):
+                return f"the result would have another fault: `{finding.rule}`: {finding.message}"
+            remaining.add(key)
+        for fix, _ in candidate.changes:
+            if {key for key in runtimes_before if key[0] in fix.rules} <= remaining:
+                return f"`{fix.name}` does not repair what was found"
+        return ""
+
+    def _of_model(self, outcome: GateOutcome) -> list[Finding]:
+        return [finding for finding in outcome.findings if finding.model == self.planned.path]
+
+    def _runtimes(self) -> list[VerificationRuntime]:
+        pinned, folder = self.request.lock.pinned, self.request.project.folder
+        return [
+            VerificationRuntime.of_runtime(runtime, WorkerSpec.of_runtime(runtime.runtime, pinned, folder))
+            for runtime in (self.planned.runtimes if self.runs else ())
+        ]
+
+    def _create_cases(self, reading: ParsedModel, folder: Path) -> InputCases:
+        project = self.request.project
+        call = functools.partial(call_inputs, project, self.pool)
+        return create_cases(project, self.planned.model, reading, folder, call=call)
 
 
 def model_root(project: Project, model: SelectedModel) -> Path:

@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+
+from onnx import ModelProto
 
 from onnxgate.commands.fix.model_file import Part
-
-if TYPE_CHECKING:
-    from onnx import ModelProto
-
-RunOnnx = Callable[[Sequence[str]], str]
-"""Runs `onnx_subprocess.py` with these arguments; returns "", or why it failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +22,14 @@ class VersionLimits:
 
 @dataclass(frozen=True, slots=True)
 class FixRequest:
-    """One model and its problems."""
+    """One model."""
 
     path: Path  # the file; its data are relative to it
     proto: ModelProto  # its structure
-    rules: frozenset[str]  # that found something
-    bounds: VersionLimits
+    limits: VersionLimits
     root: Path  # the repository: nothing outside of it is read
     scratch: Path  # an empty folder
-    elsewhere: RunOnnx
+    run_onnx: Callable[[Sequence[str]], str]  # runs `onnx_subprocess.py`; returns "", or why it failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +61,10 @@ class NoFix:
     hint: str = ""
 
 
-class Fix(Protocol):
+@dataclass(frozen=True, slots=True)
+class Fix:
     """One kind of repair. It writes only into the folder of the request."""
 
     name: str
     rules: frozenset[str]  # the rules that it fixes
-
-    def propose(self, request: FixRequest) -> Change | NoFix | None:
-        """Return the change, or why there is none; None if there is nothing to do."""
-        ...
+    propose: Callable[[FixRequest], Change | NoFix | None]  # the change, or why there is none; None: nothing to do

@@ -15,24 +15,21 @@ from onnxgate.commands.fix.proposals import Change, Fix, FixRequest, NoFix, Vers
 from onnxgate.model.reading.structure import LARGE_BYTES, read_structure
 
 
-def asked(
-    path: Path, *rules: str, root: Path | None = None, large_bytes: int = LARGE_BYTES, **bounds: int | bool
-) -> FixRequest:
+def asked(path: Path, *, root: Path | None = None, large_bytes: int = LARGE_BYTES, **bounds: int | bool) -> FixRequest:
     """A fix is asked about the model at that path."""
     scratch = path.parent / "scratch"
     scratch.mkdir(exist_ok=True)
     return FixRequest(
         path=path,
         proto=read_structure(path, large_bytes=large_bytes),
-        rules=frozenset(rules),
-        bounds=VersionLimits(**bounds),  # type: ignore[arg-type]
+        limits=VersionLimits(**bounds),  # type: ignore[arg-type]
         root=root or path.parent,
         scratch=scratch,
-        elsewhere=elsewhere,
+        run_onnx=run_onnx,
     )
 
 
-def elsewhere(arguments: Sequence[str]) -> str:
+def run_onnx(arguments: Sequence[str]) -> str:
     """Run `onnx_subprocess.py` in another process."""
     done = subprocess.run(
         [sys.executable, str(ONNX_SUBPROCESS), *arguments], capture_output=True, text=True, check=False

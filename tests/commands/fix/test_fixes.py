@@ -10,10 +10,15 @@ import onnx.reference
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxgate.commands.fix import FIXES
-from onnxgate.commands.fix.fixes.external_data import ExternalData
-from onnxgate.commands.fix.fixes.graph_interface import MissingTypes, Passthrough
-from onnxgate.commands.fix.fixes.metadata import IrVersion, LeakedPaths, Opset
+from onnxgate.commands.fix.fixes import (
+    EXTERNAL_DATA,
+    FIXES,
+    IR_VERSION,
+    LEAKED_PATHS,
+    MISSING_TYPES,
+    OPSET,
+    PASSTHROUGH,
+)
 from onnxgate.commands.fix.model_file import Span
 from onnxgate.commands.fix.proposals import Change
 from onnxgate.model.checking.validity import find_leaked_paths
@@ -41,7 +46,7 @@ def test_ir_lowered(tmp_path: Path) -> None:
     """The number alone is another one; every other byte is the same."""
     path = write(tmp_path / "m.onnx", parse(WEIGHTED, '<ir_version: 13, opset_import: ["" : 18]>\n'))
     before = path.read_bytes()
-    proto, change = changed(IrVersion(), asked(path, ir_version=10))
+    proto, change = changed(IR_VERSION, asked(path, ir_version=10))
 
     assert proto.ir_version == 10
     assert (tmp_path / "scratch" / "made.onnx").read_bytes() == before.replace(b"\x08\x0d", b"\x08\x0a", 1)
@@ -53,7 +58,7 @@ def test_ir_of_a_large_file_is_not_read(tmp_path: Path) -> None:
     model = parse(WEIGHTED, '<ir_version: 13, opset_import: ["" : 18]>\n')
     model.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.zeros(100_000, np.float32), "w"))
     path = write(tmp_path / "m.onnx", model)
-    change = IrVersion().propose(asked(path, ir_version=10, large_bytes=1000))
+    change = IR_VERSION.propose(asked(path, ir_version=10, large_bytes=1000))
 
     assert isinstance(change, Change)
     assert [type(part) for part in change.parts] == [bytes, Span]
@@ -63,7 +68,7 @@ def test_ir_that_is_needed(tmp_path: Path) -> None:
     """What is in the file is not stamped away from."""
     path = write(tmp_path / "m.onnx", parse(WEIGHTED, '<ir_version: 13, opset_import: ["" : 21]>\n'))
 
-    assert refused(IrVersion(), asked(path, ir_version=9)) == (
+    assert refused(IR_VERSION, asked(path, ir_version=9)) == (
         "what is in it needs IR version 10, and 9 is the newest that is allowed"
     )
 
@@ -72,8 +77,8 @@ def test_ir_is_never_raised(tmp_path: Path) -> None:
     """A stamp within the bounds, or below them, is left alone."""
     path = write(tmp_path / "m.onnx", WEIGHTED)
 
-    assert [IrVersion().propose(asked(path, ir_version=bound)) for bound in (8, 9)] == [None, None]
-    assert IrVersion().propose(asked(path)) is None
+    assert [IR_VERSION.propose(asked(path, ir_version=bound)) for bound in (8, 9)] == [None, None]
+    assert IR_VERSION.propose(asked(path)) is None
 
 
 # Passthrough
@@ -81,7 +86,7 @@ def test_ir_is_never_raised(tmp_path: Path) -> None:
 
 def test_identity(tmp_path: Path) -> None:
     """The input keeps its name, the output gets a new one, and a node is between."""
-    proto, change = changed(Passthrough(), asked(write(tmp_path / "m.onnx", PASSED)))
+    proto, change = changed(PASSTHROUGH, asked(write(tmp_path / "m.onnx", PASSED)))
 
     assert [value.name for value in proto.graph.input] == ["x", "m"]
     assert [value.name for value in proto.graph.output] == ["y", "m_out"]
@@ -101,7 +106,7 @@ def test_identity_of_fresh_names(tmp_path: Path) -> None:
         " then_branch = t () => (float[4] m_out_3) { [m_identity] m_out_3 = Relu (m) },"
         " else_branch = e () => (float[4] b) { b = Neg (m) }> }"
     )
-    proto, _ = changed(Passthrough(), asked(write(tmp_path / "m.onnx", text)))
+    proto, _ = changed(PASSTHROUGH, asked(write(tmp_path / "m.onnx", text)))
 
     assert [value.name for value in proto.graph.output] == ["m_out_4", "m_out"]
     assert proto.graph.node[-1].name == "m_identity_2"
@@ -111,7 +116,7 @@ def test_identity_of_fresh_names(tmp_path: Path) -> None:
 def test_identity_for_each_output(tmp_path: Path) -> None:
     """Several inputs handed through get a node each; strings are copied by every release, and left."""
     text = "g (float[4] a, int64[2] b, string[1] s) => (float[4] a, int64[2] b, string[1] s) { }"
-    proto, _ = changed(Passthrough(), asked(write(tmp_path / "m.onnx", text)))
+    proto, _ = changed(PASSTHROUGH, asked(write(tmp_path / "m.onnx", text)))
 
     assert [(node.input[0], node.output[0]) for node in proto.graph.node] == [("a", "a_out"), ("b", "b_out")]
     assert [value.name for value in proto.graph.output] == ["a_out", "b_out", "s"]
@@ -126,9 +131,9 @@ def test_identity_of_a_sequence(tmp_path: Path) -> None:
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
         return write(tmp_path / f"{opset}.onnx", model)
 
-    proto, _ = changed(Passthrough(), asked(of(14)))
+    proto, _ = changed(PASSTHROUGH, asked(of(14)))
     assert proto.graph.node[0].op_type == "Identity"
-    assert refused(Passthrough(), asked(of(13))) == "no `Identity` can be put there: `Identity` of opset 13 cannot"
+    assert refused(PASSTHROUGH, asked(of(13))) == "no `Identity` can be put there: `Identity` of opset 13 cannot"
 
 
 # External data
@@ -147,7 +152,7 @@ def external(folder: Path, location: str = "w.bin", *, data: bytes | None = None
 
 def test_data_moved_inside(tmp_path: Path) -> None:
     """The weights are what they were, and the model names no file any more."""
-    proto, change = changed(ExternalData(), asked(external(tmp_path)))
+    proto, change = changed(EXTERNAL_DATA, asked(external(tmp_path)))
 
     values = {each.name: numpy_helper.to_array(each).tolist() for each in proto.graph.initializer}
     assert values == {"w": [1, 2, 3, 4], "b": [0.5] * 4}
@@ -158,7 +163,7 @@ def test_data_moved_inside(tmp_path: Path) -> None:
 def test_data_of_the_repository(tmp_path: Path) -> None:
     """A file elsewhere in the repository is moved inside; what runtimes would read stands beside a copy."""
     path = external(tmp_path / "models", "../w.bin")
-    _, change = changed(ExternalData(), asked(path, "external-data-escapes", root=tmp_path))
+    _, change = changed(EXTERNAL_DATA, asked(path, root=tmp_path))
 
     assert change.stand_in is not None
     assert dict(change.stand_in.data) == {"w.bin": tmp_path / "w.bin"}
@@ -175,9 +180,9 @@ def test_data_outside_is_not_read(how: str, tmp_path: Path) -> None:
     path = write(inside / "m.onnx", model)
     if how == "link":
         (inside / "link.bin").symlink_to(secret)
-    question = asked(path, "external-data-escapes", root=tmp_path / "repository")
+    question = asked(path, root=tmp_path / "repository")
 
-    assert refused(ExternalData(), question) == (
+    assert refused(EXTERNAL_DATA, question) == (
         f"`{location}` lies outside of the repository, and onnxgate does not read it"
     )
 
@@ -194,17 +199,17 @@ def test_data_outside_is_not_read(how: str, tmp_path: Path) -> None:
 )
 def test_data_that_are_not_all_there(data: bytes, reason: str, tmp_path: Path) -> None:
     """What is not the data does not become weights."""
-    assert refused(ExternalData(), asked(external(tmp_path, data=data))) == reason
+    assert refused(EXTERNAL_DATA, asked(external(tmp_path, data=data))) == reason
 
 
 def test_data_that_are_missing(tmp_path: Path) -> None:
     """A missing file, a folder and a range that is none are said."""
     path = external(tmp_path)
     (tmp_path / "w.bin").unlink()
-    assert refused(ExternalData(), asked(path)) == "`w.bin` is not there"
+    assert refused(EXTERNAL_DATA, asked(path)) == "`w.bin` is not there"
 
     (tmp_path / "w.bin").mkdir()
-    assert refused(ExternalData(), asked(path)) == "`w.bin` is no regular file"
+    assert refused(EXTERNAL_DATA, asked(path)) == "`w.bin` is no regular file"
 
 
 @pytest.mark.parametrize(
@@ -217,7 +222,7 @@ def test_data_of_another_range(key: str, value: str, tmp_path: Path) -> None:
     next(entry for entry in model.graph.initializer[0].external_data if entry.key == key).value = value
     write(path, model)
 
-    assert "`w`" in refused(ExternalData(), asked(path))
+    assert "`w`" in refused(EXTERNAL_DATA, asked(path))
 
 
 def test_data_that_are_too_large(tmp_path: Path) -> None:
@@ -231,7 +236,7 @@ def test_data_that_are_too_large(tmp_path: Path) -> None:
     with (tmp_path / "w.bin").open("wb") as file:
         file.truncate(2**31)
 
-    assert refused(ExternalData(), asked(path)).startswith("it would be one file of 2,147,48")
+    assert refused(EXTERNAL_DATA, asked(path)).startswith("it would be one file of 2,147,48")
 
 
 # Missing types
@@ -246,7 +251,7 @@ def test_types_filled(lacking: str, tmp_path: Path) -> None:
         output.ClearField("type")
     else:
         output.type.tensor_type.ClearField(lacking)  # type: ignore[arg-type]
-    proto, change = changed(MissingTypes(), asked(write(tmp_path / "m.onnx", model)))
+    proto, change = changed(MISSING_TYPES, asked(write(tmp_path / "m.onnx", model)))
 
     assert proto == parse()
     assert change.words == ("`y` says its type and shape: tensor(float) [N, 4]",)
@@ -256,10 +261,10 @@ def test_types_of_inputs_are_not_guessed(tmp_path: Path) -> None:
     """What a model takes nobody can infer, and what follows from it neither."""
     model = parse()
     model.graph.input[0].ClearField("type")
-    assert MissingTypes().propose(asked(write(tmp_path / "m.onnx", model))) is None
+    assert MISSING_TYPES.propose(asked(write(tmp_path / "m.onnx", model))) is None
 
     model.graph.output[0].ClearField("type")
-    assert refused(MissingTypes(), asked(write(tmp_path / "m.onnx", model))).startswith(
+    assert refused(MISSING_TYPES, asked(write(tmp_path / "m.onnx", model))).startswith(
         "shape inference does not tell the type of `y`"
     )
 
@@ -278,7 +283,7 @@ def test_paths_taken_out(tmp_path: Path) -> None:
     model.metadata_props.add(key="/home/ada/key", value="/home/ada/x/y.py and /home/runner/z.py")
     model.graph.initializer.add(name="/home/ada/weight").data_type = 1
     path = write(tmp_path / "m.onnx", model)
-    proto, _ = changed(LeakedPaths(), asked(path, root=root))
+    proto, _ = changed(LEAKED_PATHS, asked(path, root=root))
 
     assert proto.graph.node[0].doc_string == 'File "export/net.py", line 3'
     assert proto.graph.node[0].metadata_props[0].value == 'File "torch/nn.py", line 1'
@@ -295,7 +300,7 @@ def test_opset_converted(tmp_path: Path) -> None:
     """The converter's model, with the notes that it loses; interface and stamps stay."""
     model = parse(WEIGHTED, '<ir_version: 10, opset_import: ["" : 21]>\n')
     model.graph.node[0].metadata_props.add(key="a", value="b")
-    proto, change = changed(Opset(), asked(write(tmp_path / "m.onnx", model), opset=18))
+    proto, change = changed(OPSET, asked(write(tmp_path / "m.onnx", model), opset=18))
 
     assert (proto.opset_import[0].version, proto.ir_version) == (18, 10)
     assert proto.graph.node[0].metadata_props[0].value == "b"
@@ -306,8 +311,8 @@ def test_opset_is_raised_only_to_a_pin(tmp_path: Path) -> None:
     """That a newer one is implemented is no reason to convert."""
     path = write(tmp_path / "m.onnx", WEIGHTED)
 
-    assert Opset().propose(asked(path, opset=20)) is None
-    assert changed(Opset(), asked(path, opset=20, pinned=True))[0].opset_import[0].version == 20
+    assert OPSET.propose(asked(path, opset=20)) is None
+    assert changed(OPSET, asked(path, opset=20, pinned=True))[0].opset_import[0].version == 20
 
 
 def test_opset_that_cannot_be_converted(tmp_path: Path) -> None:
@@ -318,5 +323,5 @@ def test_opset_that_cannot_be_converted(tmp_path: Path) -> None:
     body = '<domain: "my", opset_import: ["" : 18]> f (a) => (b) { b = Relu (a) }'
     function = parse(f"{text}\n{body}", head)
 
-    assert "No Adapter" in refused(Opset(), asked(relu, opset=13))
-    assert "local functions" in refused(Opset(), asked(write(tmp_path / "f.onnx", function), opset=17))
+    assert "No Adapter" in refused(OPSET, asked(relu, opset=13))
+    assert "local functions" in refused(OPSET, asked(write(tmp_path / "f.onnx", function), opset=17))

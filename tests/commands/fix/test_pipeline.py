@@ -9,7 +9,7 @@ from typing import Protocol
 import onnx
 import pytest
 
-from onnxgate.commands.fix import FIXES
+from onnxgate.commands.fix.fixes import FIXES
 from onnxgate.commands.fix.pipeline import FixOptions, FixResult, fix_models
 from onnxgate.commands.fix.proposals import Change, Fix, FixRequest
 from onnxgate.gate.request import GateRequest
@@ -46,22 +46,18 @@ def repaired(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repairs]:
         yield only
 
 
-class Wrong:
+def wrong(edit: Callable[[onnx.ModelProto], object]) -> Fix:
     """A fix for IR versions that does something else."""
 
-    name = "wrong"
-    rules = frozenset({"ir-version-too-new"})
-
-    def __init__(self, edit: Callable[[onnx.ModelProto], object]) -> None:
-        self.edit = edit
-
-    def propose(self, request: FixRequest) -> Change:
+    def propose(request: FixRequest) -> Change:
         """The model with the stamp lowered, and edited."""
         proto = onnx.ModelProto()
         proto.CopyFrom(request.proto)
         proto.ir_version = 10
-        self.edit(proto)
+        edit(proto)
         return Change((proto.SerializeToString(),), ("all is well",))
+
+    return Fix("wrong", frozenset({"ir-version-too-new"}), propose)
 
 
 def negate(proto: onnx.ModelProto) -> None:
@@ -100,7 +96,7 @@ def test_wrong_repairs(
     (tmp_path / "r").mkdir()
     request = fix_cases.make(TOO_NEW, tmp_path / "r")
     before = dict(fix_cases.files(tmp_path / "r"))
-    found = repaired(request, tmp_path / "s", fixes=(Wrong(edit),))
+    found = repaired(request, tmp_path / "s", fixes=(wrong(edit),))
 
     assert (found.state, found.reason[: len(reason)]) == ("refuted", reason)
     assert dict(fix_cases.files(tmp_path / "r")) == before
@@ -133,10 +129,10 @@ def test_every_case(name: str, repaired: Repairs, tmp_path: Path) -> None:
     assert found.state == ("sound" if name in SOUND else STATES.get(name, "repaired"))
     assert dict(fix_cases.files(folder)) == before
     if found.state == "repaired":
-        assert found.fresh is not None
+        assert found.repaired is not None
         assert found.proof is not None
         assert found.proof.verdict == "proven"
-        found.model.absolute.write_bytes(found.fresh.read_bytes())
+        found.model.absolute.write_bytes(found.repaired.path.read_bytes())
         assert repaired(request, tmp_path / "again").state == "sound"
 
 
@@ -148,7 +144,7 @@ def test_only_what_is_asked(repaired: Repairs, tmp_path: Path) -> None:
 
     assert repaired(request, tmp_path / "1", FixOptions(frozenset({"path-leaked"}), unsafe=True)).state == "sound"
     waiting = repaired(request, tmp_path / "2", FixOptions())
-    assert (waiting.state, waiting.fresh) == ("unsafe", None)
+    assert (waiting.state, waiting.repaired) == ("unsafe", None)
     ignored = (folder / "onnxgate.toml").read_text() + '\n[[ignore]]\nrule = "input-passthrough"\nreason = "known"\n'
     (folder / "onnxgate.toml").write_text(ignored)
     assert repaired(fix_cases.request(folder, None), tmp_path / "3").state == "sound"
@@ -167,8 +163,8 @@ def test_several_at_once(repaired: Repairs, tmp_path: Path) -> None:
 
     assert found.state == "repaired"
     assert {each.rule for each in found.findings} == {"ir-version-too-new", "input-passthrough", "path-leaked"}
-    assert found.fresh is not None
-    proto = onnx.load(str(found.fresh))
+    assert found.repaired is not None
+    proto = onnx.load(str(found.repaired.path))
     assert (proto.ir_version, proto.doc_string, proto.graph.output[1].name) == (10, "net.py", "m_out")
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from packaging.version import Version
 
 from onnxgate import __version__
-from onnxgate.commands.init.survey import ExportScript, RepositorySurvey
+from onnxgate.commands.repository_survey import ExportScript, RepositorySurvey
 from onnxgate.core.escape import escape_unprintable
 from onnxgate.project.git import repository
 from onnxgate.support.tables import limits

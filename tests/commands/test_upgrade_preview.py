@@ -6,7 +6,7 @@ import datetime
 import itertools
 from pathlib import Path
 
-from onnxgate.commands.lock.upgrade_preview import preview_upgrade
+from onnxgate.commands.upgrade_preview import preview_upgrade
 from onnxgate.core.findings import ALL_STAGES
 from onnxgate.core.upgrade_preview import Preview
 from onnxgate.formats import upgrade_preview

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from onnxgate import rules
-from onnxgate.commands.lock.measurement import ToleranceMeasurement, measure_source_tolerances
+from onnxgate.commands.measurement import ToleranceMeasurement, measure_source_tolerances
 from onnxgate.project.config.loader import load_config
 from onnxgate.project.config.project import Project
 from onnxgate.runtimes.environments.builder import Environments

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.commands.init.survey import ExportScript, find_export_scripts
+from onnxgate.commands.repository_survey import ExportScript, find_export_scripts
 
 
 def found(folder: Path, source: str) -> list[ExportScript]:

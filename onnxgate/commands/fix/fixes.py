@@ -1,0 +1,396 @@
+"""All fixes: each proposes one kind of change to a model."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath, PureWindowsPath
+
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
+
+from onnxgate.commands.fix.model_file import (
+    FieldMatch,
+    Part,
+    Span,
+    length_delimited_field,
+    rewrite_fields,
+    total_size,
+)
+from onnxgate.commands.fix.proposals import Change, Fix, FixRequest, NoFix, RunnableCopy
+from onnxgate.core.text import pluralize
+from onnxgate.model.checking.validity import find_leaked_paths
+from onnxgate.model.facts import STRING, required_bytes
+from onnxgate.model.reading.external_data import classify_layout, is_external, read_data_range, read_external_entries
+from onnxgate.model.reading.fact_extraction import extract_facts, list_inputs, read_opsets, read_value_infos
+from onnxgate.model.reading.file_format import VARINT, UnreadableModel, encode_varint, read_pointer
+from onnxgate.model.reading.structure import MAX_PROTOBUF_BYTES, iter_scopes, iter_tensors, read_structure
+from onnxgate.model.subgraphs.reduced_models import copy_for_checker, kind_without_shape
+from onnxgate.runtimes.worker.exporters.ir_version import required_ir_version
+
+_RAW_DATA, _EXTERNAL_DATA, _DATA_LOCATION = 9, 13, 14
+_DATA_FIELDS = frozenset({4, 5, 6, 7, _RAW_DATA, 10, 11, _EXTERNAL_DATA, _DATA_LOCATION})
+"""Fields of TensorProto with data or their location. Source: onnx.proto."""
+_LOCATION_EXTERNAL = 1
+_MAX_HEADER_BYTES = 64 * 1024
+"""Larger than name, shape and location of any tensor: such a tensor has data in spite of its location."""
+_UNREADABLE_LAYOUTS = ("link", "outside", "absolute")
+"""Why data at such a location are moved: not every runtime reads them, and onnx itself never does."""
+
+
+class _NotInlinableError(Exception):
+    """The reason why data cannot be moved, and a hint."""
+
+
+@dataclass(frozen=True, slots=True)
+class _DataRange:
+    """The location of one tensor's data."""
+
+    location: str  # as the model writes it
+    file: Path  # links followed
+    start: int
+    length: int
+
+
+def _inline_external_data(request: FixRequest) -> Change | NoFix | None:
+    """Move raw bytes of the data file into the tensor: both are little-endian and of the same length."""
+
+    def inlined(match: FieldMatch) -> list[Part] | None:
+        tensor = _parse_external_tensor(match)
+        if tensor is None:
+            return None
+        place = _locate_data(request, tensor)
+        data: list[Part] = [Span(place.file, place.start, place.start + place.length)] if place.length else []
+        return match.replaced([*match.without(_DATA_FIELDS), *length_delimited_field(_RAW_DATA, data)])
+
+    try:
+        places = [_locate_data(request, tensor) for _, tensor in iter_tensors(request.proto) if is_external(tensor)]
+        if not places:
+            return None
+        parts = rewrite_fields(request.path, {("", "TensorProto"): inlined})
+        beyond = any(classify_layout(request.path, place.location) in _UNREADABLE_LAYOUTS for place in places)
+        stand_in = _make_runnable_copy(request) if beyond else None
+    except _NotInlinableError as reason:
+        return NoFix(*reason.args)
+    if (size := total_size(parts)) > MAX_PROTOBUF_BYTES:
+        message = f"it would be one file of {size:,} bytes, and a protobuf message ends before 2 GiB"
+        return NoFix(message, "save it with its data beside it")
+    locations = sorted({place.location for place in places})
+    files = ", ".join(f"`{location}`" for location in locations)
+    words = f"{pluralize(len(places), 'tensor')} of {files} moved inside: {size:,} bytes in one file"
+    return Change(parts, (words,), stand_in=stand_in, unlinked=tuple(locations), follows=frozenset({"size-grew"}))
+
+
+def _locate_data(request: FixRequest, tensor: TensorProto) -> _DataRange:
+    location, needed = read_external_entries(tensor).get("location", ""), required_bytes(tensor)
+    file = _resolve_data_file(request, location)
+    try:
+        start, length = read_data_range(tensor)
+    except ValueError as error:
+        raise _NotInlinableError(f"`{tensor.name}` says no sound range of `{location}`: {error}") from error
+    if needed is None or (length is not None and length != needed):
+        raise _NotInlinableError(f"`{tensor.name}` has another size in `{location}` than its shape and type need")
+    if start + needed > file.stat().st_size:
+        raise _NotInlinableError(f"`{location}` ends before the last byte of `{tensor.name}`", "export the model again")
+    return _DataRange(location, file, start, needed)
+
+
+def _resolve_data_file(request: FixRequest, location: str) -> Path:
+    """Return the data file. One outside of the repository is not read, whatever the model states."""
+    if not location or "\0" in location or PureWindowsPath(location).drive:
+        raise _NotInlinableError("it does not say where its data are")
+    real = Path(os.path.realpath(request.path.parent / location))
+    if not real.is_relative_to(os.path.realpath(request.root)):
+        message = f"`{location}` lies outside of the repository, and onnxgate does not read it"
+        hint = "copy the file into the repository if it belongs to the model, or export it again"
+        raise _NotInlinableError(message, hint)
+    try:
+        if not stat.S_ISREG(real.stat().st_mode):
+            raise _NotInlinableError(f"`{location}` is no regular file")
+    except OSError as error:
+        hint = "commit the data file, or export the model again"
+        raise _NotInlinableError(f"`{location}` is not there", hint) from error
+    if read_pointer(real):
+        raise _NotInlinableError(f"`{location}` is a Git LFS pointer", f'git lfs pull --include "*{real.name}"')
+    return real
+
+
+def _parse_external_tensor(match: FieldMatch) -> TensorProto | None:
+    """Return the tensor if its data are external."""
+    locations = [field.value for field in match.inner() if field.number == _DATA_LOCATION]
+    if not locations or locations[-1] != _LOCATION_EXTERNAL:
+        return None
+    if match.field.end - match.field.start > _MAX_HEADER_BYTES:
+        raise _NotInlinableError("a tensor holds data and says that they are elsewhere", "export the model again")
+    return TensorProto.FromString(match.content())
+
+
+def _make_runnable_copy(request: FixRequest) -> RunnableCopy:
+    """Return a copy with its data files in its folder, ranges untouched, for runtimes to read."""
+    names: dict[str, str] = {}
+    files: dict[str, Path] = {}
+
+    def relocated(match: FieldMatch) -> list[Part] | None:
+        tensor = _parse_external_tensor(match)
+        if tensor is None:
+            return None
+        location = read_external_entries(tensor)["location"]
+        if location not in names:
+            name = PurePosixPath(location).name
+            while name in names.values():
+                name = f"other-{name}"
+            names[location] = name
+        files[names[location]] = _resolve_data_file(request, location)
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                entry.value = names[location]
+        return match.replaced([tensor.SerializeToString()])
+
+    return RunnableCopy(rewrite_fields(request.path, {("", "TensorProto"): relocated}), files)
+
+
+def _add_missing_types(request: FixRequest) -> Change | NoFix | None:
+    """Add the types that ONNX's own inference finds for outputs, never for inputs: only the author knows these."""
+    values = (*request.proto.graph.output, *request.proto.graph.value_info)
+    untyped = {value.name for value in values if _lacks_type(value)}
+    if not untyped:
+        return None
+    inferred, error = _infer_types(request, untyped)
+    types = {name: value for name, value in inferred.items() if name in untyped and not _lacks_type(value)}
+    if error or not types:
+        names = ", ".join(f"`{name}`" for name in sorted(untyped))
+        reason = f"shape inference does not tell the type of {names}{f' ({error})' if error else ''}"
+        return NoFix(reason, "export the model again, so that it says the type")
+
+    def filled(match: FieldMatch) -> list[Part] | None:
+        value = ValueInfoProto.FromString(match.content())
+        if value.name not in types or not _lacks_type(value):
+            return None
+        value.type.CopyFrom(types[value.name].type)
+        return match.replaced([value.SerializeToString()])
+
+    def graph(match: FieldMatch) -> list[Part]:
+        return match.edited({("GraphProto", "output"): filled, ("GraphProto", "value_info"): filled}, shallow=True)
+
+    words = []
+    for value in read_value_infos([types[name] for name in sorted(types)]):
+        shape = "" if value.shape is None else f" [{', '.join(map(str, value.shape))}]"
+        words.append(f"`{value.name}` says its type and shape: {value.type}{shape}")
+    follows = frozenset({"output-type-changed", "output-shape-changed"})
+    return Change(rewrite_fields(request.path, {("ModelProto", "graph"): graph}), tuple(words), follows=follows)
+
+
+def _lacks_type(value: ValueInfoProto) -> bool:
+    kind = value.type.WhichOneof("value")
+    if kind in ("tensor_type", "sparse_tensor_type"):
+        return bool(kind_without_shape(value)) or not getattr(value.type, kind).elem_type
+    return kind is None
+
+
+def _infer_types(request: FixRequest, untyped: set[str]) -> tuple[dict[str, ValueInfoProto], str]:
+    """Return the inferred type of each value, or why there is none."""
+    source, output = request.scratch / "given.onnx", request.scratch / "inferred.onnx"
+    proto = copy_for_checker(request.proto, request.path)
+    # Without empty entries of inner values: inference merges its result with them, and fails.
+    for index in reversed(range(len(proto.graph.value_info))):
+        if proto.graph.value_info[index].name in untyped:
+            del proto.graph.value_info[index]
+    source.write_bytes(proto.SerializeToString())
+    if error := request.run_onnx(["infer", str(source), str(output)]):
+        return {}, error
+    proto = ModelProto.FromString(output.read_bytes())
+    return {value.name: value for value in (*proto.graph.value_info, *proto.graph.output)}, ""
+
+
+_NODE_FIELD = 1
+_IDENTITY_SINCE = {"sequence_type": 14, "optional_type": 16}
+"""The opset since which Identity accepts non-tensors. Source: ONNX, Identity-14 and -16."""
+
+
+def _separate_passthroughs(request: FixRequest) -> Change | NoFix | None:
+    """Add one node for each output that is an input of the main graph; outputs of a subgraph stay within the model."""
+    proto = request.proto
+    passed = {value.name for value in list_inputs(proto.graph) if value.type.tensor_type.elem_type != STRING}
+    outputs = [value for value in proto.graph.output if value.name in passed]
+    if not outputs:
+        return None
+    opset = read_opsets(proto).get("ai.onnx", 0)
+    kinds = {str(value.type.WhichOneof("value")) for value in outputs}
+    if not opset or any(opset < _IDENTITY_SINCE.get(kind, 1) for kind in kinds):
+        reason = "the model imports no opset of `ai.onnx`" if not opset else f"`Identity` of opset {opset} cannot"
+        hint = "export the model with a copy in place of the input"
+        return NoFix(f"no `Identity` can be put there: {reason}", hint)
+    return _insert_identities(request, passed, [value.name for value in outputs])
+
+
+def _insert_identities(request: FixRequest, passed: set[str], names: list[str]) -> Change:
+    """Insert a node between each input and its output. The input keeps the name, the output gets a new one."""
+    used = set(_used_names(request.proto))
+    identities = [(name, _reserve_name(f"{name}_out", used), _reserve_name(f"{name}_identity", used)) for name in names]
+    new_names = iter([output for _, output, _ in identities])
+
+    def renamed(match: FieldMatch) -> list[Part] | None:
+        if ValueInfoProto.FromString(match.content()).name not in passed:
+            return None
+        output = next(new_names).encode()
+        return match.edited({("ValueInfoProto", "name"): lambda name: name.replaced([output])}, shallow=True)
+
+    nodes: list[Part] = []
+    for source, output, name in identities:
+        node = NodeProto(op_type="Identity", name=name, input=[source], output=[output])
+        nodes += length_delimited_field(_NODE_FIELD, [node.SerializeToString()])
+
+    def graph(match: FieldMatch) -> list[Part]:
+        return match.edited({("GraphProto", "output"): renamed}, *nodes, shallow=True)
+
+    renames = {name: output for name, output, _ in identities}
+    listed = ", ".join(f"`{name}` becomes `{output}`" for name, output, _ in identities)
+    return Change(
+        rewrite_fields(request.path, {("ModelProto", "graph"): graph}),
+        tuple(
+            f"`Identity` between input `{name}` and its output, now called `{output}`" for name, output, _ in identities
+        ),
+        unsafe=f"an output gets another name ({listed}): who asks for it by name must be told",
+        renamed=renames,
+        follows=frozenset({"output-renamed", "output-added", "output-removed", "operators-changed"}),
+    )
+
+
+def _reserve_name(name: str, used: set[str]) -> str:
+    """Return the name, or the first one with a number appended that is not in use, and reserve it."""
+    candidates = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
+    unused = next(candidate for candidate in candidates if candidate not in used)
+    used.add(unused)
+    return unused
+
+
+def _used_names(proto: ModelProto) -> Iterator[str]:
+    """Return every name of a value or a node in every graph: inner ones may shadow outer ones."""
+    for scope in iter_scopes(proto):
+        for node in scope.node:
+            yield from (node.name, *node.input, *node.output)
+        yield from (value.name for value in scope.value_info)
+    for value in (*proto.graph.input, *proto.graph.output, *proto.graph.initializer):
+        yield value.name
+    yield from (sparse.values.name for sparse in proto.graph.sparse_initializer)
+
+
+MAX_CONVERTED_BYTES = 500 * 1000 * 1000
+"""The converter needs several times the size of a model in memory."""
+EXPORT_HINT = "export the model at that opset"
+
+
+def _convert_opset(request: FixRequest) -> Change | NoFix | None:
+    """Convert `ai.onnx` by the converter of ONNX, in another process: it may crash, and needs memory."""
+    target, now = request.limits.opset, read_opsets(request.proto).get("ai.onnx")
+    if target is None or now is None or now == target or (now < target and not request.limits.pinned):
+        return None
+    if reason := _explain_unconvertible(request):
+        return NoFix(f"it is not converted to opset {target}: {reason}", EXPORT_HINT)
+    converted = request.scratch / "converted.onnx"
+    if error := request.run_onnx(["convert", str(request.path), str(converted), str(target)]):
+        return NoFix(f"onnx's converter does not take it to opset {target}: {error}", EXPORT_HINT)
+    try:
+        proto = read_structure(converted, large_bytes=MAX_CONVERTED_BYTES * 2)
+    except (OSError, UnreadableModel) as error:
+        return NoFix(f"onnx's converter wrote what is {error}", EXPORT_HINT)
+    _restore_metadata(request.proto, proto)
+    before, after = (extract_facts(model, request.path, "") for model in (request.proto, proto))
+    if (before.inputs, before.outputs) != (after.inputs, after.outputs):
+        return NoFix("onnx's converter changes what it takes or gives", EXPORT_HINT)
+    words = (f"opset {now} of `ai.onnx` becomes {target}, by onnx's converter",)
+    return Change((proto.SerializeToString(),), words, follows=frozenset({"operators-changed", "weights-changed"}))
+
+
+def _explain_unconvertible(request: FixRequest) -> str:
+    if request.proto.functions:
+        return "it has local functions, which onnx's converter leaves out"
+    if request.proto.graph.sparse_initializer or request.proto.training_info:
+        return "it has sparse weights or training information, which onnx's converter leaves out"
+    size = request.path.stat().st_size
+    return f"it is larger than {MAX_CONVERTED_BYTES:,} bytes" if size > MAX_CONVERTED_BYTES else ""
+
+
+def _restore_metadata(old: ModelProto, new: ModelProto) -> None:
+    """Restore what the conversion loses: names and metadata of nodes, and version fields."""
+    new.ir_version = max(old.ir_version, required_ir_version(new))
+    for name in ("producer_name", "producer_version", "domain", "model_version", "doc_string"):
+        setattr(new, name, getattr(old, name))
+    nodes_by_key = {(node.op_type, node.name, *node.output): node for node in old.graph.node}
+    for node in new.graph.node:
+        if before := nodes_by_key.get((node.op_type, node.name, *node.output)):
+            del node.metadata_props[:]
+            node.metadata_props.extend(before.metadata_props)
+            node.doc_string = before.doc_string
+
+
+def _lower_ir_version(request: FixRequest) -> Change | NoFix | None:
+    """Lower the IR version to the newest that all runtimes read and the config allows."""
+    highest, now = request.limits.ir_version, request.proto.ir_version
+    if highest is None or now <= highest:
+        return None
+    least = required_ir_version(request.proto)
+    if least > highest:
+        reason = f"what is in it needs IR version {least}, and {highest} is the newest that is allowed"
+        return NoFix(reason, "export at an older opset, or raise the target")
+    lowered = encode_varint(1 << 3 | VARINT) + encode_varint(highest)
+    parts = rewrite_fields(request.path, {("ModelProto", "ir_version"): lambda _: [lowered]})
+    needs = f"it needs no more than {least}" if least < highest else "it needs no more"
+    return Change(parts, (f"IR version {now} becomes {highest}: {needs}",))
+
+
+_PACKAGES_FOLDER = re.compile(r".*[/\\](?:site|dist)-packages[/\\]+")
+_DOCUMENTED_MESSAGES = (
+    *("ModelProto", "GraphProto", "FunctionProto", "NodeProto", "ValueInfoProto", "TensorProto", "AttributeProto"),
+    "OperatorSetIdProto",
+)
+"""Messages that have a `doc_string`, `metadata_props` or both."""
+
+
+def _shorten_leaked_paths(request: FixRequest) -> Change | NoFix | None:
+    """Make paths relative to the repository or to their package; of others only the file name stays."""
+    paths = {path: _shorten_path(path, str(request.root)) for path in find_leaked_paths(request.proto)}
+    if not paths:
+        return None
+    short_paths = {path.encode(): short.encode() for path, short in paths.items()}
+    longest = sorted(short_paths, key=len, reverse=True)  # a folder after what lies in it
+    pattern = re.compile(b"|".join(map(re.escape, longest)))
+
+    def text(match: FieldMatch) -> list[Part] | None:
+        content = match.content()
+        new = pattern.sub(lambda hit: short_paths[hit[0]], content)
+        return None if new == content else match.replaced([new])
+
+    def entry(match: FieldMatch) -> list[Part]:
+        return match.edited({("StringStringEntryProto", "value"): text}, shallow=True)
+
+    edits = {(message, "doc_string"): text for message in _DOCUMENTED_MESSAGES}
+    edits |= {(message, "metadata_props"): entry for message in _DOCUMENTED_MESSAGES}
+    words = tuple(f"`{path}` becomes `{short}`" for path, short in sorted(paths.items()))
+    return Change(rewrite_fields(request.path, edits), words)
+
+
+def _shorten_path(path: str, root: str) -> str:
+    if path.startswith(f"{root}/"):
+        return path[len(root) + 1 :]
+    if (inside := _PACKAGES_FOLDER.sub("", path)) != path:
+        return inside
+    return (PureWindowsPath(path) if "\\" in path else PurePosixPath(path)).name
+
+
+EXTERNAL_DATA = Fix(
+    "external-data",
+    frozenset({"external-data-escapes", "external-data-refused", "data-file-added"}),
+    _inline_external_data,
+)
+MISSING_TYPES = Fix("missing-types", frozenset({"invalid-model"}), _add_missing_types)
+OPSET = Fix("opset", frozenset({"opset-too-new", "opset-mismatch"}), _convert_opset)
+IR_VERSION = Fix("ir-version", frozenset({"ir-version-too-new", "ir-version-mismatch"}), _lower_ir_version)
+PASSTHROUGH = Fix("passthrough", frozenset({"input-passthrough"}), _separate_passthroughs)
+LEAKED_PATHS = Fix("leaked-paths", frozenset({"path-leaked"}), _shorten_leaked_paths)
+FIXES = (EXTERNAL_DATA, MISSING_TYPES, OPSET, IR_VERSION, PASSTHROUGH, LEAKED_PATHS)
+"""In the order in which they are tried: data first, since the others leave them alone; types before a conversion, which
+would write them itself; the IR version after what may need a newer one."""

@@ -1,1 +1,0 @@
-"""The fixes, by the part of a model that they change."""

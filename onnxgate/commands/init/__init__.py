@@ -1,1 +1,0 @@
-"""`onnxgate init`: the survey of a repository, and the files that are generated."""

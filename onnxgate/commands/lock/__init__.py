@@ -1,1 +1,0 @@
-"""`onnxgate lock`: measured tolerances, and the preview of an upgrade."""

@@ -1,1 +1,0 @@
-"""`onnxgate runtimes`: the contents of the cache."""
