@@ -63,15 +63,14 @@ def write_parts(parts: Sequence[Part], path: Path) -> None:
 
 
 def _copy_span(span: Span, target: BinaryIO) -> None:
-    left = span.end - span.start
     with span.file.open("rb") as source:
         source.seek(span.start)
-        while left:
-            chunk = source.read(min(left, _CHUNK_BYTES))
-            if not chunk:
+        for start in range(span.start, span.end, _CHUNK_BYTES):
+            size = min(_CHUNK_BYTES, span.end - start)
+            chunk = source.read(size)
+            if len(chunk) < size:
                 raise OSError(f"`{span.file}` became shorter while it was read")
             target.write(chunk)
-            left -= len(chunk)
 
 
 _MAX_DEPTH = 100
@@ -125,18 +124,13 @@ class FieldMatch:
     field: Field
     depth: int
 
-    @property
-    def number(self) -> int:
-        """Return the number of the field."""
-        return self.field.number
-
     def content(self) -> bytes:
         """Return its bytes, without the header."""
         return self.message.source.read(self.field.start, self.field.end)
 
     def replaced(self, content: Sequence[Part]) -> list[Part]:
         """Return the field with other bytes."""
-        return length_delimited_field(self.number, content)
+        return length_delimited_field(self.field.number, content)
 
     def inner(self) -> Iterator[Field]:
         """Yield the fields of the message in it."""
@@ -157,7 +151,7 @@ class FieldMatch:
 
     def _inside(self) -> _Message:
         message = self.message
-        form = message.form.fields_by_number[self.number].message_type
+        form = message.form.fields_by_number[self.field.number].message_type
         return _Message(message.path, message.source, form, self.field.start, self.field.end)
 
 
@@ -191,16 +185,16 @@ def _replace_field(message: _Message, field: Field, edits: Edits, depth: int, sh
 @functools.cache
 def _may_contain_edits(form: Any, keys: frozenset[FieldKey]) -> bool:
     """Return if any field in messages of this form may be edited."""
-    seen: set[str] = set()
-    waiting = [form]
-    while waiting:
-        form = waiting.pop()
-        seen.add(form.full_name)
+    forms = {form.full_name: form}
+    queue = [form]
+    for form in queue:
         for field in form.fields:
-            if (form.name, field.name) in keys or (field.message_type and ("", field.message_type.name) in keys):
+            inside = field.message_type
+            if (form.name, field.name) in keys or (inside and ("", inside.name) in keys):
                 return True
-            if field.message_type and field.message_type.full_name not in seen:
-                waiting.append(field.message_type)
+            if inside and inside.full_name not in forms:
+                forms[inside.full_name] = inside
+                queue.append(inside)
     return False
 
 

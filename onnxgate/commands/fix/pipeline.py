@@ -17,7 +17,7 @@ from onnxgate import __version__
 from onnxgate.commands.fix.fixes import FIXES
 from onnxgate.commands.fix.model_file import write_parts
 from onnxgate.commands.fix.proposals import Change, Fix, FixRequest, NoFix, VersionLimits
-from onnxgate.commands.fix.verification import ModelPair, Verification, VerificationRuntime, verify_fix
+from onnxgate.commands.fix.verification import ModelPair, Verification, verify_fix
 from onnxgate.core.files import link_or_copy
 from onnxgate.core.findings import STATIC_STAGES
 from onnxgate.core.jobs import Command, CommandResult, Completed
@@ -234,7 +234,10 @@ class _ModelFixer:
             return replace(result, state="refuted", reason=objection)
         renamed = {before: after for change in changes for before, after in change.renamed.items()}
         pair = ModelPair(self.planned.model, old, new, renamed, self.request.lock.models.get(path))
-        proof = verify_fix(pair, self._runtimes(), self.pool, self._create_cases, self.scratch / "proof")
+        pinned, folder = self.request.lock.pinned, self.request.project.folder
+        runtimes = self.planned.runtimes if self.runs else ()
+        specs = {runtime: WorkerSpec.of_runtime(runtime.runtime, pinned, folder) for runtime in runtimes}
+        proof = verify_fix(pair, specs, self.pool, self._create_cases, self.scratch / "proof")
         result = replace(result, proof=proof)
         match proof.verdict:
             case "proven":
@@ -273,13 +276,6 @@ class _ModelFixer:
 
     def _of_model(self, outcome: GateOutcome) -> list[Finding]:
         return [finding for finding in outcome.findings if finding.model == self.planned.path]
-
-    def _runtimes(self) -> list[VerificationRuntime]:
-        pinned, folder = self.request.lock.pinned, self.request.project.folder
-        return [
-            VerificationRuntime.of_runtime(runtime, WorkerSpec.of_runtime(runtime.runtime, pinned, folder))
-            for runtime in (self.planned.runtimes if self.runs else ())
-        ]
 
     def _create_cases(self, reading: ParsedModel, folder: Path) -> InputCases:
         project = self.request.project

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -22,11 +21,10 @@ from onnxgate.core.findings import runtime_sort_key
 from onnxgate.core.jobs import (
     Completed,
     Crashed,
+    Failure,
     InputCase,
     Observation,
-    Optimization,
     Refused,
-    Run,
     RunResult,
     TimedOut,
     Unavailable,
@@ -38,7 +36,7 @@ from onnxgate.model.checking.quantization_parameters import find_output_steps
 from onnxgate.model.numeric_traits import detect_numeric_traits
 from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
 from onnxgate.project.config.project import SelectedModel
-from onnxgate.project.lock.types import LockedModel
+from onnxgate.project.lock.types import LockedModel, LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.runtimes.pool.scheduler import WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
@@ -52,29 +50,6 @@ if TYPE_CHECKING:
 
 VerificationVerdict = Literal["proven", "partly", "refuted", "unproven"]
 """Equal on all runtimes; equal on those that could run it; not equal; nothing could be compared."""
-
-
-@dataclass(frozen=True, slots=True)
-class VerificationRuntime:
-    """A place where the models are run: a locked runtime, or the reference evaluator."""
-
-    name: str
-    spec: WorkerSpec
-    levels: tuple[Optimization, ...] = ("all",)
-    providers: tuple[str, ...] = ()
-    extensions: tuple[str, ...] = ()
-    required: bool = True
-
-    @classmethod
-    def of_runtime(cls, planned: PlannedRuntime, spec: WorkerSpec) -> VerificationRuntime:
-        """Return a locked runtime, at all levels of its targets."""
-        return cls(planned.name, spec, planned.levels, planned.providers, planned.extensions, planned.required)
-
-    @classmethod
-    def of_evaluator(cls) -> VerificationRuntime:
-        """Return ONNX's reference evaluator under our own interpreter, in another process."""
-        name = f"onnx {version('onnx')}"
-        return cls(name, WorkerSpec.of_interpreter(name, Path(sys.executable), engine="onnx"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,73 +82,68 @@ class ModelPair:
     new: Path
     renamed: Mapping[str, str]  # outputs: old name -> new name
     locked: LockedModel | None
-    seed: int = 0
 
 
 MakeInputs = Callable[[ParsedModel, Path], InputCases]
 
 
 def verify_fix(
-    pair: ModelPair, runtimes: Sequence[VerificationRuntime], pool: WorkerPool, feed: MakeInputs, scratch: Path
+    pair: ModelPair, specs: Mapping[PlannedRuntime, WorkerSpec], pool: WorkerPool, create: MakeInputs, scratch: Path
 ) -> Verification:
-    """Run both models and compare their outputs. `feed` writes the first input cases into a folder."""
-    return _Verifier(pair, tuple(runtimes), pool, feed, scratch).proof()
+    """Run both models on these runtimes and compare their outputs. `create` writes the first cases into a folder."""
+    return _Verifier(pair, dict(specs), pool, create, scratch).proof()
 
 
 @dataclass(slots=True)
 class _Verifier:
     pair: ModelPair
-    runtimes: tuple[VerificationRuntime, ...]
+    specs: dict[PlannedRuntime, WorkerSpec]
     pool: WorkerPool
-    feed: MakeInputs
+    create: MakeInputs
     scratch: Path
-    largest: float = 0.0
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def proof(self) -> Verification:
         reading = read_model(self.pair.old, self.pair.model.path)
-        fed = self.feed(reading, self._folder())
-        if not fed.cases:
-            return Verification(reason=f"nothing can be fed to it: {fed.reason}", hint=fed.hint)
-        old = self._results(self._begin(self.pair.old, fed.cases, self.runtimes))
-        old, cases = self._repeat_at_other_sizes(reading, old, fed.cases)
+        inputs = self.create(reading, self._folder())
+        if not inputs.cases:
+            return Verification(reason=f"nothing can be fed to it: {inputs.reason}", hint=inputs.hint)
+        old, cases = self._repeat_at_other_sizes(reading, self._run(self.pair.old, inputs.cases), inputs.cases)
         if not _has_outputs(old):
             old += self._run_evaluator(cases)
         if not _has_outputs(old):
-            return Verification(
-                cases=len(cases), reason=_explain_no_outputs(old), hint="`onnxgate check` says what is wrong with it"
-            )
-        new = self._results(self._begin(self.pair.new, cases, self.runtimes))
+            first = next((run for run in old if not isinstance(run.observation, Unavailable)), old[0])
+            reason = "the model as it is runs nowhere, so that there is nothing to compare with"
+            reason += f": {first.runtime}: {describe_observation(first.observation)}"
+            return Verification(cases=len(cases), reason=reason, hint="`onnxgate check` says what is wrong with it")
+        new = self._run(self.pair.new, cases)
         comparison = RunComparison(self._parity_model(reading, cases), self.pair.renamed, old, new)
-        rows = tuple(
-            comparison.row(runtime.name, runtime.levels, required=runtime.required) for runtime in self.runtimes
-        )
+        rows = tuple(comparison.row(runtime.name, runtime.levels, required=runtime.required) for runtime in self.specs)
         return Verification(rows, len(cases), comparison.largest)
 
     def _run_evaluator(self, cases: Sequence[InputCase]) -> list[ObservedRun]:
-        """Return the run on the reference evaluator, unless it is one of the runtimes."""
-        evaluator = VerificationRuntime.of_evaluator()
-        if any(runtime.name == evaluator.name for runtime in self.runtimes):
+        """Return the run on ONNX's reference evaluator under our own interpreter, unless it is one of the runtimes."""
+        locked = LockedRuntime(engine="onnx", release=version("onnx"), python="", packages=())
+        evaluator = PlannedRuntime(locked, targets=(), levels=("all",), providers=(), required=True)
+        if any(runtime.name == evaluator.name for runtime in self.specs):
             return []
-        self.runtimes = (*self.runtimes, evaluator)
-        return self._results(self._begin(self.pair.old, cases, [evaluator]))
+        self.specs[evaluator] = WorkerSpec.of_interpreter(evaluator.name, Path(sys.executable), engine="onnx")
+        return self._run(self.pair.old, cases, [evaluator])
 
     def _folder(self) -> Path:
         return self.scratch / str(next(self.numbers))
 
-    def _begin(
-        self, model: Path, cases: Sequence[InputCase], runtimes: Sequence[VerificationRuntime]
-    ) -> list[tuple[str, Run, Future[Observation]]]:
-        begun = []
-        for runtime in runtimes:
+    def _run(
+        self, model: Path, cases: Sequence[InputCase], runtimes: Sequence[PlannedRuntime] = ()
+    ) -> list[ObservedRun]:
+        """Run a model on some runtimes, or on all."""
+        submitted = []
+        for runtime in runtimes or self.specs:
             jobs = create_runtime_jobs(
                 model, cases, runtime.levels, runtime.providers, self._folder(), runtime.extensions
             )
-            begun += [(runtime.name, job, self.pool.submit(runtime.spec, job)) for job in jobs]
-        return begun
-
-    def _results(self, begun: Sequence[tuple[str, Run, Future[Observation]]]) -> list[ObservedRun]:
-        return [ObservedRun(name, job, future.result()) for name, job, future in begun]
+            submitted += [(runtime.name, job, self.pool.submit(self.specs[runtime], job)) for job in jobs]
+        return [ObservedRun(name, job, future.result()) for name, job, future in submitted]
 
     def _repeat_at_other_sizes(
         self, reading: ParsedModel, ran: list[ObservedRun], cases: tuple[InputCase, ...]
@@ -181,21 +151,17 @@ class _Verifier:
         """Repeat runs and cases with sizes that the model accepts, if it rejected all generated ones."""
         if not failed_runs.has_failed_case(ran) or not failed_runs.needs_sizes(ran, None):
             return ran, cases
-        newest = next(runtime for runtime in self.runtimes if runtime.name == failed_runs.newest_runtime(ran))
+        newest = next(runtime for runtime in self.specs if runtime.name == failed_runs.newest_runtime(ran))
+
+        def create_at(sizes: Sequence[Mapping[str, int]]) -> tuple[InputCase, ...]:
+            return create_cases_at(self.pair.model, reading, sizes, self._folder(), seed=0).cases
 
         def attempt(setting: Mapping[str, int]) -> list[ObservedRun]:
-            fed = create_cases_at(self.pair.model, reading, [setting], self._folder(), self.pair.seed)
-            return self._results(self._begin(self.pair.old, fed.cases, [newest]))
+            return self._run(self.pair.old, create_at([setting]), [newest])
 
         sizes = failed_runs.find_sizes(reading.facts, self.pair.model, ran, attempt)
-        fed = (
-            create_cases_at(self.pair.model, reading, sizes, self._folder(), self.pair.seed)
-            if sizes
-            else InputCases(())
-        )
-        if not fed.cases:
-            return ran, cases
-        return self._results(self._begin(self.pair.old, fed.cases, self.runtimes)), fed.cases
+        other_cases = create_at(sizes) if sizes else ()
+        return (self._run(self.pair.old, other_cases), other_cases) if other_cases else (ran, cases)
 
     def _parity_model(self, reading: ParsedModel, cases: Sequence[InputCase]) -> ParityModel:
         model = self.pair.model
@@ -216,15 +182,8 @@ def _has_outputs(ran: Sequence[ObservedRun]) -> bool:
     return any(outputs.paths for levels in collect_outputs(ran).values() for outputs in levels.values())
 
 
-def _explain_no_outputs(ran: Sequence[ObservedRun]) -> str:
-    first = next((run for run in ran if not isinstance(run.observation, Unavailable)), ran[0])
-    message = "the model as it is runs nowhere, so that there is nothing to compare with"
-    return f"{message}: {first.runtime}: {describe_observation(first.observation)}"
-
-
 ComparisonState = Literal["differs", "unknown", "equal"]
 WORST_FIRST: tuple[ComparisonState, ...] = ("differs", "unknown", "equal")
-CaseOutput = tuple[str, str]  # case, output
 _StateText = tuple[ComparisonState, str]
 
 
@@ -251,7 +210,7 @@ class RunComparison:
     def row(self, runtime: str, levels: Sequence[str], *, required: bool) -> RuntimeComparison:
         """Return the result on one runtime: the worst of its levels."""
         results = [self._level(runtime, level) for level in levels]
-        state, text = min(results, key=lambda state_text: WORST_FIRST.index(state_text[0]))
+        state, text = min(results, key=lambda result: WORST_FIRST.index(result[0]))
         return RuntimeComparison(runtime, text, state, required)
 
     def _level(self, runtime: str, level: str) -> _StateText:
@@ -265,16 +224,16 @@ class RunComparison:
             return "unknown", f"gives nothing, before and after: {describe_observation(new.observation)}"
         if before is not None:
             return self._compare(runtime, level, now, before)
-        other = self._elsewhere(runtime, level)
-        if other is None:
+        reference = self._find_reference(runtime, level)
+        if reference is None:
             return "unknown", "runs now, and there is nothing to compare with"
-        state, text = self._compare(runtime, level, now, other[1])
-        return state, f"runs now; beside the old one on {other[0]}: {text}"
+        state, text = self._compare(runtime, level, now, reference[1])
+        return state, f"runs now; beside the old one on {reference[0]}: {text}"
 
-    def _elsewhere(self, runtime: str, level: str) -> tuple[str, RunOutputs] | None:
+    def _find_reference(self, runtime: str, level: str) -> tuple[str, RunOutputs] | None:
         """Return the old model's outputs on the newest other runtime, first at this level; the evaluator is last."""
         runs = {name: levels for name, levels in collect_outputs(self.old).items() if name != runtime}
-        for name in sorted(runs, key=_reference_rank, reverse=True):
+        for name in sorted(runs, key=lambda name: (not name.startswith("onnx "), runtime_sort_key(name)), reverse=True):
             outputs = runs[name].get(level) or next(iter(runs[name].values()))
             if outputs.paths:
                 return name, outputs
@@ -287,10 +246,9 @@ class RunComparison:
             return "differs", "it gives other outputs"
         if missing:
             return "differs", f"case `{missing[0]}` gives nothing any more"
-        if retyped := sorted(
-            key for key in old.paths if _element_type(new.paths[key]) != _element_type(old.paths[key])
-        ):
-            case, output = retyped[0]
+        retyped = [key for key in old.paths if _element_type(new.paths[key]) != _element_type(old.paths[key])]
+        if retyped:
+            case, output = min(retyped)
             return "differs", f"output `{output}` of `{case}` has another type"
         unlike = {key for key in old.paths if not _is_bit_identical(new.paths[key], old.paths[key])}
         if not unlike:
@@ -298,16 +256,17 @@ class RunComparison:
         now, then = (RunOutputs(outputs.names, {key: outputs.paths[key] for key in unlike}) for outputs in (new, old))
         return self._near(compare_runtimes(self.model, runtime, {level: now}, "before", {level: then}), unlike)
 
-    def _near(self, comparisons: Sequence[Comparison], keys: set[CaseOutput]) -> _StateText:
+    def _near(self, comparisons: Sequence[Comparison], keys: set[tuple[str, str]]) -> _StateText:
         """Compare outputs that are not bit-identical, within tolerance."""
         differences = [difference for comparison in comparisons for difference in comparison.differences]
         wrong = next((difference for difference in differences if not difference.agrees), None)
         if wrong is not None:
             what = wrong.detail or f"{wrong.metric} is {wrong.value:.3g}, and {wrong.bound:.3g} is allowed"
             return "differs", f"output `{wrong.output}` of `{wrong.case}` differs: {what}"
-        if left := sorted(keys - {(each.case, each.output) for each in differences}):
-            return "unknown", f"output `{left[0][1]}` of `{left[0][0]}` cannot be compared"
-        largest = max((each.value for each in differences if each.metric == "worst_abs"), default=0.0)
+        if uncompared := sorted(keys - {(difference.case, difference.output) for difference in differences}):
+            case, output = uncompared[0]
+            return "unknown", f"output `{output}` of `{case}` cannot be compared"
+        largest = max((diff.value for diff in differences if diff.metric == "worst_abs"), default=0.0)
         self.largest = max(self.largest, largest)
         return "equal", f"equal within its tolerance, at most {largest:.2g} apart"
 
@@ -320,10 +279,6 @@ class RunComparison:
             names[name] = back.get(name) or f"{back.get(base, base)}{space}{rest}"
         paths = {(case, names.get(name, name)): path for (case, name), path in new.paths.items()}
         return RunOutputs(tuple(names[name] for name in new.names), paths)
-
-
-def _reference_rank(name: str) -> tuple[bool, Any]:
-    return not name.startswith("onnx "), runtime_sort_key(name)
 
 
 def _find_run(ran: Sequence[ObservedRun], name: str, level: str) -> ObservedRun:
@@ -363,17 +318,17 @@ def describe_observation(observation: Observation) -> str:
         case Unavailable(reason=reason):
             return f"not available: {reason}"
         case Refused(failure=failure):
-            return f"refused: {_first_line(failure.text)}"
+            return f"refused: {_first_line(failure)}"
         case Crashed(signal=signal, during=during):
             return f"{signal} during {during}"
         case TimedOut(limit_s=limit_s, during=during):
             return f"no end within {limit_s:g} s of {during}"
         case Completed(result=RunResult(cases=cases)):
             failures = [case.failure for case in cases if case.failure]
-            return f"no case runs: {_first_line(failures[0].text)}" if failures else "no case was run"
+            return f"no case runs: {_first_line(failures[0])}" if failures else "no case was run"
         case Completed():
             return "nothing was run"
 
 
-def _first_line(text: str) -> str:
-    return text.strip().partition("\n")[0][:300]
+def _first_line(failure: Failure) -> str:
+    return failure.text.strip().partition("\n")[0][:300]
