@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,11 +13,11 @@ import filelock
 from msgspec.structs import replace
 
 from onnxgate.core.errors import UnavailableError
-from onnxgate.core.inventory import Environment, Interpreter, Inventory, State
+from onnxgate.core.findings import version_sort_key
+from onnxgate.core.inventory import Environment, Interpreter, Inventory
 from onnxgate.project.lock.types import Lock, LockedRuntime
 from onnxgate.runtimes.environments import storage
 from onnxgate.runtimes.environments.builder import Environments
-from onnxgate.runtimes.environments.storage import EnvironmentSlot
 from onnxgate.runtimes.environments.toolchain import interpreter_in
 from onnxgate.runtimes.worker_spec import environment_path
 
@@ -45,7 +45,7 @@ def list_environments(lock: Lock, folder: Path, cache: Path, environments: Envir
         _inspect_environment(runtime, names, lock, folder, environments, together)
         for runtime, names in runtimes.items()
     ]
-    pythons = sorted({runtime.python for runtime in runtimes if runtime.python}, key=_version_key)
+    pythons = sorted({runtime.python for runtime in runtimes if runtime.python}, key=version_sort_key)
     return Inventory(
         cache=str(cache),
         runtimes=tuple(environment_list),
@@ -53,10 +53,6 @@ def list_environments(lock: Lock, folder: Path, cache: Path, environments: Envir
         size_bytes=together.size_bytes,
         freed_bytes=together.freed_bytes,
     )
-
-
-def _version_key(python: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in python.split(".") if part.isdigit())
 
 
 def _inspect_interpreter(python: str, environments: Environments) -> Interpreter:
@@ -84,8 +80,8 @@ def _inspect_environment(
     )
     if runtime.environment:
         path = environment_path(folder, runtime.environment)
-        there = interpreter_in(path) is not None
-        return replace(environment_state, state="own", folder=str(path), reason="" if there else "there is no Python")
+        reason = "there is no Python" if interpreter_in(path) is None else ""
+        return replace(environment_state, state="own", folder=str(path), reason=reason)
     try:
         slot = environments.slot_of(runtime, lock.pinned)
     except UnavailableError as error:
@@ -93,24 +89,19 @@ def _inspect_environment(
     size = DiskUsage()
     size.add(slot.folder)
     together.add(slot.folder)
-    state, reason, hint = _slot_state(slot)
+    if slot.ready() is not None:
+        environment_state = replace(environment_state, state="ready")
+    elif slot.folder.exists():
+        reason = "it was not finished, or something of it is gone"
+        environment_state = replace(environment_state, state="broken", reason=reason, hint=PREPARE_HINT)
+    else:
+        environment_state = replace(environment_state, state="not-prepared", hint=PREPARE_HINT)
     return replace(
         environment_state,
-        state=state,
-        reason=reason,
-        hint=hint,
         folder=str(slot.folder),
         size_bytes=size.size_bytes,
         freed_bytes=size.freed_bytes,
     )
-
-
-def _slot_state(slot: EnvironmentSlot) -> tuple[State, str, str]:
-    if slot.ready() is not None:
-        return "ready", "", ""
-    if slot.folder.exists():
-        return "broken", "it was not finished, or something of it is gone", PREPARE_HINT
-    return "not-prepared", "", PREPARE_HINT
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,15 +131,19 @@ class Pruner:
         in_use: list[str] = []
         kept_count = 0
         for environment in self._environments():
-            if environment in self._named or _last_used(environment) >= self._before:
+            uses = (environment / "ready.json", storage.lease_folder(environment), environment)
+            if environment in self._named or max(map(_modified_at, uses)) >= self._before:
                 kept_count += 1
             elif self._take(environment):
                 removed[environment.name] = 1
             else:
                 in_use.append(environment.name)
         for name in PRUNABLE_FOLDERS:
-            count = sum(self._take_entry(entry) for entry in self._old(self._cache / name))
-            removed.update({name: count} if count else {})
+            for entry in self._old(self._cache / name):
+                self._sizes.add(entry)
+                if self._really:
+                    _remove_path(entry)
+                removed[name] = removed.get(name, 0) + 1
         return PruneResult(removed, tuple(in_use), kept_count, self._sizes.size_bytes, self._sizes.freed_bytes)
 
     def _environments(self) -> list[Path]:
@@ -165,23 +160,13 @@ class Pruner:
         if folder.is_dir() and not folder.is_symlink():
             yield from (entry for entry in sorted(folder.iterdir()) if _modified_at(entry) < self._before)
 
-    def _take_entry(self, entry: Path) -> bool:
-        self._sizes.add(entry)
-        if self._really:
-            _remove_path(entry)
-        return True
-
     def _take(self, environment: Path) -> bool:
         """Remove an environment unless it is in use. Return if it was removed."""
-        lock = filelock.FileLock(environment.with_name(f"{environment.name}.lock"))
         try:
-            lock.acquire(timeout=0)
+            with filelock.FileLock(environment.with_name(f"{environment.name}.lock"), timeout=0):
+                return self._take_alone(environment)
         except filelock.Timeout:
             return False
-        try:
-            return self._take_alone(environment)
-        finally:
-            lock.release()
 
     def _take_alone(self, environment: Path) -> bool:
         if storage.is_in_use(environment):
@@ -202,13 +187,6 @@ class Pruner:
         return True
 
 
-def _last_used(environment: Path) -> float:
-    """Return when it was last made or used."""
-    return max(
-        _modified_at(path) for path in (environment / "ready.json", storage.lease_folder(environment), environment)
-    )
-
-
 def _modified_at(path: Path) -> float:
     try:
         return path.lstat().st_mtime
@@ -226,16 +204,13 @@ def _remove_path(path: Path) -> None:
 
 def environment_folders(locks: Iterable[Lock], environments: Environments) -> set[Path]:
     """Return the folders of the environments of these locks."""
-    return {slot.folder for lock in locks for slot in _locked_slots(lock, list(targets_of(lock)), environments)}
-
-
-def _locked_slots(
-    lock: Lock, runtimes: Sequence[LockedRuntime], environments: Environments
-) -> Iterator[EnvironmentSlot]:
-    for runtime in runtimes:
-        with contextlib.suppress(UnavailableError):
-            if not runtime.environment:
-                yield environments.slot_of(runtime, lock.pinned)
+    folders = set()
+    for lock in locks:
+        for runtime in targets_of(lock):
+            with contextlib.suppress(UnavailableError):
+                if not runtime.environment:
+                    folders.add(environments.slot_of(runtime, lock.pinned).folder)
+    return folders
 
 
 class DiskUsage:
@@ -247,9 +222,9 @@ class DiskUsage:
     def add(self, path: Path) -> None:
         """Count a file, or a folder with all below it; links are not followed."""
         for file_stat in _walk_files(path):
-            entry = self._files.setdefault(
-                (file_stat.st_dev, file_stat.st_ino), [_allocated_bytes(file_stat), file_stat.st_nlink, 0]
-            )
+            blocks = getattr(file_stat, "st_blocks", None)
+            size = file_stat.st_size if blocks is None else int(blocks) * 512
+            entry = self._files.setdefault((file_stat.st_dev, file_stat.st_ino), [size, file_stat.st_nlink, 0])
             entry[2] += 1
 
     @property
@@ -260,12 +235,7 @@ class DiskUsage:
     @property
     def freed_bytes(self) -> int:
         """Return the size that removal frees: a file with another name stays."""
-        return sum(size for size, names, seen in self._files.values() if seen >= names)
-
-
-def _allocated_bytes(file_stat: os.stat_result) -> int:
-    blocks = getattr(file_stat, "st_blocks", None)
-    return file_stat.st_size if blocks is None else int(blocks) * 512
+        return sum(size for size, names, counted in self._files.values() if counted >= names)
 
 
 def _walk_files(path: Path) -> Iterator[os.stat_result]:

@@ -23,7 +23,7 @@ from onnxgate.project.config.discovery import find_config, find_git_root
 from onnxgate.project.config.project import MergedSettings, Project, SelectedModel, is_utf8_name
 from onnxgate.project.config.schema import Config, ReleaseSelection, Target
 from onnxgate.project.lock.types import Lock, LockedRuntime, LockedTarget
-from onnxgate.project.plan import PlannedModel, PlannedRuntime
+from onnxgate.project.plan import PlannedModel
 from onnxgate.runtimes.environments.storage import static_dir
 from onnxgate.support.tables import limits
 
@@ -60,9 +60,12 @@ def make_request(
     start = start.resolve()
     models = tuple(_select_models(paths, start))
     runtimes = tuple(_apply_select(_find_releases(requirement), select))
+    target = Target(runtime=requirement or limits.load_limit_table().engine, select="all")
+    listing = tuple(sorted(model.path for model in models))  # these only, also if git does not track them
+    config, root = Config(targets={ALL_RELEASES: target}), find_git_root(start) or start
     return GateRequest(
         checkout=Checkout(
-            project=_make_project(start, requirement, models),
+            project=Project(start / "onnxgate.toml", start, root, config, lines={}, _listing=listing),
             lock=Lock(targets={ALL_RELEASES: LockedTarget(policy="", runtimes=runtimes)}),
             lock_text="",
             lock_name="",
@@ -70,9 +73,14 @@ def make_request(
         ),
         selection=Selection(PREDICTED_STAGES),
         ignores=IgnorePolicy(datetime.date.min),
-        open_host=_refuse_host,
+        open_host=open_no_pool,
         static=StaticSettings(jobs, static_dir),
     )
+
+
+def open_no_pool() -> NoReturn:
+    """Raise an error: the static stages start no process."""
+    raise AssertionError("the static stages start no process")
 
 
 def _select_models(paths: Sequence[Path], start: Path) -> Iterator[SelectedModel]:
@@ -105,19 +113,18 @@ def _find_models(folder: Path) -> Iterator[Path]:
             yield file
 
 
-def _apply_select(runtimes: Iterable[LockedRuntime], select: ReleaseSelection) -> Iterator[LockedRuntime]:
-    """Yield the releases that `select` chooses, as for a target."""
-    ascending = list(runtimes)
-    if select != "all":
-        newest = {".".join(runtime.release.split(".")[:2]): runtime for runtime in ascending}
-        ascending = list(newest.values())
+def _apply_select(runtimes: Iterable[LockedRuntime], select: ReleaseSelection) -> Iterable[LockedRuntime]:
+    """Return the releases that `select` chooses, as for a target."""
+    if select == "all":
+        return runtimes
+    newest_of_minors = list({tuple(runtime.release.split(".")[:2]): runtime for runtime in runtimes}.values())
     match select:
         case "newest":
-            yield from ascending[-1:]
+            return newest_of_minors[-1:]
         case "bounds":
-            yield from {rule_hit.release: rule_hit for rule_hit in (ascending[0], ascending[-1])}.values()
-        case _:
-            yield from ascending
+            return dict.fromkeys((newest_of_minors[0], newest_of_minors[-1]))
+        case "minors":
+            return newest_of_minors
 
 
 def _find_releases(requirement: str | None) -> Iterator[LockedRuntime]:
@@ -136,28 +143,16 @@ def _find_releases(requirement: str | None) -> Iterator[LockedRuntime]:
         yield LockedRuntime(engine=engine, release=release, python="", packages=())
 
 
-def _make_project(start: Path, requirement: str | None, models: Sequence[SelectedModel]) -> Project:
-    """Return a project of these models only, also if git does not track them."""
-    target = Target(runtime=requirement or limits.load_limit_table().engine, select="all")
-    config = Config(targets={ALL_RELEASES: target})
-    listing = tuple(sorted(model.path for model in models))
-    root = find_git_root(start) or start
-    return Project(start / "onnxgate.toml", start, root, config, lines={}, _listing=listing)
-
-
-def _refuse_host() -> NoReturn:
-    raise AssertionError("the static stages start no process")
-
-
 def _find_undecided_models(models: Sequence[MatrixModel], outcome: GateOutcome) -> Iterator[IncompleteCheck]:
     """Yield models that no release is known to load, although the newest may: they have no verdict."""
     for model in models:
         if model.path not in outcome.blocked and model.outcome == "unknown":
-            every = [entry.runtime for entry in model.runtimes]
-            reason = f"whether it loads on {name_runtimes(model.on('unknown'), every)} cannot be told"
-            yield IncompleteCheck(
-                Stage.SUPPORT, model.path, "", reason, "`onnxgate matrix --verify` really loads it there"
+            runtimes = name_runtimes(model.on("unknown"), [entry.runtime for entry in model.runtimes])
+            reason, hint = (
+                f"whether it loads on {runtimes} cannot be told",
+                "`onnxgate matrix --verify` really loads it there",
             )
+            yield IncompleteCheck(Stage.SUPPORT, model.path, "", reason, hint)
 
 
 def _soften_findings(outcome: GateOutcome, models: Sequence[MatrixModel]) -> Iterator[Finding]:
@@ -202,7 +197,11 @@ def _predict_entries(
     refused = _select_reasons([error for error in errors if error.rule in REFUSING_RULES], causes)
     doubtful = (
         *_select_reasons([error for error in errors if error.rule in UNCERTAIN_RULES], causes),
-        *_unreadable_reasons(outcome, planned),
+        *(  # the file could not be read
+            Reason(rule="", node="", message=undone.reason)
+            for undone in outcome.gathered.undone
+            if undone.model == planned.path
+        ),
     )
     by_runtime: dict[str, list[RuleHit]] = {}
     for rule_hit in hits:
@@ -217,8 +216,10 @@ def _predict_entries(
             yield Entry(runtime=runtime.name, predicted="refused", reasons=reasons)
         elif doubtful:
             yield Entry(runtime=runtime.name, predicted="unknown", reasons=doubtful)
-        else:
-            yield _predict_from_support(outcome, planned.path, runtime, runtime_hits)
+        else:  # from the support tables, which is possible only if the kernels are known
+            verdict: Predicted = outcome.gathered.verdicts.get((planned.path, runtime.name), "unknown")
+            reasons = () if verdict == "loads" else _unique_reasons(runtime_hits) or (NO_KERNELS,)
+            yield Entry(runtime=runtime.name, predicted=verdict, reasons=reasons)
 
 
 def _select_reasons(hits: Sequence[RuleHit], causes: set[int]) -> tuple[Reason, ...]:
@@ -227,25 +228,14 @@ def _select_reasons(hits: Sequence[RuleHit], causes: set[int]) -> tuple[Reason, 
     return _unique_reasons(own or hits)
 
 
-def _unreadable_reasons(outcome: GateOutcome, planned: PlannedModel) -> Iterator[Reason]:
-    """Yield the reasons why a file could not be read."""
-    for undone in outcome.gathered.undone:
-        if undone.model == planned.path:
-            yield Reason(rule="", node="", message=undone.reason)
-
-
-def _predict_from_support(outcome: GateOutcome, path: str, runtime: PlannedRuntime, hits: Sequence[RuleHit]) -> Entry:
-    """Predict from the support tables, which is possible only if the kernels are known."""
-    verdict: Predicted = outcome.gathered.verdicts.get((path, runtime.name), "unknown")
-    if verdict == "loads":
-        return Entry(runtime=runtime.name, predicted="loads")
-    return Entry(runtime=runtime.name, predicted=verdict, reasons=_unique_reasons(hits) or (NO_KERNELS,))
-
-
 def _unique_reasons(hits: Sequence[RuleHit]) -> tuple[Reason, ...]:
-    return tuple(dict.fromkeys(map(_make_reason, hits)))
-
-
-def _make_reason(rule_hit: RuleHit) -> Reason:
-    hit = rule_hit.hit
-    return Reason(rule=rule_hit.rule, node=hit.node, message=hit.message, detail=hit.on.detail if hit.on else "")
+    reasons = (
+        Reason(
+            rule=rule_hit.rule,
+            node=rule_hit.hit.node,
+            message=rule_hit.hit.message,
+            detail=rule_hit.hit.on.detail if rule_hit.hit.on else "",
+        )
+        for rule_hit in hits
+    )
+    return tuple(dict.fromkeys(reasons))

@@ -27,6 +27,38 @@ EXTENSION_PACKAGES = {"ai.onnx.contrib": "onnxruntime-extensions"}
 CHECKOUT_ACTION = "actions/checkout@de0fac2e4500dabe0009e67214ff5f5447ce83dd # v6.0.2"
 SETUP_PYTHON_ACTION = "actions/setup-python@a309ff8b426b58ec0e2a45f0f869d46889d02405 # v6.2.0"
 REPOSITORY = "onnxgate/onnxgate"
+WORKFLOW_HEADER = """\
+name: onnxgate
+
+on:
+  push:
+    branches: [%(branch)s]
+  pull_request:
+
+permissions: {}
+
+concurrency:
+  group: onnxgate-${{ github.ref }}
+  cancel-in-progress: true
+
+jobs:
+  gate:
+    name: Models load, run and agree
+    runs-on: ubuntu-24.04
+    permissions:
+      contents: read
+    steps:
+      - uses: %(checkout)s
+        with:
+          fetch-depth: 2 # the commit before is what changes are held against
+"""
+WORKFLOW_INSTALL_STEPS = """\
+      # To export again from source, install what the scripts need first:
+      # - uses: %(setup)s
+      #   with:
+      #     python-version: "3.11"
+      # - run: pip install -r %(requirements)s
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +70,17 @@ class SuggestedRuntime:
 
 
 def suggest_runtime(survey: RepositorySurvey) -> SuggestedRuntime:
-    """The newest few minors that take all models, by what was measured of each release."""
+    """Suggest the newest few minors that load all models according to the support data of each release."""
     minors = [minor for minor, _ in groupby(limits.load_limit_table().releases, lambda r: Version(r).release[:2])]
     newest_few = minors[-SUGGESTED_MINORS]
-    since = _find_first_release(survey)
-    if since is None:
+    newest_requirement = f"onnxruntime>={'.'.join(map(str, newest_few))},<2"
+    first_releases = [limits.find_first_release_for_ir(fact.ir_version) for fact in survey.facts]
+    for fact in survey.facts:
+        first_releases += [limits.find_first_release_for_opset(*opset) for opset in fact.needed_opsets.items()]
+    if "" in first_releases:
         unloadable = "No release that was measured takes all models; `onnxgate check` says which and why."
-        return SuggestedRuntime(_render_requirement(newest_few), (unloadable,))
+        return SuggestedRuntime(newest_requirement, (unloadable,))
+    since = max(first_releases, key=Version, default="")
     if since and Version(since).release[:2] > newest_few:
         return SuggestedRuntime(f"onnxruntime>={since},<2", (f"All models load since onnxruntime {since}.",))
     why = [f"The newest {SUGGESTED_MINORS} minors when this was written."]
@@ -52,75 +88,49 @@ def suggest_runtime(survey: RepositorySurvey) -> SuggestedRuntime:
         why.append(
             f"By IR version and opset, all models load since onnxruntime {since}: the range may reach back to it."
         )
-    return SuggestedRuntime(_render_requirement(newest_few), tuple(why))
-
-
-def _render_requirement(minor: tuple[int, ...]) -> str:
-    return f"onnxruntime>={'.'.join(map(str, minor))},<2"
-
-
-def _find_first_release(survey: RepositorySurvey) -> str | None:
-    """Return the first release for all present models; None if none is, "" if no model is present."""
-    since = [limits.find_first_release_for_ir(fact.ir_version) for fact in survey.facts]
-    since += [
-        limits.find_first_release_for_opset(*opset) for fact in survey.facts for opset in fact.needed_opsets.items()
-    ]
-    if "" in since:
-        return None
-    return max(since, key=Version, default="")
+    return SuggestedRuntime(newest_requirement, tuple(why))
 
 
 def render_config(survey: RepositorySurvey, promise: SuggestedRuntime, exported: Sequence[ExportScript]) -> str:
-    """`onnxgate.toml`. The `command` of a script in `exported` is active; that of others is a comment."""
+    """Return `onnxgate.toml`. The `command` of a script in `exported` is active; that of others is a comment."""
+    major, minor, *_ = __version__.split(".")
     lines = [
         "# What the models of this repository must keep working on.",
         "# `onnxgate lock` pins it in onnxgate.lock; `onnxgate check` proves it.",
-        f'required-version = "{_required_version()}"',
+        f'required-version = ">={major}.{minor},<{major}.{int(minor) + 1}"',
         '# models = ["models/**/*.onnx"]  # default: every .onnx file that git tracks',
         "",
         "[targets.cpu]",
         *(f"# {line}" for line in promise.why),
         f"runtime = {quote(promise.runtime)}",
         '# select = "minors"  # the newest patch of each minor; or: bounds, newest, all',
-        *_render_extensions(survey),
     ]
-    lines += _render_toolchain(survey, active=bool(exported))
+    used_domains = {operator.rpartition(".")[0] for fact in survey.facts for operator in fact.operators}
+    for domain in sorted(used_domains & EXTENSION_PACKAGES.keys()):
+        lines.append(f"extensions = [{quote(EXTENSION_PACKAGES[domain])}]  # models use operators of `{domain}`")
+    if survey.exports and survey.requires:
+        mark = "" if exported else "# "
+        file = escape_unprintable(survey.requirements)
+        lines += [
+            "",
+            f"{mark}[toolchain]  # what models are exported with, as {file} has it",
+            f"{mark}requires = [{', '.join(map(quote, survey.requires))}]",
+        ]
     entries = {(find_written_model(survey, script), script.command): script for script in survey.exports}
     for script in entries.values():
         lines += _render_model_entry(survey, script, active=script in exported)
     return "\n".join((*lines, ""))
 
 
-def _render_extensions(survey: RepositorySurvey) -> Iterator[str]:
-    """Yield the packages that register the operators of the models, by domain."""
-    used = {operator.rpartition(".")[0] for fact in survey.facts for operator in fact.operators}
-    for domain in sorted(used & EXTENSION_PACKAGES.keys()):
-        yield f"extensions = [{quote(EXTENSION_PACKAGES[domain])}]  # models use operators of `{domain}`"
-
-
-def _required_version() -> str:
-    major, minor, *_ = __version__.split(".")
-    return f">={major}.{minor},<{major}.{int(minor) + 1}"
-
-
 def quote(text: str) -> str:
     """Return a basic string of TOML, which is also a double-quoted one of YAML; control characters are escaped."""
-    return "".join(
-        dump if dump.isprintable() else _escape_character(dump) for dump in json.dumps(text, ensure_ascii=False)
-    )
+    dumped = json.dumps(text, ensure_ascii=False)
+    return "".join(character if character.isprintable() else _escape_character(character) for character in dumped)
 
 
 def _escape_character(character: str) -> str:
     code = ord(character)
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
-def _render_toolchain(survey: RepositorySurvey, *, active: bool) -> Iterator[str]:
-    if survey.exports and survey.requires:
-        mark = "" if active else "# "
-        yield ""
-        yield f"{mark}[toolchain]  # what models are exported with, as {escape_unprintable(survey.requirements)} has it"
-        yield f"{mark}requires = [{', '.join(map(quote, survey.requires))}]"
 
 
 def _render_model_entry(survey: RepositorySurvey, script: ExportScript, *, active: bool) -> Iterator[str]:
@@ -150,59 +160,29 @@ def find_written_model(survey: RepositorySurvey, script: ExportScript) -> str:
 
 
 def render_workflow(survey: RepositorySurvey) -> str:
-    """`.github/workflows/onnxgate.yml`: read access only, and what annotations of a pull request need."""
-    lines = [
-        "name: onnxgate",
-        "",
-        "on:",
-        "  push:",
-        f"    branches: [{quote(survey.branch)}]",
-        "  pull_request:",
-        "",
-        "permissions: {}",
-        "",
-        "concurrency:",
-        "  group: onnxgate-${{ github.ref }}",
-        "  cancel-in-progress: true",
-        "",
-        "jobs:",
-        "  gate:",
-        "    name: Models load, run and agree",
-        "    runs-on: ubuntu-24.04",
-        "    permissions:",
-        "      contents: read",
-        "    steps:",
-        f"      - uses: {CHECKOUT_ACTION}",
-        "        with:",
-        "          fetch-depth: 2 # the commit before is what changes are held against",
-    ]
+    """Return `.github/workflows/onnxgate.yml`: read access only, and what annotations of a pull request need.
+
+    The setup of exports is a comment: only the user knows how long it may take.
+    """
+    text = WORKFLOW_HEADER % {"branch": quote(survey.branch), "checkout": CHECKOUT_ACTION}
     if survey.uses_lfs:
-        lines.append("          lfs: true # else models are pointers, and nothing can be run")
-    lines += [
-        "          persist-credentials: false",
-        *_render_install_steps(survey),
-        f"      - uses: {REPOSITORY}@v{__version__}",
-    ]
-    if survey.below_root:
-        lines += ["        with:", f"          working-directory: {quote(survey.below_root)}"]
-    return "\n".join((*lines, ""))
-
-
-def _render_install_steps(survey: RepositorySurvey) -> Iterator[str]:
-    """Yield the setup of re-exports as a comment: only the user knows how long it may take."""
+        text += "          lfs: true # else models are pointers, and nothing can be run\n"
+    text += "          persist-credentials: false\n"
     if survey.exports:
         below = f"{survey.below_root}/" if survey.below_root else ""
-        yield "      # To export again from source, install what the scripts need first:"
-        yield f"      # - uses: {SETUP_PYTHON_ACTION}"
-        yield "      #   with:"
-        yield '      #     python-version: "3.11"'
-        yield f"      # - run: pip install -r {escape_unprintable(below + (survey.requirements or 'requirements.txt'))}"
+        requirements = escape_unprintable(below + (survey.requirements or "requirements.txt"))
+        text += WORKFLOW_INSTALL_STEPS % {"setup": SETUP_PYTHON_ACTION, "requirements": requirements}
+    text += f"      - uses: {REPOSITORY}@v{__version__}\n"
+    if survey.below_root:
+        text += f"        with:\n          working-directory: {quote(survey.below_root)}\n"
+    return text
 
 
 def render_hooks(survey: RepositorySurvey) -> str:
-    """The entry of `.pre-commit-config.yaml`."""
-    config_path = f"{survey.below_root}/onnxgate.toml" if survey.below_root else ""
-    arguments = f'\n        args: ["--config", {quote(config_path)}]' if config_path else ""
+    """Return the entry of `.pre-commit-config.yaml`."""
+    arguments = ""
+    if survey.below_root:
+        arguments = f'\n        args: ["--config", {quote(f"{survey.below_root}/onnxgate.toml")}]'
     return (
         f"  - repo: https://github.com/{REPOSITORY}\n"
         f"    rev: v{__version__}\n"
@@ -224,10 +204,11 @@ _DIFF_ATTRIBUTE = re.compile(rb"(?<=[ \t])(?:diff=\S*|[-!]?diff)(?=\s|$)")
 PrintAction = Callable[[str, str], None]
 
 
-def set_up_git_driver(root: Path, models: Sequence[str], tell: PrintAction, *, uses_lfs: bool) -> Iterator[str]:
+def set_up_git_driver(root: Path, models: Sequence[str], report: PrintAction, *, uses_lfs: bool) -> Iterator[str]:
     """Write the attribute and the local git setting; yield what remains to do."""
-    yield from _write_attribute(root, models, tell)
-    yield from _write_git_setting(root, tell, keeps=not uses_lfs)
+    yield from _write_attribute(root, models, report)
+    # git keeps descriptions, but with Git LFS it would go on showing a pointer after its content was fetched.
+    yield from _write_git_setting(root, report, cached="false" if uses_lfs else "true")
 
 
 def is_git_driver_set_up(root: Path, models: Sequence[str]) -> bool:
@@ -235,51 +216,37 @@ def is_git_driver_set_up(root: Path, models: Sequence[str]) -> bool:
     return bool(_read_git_setting(root, TEXTCONV_KEY)) and not _find_unreached_models(root, models)
 
 
-def _write_attribute(root: Path, models: Sequence[str], tell: PrintAction) -> Iterator[str]:
-    path = root / ATTRIBUTES
+def _write_attribute(root: Path, models: Sequence[str], report: PrintAction) -> Iterator[str]:
+    path, attribute = root / ATTRIBUTES, f"{MODEL_PATTERN} {DRIVER_ATTRIBUTE}"
     if path.is_symlink() or (path.exists() and not path.is_file()):
-        tell("kept", f"{ATTRIBUTES}, which is no file of its own")
-        yield f"let git know models: a line `{MODEL_PATTERN} {DRIVER_ATTRIBUTE}` in {ATTRIBUTES}"
+        report("kept", f"{ATTRIBUTES}, which is no file of its own")
+        yield f"let git know models: a line `{attribute}` in {ATTRIBUTES}"
         return
     before = path.read_bytes() if path.exists() else b""
-    written = add_driver(before)
-    _write_if_changed(path, before, written)
+    if (written := add_driver(before)) != before:
+        path.write_bytes(written)
     if _find_unreached_models(root, models):  # a later line says otherwise
-        _write_if_changed(path, written, written := _append_driver_line(written))
-    tell(*_describe_attribute(before, written))
+        written = _append_driver_line(written)
+        path.write_bytes(written)
+    if before == written:
+        report("kept", f"{ATTRIBUTES}, which has `{attribute}`")
+    else:
+        report("wrote", f"{ATTRIBUTES}: `{DRIVER_ATTRIBUTE}` for `{MODEL_PATTERN}`")
     for model in _find_unreached_models(root, models)[:1]:
         yield f"`git check-attr diff {model}` says that another {ATTRIBUTES} rules it: write `{DRIVER_ATTRIBUTE}` there"
 
 
-def _write_if_changed(path: Path, before: bytes, content: bytes) -> None:
-    if content != before:
-        path.write_bytes(content)
-
-
-def _describe_attribute(before: bytes, written: bytes) -> tuple[str, str]:
-    if before == written:
-        return "kept", f"{ATTRIBUTES}, which has `{MODEL_PATTERN} {DRIVER_ATTRIBUTE}`"
-    return "wrote", f"{ATTRIBUTES}: `{DRIVER_ATTRIBUTE}` for `{MODEL_PATTERN}`"
-
-
 def add_driver(content: bytes) -> bytes:
     """Return the attributes with our driver added to the last line about all models, or to a new line."""
-    lines = content.splitlines(keepends=True)
-    for index in range(len(lines) - 1, -1, -1):
-        if _MODEL_LINE.match(lines[index]):
-            lines[index] = _add_driver_to_line(lines[index])
+    driver, lines = DRIVER_ATTRIBUTE.encode(), content.splitlines(keepends=True)
+    for index, line in reversed(list(enumerate(lines))):
+        if _MODEL_LINE.match(line):  # its other attributes stay
+            body = line.rstrip(b" \t\r\n")
+            lines[index] = body + b" " + driver + line[len(body) :]
+            for match in _DIFF_ATTRIBUTE.finditer(line):  # the last one counts
+                lines[index] = line[: match.start()] + driver + line[match.end() :]
             return b"".join(lines)
     return _append_driver_line(content)
-
-
-def _add_driver_to_line(line: bytes) -> bytes:
-    """Return the line with our driver; its other attributes stay."""
-    driver = DRIVER_ATTRIBUTE.encode()
-    if _DIFF_ATTRIBUTE.search(line):
-        last = [*_DIFF_ATTRIBUTE.finditer(line)][-1]
-        return line[: last.start()] + driver + line[last.end() :]
-    body = line.rstrip(b" \t\r\n")
-    return body + b" " + driver + line[len(body) :]
 
 
 def _append_driver_line(content: bytes) -> bytes:
@@ -291,37 +258,28 @@ def _append_driver_line(content: bytes) -> bytes:
 def _find_unreached_models(root: Path, models: Sequence[str]) -> list[str]:
     """Return the models for which git would use another driver."""
     paths = list(models[:_MAX_CHECKED_MODELS]) or ["model.onnx"]
-    answer = repository.read_git_output(root, "check-attr", "-z", "diff", "--", *paths)
-    if answer is None:
-        return []
+    answer = repository.read_git_output(root, "check-attr", "-z", "diff", "--", *paths) or ""
     return [path for path, value in zip(paths, answer.split("\0")[2::3], strict=False) if value != "onnx"]
 
 
-def _write_git_setting(root: Path, tell: PrintAction, *, keeps: bool) -> Iterator[str]:
-    """`keeps`: git keeps descriptions. With Git LFS it would go on showing a pointer after its content was fetched."""
-    command, cached = _textconv_command(), "true" if keeps else "false"
-    there = _read_git_setting(root, TEXTCONV_KEY)
-    if there and there != command and "onnxgate" not in there:
-        tell("kept", f"git's setting {TEXTCONV_KEY}, which is `{there}`")
+def _write_git_setting(root: Path, report: PrintAction, *, cached: str) -> Iterator[str]:
+    command = "onnxgate diff --textconv"
+    own = Path(sys.executable).with_name(Path(sys.argv[0]).name)
+    if shutil.which("onnxgate") is None and own.name.startswith("onnxgate") and own.exists():  # not on the path
+        command = f"{shlex.quote(own.as_posix())} diff --textconv"
+    present = _read_git_setting(root, TEXTCONV_KEY)
+    if present and present != command and "onnxgate" not in present:
+        report("kept", f"git's setting {TEXTCONV_KEY}, which is `{present}`")
         yield f"let git describe models by onnxgate: `git config {TEXTCONV_KEY} '{command}'`"
         return
-    if there == command and _read_git_setting(root, CACHE_KEY) == cached:
-        tell("kept", f"git's setting {TEXTCONV_KEY}, which is the same")
+    if present == command and _read_git_setting(root, CACHE_KEY) == cached:
+        report("kept", f"git's setting {TEXTCONV_KEY}, which is the same")
         return
     for name, value in ((TEXTCONV_KEY, command), (CACHE_KEY, cached)):
         if repository.read_git_output(root, "config", "--local", name, value) is None:
             yield f"git could not be told: `git config {name} '{value}'`"
             return
-    tell("set", f"{TEXTCONV_KEY} in this clone's git config, where each clone needs it: `{command}`")
-
-
-def _textconv_command() -> str:
-    """Return the command for git; with its folder, if it is not on the path."""
-    program = shutil.which("onnxgate")
-    own = Path(sys.executable).with_name(Path(sys.argv[0]).name)
-    if program is None and own.name.startswith("onnxgate") and own.exists():
-        return f"{shlex.quote(own.as_posix())} diff --textconv"
-    return "onnxgate diff --textconv"
+    report("set", f"{TEXTCONV_KEY} in this clone's git config, where each clone needs it: `{command}`")
 
 
 def _read_git_setting(root: Path, name: str) -> str:

@@ -20,7 +20,7 @@ from onnxgate.gate.results.ignore_matching import Ignores, find_stale_fingerprin
 from onnxgate.model.reading.external_data import hash_content
 from onnxgate.project.config.ignore_entries import IgnoreEdit, edit_ignores, escape_glob, render_entry
 from onnxgate.project.config.schema import Ignore
-from onnxgate.project.toml import Keys, decode, find_key_lines
+from onnxgate.project.toml import decode, find_key_lines
 
 REASON = "present when the gate was adopted"
 CONTENT_BOUND_RULES = frozenset({"model-changed"})
@@ -60,34 +60,24 @@ def accept_findings(
     while plan.accept(outcome):
         request = plan.under(request)
         outcome = pipeline.reapply_ignores(request, outcome)
-    left = tuple(plan.left(outcome))
-    plan.drop(_find_stale_fingerprints(request, outcome))
+    refused = tuple(plan.refused(outcome))
+    ignores = resolution.select_ignores(request, outcome.gathered)
+    scope = resolution.determine_scope(request, outcome.gathered, outcome.blocked, ignores)
+    fingerprints = {rule_hit.fingerprint for rule_hit in assign_fingerprints(outcome.gathered.judged)}
+    plan.drop(find_stale_fingerprints(ignores, scope, fingerprints))
     edit = plan.edit
     if edit.listed or edit.added:
         data = edit_ignores(data, project.prefix, edit, project.path.name)
-        outcome = _refresh_lines(plan.under(request), outcome, find_key_lines(decode(data)))
-    return IgnoreUpdate(outcome, data, (plan.said(project.path.name), *left))
-
-
-def _refresh_lines(request: GateRequest, outcome: GateOutcome, lines: Mapping[Keys, int]) -> GateOutcome:
-    """Return the outcome with the line numbers of the new config for findings that are shown there."""
-    project = request.project
-    request = replace(request, checkout=replace(request.checkout, project=replace(project, lines=lines)))
-    moved = any(lines.get(keys) != line for keys, line in project.lines.items() if "ignore" not in keys)
-    if moved and any(rule_hit.hit.place.path == project.path.name for rule_hit in outcome.gathered.judged):
-        return pipeline.run(request)
-    return pipeline.reapply_ignores(request, outcome)
-
-
-def _find_stale_fingerprints(request: GateRequest, outcome: GateOutcome) -> dict[int, frozenset[str]]:
-    """Return by the number of each entry the fingerprints in it that no finding has any more."""
-    ignores = resolution.select_ignores(request, outcome.gathered)
-    scope = resolution.determine_scope(request, outcome.gathered, outcome.blocked, ignores)
-    return find_stale_fingerprints(
-        ignores,
-        scope,
-        {assign_fingerprint.fingerprint for assign_fingerprint in assign_fingerprints(outcome.gathered.judged)},
-    )
+        lines = find_key_lines(decode(data))
+        request = plan.under(request)
+        request = replace(request, checkout=replace(request.checkout, project=replace(request.project, lines=lines)))
+        # Findings that are shown in the config need its new lines.
+        moved = any(lines.get(keys) != line for keys, line in project.lines.items() if "ignore" not in keys)
+        if moved and any(rule_hit.hit.place.path == project.path.name for rule_hit in outcome.gathered.judged):
+            outcome = pipeline.run(request)
+        else:
+            outcome = pipeline.reapply_ignores(request, outcome)
+    return IgnoreUpdate(outcome, data, (plan.describe(project.path.name), *refused))
 
 
 @dataclass(slots=True)
@@ -105,7 +95,7 @@ class _IgnorePlan:
 
     def __post_init__(self) -> None:
         for index, entry in enumerate(self.entries):
-            if entry.fingerprints and self._holds(entry):
+            if entry.fingerprints and self._is_current(entry):
                 self._own[msgspec.structs.replace(entry, fingerprints=())] = index
 
     @property
@@ -116,7 +106,12 @@ class _IgnorePlan:
             for index, marks in self.listed.items()
             if marks != set(self.entries[index].fingerprints or ())
         }
-        return IgnoreEdit(changed, [self._entry(*key, marks) for key, marks in sorted(self.added.items()) if marks])
+        added = [
+            _create_entry(*key, marks, reason=REASON, until=self.until)
+            for key, marks in sorted(self.added.items())
+            if marks
+        ]
+        return IgnoreEdit(changed, added)
 
     def under(self, request: GateRequest) -> GateRequest:
         """Return the request with the new entries."""
@@ -137,14 +132,14 @@ class _IgnorePlan:
     def _open(self, outcome: GateOutcome) -> Iterator[Finding]:
         """Yield the findings to accept, without those of an expired entry, which is not prolonged."""
         over = Ignores(
-            [entry for entry in self.entries if not self._holds(entry)], self.today, _content_digests(outcome)
+            [entry for entry in self.entries if not self._is_current(entry)], self.today, _content_digests(outcome)
         )
         for finding in outcome.findings:
             ended = any(True for _ in over.about(finding.rule, finding.model, finding.fingerprint))
             if _is_blocking(finding) and not _refusal_reason(finding) and not ended:
                 yield finding
 
-    def left(self, outcome: GateOutcome) -> Iterator[str]:
+    def refused(self, outcome: GateOutcome) -> Iterator[str]:
         """Yield the current findings that were not accepted, and why."""
         closing = [finding for finding in outcome.findings if _is_blocking(finding)]
         never = [(finding.rule, why) for finding in closing if (why := _refusal_reason(finding))]
@@ -155,44 +150,39 @@ class _IgnorePlan:
 
     def drop(self, stale: Mapping[int, frozenset[str]]) -> None:
         """Remove findings that are gone from the new entries."""
-        kept_indices = [index for index in range(len(self.entries)) if self.listed.get(index, True)]
+        indices = [index for index in range(len(self.entries)) if self.listed.get(index, True)]
         for place, marks in stale.items():
-            if place < len(kept_indices) and marks:
-                index = kept_indices[place]
-                left = self.listed.setdefault(index, set(self.entries[index].fingerprints or ()))
-                self.dropped += len(left & marks)
-                left -= marks
+            if place < len(indices) and marks:
+                listed = self._listed_marks(indices[place])
+                self.dropped += len(listed & marks)
+                listed -= marks
 
-    def said(self, name: str) -> str:
+    def describe(self, name: str) -> str:
         """Describe the changes."""
-        done = []
-        if self.accepted:
-            done.append(f"accepts {pluralize(self.accepted, 'finding')} that {_are(self.accepted)} there now")
-        if self.dropped:
-            done.append(f"no longer lists {pluralize(self.dropped, 'finding')} that {_are(self.dropped)} gone")
-        if not done:
+        changes = [
+            f"{verb} {pluralize(count, 'finding')} that {'is' if count == 1 else 'are'} {state}"
+            for verb, count, state in (
+                ("accepts", self.accepted, "there now"),
+                ("no longer lists", self.dropped, "gone"),
+            )
+            if count
+        ]
+        if not changes:
             return f"`{name}` is as it was: there is nothing to accept, and nothing that it lists is gone"
-        return f"`{name}` {', and '.join(done)}"
+        return f"`{name}` {', and '.join(changes)}"
+
+    def _listed_marks(self, index: int) -> set[str]:
+        return self.listed.setdefault(index, set(self.entries[index].fingerprints or ()))
 
     def _marks(self, finding: Finding, contents: Mapping[str, str]) -> set[str]:
         """Return the fingerprints of the entry for a finding: an existing one that we wrote, or a new one."""
-        wanted = self._entry(finding.model, finding.rule, _bound_content(finding, contents), ())
-        index = self._own.get(wanted)
+        content = _bound_content(finding, contents)
+        index = self._own.get(_create_entry(finding.model, finding.rule, content, reason=REASON, until=self.until))
         if index is not None:
-            return self.listed.setdefault(index, set(self.entries[index].fingerprints or ()))
-        return self.added.setdefault((finding.model, finding.rule, wanted.sha256 or ""), set())
+            return self._listed_marks(index)
+        return self.added.setdefault((finding.model, finding.rule, content), set())
 
-    def _entry(self, model: str, rule: str, content: str, marks: Iterable[str]) -> Ignore:
-        return Ignore(
-            rule=rule,
-            model=escape_glob(model) if model else "**",
-            reason=REASON,
-            until=self.until,
-            sha256=content or None,
-            fingerprints=tuple(sorted(marks)),
-        )
-
-    def _holds(self, ignore: Ignore) -> bool:
+    def _is_current(self, ignore: Ignore) -> bool:
         return ignore.until is None or ignore.until >= self.today
 
 
@@ -216,22 +206,26 @@ def _bound_content(finding: Finding, contents: Mapping[str, str]) -> str:
     return contents.get(finding.model, "") if of_one else ""
 
 
+def _create_entry(
+    model: str, rule: str, content: str, marks: Iterable[str] = (), *, reason: str, until: datetime.date | None = None
+) -> Ignore:
+    return Ignore(
+        rule=rule,
+        model=escape_glob(model) if model else "**",
+        reason=reason,
+        until=until,
+        sha256=content or None,
+        fingerprints=tuple(sorted(marks)),
+    )
+
+
 def render_ignore_snippets(request: GateRequest, outcome: GateOutcome) -> dict[str, tuple[str, ...]]:
     """Return by fingerprint the lines to paste into the config; the reason is left to fill in."""
     contents, lines = _content_digests(outcome), {}
     for finding in outcome.findings:
         rule = rules.by_id.get(finding.rule)
         if rule is not None and rule.stage is not Stage.GATE:
-            ignore = Ignore(
-                rule=finding.rule,
-                model=escape_glob(finding.model) if finding.model else "**",
-                reason="",
-                sha256=_bound_content(finding, contents) or None,
-                fingerprints=(finding.fingerprint,),
-            )
+            content = _bound_content(finding, contents)
+            ignore = _create_entry(finding.model, finding.rule, content, [finding.fingerprint], reason="")
             lines[finding.fingerprint] = tuple(render_entry(ignore, request.project.prefix).split("\n"))
     return lines
-
-
-def _are(number: int) -> str:
-    return "is" if number == 1 else "are"

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import msgspec
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from onnxgate.core.errors import ConfigError, OnnxgateError, ResolutionError
+from onnxgate.core.errors import ConfigError, ResolutionError
 from onnxgate.core.jobs import Completed, Crashed, Load, Observation, Refused, TimedOut, Unavailable
 from onnxgate.core.matrix import Entry, MatrixModel, Observed
 from onnxgate.diagnostics.classification import shorten_failure
@@ -36,34 +36,23 @@ def verify_matrix(
     """Return the models with the results of loading them. No lock is written."""
     files = {model.path: model.absolute for model in request.models}
     specs = _WheelResolver(UvIndex(offline=offline), progress).find_specs(find_releases(request))
-    waiting = {
+    futures = {
         (path, name): pool.submit(spec, Load(model=str(file)))
         for name, spec in specs.items()
         if isinstance(spec, WorkerSpec)
         for path, file in files.items()
     }
-    return tuple(_add_observations(model, specs, waiting) for model in models)
 
-
-ModelAndRuntime = tuple[str, str]  # model, runtime
-
-
-def _add_observations(
-    model: MatrixModel,
-    specs: Mapping[str, WorkerSpec | Unavailable],
-    waiting: Mapping[ModelAndRuntime, Future[Observation]],
-) -> MatrixModel:
-    entries = []
-    for entry in model.runtimes:
+    def verify_entry(path: str, entry: Entry) -> Entry:
         spec = specs[entry.runtime]
-        seen = spec if isinstance(spec, Unavailable) else waiting[model.path, entry.runtime].result()
-        entries.append(_add_observation(entry, seen))
-    return msgspec.structs.replace(model, runtimes=tuple(entries))
+        observation = spec if isinstance(spec, Unavailable) else futures[path, entry.runtime].result()
+        observed, error = _describe_observation(observation)
+        return msgspec.structs.replace(entry, observed=observed, error=error)
 
-
-def _add_observation(entry: Entry, observation: Observation) -> Entry:
-    seen, error = _describe_observation(observation)
-    return msgspec.structs.replace(entry, observed=seen, error=error)
+    return tuple(
+        msgspec.structs.replace(model, runtimes=tuple(verify_entry(model.path, entry) for entry in model.runtimes))
+        for model in models
+    )
 
 
 def _describe_observation(observation: Observation) -> tuple[Observed, str]:
@@ -96,12 +85,10 @@ class _WheelResolver:
 
     def find_specs(self, runtimes: Sequence[LockedRuntime]) -> dict[str, WorkerSpec | Unavailable]:
         """Return a worker spec for each release, or the reason why there is none. The newest is resolved first."""
-        first = {runtime.name: self._find_spec(runtime) for runtime in runtimes[-1:]}
+        newest = {runtime.name: self._find_spec(runtime) for runtime in runtimes[-1:]}
+        older = {runtime.name: runtime for runtime in runtimes[:-1]}
         with ThreadPoolExecutor(MAX_LOOKUPS) as threads:
-            others = zip(
-                (runtime.name for runtime in runtimes[:-1]), threads.map(self._find_spec, runtimes[:-1]), strict=True
-            )
-            return first | dict(others)
+            return newest | dict(zip(older, threads.map(self._find_spec, older.values()), strict=True))
 
     def _find_spec(self, runtime: LockedRuntime) -> WorkerSpec | Unavailable:
         """Resolve one release; after the index failed once, it is not contacted again."""
@@ -109,9 +96,8 @@ class _WheelResolver:
             return Unavailable(reason=self.unreachable)
         self.progress.started(runtime.name, LOOK_UP_ACTIVITY)
         spec = self._look_up(runtime)
-        self.progress.finished(
-            runtime.name, LOOK_UP_ACTIVITY, "ready" if isinstance(spec, WorkerSpec) else "unavailable"
-        )
+        outcome = "ready" if isinstance(spec, WorkerSpec) else "unavailable"
+        self.progress.finished(runtime.name, LOOK_UP_ACTIVITY, outcome)
         return spec
 
     def _look_up(self, runtime: LockedRuntime) -> WorkerSpec | Unavailable:
@@ -120,9 +106,9 @@ class _WheelResolver:
             numpy = self.companions.numpy(engine.version, engine.python)
         except ResolutionError as error:
             self.unreachable = error.message
-            return _make_unavailable(error)
+            return Unavailable(reason=error.message, hint=error.hint or "")
         except ConfigError as error:
-            return _make_unavailable(error)
+            return Unavailable(reason=error.message, hint=error.hint or "")
         locked = msgspec.structs.replace(runtime_from_release(engine), packages=tuple(sorted((engine.pin, numpy.pin))))
         return WorkerSpec.of_runtime(locked, (engine.locked, numpy.locked))
 
@@ -134,7 +120,3 @@ class _WheelResolver:
             if not isinstance(answer, ReleaseNotFound) and answer.wheels:
                 return answer
         raise ConfigError(f"`{runtime.name}` has no wheels that the package index offers")
-
-
-def _make_unavailable(error: OnnxgateError) -> Unavailable:
-    return Unavailable(reason=error.message, hint=error.hint or "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,22 +56,31 @@ def measure_source_tolerances(
     """
     measurement = ToleranceMeasurement()
     sourced = [model for model in models if model.settings.source is not None]
-    if not sourced and all(model.settings.quantized_from is None for model in models):
-        measurement.notes.append("no model has a `source`: there is nothing to measure")
     if not sourced:
+        if all(model.settings.quantized_from is None for model in models):
+            measurement.notes.append("no model has a `source`: there is nothing to measure")
         return measurement
     python = find_toolchain(
         project.folder, project.config.toolchain, required_frameworks(project.config, project.folder)
     )
     with temporary_folder() as scratch:
-        submitted = [
-            (model, *_submit_source(project, model, python, Path(scratch) / str(index), pool))
-            for index, model in enumerate(sourced)
-            if _is_present(model, measurement)
-        ]
+        submitted = []
+        for index, model in enumerate(sourced):
+            if other_type := _detect_other_type(model):
+                measurement.notes.append(f"`{model.path}` was not measured: it is {other_type}")
+            else:
+                submitted.append((model, *_submit_source(project, model, python, Path(scratch) / str(index), pool)))
         for model, outputs, answer in submitted:
-            _record_tolerance(measurement, model, outputs, answer.result())
+            try:
+                measurement.tolerances[model.path] = _measure_tolerance(outputs, answer.result())
+            except IncomparableError as reason:
+                measurement.notes.append(f"`{model.path}` was not measured: {reason}")
     return measurement
+
+
+def _detect_other_type(model: SelectedModel) -> str:
+    """Return the type of a file that is not a model; "" for a model."""
+    return "a Git LFS pointer" if read_pointer(model.absolute) else detect_other_type(model.absolute)
 
 
 @dataclass(slots=True)
@@ -98,31 +107,31 @@ def measure_quantized_models(
         folders = (Path(scratch) / str(index) for index in itertools.count())
         for planned in plan_models(project, lock, quantized):
             try:
-                record.figures[planned.path] = _measure_quantized_model(project, lock, planned, pool, folders)
-                record.notes += _note_low_quality(planned.path, record.figures[planned.path])
+                figures = _measure_quantized_model(project, lock, planned, pool, folders)
             except IncomparableError as reason:
                 record.notes.append(f"`{planned.path}` was not held against its float model: {reason}")
+                continue
+            record.figures[planned.path] = figures
+            for output, figure in figures.items():
+                if (
+                    figure.sqnr_db < FLOAT_BOUNDS.sqnr_db
+                    or figure.cosine < FLOAT_BOUNDS.cosine
+                    or figure.top1 < FLOAT_BOUNDS.top1
+                ):  # without the record, it would be a finding
+                    values = f"{figure.sqnr_db:g} dB, cosine {figure.cosine:g}, argmax {figure.top1:.1%}"
+                    record.notes.append(
+                        f"output `{output}` of `{planned.path}` keeps {values}; "
+                        "recorded, that much is accepted from now on"
+                    )
     return record
-
-
-def _note_low_quality(path: str, figures: Mapping[str, MeasuredQuantization]) -> Iterator[str]:
-    """Yield notes about recorded figures that would be findings without the record."""
-    for output, figure in figures.items():
-        if (
-            figure.sqnr_db < FLOAT_BOUNDS.sqnr_db
-            or figure.cosine < FLOAT_BOUNDS.cosine
-            or figure.top1 < FLOAT_BOUNDS.top1
-        ):
-            values = f"{figure.sqnr_db:g} dB, cosine {figure.cosine:g}, argmax {figure.top1:.1%}"
-            yield f"output `{output}` of `{path}` keeps {values}; recorded, that much is accepted from now on"
 
 
 def _measure_quantized_model(
     project: Project, lock: Lock, planned: PlannedModel, pool: WorkerPool, folders: Iterator[Path]
 ) -> dict[str, MeasuredQuantization]:
     model = planned.model
-    if what := "a Git LFS pointer" if read_pointer(model.absolute) else detect_other_type(model.absolute):
-        raise IncomparableError(f"it is {what}")
+    if other_type := _detect_other_type(model):
+        raise IncomparableError(f"it is {other_type}")
     reading = read_model(model.absolute, model.path)
     fed = create_cases(project, model, reading, next(folders), call=functools.partial(call_inputs, project, pool))
     if not fed.cases:
@@ -144,25 +153,15 @@ def _measure_quantized_model(
 
 def _pair_outputs(cases: Sequence[InputCase], ours: RunOutputs, theirs: RunOutputs) -> Iterator[tuple[Arrays, Arrays]]:
     """Yield the outputs of both models by the names of the quantized one, for each case."""
-    alike = set(ours.names) == set(theirs.names)
-    names = dict(zip(ours.names, ours.names if alike else theirs.names, strict=False))
+    their_names = ours.names if set(ours.names) == set(theirs.names) else theirs.names
     for case in cases:
-        paths = {
-            name: (ours.paths.get((case.name, name)), theirs.paths.get((case.name, other)))
-            for name, other in names.items()
-        }
-        complete = {name: (one, two) for name, (one, two) in paths.items() if one is not None and two is not None}
-        yield (
-            {name: np.load(one, allow_pickle=False) for name, (one, _) in complete.items()},
-            {name: np.load(two, allow_pickle=False) for name, (_, two) in complete.items()},
-        )
-
-
-def _is_present(model: SelectedModel, measurement: ToleranceMeasurement) -> bool:
-    what = "a Git LFS pointer" if read_pointer(model.absolute) else detect_other_type(model.absolute)
-    if what:
-        measurement.notes.append(f"`{model.path}` was not measured: it is {what}")
-    return not what
+        our_arrays, their_arrays = {}, {}
+        for name, their_name in zip(ours.names, their_names, strict=False):
+            our_path, their_path = ours.paths.get((case.name, name)), theirs.paths.get((case.name, their_name))
+            if our_path is not None and their_path is not None:
+                our_arrays[name] = np.load(our_path, allow_pickle=False)
+                their_arrays[name] = np.load(their_path, allow_pickle=False)
+        yield our_arrays, their_arrays
 
 
 def _submit_source(
@@ -176,38 +175,32 @@ def _submit_source(
     return names, pool.submit(jobs.create_toolchain_spec(python), job)
 
 
-def _record_tolerance(
-    measurement: ToleranceMeasurement, model: SelectedModel, outputs: Sequence[str], answer: Observation
-) -> None:
-    result = answer.result if isinstance(answer, Completed) else None
-    if not isinstance(result, ExportResult) or not result.eager64:
-        measurement.notes.append(f"`{model.path}` was not measured: {_explain_missing_tolerance(answer)}")
-        return
-    tolerances = measure_tolerance(_pair_precisions(outputs, result))
-    if not tolerances:
-        measurement.notes.append(f"`{model.path}` was not measured: no output of it is a number in both precisions")
-        return
-    measurement.tolerances[model.path] = tolerances
+def _measure_tolerance(outputs: Sequence[str], answer: Observation) -> dict[str, MeasuredTolerance]:
+    """Return the tolerance of each output.
 
-
-def _explain_missing_tolerance(answer: Observation) -> str:
+    Raises:
+        IncomparableError: the source was not run in both precisions, or no output is a number.
+    """
     match answer:
+        case Completed(result=ExportResult(eager64=results) as result) if results:
+            pairs = (
+                (_load_outputs(outputs, narrow), _load_outputs(outputs, wide))
+                for narrow, wide in zip(result.eager, results, strict=False)
+                if narrow.failure is None and wide.failure is None
+            )
+            if tolerances := measure_tolerance(pairs):
+                return tolerances
+            raise IncomparableError("no output of it is a number in both precisions")
         case Completed(result=ExportResult(failure=failure)) if failure is not None:
-            return f"{failure.type}: {failure.text.partition(chr(10))[0]}"
+            raise IncomparableError(f"{failure.type}: {failure.text.partition(chr(10))[0]}")
         case Completed(result=ExportResult(eager_reason=reason)) if reason:
-            return reason
+            raise IncomparableError(reason)
         case Completed():
-            return "its source does not run in float64"
+            raise IncomparableError("its source does not run in float64")
         case _:
-            return f"its source gives nothing ({type(answer).__name__.lower()})"
-
-
-def _pair_precisions(outputs: Sequence[str], result: ExportResult) -> Iterator[tuple[Arrays, Arrays]]:
-    for narrow, wide in zip(result.eager, result.eager64, strict=False):
-        if narrow.failure is None and wide.failure is None:
-            yield _load_outputs(outputs, narrow), _load_outputs(outputs, wide)
+            raise IncomparableError(f"its source gives nothing ({type(answer).__name__.lower()})")
 
 
 def _load_outputs(outputs: Sequence[str], case: CaseResult) -> Arrays:
-    named = zip(outputs, case.outputs, strict=False)
-    return {name: np.load(path, allow_pickle=False) for name, path in named if path is not None}
+    paths = zip(outputs, case.outputs, strict=False)
+    return {name: np.load(path, allow_pickle=False) for name, path in paths if path is not None}

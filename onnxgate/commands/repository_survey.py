@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,7 +56,9 @@ def survey_repository(folder: Path) -> RepositorySurvey:
         untracked=untracked,
         facts=tuple(_read_model_facts(folder, models)),
         uses_lfs=root is not None and _uses_lfs(folder, models),
-        exports=tuple(_find_export_calls(folder)),
+        exports=tuple(
+            script for path in _list_files(folder, "*.py") for script in find_export_scripts(folder / path, path)
+        ),
         requires=requires,
         requirements=requirements,
         branch=_find_default_branch(folder) if root else "main",
@@ -64,30 +67,28 @@ def survey_repository(folder: Path) -> RepositorySurvey:
 
 def _find_models(folder: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     tracked = tuple(path for path in _list_files(folder, "*.onnx") if (folder / path).exists())
-    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*.onnx") if not _is_hidden(path, folder)}
-    return tracked, tuple(sorted(there - set(tracked)))
+    return tracked, tuple(sorted(set(_find_files(folder, "*.onnx")) - set(tracked)))
 
 
 def _list_files(folder: Path, pattern: str) -> list[str]:
-    """Return the tracked models; without git, all models."""
+    """Return the tracked files; without git, all files."""
     answer = repository.read_git_output(folder, "ls-files", "-z", "--", pattern)
-    if answer is None:
-        paths = (path for path in folder.rglob(pattern) if not _is_hidden(path, folder))
-        return sorted(path.relative_to(folder).as_posix() for path in paths)
-    return sorted(name for name in answer.split("\0") if name)
+    return sorted(_find_files(folder, pattern) if answer is None else filter(None, answer.split("\0")))
 
 
-def _is_hidden(path: Path, folder: Path) -> bool:
-    return any(part.startswith(".") or part == "node_modules" for part in path.relative_to(folder).parts[:-1])
+def _find_files(folder: Path, pattern: str) -> Iterator[str]:
+    """Yield the files below a folder, except those in hidden folders and of npm."""
+    for path in folder.rglob(pattern):
+        relative = path.relative_to(folder)
+        if not any(part.startswith(".") or part == "node_modules" for part in relative.parts[:-1]):
+            yield relative.as_posix()
 
 
 def _read_model_facts(folder: Path, models: Sequence[str]) -> Iterator[ModelFacts]:
     for model in models:
         if detect_other_type(folder / model) == "":
-            try:
+            with contextlib.suppress(UnreadableModel):  # `check` says what is wrong with it
                 yield read_facts(folder / model, model)
-            except UnreadableModel:
-                continue  # `check` says what is wrong with it
 
 
 def _uses_lfs(folder: Path, models: Sequence[str]) -> bool:
@@ -97,29 +98,19 @@ def _uses_lfs(folder: Path, models: Sequence[str]) -> bool:
     return answer is not None and "lfs" in answer.split("\0")[2::3]
 
 
-def _find_export_calls(folder: Path) -> Iterator[ExportScript]:
-    for path in _list_files(folder, "*.py"):
-        yield from find_export_scripts(folder / path, path)
-
-
 def _find_toolchain(folder: Path) -> tuple[tuple[str, ...], str]:
     """Return the requirements of the first file that names torch."""
     for pattern in REQUIREMENTS_GLOBS:
         for path in sorted(folder.glob(pattern)):
-            requirements = tuple(_read_requirements(path))
+            requirements = []
+            for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+                with contextlib.suppress(InvalidRequirement):
+                    requirement = Requirement(line.partition("#")[0].strip())
+                    if requirement.name.lower() in EXPORT_PACKAGES:
+                        requirements.append(f"{requirement.name}{requirement.specifier}")
             if any(requirement.startswith("torch") for requirement in requirements):
-                return requirements, path.relative_to(folder).as_posix()
+                return tuple(requirements), path.relative_to(folder).as_posix()
     return (), ""
-
-
-def _read_requirements(path: Path) -> Iterator[str]:
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            requirement = Requirement(line.partition("#")[0].strip())
-        except InvalidRequirement:
-            continue
-        if requirement.name.lower() in EXPORT_PACKAGES:
-            yield f"{requirement.name}{requirement.specifier}"
 
 
 def _find_default_branch(folder: Path) -> str:
@@ -180,7 +171,9 @@ class _ParsedScript:
         for node in ast.walk(self.tree):
             match node:
                 case ast.Import(names=aliases):
-                    self.names |= {a.asname or a.name.partition(".")[0]: _import_target(a) for a in aliases}
+                    for alias in aliases:
+                        package = alias.name.partition(".")[0]
+                        self.names[alias.asname or package] = alias.name if alias.asname else package
                 case ast.ImportFrom(module=str(module), names=aliases):
                     self.names |= {a.asname or a.name: f"{module}.{a.name}" for a in aliases}
                 case ast.Assign(targets=[ast.Name(id=name)], value=value):
@@ -203,12 +196,14 @@ class _ParsedScript:
 
     def described(self, call: ast.Call, path: str) -> ExportScript:
         """Return the call with the path that it writes, as far as that is known."""
-        target = self._target(call)
-        if isinstance(target, ast.Constant) and isinstance(target.value, str):
-            return ExportScript(path, call.lineno, writes=target.value)
-        if _is_first_argument(target):
-            return ExportScript(path, call.lineno, takes_path=True)
-        words, default = self.options.get(_option_name(target), (None, ""))
+        words, default = None, ""
+        match self._target(call):
+            case ast.Constant(value=str(value)):
+                return ExportScript(path, call.lineno, writes=value)
+            case ast.Subscript(value=ast.Attribute(value=ast.Name(id="sys"), attr="argv"), slice=ast.Constant(value=1)):
+                return ExportScript(path, call.lineno, takes_path=True)
+            case ast.Attribute(value=ast.Name(), attr=name) | ast.Name(id=name):  # `args.out` or `out`
+                words, default = self.options.get(name, (None, ""))
         return ExportScript(path, call.lineno, default, words or (), words is not None)
 
     def _target(self, call: ast.Call) -> ast.expr | None:
@@ -216,37 +211,12 @@ class _ParsedScript:
         keywords = [keyword.value for keyword in call.keywords if keyword.arg == "f"]
         target = (*keywords, *call.args[PATH_ARGUMENT : PATH_ARGUMENT + 1], None)[0]
         for _ in range(3):
-            target = _unwrap_path(target)
+            match target:
+                case ast.Call(func=ast.Name(id="str" | "Path"), args=[inner]):
+                    target = inner
             if isinstance(target, ast.Name) and target.id not in self.options:
                 target = self.values.get(target.id, target)
         return target
-
-
-def _import_target(alias: ast.alias) -> str:
-    return alias.name if alias.asname else alias.name.partition(".")[0]
-
-
-def _unwrap_path(expression: ast.expr | None) -> ast.expr | None:
-    """Return the path within `str(path)` and `Path(path)`."""
-    match expression:
-        case ast.Call(func=ast.Name(id="str" | "Path"), args=[inner]):
-            return inner
-    return expression
-
-
-def _is_first_argument(expression: ast.expr | None) -> bool:
-    match expression:
-        case ast.Subscript(value=ast.Attribute(value=ast.Name(id="sys"), attr="argv"), slice=ast.Constant(value=1)):
-            return True
-    return False
-
-
-def _option_name(expression: ast.expr | None) -> str:
-    """Return the option whose value is called `args.out` or `out`."""
-    match expression:
-        case ast.Attribute(value=ast.Name(), attr=name) | ast.Name(id=name):
-            return name
-    return ""
 
 
 def _defined_options(call: ast.Call) -> Mapping[str, tuple[tuple[str, ...], str]]:

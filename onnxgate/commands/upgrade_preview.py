@@ -7,8 +7,7 @@ and the outputs of both are compared.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from onnxgate.core.files import link_or_copy
 from onnxgate.core.findings import Stage, runtime_sort_key
 from onnxgate.core.report import Cell, FailOn, Finding, Measured, Report
 from onnxgate.core.upgrade_preview import AddedRuntime, Preview
-from onnxgate.evidence.parity import Comparison, Difference, find_worst
+from onnxgate.evidence.parity import Difference, find_worst
 from onnxgate.gate import pipeline
 from onnxgate.gate.execution.toolchain import report_measurements
 from onnxgate.gate.request import GateRequest
@@ -46,14 +45,6 @@ RuntimesByName = Mapping[str, LockedRuntime]
 FindingKey = tuple[str, str, str, str]  # rule, level, model, fingerprint
 
 
-@dataclass(frozen=True, slots=True)
-class RuntimeOutputs:
-    """Outputs of one model on one runtime."""
-
-    runtime: str
-    levels: OutputsByLevel
-
-
 @dataclass(slots=True)
 class OutputStore:
     """Outputs of models on every runtime, which outlive their run."""
@@ -66,27 +57,20 @@ class OutputStore:
         """Store the outputs of one model."""
         self.models[model.path] = model
         for runtime, levels in collect_outputs(ran).items():
-            stored_levels = {level: self._kept(outputs) for level, outputs in levels.items()}
-            self.outputs[model.path, runtime] = stored_levels
+            self.outputs[model.path, runtime] = {level: self._link(outputs) for level, outputs in levels.items()}
 
-    def gave(self, model: str, runtime: str) -> RuntimeOutputs:
-        """Return the stored outputs of one model on one runtime; without levels if there are none."""
-        return RuntimeOutputs(runtime, self.outputs.get((model, runtime), {}))
-
-    def _kept(self, outputs: RunOutputs) -> RunOutputs:
+    def _link(self, outputs: RunOutputs) -> RunOutputs:
         folder = self.folder()
         folder.mkdir(parents=True)
-        numbers = itertools.count()
-        paths = {
-            key: path if path is None else _link_file(Path(path), folder / f"{next(numbers)}.npy")
-            for key, path in outputs.paths.items()
-        }
-        return RunOutputs(outputs.names, paths)
+        links = dict(outputs.paths)
+        for index, (key, path) in enumerate(outputs.paths.items()):
+            if path is not None:
+                links[key] = str(folder / f"{index}.npy")
+                link_or_copy(Path(path), folder / f"{index}.npy")
+        return RunOutputs(outputs.names, links)
 
 
-def _link_file(file: Path, to: Path) -> str:
-    link_or_copy(file, to)
-    return str(to)
+OutputStores = tuple[OutputStore, OutputStore]  # of the old lock, and of the new one
 
 
 def preview_upgrade(request: GateRequest, new: Lock, fail_on: FailOn, folder: NewFolder) -> Preview:
@@ -94,35 +78,36 @@ def preview_upgrade(request: GateRequest, new: Lock, fail_on: FailOn, folder: Ne
 
     `folder` gives a path that does not exist yet, for outputs that are kept as long as the caller wants.
     """
-    old, past, now = request.lock, OutputStore(folder), OutputStore(folder)
+    old, stores = request.lock, (OutputStore(folder), OutputStore(folder))
     locked = _planned_runtimes(request, old)
-    names = {
+    changes_by_model = {
         path: _RuntimeChanges(locked[path], runtimes) for path, runtimes in _planned_runtimes(request, new).items()
     }
     request = replace(request, caches=replace(request.caches, results=folder()))
     selection = replace(request.selection, stages=COMPARED_STAGES)
     checkout = replace(request.checkout, lock=new, lock_text=render_lock(new))
-    before = _run_gate(replace(request, selection=selection, watch=past.watch), fail_on)
-    after = _run_gate(replace(request, checkout=checkout, watch=now.watch), fail_on)
-    at_start, at_end = tuple(_reported_findings(before)), tuple(_reported_findings(after))
-    present = (item for item in at_end if _is_already_present(item, names.get(item.model, _NO_RUNTIMES)))
-    today = {_finding_key(finding) for finding in (*at_start, *present)}
-    to_come = {_finding_key(finding) for finding in at_end}
-    come = {runtime for name in names.values() for runtime in name.come}
+    before = _run_gate(replace(request, selection=selection, watch=stores[0].watch), fail_on)
+    after = _run_gate(replace(request, checkout=checkout, watch=stores[1].watch), fail_on)
+    at_start, at_end = _reported_findings(before), _reported_findings(after)
+    today = {_finding_key(finding) for finding in at_start}
+    for finding in at_end:  # of a runtime that stays, from a stage that was not run with the old lock
+        changes = changes_by_model.get(finding.model)
+        if Stage(finding.stage) not in COMPARED_STAGES and changes and changes.stay & set(finding.runtimes):
+            today.add(_finding_key(finding))
     cells = {(cell.model, cell.runtime): cell for cell in after.cells}
     arrivals = tuple(
-        _compare_added_runtime(cells[path, runtime], changes, after, today, (past, now))
-        for path, changes in sorted(names.items())
+        _compare_added_runtime(cells[path, runtime], changes.before(runtime), at_end, today, stores)
+        for path, changes in sorted(changes_by_model.items())
         for runtime in sorted(changes.come, key=runtime_sort_key)
         if (path, runtime) in cells
     )
-    reported_keys = {_finding_key(finding) for arrival in arrivals for finding in arrival.breaks}
+    reported = today.union(_finding_key(finding) for arrival in arrivals for finding in arrival.breaks)
+    to_come = {_finding_key(finding) for finding in at_end}
+    come = {runtime for changes in changes_by_model.values() for runtime in changes.come}
     return Preview(
         pins=describe_lock_changes(old, new),
         arrivals=arrivals,
-        others=tuple(
-            finding for finding in at_end if finding.runtimes and _finding_key(finding) not in today | reported_keys
-        ),
+        others=tuple(finding for finding in at_end if finding.runtimes and _finding_key(finding) not in reported),
         repairs=tuple(
             finding
             for finding in at_start
@@ -155,27 +140,17 @@ class _RuntimeChanges:
         return max(same, key=runtime_sort_key, default="")
 
 
-_NO_RUNTIMES = _RuntimeChanges({}, {})
-
-
 def _planned_runtimes(request: GateRequest, lock: Lock) -> dict[str, RuntimesByName]:
-    planned = plan_models(request.project, lock, request.models)
-    return {planned_model.path: {one.name: one.runtime for one in planned_model.runtimes} for planned_model in planned}
-
-
-def _is_already_present(finding: Finding, names: _RuntimeChanges) -> bool:
-    """Return if a runtime that stays has the finding, from a stage that was not run with the old lock."""
-    return Stage(finding.stage) not in COMPARED_STAGES and bool(names.stay & set(finding.runtimes))
+    models = plan_models(request.project, lock, request.models)
+    return {model.path: {planned.name: planned.runtime for planned in model.runtimes} for model in models}
 
 
 def _is_decided(finding: Finding, after: Report, come: set[str]) -> bool:
     """Return if the finding is known to be on none of the added runtimes."""
-    open_ones = [
-        incomplete for incomplete in (*after.undecided, *after.skipped) if incomplete.model in ("", finding.model)
-    ]
     return not any(
-        open_one.runtime in come or (bool(come) and not open_one.runtime and open_one.stage == finding.stage)
-        for open_one in open_ones
+        incomplete.runtime in come or (bool(come) and not incomplete.runtime and incomplete.stage == finding.stage)
+        for incomplete in (*after.undecided, *after.skipped)
+        if incomplete.model in ("", finding.model)
     )
 
 
@@ -184,8 +159,8 @@ def _run_gate(request: GateRequest, fail_on: FailOn) -> Report:
     return altered(report, counts={**report.counts, "reused": 0})
 
 
-def _reported_findings(report: Report) -> Iterator[Finding]:
-    return (finding for finding in report.findings if finding.level in REPORTED_LEVELS and not finding.ignored)
+def _reported_findings(report: Report) -> tuple[Finding, ...]:
+    return tuple(finding for finding in report.findings if finding.level in REPORTED_LEVELS and not finding.ignored)
 
 
 def _finding_key(finding: Finding) -> FindingKey:
@@ -193,20 +168,17 @@ def _finding_key(finding: Finding) -> FindingKey:
 
 
 def _compare_added_runtime(
-    cell: Cell, names: _RuntimeChanges, after: Report, today: set[FindingKey], stores: tuple[OutputStore, OutputStore]
+    cell: Cell,
+    before: str,
+    findings: Sequence[Finding],
+    today: set[FindingKey],
+    stores: tuple[OutputStore, OutputStore],
 ) -> AddedRuntime:
-    model, runtime = cell.model, cell.runtime
-    concerned = [
-        reported_finding
-        for reported_finding in _reported_findings(after)
-        if reported_finding.model == model and runtime in reported_finding.runtimes
-    ]
-    before = names.before(runtime)
-    past, now = stores
-    outputs, unlike = _measure_output_changes(now.models.get(model), past.gave(model, before), now.gave(model, runtime))
+    concerned = (item for item in findings if item.model == cell.model and cell.runtime in item.runtimes)
+    outputs, unlike = _measure_output_changes(cell, before, stores)
     return AddedRuntime(
-        model=model,
-        runtime=runtime,
+        model=cell.model,
+        runtime=cell.runtime,
         state=cell.state,
         breaks=tuple(finding for finding in concerned if _finding_key(finding) not in today),
         outputs=outputs,
@@ -215,24 +187,20 @@ def _compare_added_runtime(
     )
 
 
-def _measure_output_changes(
-    model: ParityModel | None, then: RuntimeOutputs, now: RuntimeOutputs
-) -> tuple[tuple[Measured, ...], str]:
-    """Return the largest change of each output, or why there is none."""
-    if not then.runtime:
+def _measure_output_changes(cell: Cell, before: str, stores: OutputStores) -> tuple[tuple[Measured, ...], str]:
+    """Return the largest change of each output since the runtime `before`, or why there is none."""
+    if not before:
         return (), "no runtime of this engine is locked yet"
-    missing = [outputs.runtime for outputs in (now, then) if not outputs.levels]
-    if missing or model is None:
+    model = stores[1].models.get(cell.model)
+    old, new = stores[0].outputs.get((cell.model, before)), stores[1].outputs.get((cell.model, cell.runtime))
+    if model is None or not old or not new:
+        missing = [name for name, outputs in ((cell.runtime, new), (before, old)) if not outputs]
         return (), f"it gave no outputs on {' and '.join(missing)}"
-    comparisons = compare_runtimes(model, now.runtime, now.levels, then.runtime, then.levels)
-    rows = tuple(row for comparison in comparisons for row in _worst_differences(comparison))
-    return rows, "" if rows else "none of its outputs can be compared"
-
-
-def _worst_differences(comparison: Comparison) -> Iterator[Measured]:
-    by_output: dict[str, list[Difference]] = {}
-    for difference in comparison.differences:
-        by_output.setdefault(difference.output, []).append(difference)
-    for differences in by_output.values():
-        one = altered(comparison, differences=(find_worst(differences),))
-        yield report_measurements(one)[0]
+    rows = []
+    for comparison in compare_runtimes(model, cell.runtime, new, before, old):
+        by_output: dict[str, list[Difference]] = {}
+        for difference in comparison.differences:
+            by_output.setdefault(difference.output, []).append(difference)
+        for differences in by_output.values():
+            rows += report_measurements(altered(comparison, differences=(find_worst(differences),)))[:1]
+    return tuple(rows), "" if rows else "none of its outputs can be compared"
