@@ -29,19 +29,15 @@ def dynamic_axis_lost(subject: Reexport) -> Iterator[Hit]:
     """
     for lost in subject.interface.lost_axes:
         message, fix = _describe_lost_axis(lost)
+        is_narrow = lost.lowest is not None and lost.lowest != lost.highest  # more than one size is left
         yield Hit(
             subject.place,
             f"export by `{subject.source}`: {message}",
             model=subject.model,
             fix=fix,
-            level=Level.WARNING if _is_narrow(lost) else None,
+            level=Level.WARNING if is_narrow else None,
             identity=f"{lost.role} {lost.value} {lost.axis}",
         )
-
-
-def _is_narrow(lost: LostAxis) -> bool:
-    """Whether more than one size is left."""
-    return lost.lowest is not None and lost.lowest != lost.highest
 
 
 def _describe_lost_axis(lost: LostAxis) -> tuple[str, str]:
@@ -52,7 +48,15 @@ def _describe_lost_axis(lost: LostAxis) -> tuple[str, str]:
             "name in `dynamic_axes` what `input_names` and `output_names` name",
         )
     if lost.lowest is not None:
-        return _describe_narrowed_axis(lost, axis)
+        sizes = f"from {lost.lowest} on" if lost.highest is None else f"for {lost.lowest} to {lost.highest}"
+        if lost.lowest == lost.highest:
+            sizes = f"for {lost.lowest} alone"
+        return (
+            f"{axis} of input `{lost.value}` takes any size in the file, and what was exported holds {sizes}, "
+            f"while the source takes {lost.works}, too",
+            "decide by `torch.where` or `torch.cond` what depends on the size, and run it: "
+            f"{lost.works} among its `sizes`",
+        )
     if lost.grown is not None:
         return (
             f"axis {lost.axis} of output `{lost.value}` is always {lost.size} in the file, and the source gives "
@@ -62,16 +66,4 @@ def _describe_lost_axis(lost: LostAxis) -> tuple[str, str]:
     return (
         f"{axis} of {lost.role} `{lost.value}` was to be dynamic, and is {lost.size} in the file",
         "do not make a number of that size in the source, and give the example at least 2 there",
-    )
-
-
-def _describe_narrowed_axis(lost: LostAxis, axis: str) -> tuple[str, str]:
-    if lost.lowest == lost.highest:
-        holds = f"for {lost.lowest} alone"
-    else:
-        holds = f"from {lost.lowest} on" if lost.highest is None else f"for {lost.lowest} to {lost.highest}"
-    return (
-        f"{axis} of input `{lost.value}` takes any size in the file, and what was exported holds {holds}, "
-        f"while the source takes {lost.works}, too",
-        f"decide by `torch.where` or `torch.cond` what depends on the size, and run it: {lost.works} among its `sizes`",
     )

@@ -27,55 +27,36 @@ def export_failed(subject: Reexport) -> Iterator[Hit]:
     A source that has what its exporter cannot write down (a branch on values, an operator that ONNX does not have) is
     `source-not-exportable`; a file that is written and that `onnx.checker` refuses is this rule's.
     """
-    if text := _describe_failure(subject):
-        yield Hit(
-            subject.place,
-            f"export by `{subject.source}` {text}",
-            model=subject.model,
-            fix=_suggest_fix(subject),
-            identity=mask_numbers(text),
-        )
-
-
-def _describe_failure(subject: Reexport) -> str:
-    if subject.failure and not _is_source_failure(subject):
-        return f"failed: {subject.failure.type}: {subject.failure.text}"
-    if subject.end and subject.end.timed_out_s:
-        return f"did not end within {subject.end.timed_out_s:g} s"
-    return f"crashed: {subject.end.crashed}" if subject.end and subject.end.crashed else ""
-
-
-def _suggest_fix(subject: Reexport) -> str:
-    if subject.end and subject.end.timed_out_s:
-        return "make it faster, or raise `time-s` of `[limits]`"
-    if subject.failure is None:
-        return f"run `{subject.source}` by itself to see where it ends"
-    if subject.failure.memory:
-        return "make it smaller, or raise `memory-mib` of `[limits]`"
-    if nearest := _suggest_opset(subject):
-        return nearest
-    if cause := _find_cause(subject):
-        return cause.advice
-    return "correct that line" if subject.failure.source else "correct the source, or its entry in the config"
-
-
-def _find_cause(subject: Reexport) -> ExportErrorCause | None:
-    return (
-        find_cause(subject.failure.type, subject.failure.text, subject.behaviour.exporter) if subject.failure else None
+    failure, end = subject.failure, subject.end
+    cause = find_cause(failure.type, failure.text, subject.behaviour.exporter) if failure else None
+    if failure and (cause is None or cause.exportable is not False):  # else `source-not-exportable` reports it
+        text = f"failed: {failure.type}: {failure.text}"
+    elif end and end.timed_out_s:
+        text = f"did not end within {end.timed_out_s:g} s"
+    elif end and end.crashed:
+        text = f"crashed: {end.crashed}"
+    else:
+        return
+    yield Hit(
+        subject.place,
+        f"export by `{subject.source}` {text}",
+        model=subject.model,
+        fix=_suggest_fix(subject, cause),
+        identity=mask_numbers(text),
     )
 
 
-def _is_source_failure(subject: Reexport) -> bool:
-    """Whether `source-not-exportable` says it."""
-    cause = _find_cause(subject)
-    return cause is not None and cause.exportable is False
-
-
-def _suggest_opset(subject: Reexport) -> str:
-    """What to pin instead, where the opset is the likely reason: it was refused, or made the file invalid."""
-    failure = subject.failure
-    if subject.opsets.nearest is None or failure is None:
-        return ""
-    if failure.type != "invalid model" and "opset_version" not in failure.text:
-        return ""
-    return f"pin opset {subject.opsets.nearest}: the nearest that this exporter writes and every target takes"
+def _suggest_fix(subject: Reexport, cause: ExportErrorCause | None) -> str:
+    failure, nearest = subject.failure, subject.opsets.nearest
+    if subject.end and subject.end.timed_out_s:
+        return "make it faster, or raise `time-s` of `[limits]`"
+    if failure is None:
+        return f"run `{subject.source}` by itself to see where it ends"
+    if failure.memory:
+        return "make it smaller, or raise `memory-mib` of `[limits]`"
+    # The opset is the likely reason: it was refused, or made the file invalid.
+    if nearest is not None and (failure.type == "invalid model" or "opset_version" in failure.text):
+        return f"pin opset {nearest}: the nearest that this exporter writes and every target takes"
+    if cause is not None:
+        return cause.advice
+    return "correct that line" if failure.source else "correct the source, or its entry in the config"

@@ -23,20 +23,18 @@ def export_opset_ignored(subject: Reexport) -> Iterator[Hit]:
     Pin an opset that the exporter really writes (`opset` in `onnxgate.toml`) and that all targets take, or export by a
     `command` that converts the file and checks it.
     """
-    for domain, asked in sorted(subject.opsets.requested.items()):
+    nearest = subject.opsets.nearest
+    for domain, requested in sorted(subject.opsets.requested.items()):
         written = subject.opsets.written.get(domain)
-        if not subject.opsets.written or written == asked:
+        if not subject.opsets.written or written == requested:
             continue
-        wrote = f"{written}" if written is not None else "none"
+        fix = f"pin opset {written}, or use an exporter that writes {requested}" if written else ""
+        if domain == "ai.onnx" and nearest is not None:
+            fix = f"pin opset {nearest}: the nearest that this exporter writes and every target takes"
         yield Hit(
             subject.place,
-            f"export by `{subject.source}` was asked for opset {asked} of `{domain}` and wrote {wrote}",
+            f"export by `{subject.source}` was asked for opset {requested} of `{domain}` and wrote "
+            f"{'none' if written is None else written}",
             model=subject.model,
-            fix=_suggest_fix(subject, domain, asked, written),
+            fix=fix,
         )
-
-
-def _suggest_fix(subject: Reexport, domain: str, asked: int, written: int | None) -> str:
-    if domain == "ai.onnx" and subject.opsets.nearest is not None:
-        return f"pin opset {subject.opsets.nearest}: the nearest that this exporter writes and every target takes"
-    return f"pin opset {written}, or use an exporter that writes {asked}" if written else ""

@@ -9,6 +9,8 @@ from onnxgate.core.text import join_phrases
 from onnxgate.evidence.export import Reexport
 from onnxgate.rules.definition import rule
 
+NAMING_FIX = "return tensors alone, and name them all by `output_names`"
+
 
 @rule(Reexport, "output-dropped", level=Level.ERROR, since="0.1.0")
 def output_dropped(subject: Reexport) -> Iterator[Hit]:
@@ -27,9 +29,7 @@ def output_dropped(subject: Reexport) -> Iterator[Hit]:
     names = subject.interface.names
     for name in names.outputs:
         if names.outputs_written and name not in names.outputs_written:
-            yield _create_hit(
-                subject, f"`output_names` asks for `{name}`, which the file does not have", _suggest_fix(subject)
-            )
+            yield _create_hit(subject, f"`output_names` asks for `{name}`, which the file does not have", NAMING_FIX)
     tensors = sum(value.kind == "tensor" for value in subject.behaviour.returned)
     if subject.behaviour.returned and len(names.outputs_written) < tensors:
         text = f"it returns {tensors} tensors, and the file has {len(names.outputs_written)} outputs"
@@ -49,7 +49,7 @@ def _find_moved(subject: Reexport) -> Iterator[Hit]:
             yield _create_hit(
                 subject,
                 f"output {index} of the source is {what}: it {effect}",
-                _suggest_fix(subject),
+                NAMING_FIX,
                 Level.WARNING if moved else Level.NOTE,
             )
 
@@ -69,10 +69,6 @@ def _find_renamed(subject: Reexport) -> Iterator[Hit]:
 
 def _quote_names(names: list[str] | tuple[str, ...]) -> str:
     return join_phrases([f"`{name}`" for name in names])
-
-
-def _suggest_fix(subject: Reexport) -> str:
-    return "return tensors alone, and name them all by `output_names`"
 
 
 def _create_hit(subject: Reexport, text: str, fix: str, level: Level | None = None) -> Hit:

@@ -36,35 +36,25 @@ def source_not_exportable(subject: Reexport) -> Iterator[Hit]:
     ## What to do
     Decide by `torch.where` or `torch.cond`, compute with tensors, and name in `input_names` what the file is to have.
     """
-    yield from _find_unsupported(subject)
-    yield from _find_missing(subject)
+    failure, names = subject.failure, subject.interface.names
+    cause = find_cause(failure.type, failure.text, subject.behaviour.exporter) if failure else None
+    if failure and cause and cause.exportable is False:
+        text = f"`{subject.source}` cannot be exported: {failure.type}: {failure.text}"
+        yield Hit(subject.place, text, model=subject.model, fix=cause.advice)
+    named = [name for name in names.inputs if name not in names.inputs_written]
+    for name in named if names.inputs_written else ():
+        yield Hit(
+            subject.place,
+            f"`input_names` of `{subject.source}` asks for `{name}`, which the file does not have",
+            model=subject.model,
+            fix="name tensors that the source uses, in their order: the exporter names no others",
+        )
     yield from _find_renamed(subject)
-    named = {name for name in subject.interface.names.inputs if name not in subject.interface.names.inputs_written}
     yield from (
         _create_fixed_hit(subject, value)
         for value in subject.behaviour.fixed
         if not any(f"`{name}`" in value.what for name in named)
     )
-
-
-def _find_unsupported(subject: Reexport) -> Iterator[Hit]:
-    failure = subject.failure
-    cause = find_cause(failure.type, failure.text, subject.behaviour.exporter) if failure else None
-    if failure and cause and cause.exportable is False:
-        text = f"`{subject.source}` cannot be exported: {failure.type}: {failure.text}"
-        yield Hit(subject.place, text, model=subject.model, fix=cause.advice)
-
-
-def _find_missing(subject: Reexport) -> Iterator[Hit]:
-    written = subject.interface.names.inputs_written
-    for name in subject.interface.names.inputs:
-        if written and name not in written:
-            yield Hit(
-                subject.place,
-                f"`input_names` of `{subject.source}` asks for `{name}`, which the file does not have",
-                model=subject.model,
-                fix="name tensors that the source uses, in their order: the exporter names no others",
-            )
 
 
 def _find_renamed(subject: Reexport) -> Iterator[Hit]:
@@ -85,23 +75,14 @@ def _find_renamed(subject: Reexport) -> Iterator[Hit]:
             )
 
 
-def _choose_level(fixed: FixedValue) -> Level | None:
-    if fixed.kind == "argument":
-        return Level.NOTE
-    return None if fixed.varies else Level.WARNING
-
-
 def _create_fixed_hit(subject: Reexport, fixed: FixedValue) -> Hit:
+    level = None if fixed.varies else Level.WARNING
     if fixed.kind == "argument":
+        level = Level.NOTE
         text = f"{fixed.what} in `{subject.source}`: it is written into the file, which has no such input"
     else:
-        seen = "; with other inputs the source takes the other side" if fixed.varies else ""
+        branch = "; with other inputs the source takes the other side" if fixed.varies else ""
         what = "the side of the branch that the example took" if fixed.kind == "branch" else "the number of the example"
-        text = f"export by `{subject.source}` wrote {what} into the file: `{fixed.what}`{seen}"
-    return Hit(
-        fixed.place or subject.place,
-        text,
-        model=subject.model,
-        fix=_REPLACEMENTS[fixed.kind],
-        level=_choose_level(fixed),
-    )
+        text = f"export by `{subject.source}` wrote {what} into the file: `{fixed.what}`{branch}"
+    fix = _REPLACEMENTS[fixed.kind]
+    return Hit(fixed.place or subject.place, text, model=subject.model, fix=fix, level=level)

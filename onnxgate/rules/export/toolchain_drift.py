@@ -25,14 +25,10 @@ def toolchain_drift(subject: ToolchainState) -> Iterator[Hit]:
     `onnxgate export --check` has shown what they change.
     """
     if subject.drift:
+        drift = sorted(subject.drift.items())
+        words = [f"{name} {locked} is locked and {present or 'none'} is there" for name, (locked, present) in drift]
         yield Hit(
             subject.place,
-            "the toolchain is not the locked one: "
-            + ", ".join(_describe_drift(*item) for item in sorted(subject.drift.items())),
-            fix="install " + " ".join(f"{name}=={locked}" for name, (locked, _) in sorted(subject.drift.items())),
+            f"the toolchain is not the locked one: {', '.join(words)}",
+            fix=f"install {' '.join(f'{name}=={locked}' for name, (locked, _) in drift)}",
         )
-
-
-def _describe_drift(name: str, versions: tuple[str, str]) -> str:
-    locked, found = versions
-    return f"{name} {locked} is locked and {found or 'none'} is there"

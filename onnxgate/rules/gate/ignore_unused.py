@@ -25,33 +25,19 @@ def ignore_unused(subject: IgnoreUse) -> Iterator[Hit]:
     """
     name = f"the ignore of `{subject.rule}` for `{subject.model}`"
     if subject.done:
-        yield Hit(
-            subject.place,
-            f"{name} {_explain_unused(subject)}: done, remove it",
-            fix=_suggest_fix(subject),
-            level=Level.NOTE,
-        )
+        why = "matches no finding any more"
+        if subject.sha256 and not subject.content_there:
+            why = "is of a content that no model has any more"
+        fix = "remove the entry, or run `onnxgate check --write-ignores`" if subject.listed else "remove the entry"
+        yield Hit(subject.place, f"{name} {why}: done, remove it", fix=fix, level=Level.NOTE)
     elif subject.stage_ran and subject.used and subject.gone:
+        verb = "is" if subject.gone == 1 else "are"
         yield Hit(
             subject.place,
-            f"{name} lists {subject.listed} findings, of which {subject.gone} {_conjugate(subject.gone)} gone",
+            f"{name} lists {subject.listed} findings, of which {subject.gone} {verb} gone",
             fix="run `onnxgate check --write-ignores`, which takes them out",
             level=Level.NOTE,
             identity=f"{name} lists findings that are gone",
         )
     elif subject.stage_ran and not subject.used and not subject.expired:
         yield Hit(subject.place, f"{name} matches no finding", fix="remove the entry")
-
-
-def _explain_unused(subject: IgnoreUse) -> str:
-    if subject.sha256 and not subject.content_there:
-        return "is of a content that no model has any more"
-    return "matches no finding any more"
-
-
-def _suggest_fix(subject: IgnoreUse) -> str:
-    return "remove the entry, or run `onnxgate check --write-ignores`" if subject.listed else "remove the entry"
-
-
-def _conjugate(count: int) -> str:
-    return "is" if count == 1 else "are"

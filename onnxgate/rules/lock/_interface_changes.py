@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -51,7 +52,10 @@ def match_outputs(change: ModelChange) -> InterfaceMatch:
 def match_inputs(change: ModelChange) -> InterfaceMatch:
     """The inputs that must be fed, before and now: one that has a default on either side is not among them."""
     optional = {value.name for value in (*change.before.optional_inputs, *change.after.optional_inputs)}
-    return match_values(_exclude_names(change.before.inputs, optional), _exclude_names(change.after.inputs, optional))
+    before, after = (
+        [value for value in side.inputs if value.name not in optional] for side in (change.before, change.after)
+    )
+    return match_values(before, after)
 
 
 def match_fed_inputs(change: ModelChange) -> tuple[ValuePair, ...]:
@@ -65,22 +69,17 @@ def match_fed_inputs(change: ModelChange) -> tuple[ValuePair, ...]:
     return (*match_inputs(change).pairs, *with_default)
 
 
-def _exclude_names(values: Iterable[ValueInfo], names: set[str]) -> list[ValueInfo]:
-    return [value for value in values if value.name not in names]
-
-
 def match_values(before: Sequence[ValueInfo], after: Sequence[ValueInfo]) -> InterfaceMatch:
     """Match by name; then what has another name, where place, type and shape tell which it is."""
     places = dict(_pair_by_name(before, after))
-    for find in (_pair_by_position, _pair_if_unique, _pair_by_offset):
-        gone = [index for index in range(len(before)) if index not in places]
-        taken = set(places.values())
-        new = [index for index in range(len(after)) if index not in taken]
-        places |= dict(find(gone, new, places, lambda was, now: is_compatible(before[was], after[now])))
-    taken = set(places.values())
+    for find in (_pair_by_position, _pair_if_unique, functools.partial(_pair_by_position, equal_count=False)):
+        removed = [index for index in range(len(before)) if index not in places]
+        added = sorted(set(range(len(after))) - set(places.values()))
+        places |= dict(find(removed, added, places, lambda was, now: is_compatible(before[was], after[now])))
+    paired = set(places.values())
     return InterfaceMatch(
         tuple(ValuePair(before[was], after[now], was, now) for was, now in sorted(places.items())),
-        tuple(UnpairedValue(value, now) for now, value in enumerate(after) if now not in taken),
+        tuple(UnpairedValue(value, now) for now, value in enumerate(after) if now not in paired),
         tuple(UnpairedValue(value, was) for was, value in enumerate(before) if was not in places),
     )
 
@@ -102,64 +101,53 @@ FitsPosition = Callable[[int, int], bool]
 
 def _pair_by_name(before: Sequence[ValueInfo], after: Sequence[ValueInfo]) -> Iterator[tuple[int, int]]:
     """A name may stand twice among outputs: the first is the first."""
-    found: dict[str, list[int]] = {}
+    positions: dict[str, list[int]] = {}
     for now, value in enumerate(after):
-        found.setdefault(value.name, []).append(now)
+        positions.setdefault(value.name, []).append(now)
     for was, value in enumerate(before):
-        if nows := found.get(value.name):
+        if nows := positions.get(value.name):
             yield was, nows.pop(0)
 
 
 def _pair_by_position(
-    gone: Sequence[int], new: Sequence[int], places: Mapping[int, int], fits: FitsPosition
+    removed: Sequence[int],
+    added: Sequence[int],
+    places: Mapping[int, int],
+    fits: FitsPosition,
+    *,
+    equal_count: bool = True,
 ) -> Iterator[tuple[int, int]]:
-    """Between the same neighbours, as many as there were."""
-    for were, are in _group_by_neighbours(gone, new, places):
-        if len(were) == len(are):
-            yield from ((was, now) for was, now in zip(were, are, strict=True) if fits(was, now))
+    """Pair values between the same neighbours that stayed, as far from the first; by default if none came or went."""
+    were = _index_by_neighbours(removed, {was: was for was in places})
+    are = _index_by_neighbours(added, {now: was for was, now in places.items()})
+    for neighbours in were.keys() & are.keys():
+        if not equal_count or len(were[neighbours]) == len(are[neighbours]):
+            pairs = zip(were[neighbours], are[neighbours], strict=False)
+            yield from ((was, now) for was, now in pairs if fits(was, now))
 
 
 def _pair_if_unique(
-    gone: Sequence[int], new: Sequence[int], places: Mapping[int, int], fits: FitsPosition
+    removed: Sequence[int], added: Sequence[int], places: Mapping[int, int], fits: FitsPosition
 ) -> Iterator[tuple[int, int]]:
-    """Wherever it stands now: no other new one fits, and it fits no other one that is gone."""
-    if len(gone) * len(new) > MAX_PAIRINGS:
+    """Pair values wherever they stand now: no other added one fits, and it fits no other removed one."""
+    if len(removed) * len(added) > MAX_PAIRINGS:
         return
-    ways = {was: [now for now in new if fits(was, now)] for was in gone}
+    ways = {was: [now for now in added if fits(was, now)] for was in removed}
     for was, nows in ways.items():
         if len(nows) == 1 and sum(nows[0] in others for others in ways.values()) == 1:
             yield was, nows[0]
 
 
-def _pair_by_offset(
-    gone: Sequence[int], new: Sequence[int], places: Mapping[int, int], fits: FitsPosition
-) -> Iterator[tuple[int, int]]:
-    """Between the same neighbours, where more or fewer stand now, as far from the first."""
-    for were, are in _group_by_neighbours(gone, new, places):
-        yield from ((was, now) for was, now in zip(were, are, strict=False) if fits(was, now))
-
-
-def _group_by_neighbours(
-    gone: Sequence[int], new: Sequence[int], places: Mapping[int, int]
-) -> Iterator[tuple[list[int], list[int]]]:
-    """Group removed and new values between two neighbours that stayed."""
-    after = {now: was for was, now in places.items()}
-    were = _index_by_neighbours(gone, {was: was for was in places})
-    are = _index_by_neighbours(new, after)
-    for neighbours in were.keys() & are.keys():
-        yield were[neighbours], are[neighbours]
-
-
 def _index_by_neighbours(indices: Iterable[int], stayed: Mapping[int, int]) -> dict[tuple[int, int], list[int]]:
     """Indices by the neighbours that stayed, which are named by the position that they had; -1 is an end."""
     order = sorted(stayed)
-    found: dict[tuple[int, int], list[int]] = {}
+    groups: dict[tuple[int, int], list[int]] = {}
     for index in indices:
-        next_one = bisect(order, index)
-        left = stayed[order[next_one - 1]] if next_one else -1
-        right = stayed[order[next_one]] if next_one < len(order) else -1
-        found.setdefault((left, right), []).append(index)
-    return found
+        following = bisect(order, index)
+        before = stayed[order[following - 1]] if following else -1
+        after = stayed[order[following]] if following < len(order) else -1
+        groups.setdefault((before, after), []).append(index)
+    return groups
 
 
 UNNAMED_AXIS = "?"
@@ -204,12 +192,12 @@ def is_narrowed(pair: ValuePair) -> bool:
 
 def find_new_shared_sizes(pairs: Iterable[ValuePair]) -> Iterator[SharedSize]:
     """Axes of inputs that have one symbol, where sizes that differ were accepted: in the order of the symbols."""
-    found: dict[str, list[tuple[str, int, Dim]]] = {}
+    axes_by_symbol: dict[str, list[tuple[str, int, Dim]]] = {}
     for pair in pairs:
         for axis, (was, now) in enumerate(_pair_axes(pair)):
             if isinstance(now, str) and now != UNNAMED_AXIS:
-                found.setdefault(now, []).append((pair.after.name, axis, was))
-    for symbol, axes in sorted(found.items()):
+                axes_by_symbol.setdefault(now, []).append((pair.after.name, axis, was))
+    for symbol, axes in sorted(axes_by_symbol.items()):
         named = {was for _, _, was in axes if _is_declared(was)}
         unnamed = sum(not _is_declared(was) for _, _, was in axes)
         if len(named) + unnamed > 1:

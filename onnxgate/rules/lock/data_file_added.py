@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 
 from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.lock import ModelChange
+from onnxgate.model.facts import ModelFacts
 from onnxgate.rules.definition import rule
 from onnxgate.rules.lock._hits import create_breaking_hit, quote_names
-from onnxgate.rules.lock._model_content import find_new_data_files, list_data_locations
 
 
 @rule(ModelChange, "data-file-added", level=Level.ERROR, since="0.1.0")
@@ -36,3 +38,24 @@ def data_file_added(subject: ModelChange) -> Iterator[Hit]:
             f"it needed {f'only {quote_names(had)}' if had else 'none'} {subject.baseline}",
             "export under the old name" if had else "export into one file (`external_data=False`)",
         )
+
+
+def find_new_data_files(change: ModelChange) -> list[str]:
+    """The locations that the model did not name before, as it writes them; none that was renamed with the model."""
+    before, after = list_data_locations(change.before), list_data_locations(change.after)
+    old, new = PurePosixPath(change.before.path), PurePosixPath(change.after.path)
+    renamed = set()  # names that data files named after their model would have with the new name of the model
+    for location in before:
+        folder, name = posixpath.split(location)
+        if name.startswith(old.name):
+            name = new.name + name[len(old.name) :]
+        elif name.startswith(f"{old.stem}."):
+            name = new.stem + name[len(old.stem) :]
+        renamed.add(posixpath.join(folder, name))
+    return sorted(written for name, written in after.items() if name not in before and name not in renamed)
+
+
+def list_data_locations(facts: ModelFacts) -> dict[str, str]:
+    """Every location that the model names: normalised, and as it is written."""
+    written = [*(file.location for file in facts.external), *facts.unread]
+    return {posixpath.normpath(location): location for location in written}

@@ -6,13 +6,15 @@ from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.lock import ModelChange
+from onnxgate.model.facts import ModelFacts
 from onnxgate.rules.definition import rule
 from onnxgate.rules.lock._hits import create_breaking_hit, quote_names
-from onnxgate.rules.lock._model_content import find_added_domains
 
 STANDARD_DOMAIN = "ai.onnx.ml"
 OPTIMIZED_DOMAINS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
 """Source: ONNX Runtime puts these into models that it saves after optimising them."""
+EXTERNAL_DOMAIN_PREFIXES = ("ai.onnx.", "com.microsoft.", "com.ms.internal.")
+"""What domains begin with that no file defines functions of."""
 
 
 @rule(ModelChange, "domain-added", level=Level.ERROR, since="0.1.0")
@@ -33,17 +35,48 @@ def domain_added(subject: ModelChange) -> Iterator[Hit]:
     deployment has them, accept the break with an `[[ignore]]` that has this content's `sha256`.
     """
     for domain, operators in find_added_domains(subject.before, subject.after).items():
+        fix = "export without these operators"
+        if domain in OPTIMIZED_DOMAINS:
+            fix = "commit the model as it was before it was optimised"
+        elif domain not in ("com.microsoft", STANDARD_DOMAIN):
+            fix += ", or ship the library that registers them"
         yield create_breaking_hit(
             subject,
             f"uses {quote_names(operators)} of the domain `{domain}`; it used none of this domain {subject.baseline}",
-            _suggest_fix(domain),
+            fix,
             level=Level.WARNING if domain == STANDARD_DOMAIN else None,
         )
 
 
-def _suggest_fix(domain: str) -> str:
-    if domain in OPTIMIZED_DOMAINS:
-        return "commit the model as it was before it was optimised"
-    if domain == "com.microsoft" or domain == STANDARD_DOMAIN:
-        return "export without these operators"
-    return "export without these operators, or ship the library that registers them"
+def find_used_domains(facts: ModelFacts) -> dict[str, list[str]]:
+    """Domain -> the operators that are used of it, both sorted; without the default domain.
+
+    A lock counts the calls of local functions and does not say which they are: where a model has any, only what
+    nobody defines in a file is told.
+    """
+    unsaid = has_unnamed_functions(facts)
+    imported = sorted({*facts.opsets, *facts.function_opsets} - {"ai.onnx"}, key=len, reverse=True)
+    undefined = sorted(facts.operators.keys() - set(facts.functions))
+    operators_by_domain: dict[str, list[str]] = {}
+    for operator in undefined:
+        spelled = next((domain for domain in imported if operator.startswith(f"{domain}.")), "")
+        domain = spelled or operator.rpartition(".")[0]
+        if domain and not (unsaid and not f"{domain}.".startswith(EXTERNAL_DOMAIN_PREFIXES)):
+            operators_by_domain.setdefault(domain, []).append(operator.removeprefix(f"{domain}."))
+    return dict(sorted(operators_by_domain.items()))
+
+
+def find_added_domains(before: ModelFacts, after: ModelFacts) -> dict[str, list[str]]:
+    """The domains that only `after` uses. One that a lock counted an operator of may have been used before."""
+    used = find_used_domains(before)
+    counted = before.operators.keys() if has_unnamed_functions(before) else set[str]()
+    return {
+        domain: operators
+        for domain, operators in find_used_domains(after).items()
+        if domain not in used and not any(f"{domain}.{operator}" in counted for operator in operators)
+    }
+
+
+def has_unnamed_functions(facts: ModelFacts) -> bool:
+    """Return whether local functions exist that are not known, because the facts are a lock's."""
+    return bool(facts.function_opsets) and not facts.functions

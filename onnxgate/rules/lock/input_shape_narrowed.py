@@ -11,7 +11,6 @@ from onnxgate.rules.definition import rule
 from onnxgate.rules.lock._hits import create_breaking_hit
 from onnxgate.rules.lock._interface_changes import (
     SharedSize,
-    ValuePair,
     find_new_shared_sizes,
     format_shape,
     has_different_rank,
@@ -45,35 +44,25 @@ def input_shape_narrowed(subject: ModelChange) -> Iterator[Hit]:
     pairs = match_fed_inputs(subject)
     for pair in pairs:
         if is_narrowed(pair):
+            fix = f"export it with {format_shape(pair.before)}"
+            if not has_different_rank(pair):
+                sizes = zip(pair.before.shape or (), pair.after.shape or (), strict=False)
+                is_fixed = any(isinstance(was, str) and isinstance(now, int) for was, now in sizes)
+                fix = f"{fix} (`dynamic_shapes`)" if is_fixed else "keep the sizes"
             yield create_breaking_hit(
                 subject,
                 f"input `{pair.after.name}` takes {format_shape(pair.after)}; "
                 f"it took {format_shape(pair.before)} {subject.baseline}",
-                _suggest_fix(pair),
+                fix,
             )
     for axes in find_new_shared_sizes(pairs):
         yield create_breaking_hit(
             subject,
             f"{_describe_shared_size(axes)} are declared to be of one size, `{axes.symbol}`; "
-            f"{_describe_previous_sizes(axes)} {subject.baseline}",
+            f"{'they were independent' if axes.were_named else 'nothing was said of that'} {subject.baseline}",
             "give axes that may differ names of their own",
             level=None if axes.were_named else Level.WARNING,
         )
-
-
-def _suggest_fix(pair: ValuePair) -> str:
-    if has_different_rank(pair):
-        return f"export it with {format_shape(pair.before)}"
-    return (
-        f"export it with {format_shape(pair.before)} (`dynamic_shapes`)"
-        if _has_lost_dynamic_axis(pair)
-        else "keep the sizes"
-    )
-
-
-def _has_lost_dynamic_axis(pair: ValuePair) -> bool:
-    sizes = zip(pair.before.shape or (), pair.after.shape or (), strict=False)
-    return any(isinstance(was, str) and isinstance(now, int) for was, now in sizes)
 
 
 def _describe_shared_size(shared: SharedSize) -> str:
@@ -81,7 +70,3 @@ def _describe_shared_size(shared: SharedSize) -> str:
     axes = [f"axis {axis} of `{name}`" for name, axis in shared.axes[:MAX_AXES]]
     more = len(shared.axes) - len(axes)
     return join_phrases([*axes, f"{more} more"] if more else axes)
-
-
-def _describe_previous_sizes(shared: SharedSize) -> str:
-    return "they were independent" if shared.were_named else "nothing was said of that"

@@ -25,7 +25,7 @@ def ir_version_mismatch(subject: ModelLockComparison) -> Iterator[Hit]:
     `onnx.save`), or export with an older onnx. `onnxgate fix` lowers it, and proves that nothing else changed.
     """
     pinned, version = subject.pinned_ir, subject.facts.ir_version
-    if pinned is None or _allows(pinned, version):
+    if pinned is None or SpecifierSet(f"=={pinned}" if isinstance(pinned, int) else pinned).contains(str(version)):
         return
     yield Hit(
         subject.place if subject.entry is not None else subject.ir_place,
@@ -33,7 +33,3 @@ def ir_version_mismatch(subject: ModelLockComparison) -> Iterator[Hit]:
         model=subject.facts.path,
         fix="stamp it with an IR version that is pinned (`onnxgate fix` lowers it), or change the pin",
     )
-
-
-def _allows(pinned: str | int, version: int) -> bool:
-    return version == pinned if isinstance(pinned, int) else SpecifierSet(pinned).contains(str(version))

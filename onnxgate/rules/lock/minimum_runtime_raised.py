@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level, version_sort_key
 from onnxgate.core.text import join_phrases
@@ -35,9 +35,12 @@ def minimum_runtime_raised(subject: ModelChange) -> Iterator[Hit]:
         return
     text = _describe_minimum(minimum, subject.baseline)
     if minimum.lost:
+        releases = sorted(minimum.lost, key=version_sort_key)
+        more = len(releases) - MAX_RELEASES
+        listed = join_phrases([*releases[:MAX_RELEASES], f"{more} more"] if more > 0 else releases)
         yield create_breaking_hit(
             subject,
-            f"{text}; of what the targets promise, it loses {_name_releases(minimum.lost)}",
+            f"{text}; of what the targets promise, it loses {listed}",
             "export at the opset and IR version that it had, or raise the target's requirement",
         )
     elif _is_raised(minimum):
@@ -57,9 +60,3 @@ def _describe_minimum(minimum: MinimumRelease, baseline: str) -> str:
     if not minimum.after:
         return f"is predicted to load on no known release of onnxruntime; it did from {minimum.before} on {baseline}"
     return f"is predicted to need onnxruntime {minimum.after}; {minimum.before} was enough {baseline}"
-
-
-def _name_releases(releases: Sequence[str]) -> str:
-    ordered = sorted(releases, key=version_sort_key)
-    more = len(ordered) - MAX_RELEASES
-    return join_phrases([*ordered[:MAX_RELEASES], f"{more} more"] if more > 0 else ordered)

@@ -27,9 +27,10 @@ def model_changed(subject: ModelLockComparison) -> Iterator[Hit]:
     """
     path = subject.facts.path
     if subject.misrecorded:
+        keys = ", ".join(f"`{key}`" for key in subject.misrecorded)
         yield Hit(
             subject.place,
-            f"is the locked file, but the lock says something else of it: {_quote_keys(subject.misrecorded)}",
+            f"is the locked file, but the lock says something else of it: {keys}",
             model=path,
             fix=f"run `onnxgate lock {shlex.quote(path)}` and commit the lock",
             identity="misrecorded",
@@ -46,7 +47,3 @@ def model_changed(subject: ModelLockComparison) -> Iterator[Hit]:
         fix=f"run `onnxgate lock {shlex.quote(path)}` and commit the lock, or restore the model",
         identity="changed",
     )
-
-
-def _quote_keys(keys: tuple[str, ...]) -> str:
-    return ", ".join(f"`{key}`" for key in keys)

@@ -8,7 +8,7 @@ from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.lock import ModelChange
 from onnxgate.rules.definition import rule
 from onnxgate.rules.lock._hits import create_breaking_hit
-from onnxgate.rules.lock._interface_changes import ValuePair, is_accepted_type, is_same_kind, match_outputs
+from onnxgate.rules.lock._interface_changes import is_accepted_type, is_same_kind, match_outputs
 
 
 @rule(ModelChange, "output-type-changed", level=Level.ERROR, since="0.1.0")
@@ -30,15 +30,11 @@ def output_type_changed(subject: ModelChange) -> Iterator[Hit]:
     """
     for pair in match_outputs(subject).pairs:
         if not is_accepted_type(pair.after.type, pair.before.type):
+            fix = f"export `{pair.before.type}`{' and cast to it at the end' if is_same_kind(pair) else ''}"
+            if "map(" in pair.after.type:
+                fix = f"export `{pair.before.type}` (`zipmap=False` of the scikit-learn converter)"
             yield create_breaking_hit(
                 subject,
                 f"output `{pair.after.name}` is `{pair.after.type}`; it was `{pair.before.type}` {subject.baseline}",
-                _suggest_fix(pair),
+                fix,
             )
-
-
-def _suggest_fix(pair: ValuePair) -> str:
-    if "map(" in pair.after.type:
-        return f"export `{pair.before.type}` (`zipmap=False` of the scikit-learn converter)"
-    cast = " and cast to it at the end" if is_same_kind(pair) else ""
-    return f"export `{pair.before.type}`{cast}"

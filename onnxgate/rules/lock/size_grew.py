@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.lock import ModelChange
+from onnxgate.model.facts import ModelFacts
 from onnxgate.rules.definition import rule
 from onnxgate.rules.lock._hits import create_note_hit
-from onnxgate.rules.lock._model_content import total_size_bytes
 
 MIB = 2**20
 KIB = 2**10
@@ -40,3 +40,8 @@ def _format_size(size_bytes: int) -> str:
         if size_bytes >= unit:
             return f"{size_bytes / unit:.3g} {name}" if size_bytes < 1000 * unit else f"{size_bytes / unit:.0f} {name}"
     return f"{size_bytes} bytes"
+
+
+def total_size_bytes(facts: ModelFacts) -> int | None:
+    """The model's size with its external data; None where some of that is not there."""
+    return None if facts.unread else facts.size_bytes + sum(file.size_bytes for file in facts.external)

@@ -32,14 +32,10 @@ def _describe_changes(weights: WeightChanges) -> str:
     """ "3 of 40 hold other values, by at most 0.013 (`fc.weight`); 1 is new"."""
     text = []
     if weights.changed:
-        hold = "holds" if weights.changed == 1 else "hold"
-        text.append(f"{weights.changed} of {weights.of} {hold} other values{_describe_largest(weights)}")
+        name = f" (`{weights.name}`)" if weights.name else ""
+        largest = "" if weights.largest is None else f", by at most {weights.largest:.2g}{name}"
+        verb = "holds" if weights.changed == 1 else "hold"
+        text.append(f"{weights.changed} of {weights.of} {verb} other values{largest}")
     others = ((weights.added, "new"), (weights.removed, "gone"))
     text += [f"{count} {'is' if count == 1 else 'are'} {what}" for count, what in others if count]
     return "; ".join(text)
-
-
-def _describe_largest(weights: WeightChanges) -> str:
-    if weights.largest is None:
-        return ""
-    return f", by at most {weights.largest:.2g}{f' (`{weights.name}`)' if weights.name else ''}"

@@ -4,20 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.core.findings import Hit, Level, OnRuntime
+from onnxgate.core.findings import Hit, Level
 from onnxgate.core.relations import follows_from
-from onnxgate.evidence.parity import Comparison, find_mismatches
+from onnxgate.evidence.parity import Comparison
 from onnxgate.rules.definition import rule
-from onnxgate.rules.parity._mismatches import (
-    create_identity,
-    describe_first_node,
-    describe_first_values,
-    describe_outputs,
-    describe_worst,
-    find_first_node,
-    find_first_place,
-    suggest_acceptance,
-)
+from onnxgate.rules.parity._mismatches import create_mismatch_hits
 
 
 @rule(Comparison, "engine-mismatch", level=Level.ERROR, since="0.1.0")
@@ -37,22 +28,12 @@ def engine_mismatch(subject: Comparison) -> Iterator[Hit]:
     the model. Else look at the first node that differs, replace it, narrow the target to releases that agree, or set
     `tolerance` in `onnxgate.toml` if the difference is accepted.
     """
-    mismatches = find_mismatches(subject)
-    if subject.pair != "engine" or not mismatches:
-        return
-    limit = f" ({subject.known_limit})" if subject.known_limit else ""
-    yield Hit(
-        find_first_place(subject),
-        f"{describe_outputs(mismatches)} from {_name_reference(subject)}{describe_first_node(subject)}{limit}",
-        model=subject.model,
-        node=find_first_node(subject),
-        fix="keep the model away from the target, narrow it to releases that agree, "
-        f"or {suggest_acceptance(mismatches)}",
-        on=OnRuntime(subject.runtime, describe_worst(subject) + describe_first_values(subject)),
-        relations=follows_from("export-stale") if subject.reference == "the source" else (),
-        identity=create_identity(subject),
+    by_source = subject.reference == "the source"
+    yield from create_mismatch_hits(
+        subject,
+        "engine",
+        f"from {'what its source computes' if by_source else f'that of {subject.reference}'}",
+        "keep the model away from the target, narrow it to releases that agree",
+        note=f" ({subject.known_limit})" if subject.known_limit else "",
+        relations=follows_from("export-stale") if by_source else (),
     )
-
-
-def _name_reference(subject: Comparison) -> str:
-    return "what its source computes" if subject.reference == "the source" else f"that of {subject.reference}"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from onnxgate.core.findings import Hit, Level, OnRuntime, Place
+from onnxgate.core.findings import Hit, Level, OnRuntime
 from onnxgate.core.relations import follows_from
 from onnxgate.core.text import join_phrases
 from onnxgate.evidence.parity import Comparison, Layer, find_mismatches
 from onnxgate.rules.definition import rule
-from onnxgate.rules.parity._mismatches import create_identity, describe_outputs, describe_worst
+from onnxgate.rules.parity._mismatches import describe_outputs, describe_worst
 
 
 @rule(Comparison, "quantization-drift", level=Level.ERROR, since="0.1.0")
@@ -35,37 +35,28 @@ def quantization_drift(subject: Comparison) -> Iterator[Hit]:
     mismatches = find_mismatches(subject)
     if subject.pair != "quantized" or not mismatches:
         return
-    worst = (
-        f"; most is lost at {join_phrases([_describe_layer(layer) for layer in subject.layers])}"
-        if subject.layers
-        else ""
-    )
+    worst = []
+    for layer in subject.layers:
+        clipped = f", {layer.clipped:.0%} of it clipped" if layer.clipped >= 0.01 else ""
+        worst.append(f"{_name_layer(layer)} ({layer.lost_here_db:.3g} dB kept there{clipped})")
+    most = f"; most is lost at {join_phrases(worst)}" if worst else ""
     yield Hit(
-        _find_place(subject),
-        f"{describe_outputs(mismatches).replace('differ', 'drift')} from that of `{subject.reference}`{worst}",
+        (subject.layers[0].place if subject.layers else None) or subject.place,
+        f"{describe_outputs(mismatches).replace('differ', 'drift')} from that of `{subject.reference}`{most}",
         model=subject.model,
         node=subject.layers[0].node if subject.layers else "",
         fix=_suggest_fix(subject),
         on=OnRuntime(subject.runtime, describe_worst(subject)),
         relations=follows_from("quantization-invalid", "runtime-mismatch", *_optimization_rules(subject)),
-        identity=create_identity(subject),
+        identity=f"quantized {subject.reference} {describe_outputs(mismatches)}",
     )
-
-
-def _find_place(subject: Comparison) -> Place:
-    return next((layer.place for layer in subject.layers[:1] if layer.place), subject.place)
 
 
 def _optimization_rules(subject: Comparison) -> tuple[str, ...]:
     """What only one level loses, the optimiser loses."""
     failing = {mismatch.optimization for mismatch in find_mismatches(subject)}
-    every = {difference.optimization for difference in subject.differences}
-    return ("optimization-mismatch",) if failing < every else ()
-
-
-def _describe_layer(layer: Layer) -> str:
-    clipped = f", {layer.clipped:.0%} of it clipped" if layer.clipped >= 0.01 else ""
-    return f"{_name_layer(layer)} ({layer.lost_here_db:.3g} dB kept there{clipped})"
+    levels = {difference.optimization for difference in subject.differences}
+    return ("optimization-mismatch",) if failing < levels else ()
 
 
 def _name_layer(layer: Layer) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level, mask_numbers
 from onnxgate.core.relations import follows_from
-from onnxgate.evidence.file import InvalidQuantization, ModelFile
+from onnxgate.evidence.file import ModelFile
 from onnxgate.rules.definition import rule
 
 
@@ -28,16 +28,13 @@ def quantization_invalid(subject: ModelFile) -> Iterator[Hit]:
     calibration, leave its node in float.
     """
     for bad in subject.quantization:
+        node = f"`{bad.operator}` node `{bad.node}`" if bad.node else f"a `{bad.operator}` node"
         yield Hit(
             bad.place or subject.place,
-            f"{_name_node(bad)} is quantized by what cannot be right: {bad.what}",
+            f"{node} is quantized by what cannot be right: {bad.what}",
             model=subject.path,
             node=bad.node,
             fix="quantize the model again with data that reach this node, or leave the node in float",
             relations=() if bad.kind == "value" else follows_from("invalid-model"),
             identity=f"{bad.operator} {mask_numbers(bad.node)} {bad.kind}",
         )
-
-
-def _name_node(bad: InvalidQuantization) -> str:
-    return f"`{bad.operator}` node `{bad.node}`" if bad.node else f"a `{bad.operator}` node"

@@ -4,19 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.core.findings import Hit, Level, OnRuntime
-from onnxgate.evidence.parity import Comparison, find_mismatches
+from onnxgate.core.findings import Hit, Level
+from onnxgate.evidence.parity import Comparison
 from onnxgate.rules.definition import rule
-from onnxgate.rules.parity._mismatches import (
-    create_identity,
-    describe_first_node,
-    describe_first_values,
-    describe_outputs,
-    describe_worst,
-    find_first_node,
-    find_first_place,
-    suggest_acceptance,
-)
+from onnxgate.rules.parity._mismatches import create_mismatch_hits
 
 
 @rule(Comparison, "runtime-mismatch", level=Level.ERROR, since="0.1.0")
@@ -34,15 +25,5 @@ def runtime_mismatch(subject: Comparison) -> Iterator[Hit]:
     Narrow the target to releases that agree, replace the operator concerned, or set `tolerance` in `onnxgate.toml` if
     the difference is accepted. With a `source` in the config, the message says which side is right.
     """
-    mismatches = find_mismatches(subject)
-    if subject.pair != "runtime" or not mismatches:
-        return
-    yield Hit(
-        find_first_place(subject),
-        f"{describe_outputs(mismatches)} from that of {subject.reference}{describe_first_node(subject)}",
-        model=subject.model,
-        node=find_first_node(subject),
-        fix=f"narrow the target to releases that agree, or {suggest_acceptance(mismatches)}",
-        on=OnRuntime(subject.runtime, describe_worst(subject) + describe_first_values(subject)),
-        identity=create_identity(subject),
-    )
+    fix = "narrow the target to releases that agree"
+    yield from create_mismatch_hits(subject, "runtime", f"from that of {subject.reference}", fix)

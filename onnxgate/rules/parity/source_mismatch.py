@@ -5,20 +5,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
-from onnxgate.core.findings import Hit, Level, OnRuntime
+from onnxgate.core.findings import Hit, Level
 from onnxgate.core.relations import follows_from
 from onnxgate.evidence.parity import Comparison, Difference, find_mismatches
 from onnxgate.rules.definition import rule
-from onnxgate.rules.parity._mismatches import (
-    create_identity,
-    describe_first_node,
-    describe_first_values,
-    describe_outputs,
-    describe_worst,
-    find_first_node,
-    find_first_place,
-    suggest_acceptance,
-)
+from onnxgate.rules.parity._mismatches import create_mismatch_hits
 
 
 @rule(Comparison, "source-mismatch", level=Level.ERROR, since="0.1.0")
@@ -41,34 +32,19 @@ def source_mismatch(subject: Comparison) -> Iterator[Hit]:
     the output: `tolerance = { argmax = { rtol = 0, atol = 20 } }`.
     """
     mismatches = find_mismatches(subject)
-    if subject.pair != "source" or not mismatches:
-        return
-    yield Hit(
-        find_first_place(subject),
-        f"{describe_outputs(mismatches)} from what its source computes{describe_first_node(subject)}",
-        model=subject.model,
-        node=find_first_node(subject),
-        fix=_suggest_fix(subject, mismatches),
-        on=OnRuntime(subject.runtime, describe_worst(subject) + describe_first_values(subject)),
-        identity=create_identity(subject),
-        relations=follows_from(
-            "export-stale", *(["output-not-finite"] if all(_is_not_finite(mismatch) for mismatch in mismatches) else [])
-        ),
-    )
+    not_finite = ["output-not-finite"] if all(mismatch.metric == "not finite" for mismatch in mismatches) else []
+    relations = follows_from("export-stale", *not_finite)
+    fix = _suggest_fix(subject, mismatches)
+    yield from create_mismatch_hits(subject, "source", "from what its source computes", fix, relations=relations)
 
 
 def _suggest_fix(subject: Comparison, mismatches: Sequence[Difference]) -> str:
     """Suggest measuring first if a default bound is exceeded: the source may differ from itself as much."""
     if subject.at_no_node:
-        return f"make the source compute the same where it is exported, or {suggest_acceptance(mismatches)}"
-    again = f"export it again, or {suggest_acceptance(mismatches)}"
+        return "make the source compute the same where it is exported"
     if subject.first is not None and subject.first.detail:  # another weight is not rounding
-        return again
+        return "export it again"
     if not any(mismatch.metric == "worst_abs" and mismatch.bound_from == "type" for mismatch in mismatches):
-        return again
+        return "export it again"
     measured = f"`onnxgate lock --measure {shlex.quote(subject.model)}`"
-    return f"run {measured} to hold it to what its source's own rounding allows; if it is beyond that, {again}"
-
-
-def _is_not_finite(difference: Difference) -> bool:
-    return difference.metric == "not finite"
+    return f"run {measured} to hold it to what its source's own rounding allows; if it is beyond that, export it again"

@@ -43,21 +43,19 @@ def find_broken_sizes(runs: ModelRuns) -> tuple[BrokenSizes, ...]:
     if not good or any(attempt.refusal.failure is not None and attempt.refusal.failure.memory for attempt in bad):
         return ()
     attempts_by_axes: dict[frozenset[str], list[Attempt]] = {}
-    for each in bad:
-        axes = (
-            axis for axis, size in each.case.sizes.items() if size not in {other.case.sizes.get(axis) for other in good}
-        )
-        attempts_by_axes.setdefault(frozenset(axes), []).append(each)
+    for attempt in bad:
+        sizes = attempt.case.sizes
+        broken_axes = (axis for axis, size in sizes.items() if size not in {run.case.sizes.get(axis) for run in good})
+        attempts_by_axes.setdefault(frozenset(broken_axes), []).append(attempt)
     if frozenset() in attempts_by_axes:
         return ()
-    least = [axes for axes in attempts_by_axes if not any(other < axes for other in attempts_by_axes)]
-    return tuple(_create_broken_sizes(attempts_by_axes[axes], axes, good) for axes in least)
-
-
-def _create_broken_sizes(attempts: Sequence[Attempt], axes: frozenset[str], good: Sequence[Attempt]) -> BrokenSizes:
-    named = [axis for axis in attempts[0].case.sizes if axis in axes]
-    fails_at, runs_at = ({axis: attempt.case.sizes[axis] for axis in named} for attempt in (attempts[0], good[0]))
-    return BrokenSizes(tuple(attempts), fails_at, runs_at)
+    broken = []
+    for axes, attempts in attempts_by_axes.items():
+        if not any(fewer < axes for fewer in attempts_by_axes):
+            fails_at = {axis: size for axis, size in attempts[0].case.sizes.items() if axis in axes}
+            runs_at = {axis: good[0].case.sizes[axis] for axis in fails_at}
+            broken.append(BrokenSizes(tuple(attempts), fails_at, runs_at))
+    return tuple(broken)
 
 
 def find_failing_node(attempts: Iterable[Attempt]) -> str:
@@ -83,9 +81,9 @@ def describe_failure(attempts: Sequence[Attempt], runs: ModelRuns) -> str:
 
 def describe_level(attempts: Iterable[Attempt], runs: ModelRuns) -> str:
     """Describe the optimisation level of the attempts; "" if all levels are affected."""
-    here = {attempt.optimization for attempt in attempts}
-    elsewhere = {attempt.optimization for attempt in runs.attempts} - here
-    return f" with optimisation `{min(here)}`, not with `{min(elsewhere)}`" if elsewhere else ""
+    levels = {attempt.optimization for attempt in attempts}
+    others = {attempt.optimization for attempt in runs.attempts} - levels
+    return f" with optimisation `{min(levels)}`, not with `{min(others)}`" if others else ""
 
 
 def describe_memory_limit(attempts: Iterable[Attempt], runs: ModelRuns) -> str:

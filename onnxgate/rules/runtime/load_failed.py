@@ -60,16 +60,16 @@ def load_failed(subject: ModelRuns) -> Iterator[Hit]:
     attempts = select_worst_attempts(subject)
     if not attempts or attempts[0].outcome != "load-refused":
         return
-    unpredicted = [each for each in subject.alone if each.outcome == "refused" and not each.rule]
-    explained_levels = {level for each in unpredicted for level in each.explains}
+    unpredicted = [node for node in subject.alone if node.outcome == "refused" and not node.rule]
+    explained_levels = {level for node in unpredicted for level in node.explains}
     explained = [attempt for attempt in attempts if _find_predictions(attempt, subject)]
     rest = [
         attempt for attempt in attempts if attempt not in explained and attempt.optimization not in explained_levels
     ]
     yield from _create_operator_hits(rest, subject)
-    rest = [each for each in rest if not each.refusal.unsupported]
-    yield from (_create_stop_hit(each, subject) for each in (explained, rest) if each)
-    yield from (_create_node_hit(each, attempts, subject) for each in unpredicted)
+    rest = [attempt for attempt in rest if not attempt.refusal.unsupported]
+    yield from (_create_stop_hit(group, subject) for group in (explained, rest) if group)
+    yield from (_create_node_hit(node, attempts, subject) for node in unpredicted)
 
 
 def _find_predictions(attempt: Attempt, subject: ModelRuns) -> tuple[HitReference, ...]:

@@ -32,9 +32,13 @@ def output_not_finite(subject: ModelRuns) -> Iterator[Hit]:
         return
     proven = [attempt for attempt in attempts if is_proven_fault(attempt)]
     attempts = proven or attempts
+    case = attempts[0].case
+    inputs = "on generated inputs" if case.origin == "generated" else f"on `{case.name}`"
+    if attempts[0].source == "finite":
+        inputs = "where its source gives numbers"
     yield Hit(
         subject.place,
-        f"{_name_outputs(attempts)} NaN or infinity {_describe_place(attempts[0])}",
+        f"{_name_outputs(attempts)} NaN or infinity {inputs}",
         model=subject.model,
         fix=FIX if proven else "give real inputs with `inputs`, or a `source`, to know whether this happens in use",
         on=OnRuntime(subject.runtime, f"gives them{at}" if (at := describe_level(attempts, subject)) else ""),
@@ -47,9 +51,3 @@ def _name_outputs(attempts: Sequence[Attempt]) -> str:
     names = sorted({name for attempt in attempts for name in attempt.outputs.not_finite})
     listed = ", ".join(f"`{name}`" for name in names)
     return f"output {listed} holds" if len(names) == 1 else f"outputs {listed} hold"
-
-
-def _describe_place(attempt: Attempt) -> str:
-    if attempt.source == "finite":
-        return "where its source gives numbers"
-    return "on generated inputs" if attempt.case.origin == "generated" else f"on `{attempt.case.name}`"

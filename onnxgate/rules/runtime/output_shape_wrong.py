@@ -34,20 +34,14 @@ def output_shape_wrong(subject: ModelRuns) -> Iterator[Hit]:
         for wrong in attempt.outputs.wrong_shapes:
             first.setdefault(wrong.output, (attempt, wrong))
     for attempt, wrong in first.values():
-        here = [
-            other for other in subject.attempts if wrong.output in {one.output for one in other.outputs.wrong_shapes}
-        ]
-        at = describe_level(here, subject)
-        has = f"output `{wrong.output}` has the shape {wrong.shape} {_describe_case(attempt)}"
+        affected = [run for run in subject.attempts if wrong.output in {bad.output for bad in run.outputs.wrong_shapes}]
+        at = describe_level(affected, subject)
+        case = f"at {format_sizes(attempt.case.sizes)}" if attempt.case.sizes else f"on `{attempt.case.name}`"
         yield Hit(
             subject.place,
-            f"{has}; the file declares {wrong.declared}",
+            f"output `{wrong.output}` has the shape {wrong.shape} {case}; the file declares {wrong.declared}",
             model=subject.model,
             fix="compute the shape from the input, declare the axis dynamic, and export again",
             on=OnRuntime(subject.runtime, f"gives it{at}" if at else ""),
             identity=wrong.output,
         )
-
-
-def _describe_case(attempt: Attempt) -> str:
-    return f"at {format_sizes(attempt.case.sizes)}" if attempt.case.sizes else f"on `{attempt.case.name}`"

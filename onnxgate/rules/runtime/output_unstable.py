@@ -35,14 +35,11 @@ def output_unstable(subject: ModelRuns) -> Iterator[Hit]:
     if select_worst_attempts(subject):
         return
     yield from _create_aliased_hits(subject)
-    meant = [name for name in _unstable_outputs(subject) if set(subject.drawn.get(name, ())) <= {DROPOUT}]
-    training = [name for name in meant if name in subject.drawn]
-    yield from _create_unstable_hits(subject, [name for name in meant if name not in training])
+    unstable = dict.fromkeys(name for attempt in subject.attempts for name in attempt.outputs.unstable)
+    unintended = [name for name in unstable if set(subject.drawn.get(name, ())) <= {DROPOUT}]
+    training = [name for name in unintended if name in subject.drawn]
+    yield from _create_unstable_hits(subject, [name for name in unintended if name not in training])
     yield from _create_unstable_hits(subject, training)
-
-
-def _unstable_outputs(subject: ModelRuns) -> list[str]:
-    return list(dict.fromkeys(name for attempt in subject.attempts for name in attempt.outputs.unstable))
 
 
 def _create_aliased_hits(subject: ModelRuns) -> Iterator[Hit]:

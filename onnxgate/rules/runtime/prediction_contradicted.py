@@ -26,7 +26,9 @@ def prediction_contradicted(subject: ModelRuns) -> Iterator[Hit]:
     ## What to do
     Report it to onnxgate with the model's operators, and run the runtime stage until it is repaired.
     """
-    if subject.predicted and _is_loaded(subject):
+    # It loads if it loads at every level, whatever happens when it is run.
+    loads = all(attempt.case.name or attempt.outcome == "completed" for attempt in subject.attempts)
+    if subject.predicted and subject.attempts and loads:
         predictions = tuple(map(HitReference, sorted(set(subject.predicted))))
         named = ", ".join(f"`{prediction.rule}`" for prediction in predictions)
         yield _create_hit(subject, f"loads, though {named} said that it would be refused", predictions)
@@ -35,13 +37,6 @@ def prediction_contradicted(subject: ModelRuns) -> Iterator[Hit]:
             message = f"`{node.operator}` loads alone, though `{node.rule}` said that it would be refused: {node.words}"
             identity = f"{node.rule} {node.operator}"
             yield _create_hit(subject, message, (HitReference(node.rule, node.claim),), node.place, node.node, identity)
-
-
-def _is_loaded(subject: ModelRuns) -> bool:
-    """Whether the model loads at every level, whatever happens when it is run."""
-    return bool(subject.attempts) and all(
-        attempt.case.name or attempt.outcome == "completed" for attempt in subject.attempts
-    )
 
 
 def _create_hit(

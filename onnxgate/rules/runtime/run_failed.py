@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level, OnRuntime, mask_numbers
-from onnxgate.evidence.runtime import Attempt, ModelRuns
+from onnxgate.evidence.runtime import ModelRuns
 from onnxgate.rules.definition import rule
 from onnxgate.rules.runtime._failures import (
     describe_failure,
@@ -35,9 +35,10 @@ def run_failed(subject: ModelRuns) -> Iterator[Hit]:
     node = find_failing_node(attempts)
     memory = describe_memory_limit(attempts, subject)
     at_node = f": it stops at node `{node}`" if node else ""
-    case = (
-        f" on {_name_cases(attempts)}" if attempts[0].case.sizes or _is_completed_elsewhere(subject, attempts) else ""
-    )
+    names = ", ".join(f"`{case}`" for case in dict.fromkeys(attempt.case.name for attempt in attempts))
+    levels = {attempt.optimization for attempt in attempts}
+    others_run = any(run.outcome == "completed" and run.optimization in levels for run in subject.attempts)
+    case = f" on {names}" if attempts[0].case.sizes or others_run else ""
     yield Hit(
         find_failing_place(subject, node),
         f"loads but does not run{case}{memory}{at_node}",
@@ -47,17 +48,6 @@ def run_failed(subject: ModelRuns) -> Iterator[Hit]:
         on=OnRuntime(subject.runtime, describe_failure(attempts, subject)),
         identity=f"{case} {'memory' if memory else ''} {mask_numbers(node)}",
     )
-
-
-def _is_completed_elsewhere(subject: ModelRuns, attempts: Sequence[Attempt]) -> bool:
-    """Return whether another case completed at one of these levels."""
-    levels = {attempt.optimization for attempt in attempts}
-    return any(attempt.outcome == "completed" and attempt.optimization in levels for attempt in subject.attempts)
-
-
-def _name_cases(attempts: Sequence[Attempt]) -> str:
-    """Return the names of the cases."""
-    return ", ".join(f"`{case}`" for case in dict.fromkeys(attempt.case.name for attempt in attempts))
 
 
 def _suggest_fix(origin: str, memory: str) -> str:

@@ -31,16 +31,12 @@ def runtime_crashed(subject: ModelRuns) -> Iterator[Hit]:
     attempts = select_worst_attempts(subject)
     if not attempts or attempts[0].outcome != "crashed":
         return
+    end, case = attempts[0].end, attempts[0].case.name
+    phase = "when it is loaded" if end.during == "load" else f"during {end.during}"
     yield Hit(
         subject.place,
-        f"makes the runtime's process die {_describe_phase(attempts[0].end.during, attempts[0].case.name)}",
+        f"makes the runtime's process die {f'when it runs on `{case}`' if case else phase}",
         model=subject.model,
         fix=FIX,
-        on=OnRuntime(subject.runtime, f"ends with {attempts[0].end.signal}{describe_level(attempts, subject)}"),
+        on=OnRuntime(subject.runtime, f"ends with {end.signal}{describe_level(attempts, subject)}"),
     )
-
-
-def _describe_phase(during: str, case: str) -> str:
-    if case:
-        return f"when it runs on `{case}`"
-    return "when it is loaded" if during == "load" else f"during {during}"

@@ -33,7 +33,7 @@ def create_refusal_hits(
         f"{subject.problem}: {subject.nodes.words}",
         model=subject.model,
         node=subject.nodes.name,
-        fix=suggest_fix(subject, otherwise),
+        fix=", or ".join(_describe_way(way, subject) for way in subject.ways) or otherwise,
         on=OnRuntime(subject.runtime, subject.detail, works_since=subject.works_since, works_until=subject.works_until),
         topic=subject.problem,
         relations=follows_from(*causes) if subject.opset_too_new else (),
@@ -41,25 +41,23 @@ def create_refusal_hits(
     )
 
 
-def suggest_fix(subject: RefusedOperation, otherwise: str) -> str:
-    """Describe the ways out, best first, or return `otherwise` if there are none."""
-    return ", or ".join(_describe_way(way, subject) for way in subject.ways) or otherwise
-
-
 def _describe_way(way: Suggestion, subject: RefusedOperation) -> str:
     match way:
         case OpsetChange(domain, version, whole):
             what = "all of the model" if whole else "this operator"
             condition = "" if subject.everywhere else " with support data"
-            return f"export at opset {version}{_of_domain(domain)}, where all its runtimes{condition} implement {what}"
+            of_domain = "" if domain == "ai.onnx" else f" of `{domain}`"
+            return f"export at opset {version}{of_domain}, where all its runtimes{condition} implement {what}"
         case TypeCast(parameter, to, exact, back):
             result = " and the result back" if back else ""
-            return f"cast {_describe_argument(parameter)} to `{to}`{result}{'' if exact else ', which may lose values'}"
+            argument = "its argument" if "(" in parameter else f"`{parameter}`"
+            return f"cast {argument} to `{to}`{result}{'' if exact else ', which may lose values'}"
         case FunctionExpansion():
             return "write it as the operators that ONNX defines it by"
         case OperatorReplacement(domain, name, _, attributes):
             words = ", ".join(f'`{attribute}` = "{value}"' for attribute, value in attributes)
-            return f"use `{_operator_label(domain, name)}` in its place{f' with {words}' if words else ''}"
+            operator = name if domain == "ai.onnx" else f"{domain}.{name}"
+            return f"use `{operator}` in its place{f' with {words}' if words else ''}"
         case DomainImport(domain, version):
             where = "the local function" if subject.nodes.function else "the model"
             return f"import version {version} of `{domain}` in {where}"
@@ -68,23 +66,6 @@ def _describe_way(way: Suggestion, subject: RefusedOperation) -> str:
         case AttributeAddition(attributes):
             return " and ".join(f"give it `{name}` ({kind})" for name, kind in attributes)
         case AttributeRemoval(attribute):
-            return f"leave `{attribute}` out{_describe_substitute(subject, attribute)}"
-
-
-def _of_domain(domain: str) -> str:
-    return "" if domain == "ai.onnx" else f" of `{domain}`"
-
-
-def _operator_label(domain: str, name: str) -> str:
-    return name if domain == "ai.onnx" else f"{domain}.{name}"
-
-
-def _describe_argument(parameter: str) -> str:
-    return "its argument" if "(" in parameter else f"`{parameter}`"
-
-
-def _describe_substitute(subject: RefusedOperation, attribute: str) -> str:
-    """Describe what keeps the meaning of the model without an attribute."""
-    if subject.operator in RECURRENT_OPERATORS and attribute == "layout":
-        return " and transpose what goes in and comes out to time first"
-    return ", if the model means the same without it"
+            if subject.operator in RECURRENT_OPERATORS and attribute == "layout":
+                return "leave `layout` out and transpose what goes in and comes out to time first"
+            return f"leave `{attribute}` out, if the model means the same without it"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level, OnRuntime
 from onnxgate.core.relations import follows_from
+from onnxgate.core.text import pluralize
 from onnxgate.evidence.support import ExternalDataOnRuntime
 from onnxgate.rules.definition import rule
 
@@ -15,6 +16,9 @@ LAYOUT_PHRASES = {
     "link": "by a link to a file outside the model's folder",
     "linked-model": "by a link, as it is a link itself, into a folder elsewhere",
 }
+
+COPY_FIX = "copy model and data to where they are used, in place of linking them"
+MOVE_FIX = "save the model again with its data in its own folder, or run `onnxgate fix`: it moves them into the model"
 
 
 @rule(ExternalDataOnRuntime, "external-data-refused", level=Level.ERROR, since="0.1.0")
@@ -31,11 +35,12 @@ def external_data_refused(subject: ExternalDataOnRuntime) -> Iterator[Hit]:
     Save the model again with its data beside it: `onnx.save(onnx.load(path), path, save_as_external_data=True,
     location="model.onnx.data")`; or copy both files to where they are used, in place of linking them.
     """
+    tensors = pluralize(subject.tensors, "tensor")
     yield Hit(
         subject.place,
-        f"keeps weights in `{subject.location}` {LAYOUT_PHRASES[subject.layout]} ({_count_tensors(subject.tensors)})",
+        f"keeps weights in `{subject.location}` {LAYOUT_PHRASES[subject.layout]} ({tensors})",
         model=subject.model,
-        fix=_suggest_fix(subject),
+        fix=COPY_FIX if subject.layout == "linked-model" else MOVE_FIX,
         on=OnRuntime(
             subject.runtime,
             "does not read them there",
@@ -45,13 +50,3 @@ def external_data_refused(subject: ExternalDataOnRuntime) -> Iterator[Hit]:
         relations=follows_from("external-data-escapes"),
         identity=f"{subject.layout} {subject.location}",
     )
-
-
-def _count_tensors(count: int) -> str:
-    return "1 tensor" if count == 1 else f"{count} tensors"
-
-
-def _suggest_fix(subject: ExternalDataOnRuntime) -> str:
-    if subject.layout == "linked-model":
-        return "copy model and data to where they are used, in place of linking them"
-    return "save the model again with its data in its own folder, or run `onnxgate fix`: it moves them into the model"

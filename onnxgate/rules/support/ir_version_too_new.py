@@ -8,6 +8,8 @@ from onnxgate.core.findings import Hit, Level, OnRuntime
 from onnxgate.evidence.support import ModelOnRuntime
 from onnxgate.rules.definition import rule
 
+NO_RELEASE = "wait for a release that reads it: none does yet"
+
 
 @rule(ModelOnRuntime, "ir-version-too-new", level=Level.ERROR, since="0.1.0")
 def ir_version_too_new(subject: ModelOnRuntime) -> Iterator[Hit]:
@@ -25,17 +27,12 @@ def ir_version_too_new(subject: ModelOnRuntime) -> Iterator[Hit]:
     """
     if subject.model.ir_version <= subject.runtime.max_ir:
         return
+    release = f"raise the target to {subject.ir_works_since}" if subject.ir_works_since else NO_RELEASE
     yield Hit(
         subject.place,
         f"is stamped with IR version {subject.model.ir_version}",
         model=subject.model.path,
         on=OnRuntime(subject.runtime.name, f"reads up to {subject.runtime.max_ir}", works_since=subject.ir_works_since),
         fix=f"run `onnxgate fix`: it saves it with IR version {subject.common_ir}, which all its runtimes read, if "
-        f"nothing in it needs more; or {_suggest_release(subject)}",
+        f"nothing in it needs more; or {release}",
     )
-
-
-def _suggest_release(subject: ModelOnRuntime) -> str:
-    if subject.ir_works_since:
-        return f"raise the target to {subject.ir_works_since}"
-    return "wait for a release that reads it: none does yet"

@@ -28,9 +28,10 @@ def opset_too_new(subject: ModelOnRuntime) -> Iterator[Hit]:
         newest = subject.runtime.newest_opsets.get(domain)
         if newest is None or version <= newest or domain in subject.experimental_opsets:
             continue
+        in_function = " in a local function" if version > subject.model.opsets.get(domain, 0) else ""
         yield Hit(
             subject.place,
-            f"imports opset {version} of `{domain}`{_describe_domain(subject, domain)}",
+            f"imports opset {version} of `{domain}`{in_function}",
             model=subject.model.path,
             on=OnRuntime(
                 subject.runtime.name,
@@ -39,11 +40,6 @@ def opset_too_new(subject: ModelOnRuntime) -> Iterator[Hit]:
             ),
             fix=_suggest_fix(subject, domain),
         )
-
-
-def _describe_domain(subject: ModelOnRuntime, domain: str) -> str:
-    version = subject.model.function_opsets.get(domain, 0)
-    return " in a local function" if version > subject.model.opsets.get(domain, 0) else ""
 
 
 def _suggest_fix(subject: ModelOnRuntime, domain: str) -> str:

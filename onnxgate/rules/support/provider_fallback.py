@@ -25,7 +25,7 @@ def provider_fallback(subject: ProviderFallback) -> Iterator[Hit]:
     ignore the finding with that reason.
     """
     operators = ", ".join(
-        f"{count} x `{name}`" if count > 1 else f"`{name}`" for name, count in _list_operators(subject)
+        f"{count} x `{name}`" if count > 1 else f"`{name}`" for name, count in sorted(subject.operators.items())
     )
     yield Hit(
         subject.place,
@@ -36,7 +36,3 @@ def provider_fallback(subject: ProviderFallback) -> Iterator[Hit]:
         on=OnRuntime(subject.runtime),
         identity=f"{subject.provider} {subject.runs_on} {strip_versions(' '.join(sorted(subject.operators)))}",
     )
-
-
-def _list_operators(subject: ProviderFallback) -> list[tuple[str, int]]:
-    return sorted(subject.operators.items())

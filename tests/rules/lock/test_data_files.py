@@ -8,7 +8,8 @@ import pytest
 from onnxgate.core.findings import Place
 from onnxgate.evidence.lock import ModelChange
 from onnxgate.model.facts import ExternalFile, ModelFacts
-from onnxgate.rules.lock._model_content import find_new_data_files, total_size_bytes
+from onnxgate.rules.lock.data_file_added import find_new_data_files
+from onnxgate.rules.lock.size_grew import total_size_bytes
 
 FACTS = ModelFacts("models/m.onnx", "", 10, 8, {}, "", (), (), {}, ())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from onnxgate.model.facts import ModelFacts
-from onnxgate.rules.lock._model_content import find_added_domains, find_used_domains
+from onnxgate.rules.lock.domain_added import find_added_domains, find_used_domains
 
 
 def facts(operators: str, domains: str = "", functions: str = "", *, has_functions: bool = False) -> ModelFacts:
