@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -22,6 +22,7 @@ from onnxgate.gate.results.resolution import resolve_hits
 from onnxgate.project.config.discovery import find_config, find_git_root
 from onnxgate.project.config.project import MergedSettings, Project, SelectedModel, is_utf8_name
 from onnxgate.project.config.schema import Config, ReleaseSelection, Target
+from onnxgate.project.lock.releases import apply_selection
 from onnxgate.project.lock.types import Lock, LockedRuntime, LockedTarget
 from onnxgate.project.plan import PlannedModel
 from onnxgate.runtimes.environments.storage import static_dir
@@ -59,14 +60,16 @@ def make_request(
     """Return the request to check files without a config against all releases that fit the requirement."""
     start = start.resolve()
     models = tuple(_select_models(paths, start))
-    runtimes = tuple(_apply_select(_find_releases(requirement), select))
+    runtimes = tuple(_find_releases(requirement))
+    if select != "all":
+        runtimes = tuple({tuple(runtime.release.split(".")[:2]): runtime for runtime in runtimes}.values())
     target = Target(runtime=requirement or limits.load_limit_table().engine, select="all")
     listing = tuple(sorted(model.path for model in models))  # these only, also if git does not track them
     config, root = Config(targets={ALL_RELEASES: target}), find_git_root(start) or start
     return GateRequest(
         checkout=Checkout(
             project=Project(start / "onnxgate.toml", start, root, config, lines={}, _listing=listing),
-            lock=Lock(targets={ALL_RELEASES: LockedTarget(policy="", runtimes=runtimes)}),
+            lock=Lock(targets={ALL_RELEASES: LockedTarget(policy="", runtimes=apply_selection(runtimes, select))}),
             lock_text="",
             lock_name="",
             models=models,
@@ -113,20 +116,6 @@ def _find_models(folder: Path) -> Iterator[Path]:
             yield file
 
 
-def _apply_select(runtimes: Iterable[LockedRuntime], select: ReleaseSelection) -> Iterable[LockedRuntime]:
-    """Return the releases that `select` chooses, as for a target."""
-    if select == "all":
-        return runtimes
-    newest_of_minors = list({tuple(runtime.release.split(".")[:2]): runtime for runtime in runtimes}.values())
-    match select:
-        case "newest":
-            return newest_of_minors[-1:]
-        case "bounds":
-            return dict.fromkeys((newest_of_minors[0], newest_of_minors[-1]))
-        case "minors":
-            return newest_of_minors
-
-
 def _find_releases(requirement: str | None) -> Iterator[LockedRuntime]:
     engine = limits.load_limit_table().engine
     try:
@@ -148,10 +137,8 @@ def _find_undecided_models(models: Sequence[MatrixModel], outcome: GateOutcome) 
     for model in models:
         if model.path not in outcome.blocked and model.outcome == "unknown":
             runtimes = name_runtimes(model.on("unknown"), [entry.runtime for entry in model.runtimes])
-            reason, hint = (
-                f"whether it loads on {runtimes} cannot be told",
-                "`onnxgate matrix --verify` really loads it there",
-            )
+            reason = f"whether it loads on {runtimes} cannot be told"
+            hint = "`onnxgate matrix --verify` really loads it there"
             yield IncompleteCheck(Stage.SUPPORT, model.path, "", reason, hint)
 
 

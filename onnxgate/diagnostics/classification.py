@@ -93,7 +93,11 @@ def match_patterns(text: str, places: Iterable[int], end: int) -> Iterator[Diagn
 @functools.cache
 def list_patterns() -> tuple[tuple[Entry, str, str], ...]:
     """Return entry, pattern and a literal that each matching text contains, in the order of matching."""
-    return tuple((entry, pattern, longest_literal(pattern)) for entry in list_entries() for pattern in entry.says)
+    return tuple(
+        (entry, pattern, longest_literal(pattern))
+        for entry in list_entries()
+        for pattern in ((entry.says,) if isinstance(entry.says, str) else entry.says)
+    )
 
 
 ENTRIES_BY_PRODUCER: dict[str, tuple[Entry, ...]] = {

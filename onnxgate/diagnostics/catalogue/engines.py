@@ -53,18 +53,16 @@ ENTRIES = (
     ),
     Entry(
         name="openvino-input-shape",
-        says=(
-            r"Can't set the input tensor with (?:index|name): (?P<name>[^,\n]{1,200}), because the model input"
-            r" \(shape=(?P<expected>[^)\n]{1,100})\)"
-            r" and the tensor \(shape=(?P<asked>\([^)\n]{0,100}\))\) are incompatible",
-        ),
+        says=r"Can't set the input tensor with (?:index|name): (?P<name>[^,\n]{1,200}), because the model input"
+        r" \(shape=(?P<expected>[^)\n]{1,100})\)"
+        r" and the tensor \(shape=(?P<asked>\([^)\n]{0,100}\))\) are incompatible",
         means="an input has shape {asked}; the model takes {expected}",
         fix="feed that shape, or export again with the axis dynamic (`model.reshape` changes it for OpenVINO alone)",
         rules=("input-shape-narrowed",),
     ),
     Entry(
         name="openvino-input-name",
-        says=(r"Port for tensor name (?P<name>[^\n]{1,200}?) was not found",),
+        says=r"Port for tensor name (?P<name>[^\n]{1,200}?) was not found",
         means="the model has no input or output `{name}`",
         fix="use the names of `compiled.inputs` and `compiled.outputs`",
         rules=("input-renamed", "output-renamed"),
@@ -83,7 +81,7 @@ ENTRIES = (
     ),
     Entry(
         name="openvino-attribute",
-        says=(r"Node \((?P<node>[^)\n]{0,300})\): unknown attribute '(?P<name>[^'\n]{1,100})'",),
+        says=r"Node \((?P<node>[^)\n]{0,300})\): unknown attribute '(?P<name>[^'\n]{1,100})'",
         means="the node `{node}` lacks the attribute `{name}` that OpenVINO wants",
         why="OpenVINO has an operator of this name whose attributes are others, or the exporter left it out",
         fix="give the node the attribute, or export again without the custom operator",
@@ -91,7 +89,7 @@ ENTRIES = (
     ),
     Entry(
         name="openvino-aten",
-        says=(r"Only `embedding_bag` is supported as ATen `operator` attribute\. Got: (?P<op>\w{1,100})",),
+        says=r"Only `embedding_bag` is supported as ATen `operator` attribute\. Got: (?P<op>\w{1,100})",
         means="the exporter left `{op}`, an operator of PyTorch, in the model that ONNX has no counterpart of",
         fix="export without the fallback to ATen, at a newer opset or with the exporter of `torch.export`",
         rules=("load-failed", "unknown-domain"),
@@ -120,7 +118,7 @@ ENTRIES = (
     ),
     Entry(
         name="tract-operator-unknown",
-        says=(r"(?:node #\d{1,9} \"(?P<node>[^\"\n]{0,300})\" )?Unimplemented\((?P<op>\w{1,100})\)",),
+        says=r"(?:node #\d{1,9} \"(?P<node>[^\"\n]{0,300})\" )?Unimplemented\((?P<op>\w{1,100})\)",
         means="tract has no operator `{op}`",
         why="it names the first one only",
         fix=_UNSUPPORTED_FIX,
@@ -129,7 +127,7 @@ ENTRIES = (
     ),
     Entry(
         name="tract-not-a-model",
-        says=(r"failed to decode Protobuf message: (?P<said>[^\n]{1,200})",),
+        says=r"failed to decode Protobuf message: (?P<said>[^\n]{1,200})",
         means="tract cannot read the file as a model: {said}",
         why="it is a Git LFS pointer, a cut download, or of another format",
         fix=_INSPECTION_FIX,
@@ -148,7 +146,7 @@ ENTRIES = (
     ),
     Entry(
         name="tract-analysis",
-        says=(r"Failed analyse for node #\d{1,9} \"(?P<node>[^\"\n]{0,300})\" (?P<op>\w{1,100})",),
+        says=r"Failed analyse for node #\d{1,9} \"(?P<node>[^\"\n]{0,300})\" (?P<op>\w{1,100})",
         means="tract finds no types and shapes for node `{node}`",
         why="shapes contradict each other, or it lacks a rule for this form of the operator",
         fix="fix the sizes of inputs that are dynamic, or run `onnx.shape_inference` to see whether the model"
@@ -157,14 +155,14 @@ ENTRIES = (
     ),
     Entry(
         name="tract-input",
-        says=(r"Clashing resolution for expression\. (?P<expected>\S{1,60}) != (?P<asked>\d{1,20})",),
+        says=r"Clashing resolution for expression\. (?P<expected>\S{1,60}) != (?P<asked>\d{1,20})",
         means="an input has size {asked} where the model says {expected}",
         fix="feed that size, or export again with the axis dynamic",
         rules=("input-shape-narrowed",),
     ),
     Entry(
         name="opencv-operator-unknown",
-        says=(r"Can't create layer \"(?P<node>[^\"\n]{0,300})\" of type \"(?P<op>[\w.]{1,100})\"",),
+        says=r"Can't create layer \"(?P<node>[^\"\n]{0,300})\" of type \"(?P<op>[\w.]{1,100})\"",
         means="OpenCV DNN has no operator `{op}`",
         fix=_UNSUPPORTED_FIX,
         rules=("load-failed",),
@@ -204,10 +202,8 @@ ENTRIES = (
     ),
     Entry(
         name="reference-version-missing",
-        says=(
-            r"No implementation for operator '(?P<op>\w{1,100})' domain '(?P<domain>[^'\n]{0,100})' and version"
-            r" (?P<since>\d{1,9})",
-        ),
+        says=r"No implementation for operator '(?P<op>\w{1,100})' domain '(?P<domain>[^'\n]{0,100})' and version"
+        r" (?P<since>\d{1,9})",
         means="ONNX's reference evaluator has `{op}` of newer opsets only, not at {since}",
         fix="convert the model to a newer opset, or leave it out of this target",
         rules=("load-failed",),
@@ -215,7 +211,7 @@ ENTRIES = (
     ),
     Entry(
         name="reference-input-missing",
-        says=(r"Unable to find input '(?P<name>[^'\n]{0,300})' in known results",),
+        says=r"Unable to find input '(?P<name>[^'\n]{0,300})' in known results",
         means="the input `{name}` is not fed",
         fix="feed all inputs of the graph",
         rules=("input-added",),

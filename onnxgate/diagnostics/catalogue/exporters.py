@@ -13,10 +13,8 @@ from onnxgate.diagnostics.catalogue import Entry
 TORCH_ONNX = (
     Entry(
         name="torch-data-dependent",
-        says=(
-            r"Could not (?:guard on|extract specialized integer from) data-dependent"
-            r" (?:expression|symbolic)? ?(?P<said>[^\n]{0,200})",
-        ),
+        says=r"Could not (?:guard on|extract specialized integer from) data-dependent"
+        r" (?:expression|symbolic)? ?(?P<said>[^\n]{0,200})",
         means="the model's code decides by the value of a tensor: {said}",
         why="an exported graph has no Python in it; what depends on data must be an operator",
         fix="write it with `torch.cond` or `torch.where`; the lines below the text name the place",
@@ -37,14 +35,14 @@ TORCH_ONNX = (
     ),
     Entry(
         name="torch-example-outside",
-        says=(r"ConstraintViolationError(?:'>)?: (?P<asked>-?\d{1,20}) not in range \[(?P<limit>[^\]\n]{1,60})\]",),
+        says=r"ConstraintViolationError(?:'>)?: (?P<asked>-?\d{1,20}) not in range \[(?P<limit>[^\]\n]{1,60})\]",
         means="an example input has size {asked}, outside of the [{limit}] that its `Dim` allows",
         fix="export with an example of a size inside the range, or change `min` and `max` of the `Dim`",
         rules=("export-failed",),
     ),
     Entry(
         name="torch-script-module",
-        says=(r"Exporting a ScriptModule is not supported",),
+        says=r"Exporting a ScriptModule is not supported",
         means="the exporter of `torch.export` takes no model that went through `torch.jit`",
         fix="give it the `nn.Module` that was scripted, or export with `dynamo=False`",
         affected="torch 2.9 and newer, where this exporter is the default",
@@ -83,7 +81,7 @@ TORCH_ONNX = (
     ),
     Entry(
         name="torch-opset-unsupported",
-        says=(r"Unsupported (?:onnx_opset_version|ONNX opset version): (?P<asked>\d{1,9})",),
+        says=r"Unsupported (?:onnx_opset_version|ONNX opset version): (?P<asked>\d{1,9})",
         means="this exporter cannot write opset {asked}",
         why="TorchScript's exporter ends at an opset that no release raises any more",
         fix="ask for an older opset, or export with `dynamo=True`",
@@ -114,7 +112,7 @@ TORCH_ONNX = (
     ),
     Entry(
         name="torch-argument-removed",
-        says=(r"export\(\) got an unexpected keyword argument '(?P<name>\w{1,60})'",),
+        says=r"export\(\) got an unexpected keyword argument '(?P<name>\w{1,60})'",
         means="`torch.onnx.export` of this release has no argument `{name}`",
         why="arguments went and came with releases of PyTorch: `fallback`, `operator_export_type`, `example_outputs`",
         fix="leave the argument away, or pin the release of PyTorch that the script was written for",
@@ -141,14 +139,14 @@ TORCH_ONNX = (
     ),
     Entry(
         name="torch-onnx-missing",
-        says=(r"Module onnx is not installed!",),
+        says=r"Module onnx is not installed!",
         means="TorchScript's exporter needs the package `onnx`",
         fix="install `onnx` beside PyTorch",
         rules=("export-failed",),
     ),
     Entry(
         name="torch-legacy-exporter",
-        says=(r"You are using the legacy TorchScript-based ONNX export",),
+        says=r"You are using the legacy TorchScript-based ONNX export",
         means="the export goes through TorchScript, which is no longer worked on",
         why="`dynamo=False` is asked for; the default changed with PyTorch 2.9",
         fix="try `dynamo=True`; where it must stay, pin PyTorch in the lock",
@@ -224,7 +222,7 @@ OTHER_EXPORTERS = (
     ),
     Entry(
         name="jax2onnx-unsupported",
-        says=(r"No plugins? registered for (?:JAX )?primitive '?(?P<op>[\w-]{1,100})",),
+        says=r"No plugins? registered for (?:JAX )?primitive '?(?P<op>[\w-]{1,100})",
         means="jax2onnx has no conversion of the primitive `{op}`",
         fix="write that part with other operations, or upgrade jax2onnx",
         rules=("source-not-exportable", "export-failed"),

@@ -7,9 +7,7 @@ from onnxgate.diagnostics.catalogue import Entry
 ENTRIES = (
     Entry(
         name="checker-ir-too-new",
-        says=(
-            r"Your model ir_version(?: (?P<asked>\d{1,9}))? is higher than the checker's(?: \((?P<limit>\d{1,9})\))?",
-        ),
+        says=r"Your model ir_version(?: (?P<asked>\d{1,9}))? is higher than the checker's(?: \((?P<limit>\d{1,9})\))?",
         means="the model's IR version is newer than the `onnx` package that checks it",
         why="the model was written by a newer `onnx` than the one that reads it",
         fix="upgrade `onnx` where it is checked, or stamp the model down with `onnxgate fix`",
@@ -17,7 +15,7 @@ ENTRIES = (
     ),
     Entry(
         name="checker-opset-missing",
-        says=(r"model with IR version >= 3 must specify opset_import",),
+        says=r"model with IR version >= 3 must specify opset_import",
         means="the model imports no opset",
         fix="add an opset import for each domain that is used",
         rules=("invalid-model",),
@@ -35,16 +33,14 @@ ENTRIES = (
     ),
     Entry(
         name="checker-name-duplicated",
-        says=(
-            r"Graph must be in single static assignment \(SSA\) form, however '(?P<name>[^'\n]{0,300})' has been used",
-        ),
+        says=r"Graph must be in single static assignment \(SSA\) form, however '(?P<name>[^'\n]{0,300})' has been used",
         means="two nodes give the same value `{name}`",
         fix="give each value one name: `onnx.compose.add_prefix` renames a whole graph",
         rules=("invalid-model",),
     ),
     Entry(
         name="checker-not-sorted",
-        says=(r"Nodes in a graph must be topologically sorted, however input '(?P<name>[^'\n]{0,300})' of node",),
+        says=r"Nodes in a graph must be topologically sorted, however input '(?P<name>[^'\n]{0,300})' of node",
         means="a node reads `{name}` before anything gives it, or nothing does",
         why="ONNX Runtime sorts nodes itself and takes such a file; the standard and other engines do not",
         fix="sort the nodes (`onnx_ir` has a pass for it), or give the missing value",
@@ -52,7 +48,7 @@ ENTRIES = (
     ),
     Entry(
         name="checker-tensor-wrong",
-        says=(r"TensorProto \( ?tensor name: (?P<name>[^)\n]{0,300})\) should contain one and only one value field",),
+        says=r"TensorProto \( ?tensor name: (?P<name>[^)\n]{0,300})\) should contain one and only one value field",
         means="the weight `{name}` has no values, or has them twice",
         fix="write the weight again with `onnx.numpy_helper.from_array`",
         rules=("invalid-model",),
@@ -71,7 +67,7 @@ ENTRIES = (
     ),
     Entry(
         name="converter-version-unknown",
-        says=(r"invalid version \(must be between (?P<least>\d{1,9}) and (?P<limit>\d{1,9})\)",),
+        says=r"invalid version \(must be between (?P<least>\d{1,9}) and (?P<limit>\d{1,9})\)",
         means="onnx's version converter goes from opset {least} to {limit}; the model's or the one asked is another",
         why="the installed `onnx` is older than the opset, or the number is wrong",
         fix="ask for an opset up to {limit}, or upgrade `onnx`",
@@ -79,7 +75,7 @@ ENTRIES = (
     ),
     Entry(
         name="converter-input-computed",
-        says=(r"adapters/(?P<adapter>\w{1,80})\.h:\d{1,9}: adapt: [\s\S]{1,200}?No initializer or constant input",),
+        says=r"adapters/(?P<adapter>\w{1,80})\.h:\d{1,9}: adapt: [\s\S]{1,200}?No initializer or constant input",
         means="onnx's version converter needs a constant where the graph computes the value",
         why="what is an input of the operator now was an attribute in the older opset",
         fix="export again at the opset that is wanted, or fold constants before converting",

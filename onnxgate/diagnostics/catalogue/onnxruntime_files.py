@@ -79,10 +79,8 @@ ENTRIES = (
     ),
     Entry(
         name="external-data-size-wrong",
-        says=(
-            r"external data size mismatch\. Computed size: (?P<size>\d{1,20}), external_data\.length:"
-            r" (?P<length>\d{1,20})",
-        ),
+        says=r"external data size mismatch\. Computed size: (?P<size>\d{1,20}), external_data\.length:"
+        r" (?P<length>\d{1,20})",
         means="a weight of {size} bytes is said to take {length} bytes of its file",
         fix="write model and data again, together",
         rules=("external-data-corrupt",),
@@ -90,7 +88,7 @@ ENTRIES = (
     ),
     Entry(
         name="external-data-unnamed",
-        says=(r"model format error! Missing 'location'",),
+        says=r"model format error! Missing 'location'",
         means="a weight lies in another file, and the model does not say in which",
         fix="write model and data again, together",
         rules=("invalid-model", "external-data-corrupt"),
@@ -162,7 +160,7 @@ ENTRIES = (
     ),
     Entry(
         name="provider-not-chosen",
-        says=(r"since ORT 1\.9, you are required to explicitly set the providers parameter",),
+        says=r"since ORT 1\.9, you are required to explicitly set the providers parameter",
         means="a build with several execution providers wants to be told which to use",
         fix="give `providers=[…]` to `InferenceSession`",
         affected="onnxruntime 1.9 and newer, other packages than the plain one",

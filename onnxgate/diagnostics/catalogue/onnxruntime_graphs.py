@@ -48,7 +48,7 @@ LOADING = (
     ),
     Entry(
         name="type-wrong",
-        says=(r"Type Error: (?P<said>[^\n]{1,300})",),
+        says=r"Type Error: (?P<said>[^\n]{1,300})",
         means="the types of a node do not fit its schema",
         fix="look at the node's inputs with `onnxgate diff --textconv`, and put a Cast where they differ",
         rules=("type-mismatch", "invalid-model"),
@@ -73,7 +73,7 @@ LOADING = (
     ),
     Entry(
         name="attribute-unknown",
-        says=(r"Unrecognized attribute: (?P<attribute>\S{1,100}) for operator (?P<op>\S{1,100})",),
+        says=r"Unrecognized attribute: (?P<attribute>\S{1,100}) for operator (?P<op>\S{1,100})",
         means="`{op}` has no attribute `{attribute}` at the imported opset",
         why="the attribute came, or went, with another opset: the graph and its stamp do not fit (a failed"
         " conversion leaves this)",
@@ -83,7 +83,7 @@ LOADING = (
     ),
     Entry(
         name="attribute-missing",
-        says=(r"Required attribute '(?P<attribute>[^'\n]{1,100})' is missing",),
+        says=r"Required attribute '(?P<attribute>[^'\n]{1,100})' is missing",
         means="a node lacks its attribute `{attribute}`",
         fix="give the node the attribute, or export again",
         rules=("attribute-unsupported", "invalid-model"),
@@ -91,10 +91,8 @@ LOADING = (
     ),
     Entry(
         name="attribute-type-wrong",
-        says=(
-            r"Mismatched attribute type in '(?P<attribute>[^'\n]{0,300})'"
-            r"(?:\. Expected: '(?P<expected>\w{1,40})', actual: '(?P<actual>\w{1,40})')?",
-        ),
+        says=r"Mismatched attribute type in '(?P<attribute>[^'\n]{0,300})'"
+        r"(?:\. Expected: '(?P<expected>\w{1,40})', actual: '(?P<actual>\w{1,40})')?",
         means="the attribute `{attribute}` has another type than the operator wants",
         fix="write the attribute in the type of the operator's schema",
         rules=("attribute-unsupported", "invalid-model"),
@@ -102,10 +100,8 @@ LOADING = (
     ),
     Entry(
         name="arity-wrong",
-        says=(
-            r"has (?P<side>input|output) size (?P<asked>\d{1,9}) not in range \[min=(?P<least>\d{1,20}),"
-            r" max=(?P<most>\d{1,20})\]",
-        ),
+        says=r"has (?P<side>input|output) size (?P<asked>\d{1,9}) not in range \[min=(?P<least>\d{1,20}),"
+        r" max=(?P<most>\d{1,20})\]",
         means="a node has {asked} {side}s where its operator takes {least} to {most}",
         why="the operator gained or lost an {side} with another opset, or the graph was edited by hand",
         fix="export again at the opset that the graph is written for",
@@ -126,7 +122,7 @@ LOADING = (
     ),
     Entry(
         name="node-name-duplicated",
-        says=(r"two nodes with same node name \((?P<node>.{0,300}?)\)",),
+        says=r"two nodes with same node name \((?P<node>.{0,300}?)\)",
         means="two nodes are called `{node}`",
         fix="rename one, or leave the names of nodes away: they need none",
         rules=("invalid-model",),
@@ -134,7 +130,7 @@ LOADING = (
     ),
     Entry(
         name="graph-cyclic",
-        says=(r"the graph is not acyclic",),
+        says=r"the graph is not acyclic",
         means="nodes of the graph wait for each other",
         fix="export again; a node was wired to a value that it helps to compute",
         rules=("invalid-model",),
@@ -155,7 +151,7 @@ LOADING = (
     ),
     Entry(
         name="output-undefined",
-        says=(r"Graph output \((?P<name>.{0,300}?)\) does not exist",),
+        says=r"Graph output \((?P<name>.{0,300}?)\) does not exist",
         means="the graph promises an output `{name}` that no node gives",
         fix="name an output that a node gives, or export again",
         rules=("invalid-model",),
@@ -179,7 +175,7 @@ LOADING = (
     ),
     Entry(
         name="layout-unsupported",
-        says=(r"Batchwise recurrent operations \(layout == 1\) are not supported",),
+        says=r"Batchwise recurrent operations \(layout == 1\) are not supported",
         means="a GRU, LSTM or RNN has `layout=1`, which ONNX Runtime has no kernel of",
         fix="export with the sequence first (`batch_first=False`), or put a Transpose before and behind it",
         affected="every onnxruntime up to 1.31.1, on the CPU",
@@ -188,7 +184,7 @@ LOADING = (
     ),
     Entry(
         name="locale-missing",
-        says=(r"Failed to construct locale with name: ?(?P<locale>[^\s:]{1,100})",),
+        says=r"Failed to construct locale with name: ?(?P<locale>[^\s:]{1,100})",
         means="the model asks for the locale `{locale}`, which this machine lacks",
         why="StringNormalizer takes its rules from the operating system",
         fix="install the locale `{locale}` (Debian: package `locales`, then `locale-gen {locale}`)",
@@ -197,7 +193,7 @@ LOADING = (
     ),
     Entry(
         name="initialization-failed",
-        says=(r"Exception during initialization: (?P<said>[^\n]{1,300})",),
+        says=r"Exception during initialization: (?P<said>[^\n]{1,300})",
         means="a kernel refused to be made: {said}",
         why="an attribute or a weight has a value that the kernel does not take, which no schema says",
         fix="export the node without what is refused, or use a release that takes it; `onnxgate matrix --verify`"
@@ -217,10 +213,8 @@ _SOURCE_LOCATION = r"(?:/onnxruntime_src/[^\n]{0,600}?\)(?: const)?(?: \[with [^
 RUNNING = (
     Entry(
         name="input-dimension-wrong",
-        says=(
-            r"Got invalid dimensions for input: (?P<name>\S{1,300})(?: for the following indices index:"
-            r" (?P<axis>\d{1,9}) Got: (?P<asked>\d{1,20}) Expected: (?P<expected>\d{1,20}))?",
-        ),
+        says=r"Got invalid dimensions for input: (?P<name>\S{1,300})(?: for the following indices index:"
+        r" (?P<axis>\d{1,9}) Got: (?P<asked>\d{1,20}) Expected: (?P<expected>\d{1,20}))?",
         means=(
             "input `{name}` has size {asked} on axis {axis}; the model takes {expected} only",
             "input `{name}` has another size than the model takes",
@@ -232,7 +226,7 @@ RUNNING = (
     ),
     Entry(
         name="input-rank-wrong",
-        says=(r"Invalid rank for input: (?P<name>\S{1,300}) Got: (?P<asked>\d{1,9}) Expected: (?P<expected>\d{1,9})",),
+        says=r"Invalid rank for input: (?P<name>\S{1,300}) Got: (?P<asked>\d{1,9}) Expected: (?P<expected>\d{1,9})",
         means="input `{name}` has {asked} axes; the model takes {expected}",
         fix="add or drop the axis that differs; a missing batch axis is the usual cause",
         rules=("input-shape-narrowed",),
@@ -240,10 +234,8 @@ RUNNING = (
     ),
     Entry(
         name="input-type-wrong",
-        says=(
-            r"Unexpected input data type\. Actual: \((?P<actual>\S{1,100}?)\) ?, expected:"
-            r" \((?P<expected>\S{1,100}?)\)",
-        ),
+        says=r"Unexpected input data type\. Actual: \((?P<actual>\S{1,100}?)\) ?, expected:"
+        r" \((?P<expected>\S{1,100}?)\)",
         means="an input is fed as {actual}; the model takes {expected}",
         why="numpy's own default is float64, and integers are int64 on most systems",
         fix="convert it: `array.astype(…)` to {expected}",
@@ -267,7 +259,7 @@ RUNNING = (
     ),
     Entry(
         name="input-name-unknown",
-        says=(r"Invalid (?:Feed Input Name|input name): ?(?P<name>[^\s'\"]{1,300})",),
+        says=r"Invalid (?:Feed Input Name|input name): ?(?P<name>[^\s'\"]{1,300})",
         means="the model has no input `{name}`",
         why="an exporter or an optimiser removed or renamed an input that nothing used",
         fix="feed the names of `session.get_inputs()`, or pin them with `input_names` when exporting",
@@ -276,7 +268,7 @@ RUNNING = (
     ),
     Entry(
         name="output-name-unknown",
-        says=(r"Invalid (?:Output Name|output name): ?(?P<name>[^\s'\"]{1,300})",),
+        says=r"Invalid (?:Output Name|output name): ?(?P<name>[^\s'\"]{1,300})",
         means="the model has no output `{name}`",
         fix="ask for the names of `session.get_outputs()`",
         rules=("output-removed", "output-renamed"),
@@ -284,10 +276,8 @@ RUNNING = (
     ),
     Entry(
         name="output-shape-warned",
-        says=(
-            r"Expected shape from model of (?P<expected>\{[^}\n]{0,200}\}) does not match actual shape of"
-            r" (?P<actual>\{[^}\n]{0,200}\}) for output (?P<name>\S{1,300})",
-        ),
+        says=r"Expected shape from model of (?P<expected>\{[^}\n]{0,200}\}) does not match actual shape of"
+        r" (?P<actual>\{[^}\n]{0,200}\}) for output (?P<name>\S{1,300})",
         means="output `{name}` is declared as {expected} and has {actual}",
         why="the exporter wrote a fixed size where the size depends on the input",
         fix="export again with dynamic axes on the outputs as well",
@@ -296,10 +286,8 @@ RUNNING = (
     ),
     Entry(
         name="reshape-failed",
-        says=(
-            r"The input tensor cannot be reshaped to the requested shape"
-            r"(?:\. Input shape: ?(?P<asked>\{[^}\n]{0,200}\}), requested shape: ?(?P<expected>\{[^}\n]{0,200}\}))?",
-        ),
+        says=r"The input tensor cannot be reshaped to the requested shape"
+        r"(?:\. Input shape: ?(?P<asked>\{[^}\n]{0,200}\}), requested shape: ?(?P<expected>\{[^}\n]{0,200}\}))?",
         means=("a Reshape to {expected} got {asked}", "a Reshape got another number of elements than it has place for"),
         why="a size of the example inputs, most often batch 1, was baked into a constant while inputs say that it"
         " is dynamic",
@@ -337,10 +325,8 @@ RUNNING = (
     ),
     Entry(
         name="concat-failed",
-        says=(
-            r"Non concat axis dimensions must match: Axis (?P<axis>\d{1,9}) has mismatched dimensions of"
-            r" (?P<asked>\d{1,20}) and (?P<expected>\d{1,20})",
-        ),
+        says=r"Non concat axis dimensions must match: Axis (?P<axis>\d{1,9}) has mismatched dimensions of"
+        r" (?P<asked>\d{1,20}) and (?P<expected>\d{1,20})",
         means="a Concat got inputs that differ on axis {axis}: {asked} and {expected}",
         fix="feed sizes that the strides of the model divide, or export again with that axis dynamic",
         rules=("dynamic-axis-broken", "run-failed"),
@@ -348,10 +334,8 @@ RUNNING = (
     ),
     Entry(
         name="split-failed",
-        says=(
-            r"Cannot split using values in 'split' attribute\. Axis=-?\d{1,9} Input shape=(?P<shape>\{[^}\n]{0,200}\})"
-            r"[\s\S]{1,160}?Sum of sizes in 'split' \(must equal size of selected axis\) was (?P<sum>\d{1,20})",
-        ),
+        says=r"Cannot split using values in 'split' attribute\. Axis=-?\d{1,9} Input shape=(?P<shape>\{[^}\n]{0,200}\})"
+        r"[\s\S]{1,160}?Sum of sizes in 'split' \(must equal size of selected axis\) was (?P<sum>\d{1,20})",
         means="a Split is made for a size of {sum} on its axis, and got {shape}",
         why="the exporter wrote the sizes of the example inputs into the graph",
         fix="export again with that axis dynamic (`Split` by `num_outputs`, computed sizes), or feed the size of {sum}",
@@ -360,10 +344,8 @@ RUNNING = (
     ),
     Entry(
         name="conv-failed",
-        says=(
-            r"Input channels C is not equal to kernel channels \* group\. C: (?P<asked>\d{1,20}) kernel channels:"
-            r" (?P<expected>\d{1,20})",
-        ),
+        says=r"Input channels C is not equal to kernel channels \* group\. C: (?P<asked>\d{1,20}) kernel channels:"
+        r" (?P<expected>\d{1,20})",
         means="a Conv got {asked} channels; its weights are for {expected} times its groups",
         why="the axes are in another order (NHWC where the model takes NCHW), or the image has another number of"
         " colours",

@@ -106,13 +106,13 @@ PIP = (
     ),
     Entry(
         name="pip-hash-missing",
-        says=(r"Hashes are required in --require-hashes mode",),
+        says=r"Hashes are required in --require-hashes mode",
         means="one requirement has a hash, so that all need one",
         fix="write the hashes of all of them: `pip-compile --generate-hashes` or `uv pip compile --generate-hashes`",
     ),
     Entry(
         name="pip-wheel-unsupported",
-        says=(r"(?<!\S)(?P<name>\S{1,200}\.whl) is not a supported wheel on this platform",),
+        says=r"(?<!\S)(?P<name>\S{1,200}\.whl) is not a supported wheel on this platform",
         means="the wheel `{name}` is for another Python or platform",
         why="its name says for which: `cp311` is CPython 3.11, then comes the platform",
         fix="take the wheel for this Python and platform, or let pip choose it by name and release",
@@ -134,13 +134,13 @@ PIP = (
     ),
     Entry(
         name="pip-requirement-invalid",
-        says=(r"Invalid requirement: '?(?P<asked>[^\n']{1,200})",),
+        says=r"Invalid requirement: '?(?P<asked>[^\n']{1,200})",
         means="`{asked}` is no requirement",
         fix="write it as `name==release`; conditions are parted by commas",
     ),
     Entry(
         name="pip-externally-managed",
-        says=(r"externally-managed-environment",),
+        says=r"externally-managed-environment",
         means="this Python belongs to the operating system, and pip may not change it",
         fix="make an environment: `python -m venv .venv`, or `uv venv`",
         source="PEP 668; Debian 12, Ubuntu 23.04, pip 23.0 and newer",
@@ -168,14 +168,14 @@ UV = (
     ),
     Entry(
         name="uv-hash-mismatch",
-        says=(r"Hash mismatch for `?(?P<asked>[^`\s]{1,200})`?",),
+        says=r"Hash mismatch for `?(?P<asked>[^`\s]{1,200})`?",
         means="the downloaded file of `{asked}` is not the one whose hash is written down",
         fix="write the hashes again where you trust the index (`onnxgate lock`); else do not install it",
         rules=("lock-stale",),
     ),
     Entry(
         name="uv-hash-missing",
-        says=(r"In `--require-hashes` mode, all requirements must have a hash",),
+        says=r"In `--require-hashes` mode, all requirements must have a hash",
         means="requirements without a hash stand beside those that have one",
         fix="write the hashes of all of them: `uv pip compile --generate-hashes`",
     ),
@@ -240,7 +240,7 @@ NUMPY = (
     ),
     Entry(
         name="numpy-pickle-newer",
-        says=(r"No module named 'numpy\._core(?:\.\w{1,40})?'",),
+        says=r"No module named 'numpy\._core(?:\.\w{1,40})?'",
         means="a pickle that was written under numpy 2 is read under numpy 1",
         fix="read it under numpy 2 (or 1.26), or write it again as `.npy`",
     ),
@@ -283,7 +283,7 @@ def _install_command(captured: CapturedGroups) -> str:
 SYSTEM = (
     Entry(
         name="lfs-pointer",
-        says=(r"version https://git-lfs\.github\.com/spec/v1",),
+        says=r"version https://git-lfs\.github\.com/spec/v1",
         means="a Git LFS pointer stands where a file should be",
         why="the repository was cloned without Git LFS, or `lfs: true` is missing at `actions/checkout`",
         fix="`git lfs install && git lfs pull`; in a workflow, `with: lfs: true`",
@@ -313,11 +313,9 @@ SYSTEM = (
     ),
     Entry(
         name="module-missing",
-        says=(
-            r"No module named '(?P<name>onnx|onnxruntime|onnxscript|onnx_ir|openvino|tract|cv2|skl2onnx|"
-            r"onnxmltools|tf2onnx|jax2onnx|"
-            r"onnxruntime_extensions|torch|tensorflow|sklearn|google\.protobuf|numpy)'",
-        ),
+        says=r"No module named '(?P<name>onnx|onnxruntime|onnxscript|onnx_ir|openvino|tract|cv2|skl2onnx|"
+        r"onnxmltools|tf2onnx|jax2onnx|"
+        r"onnxruntime_extensions|torch|tensorflow|sklearn|google\.protobuf|numpy)'",
         means="the package of `{name}` is not installed in this environment",
         why="the command runs in another environment than the one that it was installed in,"
         " or it is an optional dependency",
