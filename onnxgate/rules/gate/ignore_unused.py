@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level
-from onnxgate.evidence.ignores import IgnoreUse
+from onnxgate.evidence.policy import IgnoreUse
 from onnxgate.rules.definition import rule
 
 
@@ -24,17 +24,17 @@ def ignore_unused(subject: IgnoreUse) -> Iterator[Hit]:
     Remove the entry. What `onnxgate check --write-ignores` wrote, it also takes out when it is run again.
     """
     name = f"the ignore of `{subject.rule}` for `{subject.model}`"
-    if subject.done:
+    if subject.is_spent:
         yield Hit(
             subject.place,
             f"{name} {_explain_unused(subject)}: done, remove it",
             fix=_suggest_fix(subject),
             level=Level.NOTE,
         )
-    elif subject.stage_ran and subject.used and subject.gone:
+    elif subject.stage_ran and subject.used and subject.resolved:
         yield Hit(
             subject.place,
-            f"{name} lists {subject.listed} findings, of which {subject.gone} {_conjugate(subject.gone)} gone",
+            f"{name} lists {subject.listed} findings, of which {subject.resolved} {_conjugate(subject.resolved)} gone",
             fix="run `onnxgate check --write-ignores`, which takes them out",
             level=Level.NOTE,
             identity=f"{name} lists findings that are gone",

@@ -34,7 +34,12 @@ def create_refusal_hits(
         model=subject.model,
         node=subject.nodes.name,
         fix=suggest_fix(subject, otherwise),
-        on=OnRuntime(subject.runtime, subject.detail, works_since=subject.works_since, works_until=subject.works_until),
+        on=OnRuntime(
+            subject.runtime,
+            subject.detail,
+            works_since=subject.ways.works_since,
+            works_until=subject.ways.works_until,
+        ),
         topic=subject.problem,
         relations=follows_from(*causes) if subject.opset_too_new else (),
         identity=strip_versions(subject.problem),
@@ -43,14 +48,14 @@ def create_refusal_hits(
 
 def suggest_fix(subject: RefusedOperation, otherwise: str) -> str:
     """Describe the ways out, best first, or return `otherwise` if there are none."""
-    return ", or ".join(_describe_way(way, subject) for way in subject.ways) or otherwise
+    return ", or ".join(_describe_way(way, subject) for way in subject.ways.suggestions) or otherwise
 
 
 def _describe_way(way: Suggestion, subject: RefusedOperation) -> str:
     match way:
         case OpsetChange(domain, version, whole):
             what = "all of the model" if whole else "this operator"
-            condition = "" if subject.everywhere else " with support data"
+            condition = "" if subject.ways.everywhere else " with support data"
             return f"export at opset {version}{_of_domain(domain)}, where all its runtimes{condition} implement {what}"
         case TypeCast(parameter, to, exact, back):
             result = " and the result back" if back else ""

@@ -16,7 +16,7 @@ from packaging.specifiers import SpecifierSet
 from onnxgate.core.errors import ConfigError
 from onnxgate.core.jobs import Command, Export, InputCase
 from onnxgate.runtimes.worker_spec import WorkerSpec
-from onnxgate.stages.support.predictions import has_release_limits
+from onnxgate.stages.support import has_release_limits
 from onnxgate.support.tables.limits import get_limits
 
 if TYPE_CHECKING:
