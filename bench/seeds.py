@@ -94,7 +94,7 @@ def _eager(
     python = find_toolchain(
         project.folder, project.config.toolchain, required_frameworks(project.config, project.folder)
     )
-    source = jobs.plan_export(project, model, python, folder, cases=cases, float64=False).source
+    source = jobs.plan_export(project, model, python, folder, cases=cases).source
     assert source is not None
     job = msgspec.structs.replace(source, export=False)
     answer = host.submit(jobs.create_toolchain_spec(python), job).result()

@@ -158,7 +158,7 @@ LAZY = {
         "gate/pipeline.py",
         "gate/results/report_builder.py",
         "project/config/ignore_entries.py",
-        "stages/support/predictions.py",
+        "stages/support.py",
     ),
     "one format is loaded": ("cli/shared/outputs.py", "github/cache.py", "github/comment.py"),
     "modules of some systems alone": ("core/process_pool.py",),

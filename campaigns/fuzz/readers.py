@@ -41,8 +41,8 @@ from onnxgate.model.subgraphs.reduced_models import (
 from onnxgate.project.config.project import MergedSettings, SelectedModel
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
-from onnxgate.stages.file import stage
-from onnxgate.stages.support import stage as support_stage
+from onnxgate.stages import support as support_stage
+from onnxgate.stages.file import find_passthroughs
 from onnxgate.support.matching.kernels import predict
 from onnxgate.support.matching.type_inference import infer_model_types
 from onnxgate.support.tables import operators
@@ -143,7 +143,7 @@ def _remarks(subject: Subject) -> object:
     names = [subject.proto.graph.node[index].name for index in subject.nodes]
     found = [node_context.find_node(subject.proto, name) for name in names]
     placed = [node_context.find_source_line(node, subject.path.parent, subject.path.parent) for node in found if node]
-    passed = [*stage._find_passthroughs(subject.proto)]
+    passed = [*find_passthroughs(subject.proto)]
     return placed, passed, validity.find_leaked_paths(subject.proto), validity.explain_unchecked(subject.proto)
 
 
@@ -179,7 +179,8 @@ def _stage(subject: Subject) -> object:
     selected = SelectedModel("m.onnx", subject.path, MergedSettings(), Place("m.onnx"))
     facts = _known(subject)
     folder = subject.path.parent
-    return support_stage.collect_model_evidence(selected, facts, Place("m.onnx"), folder, folder, _runtimes())
+    model = support_stage.LocatedModel(selected, Place("m.onnx"), folder, folder)
+    return support_stage.collect_model_evidence(model, facts, _runtimes())
 
 
 def _roles(subject: Subject) -> object:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from onnxgate.core.findings import Hit
     from onnxgate.project.config.project import Project, SelectedModel
     from onnxgate.runtimes.pool.scheduler import WorkerPool
-    from onnxgate.stages.export.second_export import ExportOutcome
+    from onnxgate.stages.export.stage import ExportOutcome
 
 EXIT_FAIL = 1
 EXIT_UNDECIDED = 3

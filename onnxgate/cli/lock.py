@@ -48,7 +48,7 @@ from onnxgate.runtimes.environments.toolchain import (
     required_frameworks,
 )
 from onnxgate.runtimes.environments.user_environment import find_user_build
-from onnxgate.stages.lock import stage as lock_stage
+from onnxgate.stages import lock as lock_stage
 
 if TYPE_CHECKING:
     from onnxgate.evidence.file import ModelFile
@@ -252,7 +252,7 @@ def _find_differences(project: Project, lock: Lock, text: str, files: Sequence[M
         )
     for file in files:
         if file.path not in compared:
-            what = f"unreadable ({file.unreadable})" if file.unreadable else file.really
+            what = f"unreadable ({file.unreadable})" if file.unreadable else file.other_type
             yield f"`{file.path}` cannot be compared: it is {what or 'a Git LFS pointer to other content'}"
 
 

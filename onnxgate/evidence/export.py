@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from onnxgate.core.findings import Place
-from onnxgate.core.jobs import Failure
+from onnxgate.core.jobs import Failure, ReturnedLeaf
 
 
 class LostAxis(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,13 +30,6 @@ class TrainingNode(msgspec.Struct, frozen=True, kw_only=True):
     operator: str
     node: str
     place: Place | None = None
-
-
-class ReturnedValue(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the values that the source returns."""
-
-    key: str = ""  # what the source calls it
-    kind: Literal["tensor", "none", "other"] = "tensor"
 
 
 class FixedValue(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,7 +89,7 @@ class SourceBehaviour(msgspec.Struct, frozen=True, kw_only=True):
     exporter: str = ""  # "dynamo", "TorchScript"; "" if it is not known
     was_training: bool = False  # the source returned the module in `train()`
     training_nodes: tuple[TrainingNode, ...] = ()
-    returned: tuple[ReturnedValue, ...] = ()
+    returned: tuple[ReturnedLeaf, ...] = ()
     mutated: tuple[str, ...] = ()  # buffers that a call changes
     remembers: bool = False  # a second call gives other outputs
     fixed: tuple[FixedValue, ...] = ()

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from onnxgate.core.findings import Place
+from onnxgate.model.checking.validity import ModelFault
 from onnxgate.model.facts import ModelFacts
-from onnxgate.model.reading.external_data import ExternalProblem, ExternalUse
+from onnxgate.model.reading.external_data import ExternalUse
 from onnxgate.model.reading.file_format import LfsPointer
-
-__all__ = ["ExternalProblem", "ExternalUse", "ModelFile", "Passthrough"]
+from onnxgate.project.lock.types import LockedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,42 +33,42 @@ class InvalidQuantization:
 
 
 @dataclass(frozen=True, slots=True)
+class GraphFaults:
+    """Results of checking the graph of a model that can be read."""
+
+    invalid: ModelFault | None = None  # the first fault that makes the model invalid
+    place: Place | None = None  # the source line that made the node of that fault
+    unchecked: str = ""  # why onnx.checker could not check the model: a remark, not a finding
+    passthroughs: tuple[Passthrough, ...] = ()
+    leaked_paths: tuple[str, ...] = ()  # paths in somebody's home that metadata name
+    quantization: tuple[InvalidQuantization, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ModelFile:
     """One selected file and the results of reading it; weights of a large file are not read."""
 
     path: str
     place: Place
-    size_bytes: int
-    really: str = ""  # content of a file other than a model: "an empty file", "an HTML page"; "" for a model
-    unreadable: str = ""  # why the file could not be opened
-    lost: tuple[str, str] | None = None  # why it could not be judged to the end, and what helps
-    pointer: LfsPointer | None = None
-    locked_sha256: str = ""  # "" where the lock does not have it
-    locked_size_bytes: int = 0
-    locked_external: dict[str, str] | None = None  # location -> sha256
     git_path: str = ""  # relative to git's root
-    checker_error: str = ""  # what makes the model invalid: onnx.checker's own words, or ours
-    node: str = ""  # the node that the error names
-    about: str = ""  # what it is about: "operator" or "type", which runtimes judge by their own schemas; "output shape"
-    node_place: Place | None = None  # the source line that made that node
-    loads_anyway: bool = False  # the error is against ONNX's rules, and every runtime that we know forgives it
-    unchecked: str = ""  # why onnx.checker could not check the model: a remark, not a finding
-    external: tuple[ExternalUse, ...] = ()
-    passthroughs: tuple[Passthrough, ...] = ()
-    leaked: tuple[str, ...] = ()  # paths in somebody's home that metadata name
+    other_type: str = ""  # content of a file other than a model: "an empty file", "an HTML page"; "" for a model
+    unreadable: str = ""  # why the file could not be opened
+    undecided: tuple[str, str] | None = None  # why its reading did not end, and what helps
+    pointer: LfsPointer | None = None
+    locked: LockedModel | None = None
     runtimes: tuple[str, ...] = ()  # the locked runtimes that the model must support; empty without a lock
-    quantization: tuple[InvalidQuantization, ...] = ()
-    facts: ModelFacts | None = None  # None where the file could not be read
+    facts: ModelFacts | None = None  # None if the file could not be read
+    external: tuple[ExternalUse, ...] = ()
+    graph: GraphFaults = GraphFaults()
 
     @property
     def pointer_is_locked(self) -> bool:
         """The pointer's oid and size prove that the content is the locked one."""
-        if self.pointer is None:
+        if self.pointer is None or self.locked is None:
             return False
-        locked = (self.locked_sha256, self.locked_size_bytes)
-        return (self.pointer.sha256, self.pointer.size_bytes) == locked
+        return (self.pointer.sha256, self.pointer.size_bytes) == (self.locked.sha256, self.locked.size_bytes)
 
     @property
-    def is_whole(self) -> bool:
-        """The model and all of its external data are here, so that it can be run."""
+    def is_complete(self) -> bool:
+        """The model and all of its external data are present, so that it can be run."""
         return self.facts is not None and not any(use.problem for use in self.external)

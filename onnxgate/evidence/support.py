@@ -76,6 +76,16 @@ class ModelOnRuntime:
 
 
 @dataclass(frozen=True, slots=True)
+class WaysOut:
+    """Changes of a model or its targets with which a refused operation is supported."""
+
+    suggestions: tuple[Suggestion, ...] = ()  # the best one first
+    works_since: str = ""
+    works_until: str = ""
+    everywhere: bool = True  # tried on all runtimes of the model, not only on those with support data
+
+
+@dataclass(frozen=True, slots=True)
 class RefusedOperation:
     """One thing that one runtime refuses of a model's operators, with all nodes that it refuses for it."""
 
@@ -86,12 +96,8 @@ class RefusedOperation:
     problem: str  # the same for all releases: "there is no kernel for `Det(11)` with `T` = `tensor(double)`"
     detail: str  # what this release has, as a verb phrase: "implements `T` as `tensor(float)`"
     operator: str  # "Det", or with its domain if that is not the default one
-    domain: str
     nodes: NodeGroup
-    ways: tuple[Suggestion, ...] = ()  # the best one first
-    works_since: str = ""
-    works_until: str = ""
-    everywhere: bool = True  # the ways were tried on all runtimes of the model; else on those that there is data of
+    ways: WaysOut = WaysOut()
     opset_too_new: bool = False  # the runtime does not take the opset, and this may be but a consequence
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from onnxgate import rules
 from onnxgate.core.findings import DYNAMIC_STAGES, IncompleteCheck, Level, Place, RuleHit, Stage
 from onnxgate.core.report import Replay
-from onnxgate.evidence.budget import ModelSize
 from onnxgate.evidence.file import ModelFile
 from onnxgate.evidence.lock import ModelLockComparison
+from onnxgate.evidence.policy import ModelSize
 from onnxgate.gate.cache.custom_builds import CustomBuilds, HarvestedBuilds, find_unknown_builds
 from onnxgate.gate.request import (
     ChangeResult,
@@ -35,8 +35,8 @@ from onnxgate.model.reading.external_data import classify_layouts, hash_content,
 from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.plan import PlannedModel, PlannedRuntime, find_unlocked_builds, plan_models
 from onnxgate.project.toml import find_key_lines, find_nearest_line
-from onnxgate.stages.lock import stage as lock_stage
-from onnxgate.stages.support import stage as support_stage
+from onnxgate.stages import lock as lock_stage
+from onnxgate.stages import support as support_stage
 
 if TYPE_CHECKING:
     from onnxgate.gate.cache.run_results import ResultCache
@@ -132,11 +132,11 @@ def _judge_files(
     checkout: Checkout, stages: Collection[Stage], files: Sequence[ModelFile], sizes: Sequence[ModelSize]
 ) -> FileResult:
     """Judge the files; if the file stage does not run, record only which are incomplete."""
-    missing = {file.path: _explain_missing_content(file) for file in files if not file.is_whole}
-    remarks = tuple(f"{file.path}: {file.unchecked}" for file in files if file.unchecked)
+    missing = {file.path: _explain_missing_content(file) for file in files if not file.is_complete}
+    remarks = tuple(f"{file.path}: {file.graph.unchecked}" for file in files if file.graph.unchecked)
     if Stage.FILE not in stages:
         return FileResult(missing, remarks=remarks)
-    unread = [file.path for file in files if file.unreadable or file.lost]
+    unread = [file.path for file in files if file.unreadable or file.undecided]
     undone = tuple(IncompleteCheck(Stage.FILE, path, "", *missing[path]) for path in unread)
     return FileResult(missing, _apply_rules(checkout.project, [*files, *sizes]), undone, remarks)
 
@@ -341,13 +341,13 @@ def _explain_missing_content(file: ModelFile) -> tuple[str, str]:
     pull = f'git lfs pull --include "{file.git_path}"'
     if file.pointer is not None:
         return "its content is not here: the file is a Git LFS pointer", pull
-    if file.lost is not None:
-        return file.lost
+    if file.undecided is not None:
+        return file.undecided
     if file.unreadable:
         return f"it cannot be opened: {file.unreadable}", ""
     broken = next((use for use in file.external if use.problem), None)
     if broken is None:
-        return f"it cannot be read: it is {file.really}", ""
+        return f"it cannot be read: it is {file.other_type}", ""
     data = PurePosixPath(file.git_path).parent / broken.location
     hint = f'git lfs pull --include "{data}"' if broken.problem == "lfs-pointer" else ""
     return f"its external data `{broken.location}` is not all here", hint

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,8 +32,8 @@ from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.lock.types import Lock
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.runtimes.environments.storage import create_private_folder
-from onnxgate.stages.file import stage as file_stage
-from onnxgate.stages.support import stage as support_stage
+from onnxgate.stages import file as file_stage
+from onnxgate.stages import support as support_stage
 from onnxgate.support.matching.operations import LoadVerdict, RefusedOperations
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ class StaticAnalyzer:
 
     def _taken(self, answer: FileReading | CallFailure, model: SelectedModel, key: str) -> ModelFile:
         if isinstance(answer, CallFailure):
-            return replace(file_stage.create_unread_file(model), lost=_describe_lost_child(answer, "reading it"))
+            return ModelFile(model.path, Place(model.path), undecided=_describe_lost_child(answer, "reading it"))
         file = answer.file
         remember_digests(dict(answer.known))
         if (
@@ -241,7 +241,10 @@ def match_support(query: SupportQuery) -> SupportResult:
     """Run the support stage for a model. Runs in a child."""
     with track_source_lookups() as was_consulted:
         evidence = support_stage.collect_model_evidence(
-            query.model, query.facts, query.place, query.root, query.folder, query.runtimes, query.kept
+            support_stage.LocatedModel(query.model, query.place, query.root, query.folder),
+            query.facts,
+            query.runtimes,
+            query.kept,
         )
         judged = tuple(resolution.apply_rules(evidence.subjects, rules.ALL, query.levels))
         findings = SupportFindings(
@@ -311,7 +314,7 @@ def _is_same_content(facts: ModelFacts, model: SelectedModel) -> bool:
 
 def _is_cacheable(file: ModelFile, model: SelectedModel) -> bool:
     """True if the facts name every file that was read, so that a change can be detected."""
-    if file.facts is None or file.facts.unread or not file.is_whole:
+    if file.facts is None or file.facts.unread or not file.is_complete:
         return False
     return all(classify_layout(model.absolute, data.location) == "inside" for data in file.facts.external)
 

@@ -24,6 +24,8 @@ from onnxgate.project.lock.types import Lock
 from onnxgate.project.lock.update import lock_models
 from onnxgate.project.lock.writer import render_lock
 from onnxgate.project.plan import plan_models
+from onnxgate.stages import file as file_stage
+from onnxgate.stages import lock as lock_stage
 from onnxgate.stages.changes.content_changes import GroupVerdicts, find_minimum_release
 from onnxgate.stages.changes.stage import (
     DetectedChanges,
@@ -31,8 +33,6 @@ from onnxgate.stages.changes.stage import (
     find_changes_since_lock,
     find_changes_since_revision,
 )
-from onnxgate.stages.file import stage as file_stage
-from onnxgate.stages.lock import stage as lock_stage
 from tests.harness.models import HEAD, make_external, parse, write
 from tests.harness.repositories.checkout import commit, git
 
@@ -102,7 +102,7 @@ class Repository:
             planned=plan_models(project, lock, models),
             facts={each.facts.path: each.facts for each in against},
             places={each.facts.path: each.place for each in against},
-            away={file.path: ("its content is not here", "fetch it") for file in files if not file.is_whole},
+            incomplete={file.path: ("its content is not here", "fetch it") for file in files if not file.is_complete},
         )
         root = find_git_root(self.folder)
         return find_changes_since_revision(present, resolve_revision(root, name, offline=offline))

@@ -14,7 +14,7 @@ from onnxgate.project.config.project import MergedSettings, SelectedModel
 from onnxgate.project.lock.types import Lock, LockedModel
 from onnxgate.rules.file.external_data_corrupt import external_data_corrupt
 from onnxgate.rules.file.lfs_pointer import lfs_pointer
-from onnxgate.stages.file.stage import collect_evidence
+from onnxgate.stages.file import collect_evidence
 from tests.harness.models import parse, write
 from tests.model.reading.test_external_data import external_model
 from tests.model.reading.test_file_format import OID, POINTER
@@ -50,11 +50,11 @@ def test_sound_model(project: Path) -> None:
 
     file = look(project, "models/a.onnx")
 
-    assert (file.facts and file.facts.path, file.git_path, file.is_whole, file.checker_error, file.really) == (
+    assert (file.facts and file.facts.path, file.git_path, file.is_complete, file.graph.invalid, file.other_type) == (
         "models/a.onnx",
         "ml/models/a.onnx",
         True,
-        "",
+        None,
         "",
     )
 
@@ -64,8 +64,8 @@ def test_model_newer_than_onnx(project: Path) -> None:
     write(project / "m.onnx", parse(head='<ir_version: 8, opset_import: ["": 99]>'))
     file = look(project, "m.onnx")
 
-    assert "does not know opset 99 of `ai.onnx`" in file.unchecked
-    assert file.checker_error == ""
+    assert "does not know opset 99 of `ai.onnx`" in file.graph.unchecked
+    assert file.graph.invalid is None
 
 
 def test_order_is_kept(project: Path) -> None:
@@ -85,7 +85,7 @@ def test_pointer(project: Path) -> None:
     file = look(project, "a.onnx")
     (hit,) = lfs_pointer.judge(file)
 
-    assert (file.pointer, file.is_whole, hit.level, '--include "ml/a.onnx"' in hit.fix) == (
+    assert (file.pointer, file.is_complete, hit.level, '--include "ml/a.onnx"' in hit.fix) == (
         LfsPointer(OID, 12345),
         False,
         None,
@@ -124,7 +124,7 @@ def test_locked_pointer_of_data_is_a_note(project: Path, sha256: str, level: Lev
     file = look(project, "models/a.onnx", locked(external=(ExternalFile("w.bin", 12345, sha256),)))
     (hit,) = external_data_corrupt.judge(file)
 
-    assert (hit.level, file.is_whole, '--include "ml/models/w.bin"' in hit.fix) == (level, False, True)
+    assert (hit.level, file.is_complete, '--include "ml/models/w.bin"' in hit.fix) == (level, False, True)
 
 
 @pytest.mark.parametrize("content", [b"", b"<html>", parse().SerializeToString()[:40], b"\x08\x08\x3a\x02\x0a\x7f"])
@@ -134,12 +134,12 @@ def test_no_model_has_no_facts(project: Path, content: bytes) -> None:
 
     file = look(project, "a.onnx")
 
-    assert (bool(file.really), file.facts, file.checker_error) == (True, None, "")
+    assert (bool(file.other_type), file.facts, file.graph.invalid) == (True, None, None)
 
 
 def test_absent_model(project: Path) -> None:
     """A model that git tracks and that is not in the working tree is no crash."""
-    assert look(project, "a.onnx").really == "not there"
+    assert look(project, "a.onnx").other_type == "not there"
 
 
 def test_unreadable_file(project: Path) -> None:
@@ -155,7 +155,7 @@ def test_broken_external_data_are_one_fault(project: Path) -> None:
 
     file = look(project, "a.onnx")
 
-    assert ([use.problem for use in file.external], file.checker_error) == (["escapes", "escapes"], "")
+    assert ([use.problem for use in file.external], file.graph.invalid) == (["escapes", "escapes"], None)
 
 
 def test_passthrough(project: Path) -> None:
@@ -164,7 +164,7 @@ def test_passthrough(project: Path) -> None:
     <float[1] w = {1}> { y = Add (x, w) }"""
     write(project / "a.onnx", text)
 
-    assert look(project, "a.onnx").passthroughs == (Passthrough("m"),)
+    assert look(project, "a.onnx").graph.passthroughs == (Passthrough("m"),)
 
 
 def test_fault_is_shown_on_its_source_line(project: Path) -> None:
@@ -177,4 +177,4 @@ def test_fault_is_shown_on_its_source_line(project: Path) -> None:
 
     file = look(project, "a.onnx")
 
-    assert (file.node, file.node_place) == ("n", Place("net.py", 2))
+    assert (file.graph.invalid and file.graph.invalid.node, file.graph.place) == ("n", Place("net.py", 2))

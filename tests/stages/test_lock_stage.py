@@ -19,8 +19,8 @@ from onnxgate.project.lock.types import Lock, LockedRuntime, LockedTarget
 from onnxgate.project.lock.update import lock_models
 from onnxgate.project.lock.writer import render_lock
 from onnxgate.rules.lock.model_changed import model_changed
-from onnxgate.stages.file import stage as file_stage
-from onnxgate.stages.lock import stage as lock_stage
+from onnxgate.stages import file as file_stage
+from onnxgate.stages import lock as lock_stage
 
 TEXT = '<ir_version: 8, opset_import: ["" : 17]> g (float[N, 4] x) => (float[N, 4] y) { y = Relu(x) }'
 EXTERNAL = """
@@ -218,7 +218,7 @@ def test_stale_policy(project: Project) -> None:
     assert whole.differences == ("target `server` is not locked",)
 
 
-def test_entry_is_whole(project: Project) -> None:
+def test_entry_is_complete(project: Project) -> None:
     """What the lock has of a model is all that its facts say."""
     entry = lock_of(project).models["b.onnx"]
 

@@ -20,7 +20,7 @@ from onnxgate.model.reading.fact_extraction import read_facts
 from onnxgate.project.config.project import MergedSettings, SelectedModel
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
-from onnxgate.stages.support.stage import ModelPrediction, collect_model_evidence, collect_prediction_gaps
+from onnxgate.stages.support import LocatedModel, ModelPrediction, collect_model_evidence, collect_prediction_gaps
 from onnxgate.support.harvest.cache import BuildSupport
 from onnxgate.support.harvest.table_builder import select_releases
 from onnxgate.support.suggestions.kinds import OpsetChange
@@ -46,8 +46,8 @@ def planned(
 def gather(folder: Path, *runtimes: PlannedRuntime, kept: dict[str, BuildSupport] | None = None) -> ModelPrediction:
     """What is said of the model in the folder."""
     path = folder / "m.onnx"
-    model = SelectedModel("m.onnx", path, MergedSettings(), PLACE)
-    return collect_model_evidence(model, read_facts(path, "m.onnx"), PLACE, folder, folder, runtimes, kept or {})
+    model = LocatedModel(SelectedModel("m.onnx", path, MergedSettings(), PLACE), PLACE, folder, folder)
+    return collect_model_evidence(model, read_facts(path, "m.onnx"), runtimes, kept or {})
 
 
 def said(predicted: ModelPrediction, kind: type) -> list[object]:
@@ -181,8 +181,8 @@ def test_a_model_that_is_not_here_is_judged_by_the_lock(tmp_path: Path) -> None:
     path = write(tmp_path / "m.onnx", parse(head='<ir_version: 8, opset_import: ["" : 20]>\n'))
     facts = read_facts(path, "m.onnx")
     path.unlink()
-    model = SelectedModel("m.onnx", path, MergedSettings(), PLACE)
-    found = collect_model_evidence(model, facts, PLACE, tmp_path, tmp_path, [planned("1.16.3"), planned("1.31.1")])
+    model = LocatedModel(SelectedModel("m.onnx", path, MergedSettings(), PLACE), PLACE, tmp_path, tmp_path)
+    found = collect_model_evidence(model, facts, [planned("1.16.3"), planned("1.31.1")])
     (unread,) = said(found, PredictionGap)
 
     assert {name: each.verdict for name, each in found.predictions.items()} == {"onnxruntime 1.16.3": "refused"}
@@ -254,5 +254,5 @@ def test_ways_out_keep_what_is_known_of_others(tmp_path: Path) -> None:
 
     assert isinstance(alone, RefusedOperation)
     assert isinstance(limited, RefusedOperation)
-    assert (alone.ways, alone.everywhere) == ((OpsetChange("ai.onnx", 20, whole=True),), True)
-    assert (limited.ways, limited.everywhere) == ((), False)
+    assert (alone.ways.suggestions, alone.ways.everywhere) == ((OpsetChange("ai.onnx", 20, whole=True),), True)
+    assert (limited.ways.suggestions, limited.ways.everywhere) == ((), False)

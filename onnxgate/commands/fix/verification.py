@@ -173,7 +173,7 @@ class _Verifier:
             locked=self.pair.locked,
             operators=frozenset(reading.facts.operators),
             steps=find_output_steps(reading.proto, self.pair.old),
-            kept=find_output_masks(reading, cases),
+            masks=find_output_masks(reading, cases),
         )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from onnxgate.core.findings import IncompleteCheck, Stage, version_sort_key
 from onnxgate.project.lock.types import Lock, LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
-from onnxgate.stages.support.predictions import GPU_ENGINE
+from onnxgate.stages.support import GPU_ENGINE
 from onnxgate.support.tables import limits, operators
 from onnxgate.support.tables.operators import TableSource
 

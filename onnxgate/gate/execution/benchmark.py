@@ -22,7 +22,7 @@ from onnxgate.core.jobs import (
     Unavailable,
 )
 from onnxgate.core.report import Measured
-from onnxgate.evidence.budget import Raced
+from onnxgate.evidence.policy import Raced
 from onnxgate.gate.request import StepResult
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.external_data import hash_external_files

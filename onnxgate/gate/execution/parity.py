@@ -32,16 +32,14 @@ from onnxgate.stages.parity.first_difference import (
     SearchSide,
     compare_files,
     create_first_difference,
-    search_across_levels,
-    search_origin,
-)
-from onnxgate.stages.parity.output_comparison import find_output_masks
-from onnxgate.stages.parity.reference_values import (
     create_fresh_export,
     describe_differing_weight,
     match_fresh_export,
+    search_across_levels,
+    search_origin,
     search_program_values,
 )
+from onnxgate.stages.parity.output_comparison import find_output_masks
 from onnxgate.stages.parity.stage import ParityModel
 from onnxgate.stages.runtime.stage import ObservedRun
 
@@ -100,7 +98,7 @@ class OutputComparer:
             locked=settings.lock.models.get(prepared.path),
             operators=frozenset(prepared.reading.facts.operators),
             steps=find_output_steps(prepared.reading.proto, prepared.planned.model.absolute),
-            kept=find_output_masks(prepared.reading, started.cases),
+            masks=find_output_masks(prepared.reading, started.cases),
             not_finite=find_not_finite(runs) if Stage.RUNTIME in settings.stages else frozenset(),
         )
 

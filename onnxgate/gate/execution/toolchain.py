@@ -47,7 +47,7 @@ from onnxgate.runtimes.pool.scheduler import WorkerPool
 from onnxgate.stages.export import jobs
 from onnxgate.stages.export import stage as export_stage
 from onnxgate.stages.export.jobs import create_toolchain_spec
-from onnxgate.stages.export.second_export import ExportOutcome
+from onnxgate.stages.export.stage import ExportOutcome
 from onnxgate.stages.runtime.stage import ObservedRun
 
 
@@ -114,15 +114,17 @@ class Exporter:
         self, planned: PlannedModel, facts: ModelFacts, cases: tuple[InputCase, ...], toolchain: Path
     ) -> ModelExport:
         """Export a model with its source or command, twice if the export stage runs, and run the source."""
+        project, scratch = self._settings.project, self._folder()
         plan = jobs.plan_export(
-            self._settings.project,
+            project,
             planned,
             toolchain,
-            self._folder(),
+            scratch,
             cases=cases if Stage.PARITY in self._settings.stages else (),
             external_data=bool(facts.external),
-            twice=Stage.EXPORT in self._settings.stages,
         )
+        if Stage.EXPORT in self._settings.stages:
+            plan = jobs.plan_second_export(project, plan, toolchain, scratch / "again")
         spec = jobs.create_toolchain_spec(toolchain)
         command = (
             self._host.submit(spec, plan.command) if plan.command and Stage.EXPORT in self._settings.stages else None

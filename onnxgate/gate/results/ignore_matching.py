@@ -11,7 +11,7 @@ import msgspec
 from onnxgate import rules
 from onnxgate.core.findings import IncompleteCheck, RuleHit, Stage
 from onnxgate.core.report import Finding
-from onnxgate.evidence.ignores import IgnoreUse
+from onnxgate.evidence.policy import IgnoreUse
 from onnxgate.project.config import globs
 from onnxgate.project.config.project import Project
 from onnxgate.project.config.schema import Ignore
@@ -145,9 +145,9 @@ def find_stale_fingerprints(ignores: Ignores, scope: CheckScope, present: Collec
     for index, (use, entry) in enumerate(
         zip(find_ignore_uses(ignores, scope, nothing, present), ignores.entries, strict=True)
     ):
-        if entry.fingerprints and use.done:
+        if entry.fingerprints and use.is_spent:
             stale[index] = frozenset(entry.fingerprints)
-        elif entry.fingerprints and use.stage_ran and use.gone:
+        elif entry.fingerprints and use.stage_ran and use.resolved:
             stale[index] = frozenset(entry.fingerprints) - frozenset(present)
     return stale
 
@@ -169,7 +169,7 @@ def _evaluate_entry(
         sha256=entry.sha256 or "",
         content_there=entry.sha256 is None or may_have_content(entry.sha256.lower(), models, scope),
         listed=len(listed),
-        gone=gone,
+        resolved=gone,
     )
 
 

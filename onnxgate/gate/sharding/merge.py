@@ -24,7 +24,7 @@ from onnxgate.core.report import (
     SharedHit,
     SharedIgnore,
 )
-from onnxgate.evidence.ignores import IgnoreUse
+from onnxgate.evidence.policy import IgnoreUse
 from onnxgate.gate.results import ignore_matching, resolution
 from onnxgate.gate.results.ignore_matching import Ignores
 from onnxgate.gate.results.verdict import decide_verdict
@@ -249,5 +249,5 @@ def _merge_ignore_use(
         sha256=first.sha256,
         content_there=any(of_shard.content_there for of_shard in of_shards),
         listed=len(listed),
-        gone=gone,
+        resolved=gone,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level, OnRuntime
-from onnxgate.evidence.budget import Raced
+from onnxgate.evidence.policy import Raced
 from onnxgate.rules.definition import rule
 
 

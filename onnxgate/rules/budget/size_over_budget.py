@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level
-from onnxgate.evidence.budget import ModelSize
+from onnxgate.evidence.policy import ModelSize
 from onnxgate.rules.definition import rule
 
 MIB = 2**20

@@ -25,8 +25,9 @@ def external_data_corrupt(subject: ModelFile) -> Iterator[Hit]:
     ## What to do
     Fetch the data (`git lfs pull`), or export again and commit the model and its data together.
     """
+    locked = {data.location: data.sha256 for data in subject.locked.external} if subject.locked is not None else {}
     for fault in group_external_faults(subject.external, "lfs-pointer"):
-        is_locked = (subject.locked_external or {}).get(fault.location) == fault.pointer_sha256
+        is_locked = locked.get(fault.location) == fault.pointer_sha256
         yield Hit(
             subject.place,
             f"keeps weights in `{fault.location}`, which is a Git LFS pointer ({describe_tensors(fault)})",

@@ -29,7 +29,7 @@ def input_passthrough(subject: ModelFile) -> Iterator[Hit]:
     its value already. `onnxgate fix --unsafe` puts it into the file, where the output then has another name.
     """
     affected = [name for name in subject.runtimes if _returns_input_buffer(name)]
-    for passthrough in subject.passthroughs:
+    for passthrough in subject.graph.passthroughs:
         for runtime in affected or [""]:
             yield Hit(
                 subject.place,

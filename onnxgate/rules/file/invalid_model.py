@@ -48,16 +48,17 @@ def invalid_model(subject: ModelFile) -> Iterator[Hit]:
     best, and look at its warnings. `onnxgate fix` fills in types and shapes that are missing, where inference proves
     them.
     """
-    if not subject.checker_error:
+    fault = subject.graph.invalid
+    if fault is None:
         return
-    named = f"node `{subject.node}`: " if subject.node else ""
+    named = f"node `{fault.node}`: " if fault.node else ""
     yield Hit(
-        subject.node_place or subject.place,
-        f"is not valid ONNX: {named}{subject.checker_error}",
+        subject.graph.place or subject.place,
+        f"is not valid ONNX: {named}{fault.message}",
         model=subject.path,
-        node=subject.node,
-        fix=_FIXES.get(subject.about, "export the model again; if the exporter wrote this, ask it for another opset"),
-        level=Level.WARNING if subject.loads_anyway else None,
-        relations=follows_from(*RULES_BY_SUBJECT.get(subject.about, ())),
-        identity=subject.about if subject.about in RULES_BY_SUBJECT else mask_numbers(subject.checker_error),
+        node=fault.node,
+        fix=_FIXES.get(fault.about, "export the model again; if the exporter wrote this, ask it for another opset"),
+        level=Level.WARNING if fault.harmless else None,
+        relations=follows_from(*RULES_BY_SUBJECT.get(fault.about, ())),
+        identity=fault.about if fault.about in RULES_BY_SUBJECT else mask_numbers(fault.message),
     )

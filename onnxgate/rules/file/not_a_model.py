@@ -22,10 +22,13 @@ def not_a_model(subject: ModelFile) -> Iterator[Hit]:
     Commit the model itself. If the file came from a download, fetch it again and compare its size. If it is no model
     and need not be one, name it in `exclude` in `onnxgate.toml`.
     """
-    if not subject.really:
+    if not subject.other_type:
         return
     yield Hit(
-        subject.place, f"is {subject.really}, not an ONNX model", model=subject.path, fix=_suggest_fix(subject.really)
+        subject.place,
+        f"is {subject.other_type}, not an ONNX model",
+        model=subject.path,
+        fix=_suggest_fix(subject.other_type),
     )
 
 

@@ -24,10 +24,10 @@ def path_leaked(subject: ModelFile) -> Iterator[Hit]:
     Export by a `source`: onnxgate makes the paths relative to the repository. Or take them out of the file's metadata,
     as `onnxgate fix` does.
     """
-    if not subject.leaked:
+    if not subject.graph.leaked_paths:
         return
-    first = subject.leaked[0]
-    more = f", and {len(subject.leaked) - 1} more" if len(subject.leaked) > 1 else ""
+    first = subject.graph.leaked_paths[0]
+    more = f", and {len(subject.graph.leaked_paths) - 1} more" if len(subject.graph.leaked_paths) > 1 else ""
     yield Hit(
         subject.place,
         f"metadata name a folder in somebody's home: `{first}`{more}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level
-from onnxgate.evidence.ignores import IgnoreUse
+from onnxgate.evidence.policy import IgnoreUse
 from onnxgate.rules.definition import rule
 
 
@@ -21,7 +21,7 @@ def ignore_expired(subject: IgnoreUse) -> Iterator[Hit]:
     Repair the finding and remove the entry, or set a new `until` with a reason that holds. An entry with `sha256` or
     `fingerprints` that has nothing left to accept is `ignore-unused`, whatever its date.
     """
-    if subject.expired and not subject.done:
+    if subject.expired and not subject.is_spent:
         yield Hit(
             subject.place,
             f"the ignore of `{subject.rule}` for `{subject.model}` ended on {subject.until}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level
-from onnxgate.evidence.ignores import IgnoreUse
+from onnxgate.evidence.policy import IgnoreUse
 from onnxgate.rules.definition import rule
 
 
@@ -24,17 +24,17 @@ def ignore_unused(subject: IgnoreUse) -> Iterator[Hit]:
     Remove the entry. What `onnxgate check --write-ignores` wrote, it also takes out when it is run again.
     """
     name = f"the ignore of `{subject.rule}` for `{subject.model}`"
-    if subject.done:
+    if subject.is_spent:
         why = "matches no finding any more"
         if subject.sha256 and not subject.content_there:
             why = "is of a content that no model has any more"
         fix = "remove the entry, or run `onnxgate check --write-ignores`" if subject.listed else "remove the entry"
         yield Hit(subject.place, f"{name} {why}: done, remove it", fix=fix, level=Level.NOTE)
-    elif subject.stage_ran and subject.used and subject.gone:
-        verb = "is" if subject.gone == 1 else "are"
+    elif subject.stage_ran and subject.used and subject.resolved:
+        verb = "is" if subject.resolved == 1 else "are"
         yield Hit(
             subject.place,
-            f"{name} lists {subject.listed} findings, of which {subject.gone} {verb} gone",
+            f"{name} lists {subject.listed} findings, of which {subject.resolved} {verb} gone",
             fix="run `onnxgate check --write-ignores`, which takes them out",
             level=Level.NOTE,
             identity=f"{name} lists findings that are gone",

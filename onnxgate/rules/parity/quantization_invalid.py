@@ -27,7 +27,7 @@ def quantization_invalid(subject: ModelFile) -> Iterator[Hit]:
     Quantize the model again, with calibration data that reach the node concerned. Where a tensor was 0 throughout the
     calibration, leave its node in float.
     """
-    for bad in subject.quantization:
+    for bad in subject.graph.quantization:
         node = f"`{bad.operator}` node `{bad.node}`" if bad.node else f"a `{bad.operator}` node"
         yield Hit(
             bad.place or subject.place,

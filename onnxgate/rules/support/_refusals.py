@@ -33,8 +33,10 @@ def create_refusal_hits(
         f"{subject.problem}: {subject.nodes.words}",
         model=subject.model,
         node=subject.nodes.name,
-        fix=", or ".join(_describe_way(way, subject) for way in subject.ways) or otherwise,
-        on=OnRuntime(subject.runtime, subject.detail, works_since=subject.works_since, works_until=subject.works_until),
+        fix=", or ".join(_describe_way(way, subject) for way in subject.ways.suggestions) or otherwise,
+        on=OnRuntime(
+            subject.runtime, subject.detail, works_since=subject.ways.works_since, works_until=subject.ways.works_until
+        ),
         topic=subject.problem,
         relations=follows_from(*causes) if subject.opset_too_new else (),
         identity=strip_versions(subject.problem),
@@ -45,7 +47,7 @@ def _describe_way(way: Suggestion, subject: RefusedOperation) -> str:
     match way:
         case OpsetChange(domain, version, whole):
             what = "all of the model" if whole else "this operator"
-            condition = "" if subject.everywhere else " with support data"
+            condition = "" if subject.ways.everywhere else " with support data"
             of_domain = "" if domain == "ai.onnx" else f" of `{domain}`"
             return f"export at opset {version}{of_domain}, where all its runtimes{condition} implement {what}"
         case TypeCast(parameter, to, exact, back):

@@ -6,14 +6,14 @@ import os
 import posixpath
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from onnxgate.core.errors import LockError
 from onnxgate.core.files import replace_atomically
-from onnxgate.model.facts import ExternalFile, ModelFacts, ValueInfo
+from onnxgate.model.facts import ExternalFile, ModelFacts
 from onnxgate.model.reading import fact_extraction
 from onnxgate.model.reading.external_data import is_external, read_external_entries
 from onnxgate.model.reading.file_format import LfsPointer, UnreadableModel, detect_other_type
@@ -54,7 +54,7 @@ class RevisionModels:
     scratch: Path  # a folder that exists, for contents
     _locks: dict[str, Lock | None] = field(default_factory=dict)
     _facts: dict[str, ModelFacts] = field(default_factory=dict)
-    _told: set[str] = field(default_factory=set)
+    _from_lock: set[str] = field(default_factory=set)
     _submodules: dict[str, RevisionModels] = field(default_factory=dict)
 
     @classmethod
@@ -74,14 +74,14 @@ class RevisionModels:
         return self._lock(posixpath.join(self.folder, LOCK_NAME))
 
     def relative(self, at: str) -> str:
-        """A path as the project says it."""
+        """Return a path as the project names it."""
         return posixpath.relpath(at, self.folder or ".")
 
     def located(self, at: str) -> tuple[RevisionModels, str]:
-        """Who knows what a path was, and by which path: that of a submodule is known by a repository of its own.
+        """Return the models that have a path, and its name there: a submodule has a repository of its own.
 
         Raises:
-            AbsentError: the commit of the submodule cannot be had.
+            MissingAtRevisionError: the commit of the submodule cannot be had.
         """
         at = self.tree.followed(at)
         submodule = self.tree.submodule(at)
@@ -111,26 +111,31 @@ class RevisionModels:
         """Return the facts of the model at the revision. `name` is its path in the project.
 
         Raises:
-            AbsentError: its content is not available, and no lock describes it.
-            BrokenError: it was not a readable model.
+            MissingAtRevisionError: its content is not available, and no lock describes it.
+            InvalidAtRevisionError: it was not a readable model.
         """
         if at not in self._facts:
             pointer = self.tree.pointer(at)
-            entry = self._proven(at, pointer) if pointer is not None and not self._is_stored(pointer) else None
-            self._facts[at] = self._locked(at, entry) if entry is not None else self._read(at)
+            is_stored = pointer is not None and self.revision.lfs_object(pointer.sha256).is_file()
+            entry = self._find_locked(at, pointer) if pointer is not None and not is_stored else None
             if entry is not None:
-                self._told.add(at)
+                data = self._data(at, [file.location for file in entry.external], entry)
+                facts = msgspec.structs.replace(facts_from_entry(self.relative(at), entry), external=tuple(data))
+                self._from_lock.add(at)
+            else:
+                facts = self._read(at)
+            self._facts[at] = facts
         return msgspec.structs.replace(self._facts[at], path=name or self.relative(at))
 
-    def is_told_by_lock(self, at: str) -> bool:
+    def is_from_lock(self, at: str) -> bool:
         """Return whether the facts of a model come from a lock instead of its file."""
-        return at in self._told
+        return at in self._from_lock
 
     def structure(self, at: str, *, fetch: bool = False) -> ModelProto:
         """The model without its data.
 
         Raises:
-            AbsentError: its content is not here; with `fetch`, it cannot be had either.
+            MissingAtRevisionError: its content is not here; with `fetch`, it cannot be had either.
         """
         return read_structure(self._written(at, fetch=fetch))
 
@@ -138,7 +143,7 @@ class RevisionModels:
         """The model with all of its data, as far as they are here, in a folder that is made.
 
         Raises:
-            AbsentError: some of it is not.
+            MissingAtRevisionError: some of it is not.
         """
         return write_model_at_revision(replace(self.revision, offline=True), at, folder)
 
@@ -146,29 +151,22 @@ class RevisionModels:
         """Free the memory of a content that is not needed any more."""
         self._file(at).unlink(missing_ok=True)
 
-    def _is_stored(self, pointer: LfsPointer) -> bool:
-        return self.revision.lfs_object(pointer.sha256).is_file()
-
     def _is_same_file(self, at: str, file: Path, sha256: str) -> bool:
         pointer = self.tree.pointer(at)
         return pointer.sha256 == sha256 if pointer is not None else self.tree.is_same(at, file)
 
     def _is_same_data(self, at: str, file: Path, facts: ModelFacts, data: ExternalFile) -> bool:
-        """Of data that git does not have, what the lock said then; of what nobody knows, nothing can be told."""
+        """Compare data that git does not have with the lock there; data without a record count as the same."""
         where = self._data_path(at, data.location)
         if where:
             return self._is_same_file(where, file.parent / data.location, data.sha256)
-        entry = self._proven(at, LfsPointer(facts.sha256, facts.size_bytes))
+        entry = self._find_locked(at, LfsPointer(facts.sha256, facts.size_bytes))
         locked = {file.location: file.sha256 for file in entry.external} if entry is not None else {}
         return locked.get(data.location, data.sha256) == data.sha256
 
     def _data_path(self, at: str, location: str) -> str:
         path = resolve_data_path(at, location)
         return self.tree.file(path) if path is not None else ""
-
-    def _locked(self, at: str, entry: LockedModel) -> ModelFacts:
-        data = self._data(at, [file.location for file in entry.external], entry)
-        return msgspec.structs.replace(facts_from_entry(self.relative(at), entry), external=tuple(data))
 
     def _read(self, at: str) -> ModelFacts:
         file = self._written(at, fetch=True)
@@ -186,7 +184,7 @@ class RevisionModels:
                 if is_external(tensor)
             }
         )
-        entry = self._proven(at, LfsPointer(facts.sha256, facts.size_bytes))
+        entry = self._find_locked(at, LfsPointer(facts.sha256, facts.size_bytes))
         return msgspec.structs.replace(facts, external=tuple(self._data(at, named, entry)))
 
     def _data(self, at: str, locations: Sequence[str], entry: LockedModel | None) -> Iterator[ExternalFile]:
@@ -212,23 +210,18 @@ class RevisionModels:
     def _file(self, at: str) -> Path:
         return self.scratch / f"{self.tree.entries[at].blob}.onnx"
 
-    # Locks as they were
+    def _find_locked(self, at: str, content: LfsPointer) -> LockedModel | None:
+        """Return the entry of exactly this content, under any name, in a lock that may list the path.
 
-    def _proven(self, at: str, content: LfsPointer) -> LockedModel | None:
-        """What a lock that may speak of the path says of exactly this content; by digest, whatever name it gives it."""
-        for lock in self._speaking(at):
-            for entry in lock.models.values():
+        These are the lock at its present path, then those of the folders above the path: the config may have moved.
+        """
+        folders = (self.folder, *map(str, PurePosixPath(at).parents))
+        for path in dict.fromkeys(posixpath.normpath(posixpath.join(folder, LOCK_NAME)) for folder in folders):
+            lock = self._lock(path)
+            for entry in lock.models.values() if lock is not None else ():
                 if (entry.sha256, entry.size_bytes) == (content.sha256, content.size_bytes):
                     return entry
         return None
-
-    def _speaking(self, at: str) -> Iterator[Lock]:
-        """The lock where it is now, then those of the folders above the path: the config may have moved."""
-        folders = [self.folder, *map(str, _parent_folders(at))]
-        for path in dict.fromkeys(posixpath.join(folder, LOCK_NAME) for folder in folders):
-            lock = self._lock(path)
-            if lock is not None:
-                yield lock
 
     def _lock(self, path: str) -> Lock | None:
         """Return a lock at the revision; None if it did not exist or cannot be read."""
@@ -241,117 +234,99 @@ class RevisionModels:
         return self._locks[path]
 
 
-def _parent_folders(path: str) -> Iterator[str]:
-    """The folders that a path lies in, the nearest first."""
-    folder = posixpath.dirname(path)
-    while folder:
-        yield folder
-        folder = posixpath.dirname(folder)
-    yield ""
-
-
 MODEL_SUFFIX = ".onnx"
 NEARLY_IDENTICAL_PERCENT = 90
 """So alike (per cent, as git counts) are files of which one was made from the other, whatever their inputs are."""
 
 
 def find_renamed_models(
-    past: RevisionModels,
-    gone: Sequence[str],
+    baseline: RevisionModels,
+    missing: Sequence[str],
     newcomers: Sequence[NewFile],
     facts: Mapping[str, ModelFacts],
     remarks: list[str],
 ) -> dict[str, str]:
-    """Today's path -> what it was called. First by content; of others, where name or likeness and interface agree.
+    """Return today's path -> the earlier one: first by content, then where name or likeness and interface agree.
 
-    All newcomers of the project take part, be they asked for or not; `facts` are of those that can be read.
+    `newcomers` are all of the project, selected or not; `facts` are of those that can be read.
     """
 
     def has_same_data(file: NewFile, path: str) -> bool:
-        return file.path in facts and past.is_same(path, file.file, facts[file.path])
+        return file.path in facts and baseline.is_same(path, file.file, facts[file.path])
 
-    found = find_moved(past.tree, gone, newcomers, has_same_data)
-    rest = [newcomer for newcomer in newcomers if newcomer.path not in found]
-    left = [path for path in gone if path not in found.values()]
-    alike = find_similar(past.tree, left, rest) if rest and left else {}
-    guesses = {**{path: (before, 0) for path, before in find_same_name(left, rest).items()}, **alike}
-    for path, (before, percent) in sorted(guesses.items()):
-        if path not in facts or before in found.values():
+    renamed = find_moved(baseline.tree, missing, newcomers, has_same_data)
+    new = [newcomer for newcomer in newcomers if newcomer.path not in renamed]
+    old = [path for path in missing if path not in renamed.values()]
+    similar = find_similar(baseline.tree, old, new) if new and old else {}
+    candidates = {**{path: (before, 0) for path, before in find_same_name(old, new).items()}, **similar}
+    for path, (before, percent) in sorted(candidates.items()):
+        if path not in facts or before in renamed.values():
             continue
-        if _is_renamed_from(past, before, facts[path], percent, remarks):
-            found[path] = before
-    return found
+        if _is_renamed_from(baseline, before, facts[path], percent, remarks):
+            renamed[path] = before
+    return renamed
 
 
-def find_missing_files(past: RevisionModels) -> list[str]:
+def find_missing_files(baseline: RevisionModels) -> list[str]:
     """Return models of the revision, of any project, whose files were removed."""
-    root, lock = past.revision.root, past.own_lock
-    locked = {posixpath.join(past.folder, path) for path in lock.models} if lock is not None else set()
+    root, lock = baseline.revision.root, baseline.own_lock
+    locked = {posixpath.join(baseline.folder, path) for path in lock.models} if lock is not None else set()
     return [
         path
-        for path, entry in past.tree.entries.items()
+        for path, entry in baseline.tree.entries.items()
         if entry.mode in FILE_MODES
         if (path.endswith(MODEL_SUFFIX) or path in locked) and not os.path.lexists(root / path)
     ]
 
 
-def find_removed_models(past: RevisionModels, project: Project, here: Collection[str]) -> Iterator[str]:
-    """The project's models that are no longer among its models; `here` are today's paths, relative to git's root."""
-    lock = past.own_lock
+def find_removed_models(baseline: RevisionModels, project: Project, present: Collection[str]) -> Iterator[str]:
+    """Yield models that are no longer the project's; `present` are today's paths, relative to git's root."""
+    lock = baseline.own_lock
     locked = lock.models.keys() if lock is not None else set()
-    for path, entry in past.tree.entries.items():
-        name = past.relative(path)
-        if entry.mode in FILE_MODES and path not in here and (name in locked or _is_matched_by_config(project, name)):
+    for path, entry in baseline.tree.entries.items():
+        name = baseline.relative(path)
+        if entry.mode in FILE_MODES and path not in present and (name in locked or _is_selected(project, name)):
             yield path
 
 
-def _is_matched_by_config(project: Project, name: str) -> bool:
-    """Whether today's config would take a file for a model."""
-    patterns, excluded = project.config.models, project.config.exclude
-    if name.startswith("../") or any(covers(file, name) for file in excluded):
+def _is_selected(project: Project, name: str) -> bool:
+    """Return whether today's config would take a file for a model."""
+    if name.startswith("../") or any(covers(file, name) for file in project.config.exclude):
         return False
-    return (
-        name.endswith(MODEL_SUFFIX)
-        if patterns is None
-        else any(_matches_pattern(pattern, name) for pattern in patterns)
-    )
+    is_model = name.endswith(MODEL_SUFFIX)
+    if project.config.models is None:
+        return is_model
+    for pattern in (pattern.removeprefix("./").rstrip("/") for pattern in project.config.models):
+        if is_glob(pattern):
+            if matches(pattern, name) and (is_model or not pattern.endswith("*")):
+                return True
+        elif name == pattern or (is_model and name.startswith(f"{pattern}/")):
+            return True
+    return False
 
 
-def _matches_pattern(pattern: str, name: str) -> bool:
-    pattern = pattern.removeprefix("./").rstrip("/")
-    if not is_glob(pattern):
-        return name == pattern or (name.startswith(f"{pattern}/") and name.endswith(MODEL_SUFFIX))
-    return matches(pattern, name) and (not pattern.endswith("*") or name.endswith(MODEL_SUFFIX))
-
-
-def _is_renamed_from(past: RevisionModels, path: str, after: ModelFacts, percent: int, remarks: list[str]) -> bool:
-    prefix, at = f"{after.path}: held against nothing:", f"`{past.relative(path)}` at `{past.revision.name}`"
+def _is_renamed_from(baseline: RevisionModels, path: str, after: ModelFacts, percent: int, remarks: list[str]) -> bool:
+    prefix, at = f"{after.path}: held against nothing:", f"`{baseline.relative(path)}` at `{baseline.revision.name}`"
     try:
-        before = past.facts(path)
+        before = baseline.facts(path)
     except InvalidAtRevisionError:
         return False
     except MissingAtRevisionError as error:
         remarks.append(f"{prefix} whether it is {at} cannot be told: {error.reason}")
         return False
-    if _value_kinds(before.inputs) == _value_kinds(after.inputs) and _value_kinds(before.outputs) == _value_kinds(
-        after.outputs
-    ):
+    if _interface(before) == _interface(after):
         return True
-    if percent >= NEARLY_IDENTICAL_PERCENT and _share_names(before, after):
+    old, new = ({value[:2] for value in _interface(facts)} for facts in (before, after))
+    if percent >= NEARLY_IDENTICAL_PERCENT and 2 * len(old & new) >= max(len(old), len(new)):
         return True
     remarks.append(f"{prefix} {at} may be what it was called, and their inputs or outputs are too different to tell")
     return False
 
 
-def _value_kinds(values: Sequence[ValueInfo]) -> set[tuple[str, str, int | None]]:
-    return {(value.name, value.type, None if value.shape is None else len(value.shape)) for value in values}
-
-
-def _share_names(before: ModelFacts, after: ModelFacts) -> bool:
-    """Whether at least half of the inputs and outputs go by the same names."""
-    then, now = _value_names(before), _value_names(after)
-    return 2 * len(then & now) >= max(len(then), len(now))
-
-
-def _value_names(facts: ModelFacts) -> set[tuple[str, str]]:
-    return {*(("in", file.name) for file in facts.inputs), *(("out", output.name) for output in facts.outputs)}
+def _interface(facts: ModelFacts) -> set[tuple[str, str, str, int | None]]:
+    """Return role, name, type and rank of each input and output."""
+    return {
+        (role, value.name, value.type, None if value.shape is None else len(value.shape))
+        for role, values in (("input", facts.inputs), ("output", facts.outputs))
+        for value in values
+    }

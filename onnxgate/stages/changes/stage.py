@@ -1,4 +1,4 @@
-"""What became of each model since its baseline: another git revision, or what the lock has of it."""
+"""Compare each model with its baseline: another git revision, or its entry in the lock."""
 
 from __future__ import annotations
 
@@ -39,6 +39,12 @@ NOT_IN_GIT = "git does not have it, and only the lock knew it"
 FETCH_HINT = "fetch what is missing, or give another baseline with `--against`"
 
 
+MIB = 1024 * 1024
+KIB = 1024
+MIN_SIZE_CHANGE = 0.01
+"""A size that differs by a smaller share is not mentioned."""
+
+
 @dataclass(frozen=True, slots=True)
 class PresentModels:
     """The present models, and the runtimes that they must support."""
@@ -47,7 +53,7 @@ class PresentModels:
     planned: Sequence[PlannedModel]
     facts: Mapping[str, ModelFacts]  # of readable models, and of those that the lock describes
     places: Mapping[str, Place]
-    away: Mapping[str, tuple[str, str]]  # models that are not all here: why, what helps
+    incomplete: Mapping[str, tuple[str, str]]  # models whose content is missing in part: why, and what helps
 
 
 @dataclass(slots=True)
@@ -61,7 +67,7 @@ class DetectedChanges:
 
 
 def find_changes_since_lock(models: Sequence[ModelLockComparison]) -> Iterator[ModelChange]:
-    """The models that are not what is locked: the lock knows neither weights nor what operators are fed."""
+    """Yield the models that differ from the lock, which has neither weights nor inputs of operators."""
     for model in models:
         if model.entry is not None and model.changes:
             yield ModelChange(
@@ -74,44 +80,50 @@ def find_changes_since_lock(models: Sequence[ModelLockComparison]) -> Iterator[M
 
 
 def find_changes_since_revision(present: PresentModels, revision: Revision) -> DetectedChanges:
-    """All models against what they were, whatever they were called."""
+    """Compare all models with the revision, under their earlier names."""
     folder = present.project.folder.relative_to(revision.root).as_posix()
     with temporary_folder() as scratch:
-        past = RevisionModels.at(revision, "" if folder == "." else folder, Path(scratch) / "past")
-        comparing = _RevisionComparison(present, past)
+        baseline = RevisionModels.at(revision, "" if folder == "." else folder, Path(scratch) / "past")
+        comparison = _RevisionComparison(present, baseline)
         try:
-            comparing.compare()
+            comparison.compare()
         except MissingAtRevisionError as error:
-            comparing.found.undone.append(IncompleteCheck(Stage.LOCK, "", "", error.reason, error.hint or FETCH_HINT))
-    comparing.found.changes.sort(key=lambda change: change.model)
-    return comparing.found
+            comparison.add_incomplete("", error.reason, error.hint)
+    comparison.detected.changes.sort(key=lambda change: change.model)
+    return comparison.detected
 
 
 @dataclass(slots=True)
 class _RevisionComparison:
     present: PresentModels
-    past: RevisionModels
-    found: DetectedChanges = field(default_factory=DetectedChanges)
+    baseline: RevisionModels
+    detected: DetectedChanges = field(default_factory=DetectedChanges)
 
     @property
     def _at(self) -> str:
-        return f"at `{self.past.revision.name}`"
+        return f"at `{self.baseline.revision.name}`"
 
     def compare(self) -> None:
         """Compare all readable models, then those that were removed."""
-        every = {self._path(model.path): model for model in self.present.project.models()}
-        self._look_at_all()
-        before, unclear = self._renamed([model for at, model in every.items() if not self._was_there(at)])
-        for each in self.present.planned:
-            if each.path in self.present.facts:
-                at = self._path(each.path)
-                self._decide(each, before.get(at, at))
-        gone = () if unclear else find_removed_models(self.past, self.present.project, every)
-        for path in gone:
-            if path not in before.values():
-                self.found.changes.append(Change(model=self.past.relative(path), kind="removed"))
+        models = {self._path(model.path): model for model in self.present.project.models()}
+        self._fetch_pointers()
+        renamed, unclear = self._find_renamed([model for at, model in models.items() if not self._existed(at)])
+        for planned in self.present.planned:
+            if planned.path in self.present.facts:
+                at = self._path(planned.path)
+                self._compare_model(planned, renamed.get(at, at))
+        removed = () if unclear else find_removed_models(self.baseline, self.present.project, models)
+        self.detected.changes += [
+            Change(model=self.baseline.relative(path), kind="removed")
+            for path in removed
+            if path not in renamed.values()
+        ]
 
-    def _look_at_all(self) -> None:
+    def add_incomplete(self, path: str, reason: str, hint: str) -> None:
+        """Record that there is no verdict."""
+        self.detected.undone.append(IncompleteCheck(Stage.LOCK, path, "", reason, hint or FETCH_HINT))
+
+    def _fetch_pointers(self) -> None:
         """Query git once for all models."""
         data = (
             f"{posixpath.dirname(path)}/{file.location}"
@@ -119,29 +131,29 @@ class _RevisionComparison:
             for file in facts.external
         )
         paths = map(self._path, (*self.present.facts, *data))
-        self.past.tree.learn_pointers(path for path in paths if path in self.past.tree.entries)
+        self.baseline.tree.learn_pointers(path for path in paths if path in self.baseline.tree.entries)
 
     def _path(self, name: str) -> str:
-        return posixpath.normpath(posixpath.join(self.past.folder, name))
+        return posixpath.normpath(posixpath.join(self.baseline.folder, name))
 
-    def _was_there(self, at: str) -> bool:
-        tree = self.past.tree
+    def _existed(self, at: str) -> bool:
+        tree = self.baseline.tree
         return at in tree.entries or (at := tree.followed(at)) in tree.entries or bool(tree.submodule(at))
 
-    def _renamed(self, new: Sequence[SelectedModel]) -> tuple[dict[str, str], bool]:
-        """Today's path -> the one that it had; and whether a new model cannot be read, which may have had any of them.
+    def _find_renamed(self, new: Sequence[SelectedModel]) -> tuple[dict[str, str], bool]:
+        """Return today's path -> the earlier one; and if a new model is unreadable, which may have had any of them.
 
         The whole project takes part, whichever models are selected: the old name of one model depends on the others.
         """
-        gone = find_missing_files(self.past) if new else []
-        if not gone:
+        missing = find_missing_files(self.baseline) if new else []
+        if not missing:
             return {}, False
-        facts = {self._path(model.path): read for model in new if (read := self._facts(model)) is not None}
-        newcomers = [NewFile(self._path(each.path), each.absolute, _content_sha256(each.absolute)) for each in new]
-        renamed = find_renamed_models(self.past, gone, newcomers, facts, self.found.remarks)
+        facts = {self._path(model.path): read for model in new if (read := self._read_facts(model)) is not None}
+        newcomers = [NewFile(self._path(model.path), model.absolute, _content_sha256(model.absolute)) for model in new]
+        renamed = find_renamed_models(self.baseline, missing, newcomers, facts, self.detected.remarks)
         return renamed, any(newcomer.path not in facts and newcomer.path not in renamed for newcomer in newcomers)
 
-    def _facts(self, model: SelectedModel) -> ModelFacts | None:
+    def _read_facts(self, model: SelectedModel) -> ModelFacts | None:
         if model.path in self.present.facts:
             return self.present.facts[model.path]
         try:
@@ -149,85 +161,82 @@ class _RevisionComparison:
         except (OSError, UnreadableModel):
             return None
 
-    def _decide(self, planned: PlannedModel, at: str) -> None:
+    def _compare_model(self, planned: PlannedModel, at: str) -> None:
+        """Compare one model with an earlier path. One that git does not have is known from its lock, or new."""
         try:
-            self._hold(planned, at)
+            if self._existed(at):
+                self._compare_with_file(planned, at)
+                return
+            lock = self.baseline.own_lock
+            entry = lock.models.get(planned.path) if lock is not None else None
+            if entry is None or is_tracked(self.baseline.revision.root, at):
+                self.detected.changes.append(Change(model=planned.path, kind="added"))
+                return
+            before = facts_from_entry(planned.path, entry)
+            if not _is_same_content(before, self.present.facts[planned.path]):
+                change = ContentChange(incomplete=MissingAtRevisionError(NOT_IN_GIT), by_lock=True)
+                self._add_subject(planned, at, before, change)
         except MissingAtRevisionError as error:
-            reason = f"what it was {self._at} cannot be told: {error.reason}"
-            self.found.undone.append(IncompleteCheck(Stage.LOCK, planned.path, "", reason, error.hint or FETCH_HINT))
-        except InvalidAtRevisionError as what:
-            then = f"it was no model that can be read {self._at}: {what}"
-            self.found.remarks.append(f"{planned.path}: held against nothing: {then}")
-            self._say(planned, at, (then,))
+            self.add_incomplete(planned.path, f"what it was {self._at} cannot be told: {error.reason}", error.hint)
+        except InvalidAtRevisionError as fault:
+            reason = f"it was no model that can be read {self._at}: {fault}"
+            self.detected.remarks.append(f"{planned.path}: held against nothing: {reason}")
+            self._add_change(planned, at, (reason,))
 
-    def _hold(self, planned: PlannedModel, at: str) -> None:
-        """One model against what a path was."""
-        if not self._was_there(at):
-            self._hold_to_lock(planned, at)
-            return
-        past, path = self.past.located(at)
+    def _compare_with_file(self, planned: PlannedModel, at: str) -> None:
+        baseline, path = self.baseline.located(at)
         if not path:
             raise MissingAtRevisionError(f"`{at}` was a link there to what git does not have")
         after, file = self.present.facts[planned.path], planned.model.absolute
-        is_same = past.is_same(path, file, after)
-        before = after if is_same else past.facts(path, self.past.relative(at))
+        is_same = baseline.is_same(path, file, after)
+        before = after if is_same else baseline.facts(path, self.baseline.relative(at))
         if is_same or _is_same_content(before, after):
-            if self.past.relative(at) != planned.path:
-                self._say(planned, at, ())
+            if self.baseline.relative(at) != planned.path:
+                self._add_change(planned, at, ())
             return
         targets = tuple(self.present.project.config.targets[name] for name in planned.model.settings.targets)
-        now = PresentModel(after, file, targets, self.present.away.get(planned.path))
-        self._judge(planned, at, before, compare_contents(past, path, before, now))
+        now = PresentModel(after, file, targets, self.present.incomplete.get(planned.path))
+        self._add_subject(planned, at, before, compare_contents(baseline, path, before, now))
 
-    def _hold_to_lock(self, planned: PlannedModel, at: str) -> None:
-        """A model that git does not have at all is known by its lock alone; any other is new."""
-        lock = self.past.own_lock
-        entry = lock.models.get(planned.path) if lock is not None else None
-        if entry is None or is_tracked(self.past.revision.root, at):
-            self.found.changes.append(Change(model=planned.path, kind="added"))
-            return
-        before = facts_from_entry(planned.path, entry)
-        if not _is_same_content(before, self.present.facts[planned.path]):
-            self._judge(planned, at, before, ContentChange(lacking=MissingAtRevisionError(NOT_IN_GIT), by_lock=True))
-
-    def _judge(self, planned: PlannedModel, at: str, before: ModelFacts, compared: ContentChange) -> None:
+    def _add_subject(self, planned: PlannedModel, at: str, before: ModelFacts, content: ContentChange) -> None:
         change = ModelChange(
             before=before,
             after=self.present.facts[planned.path],
             place=self.present.places[planned.path],
             baseline=self._at,
-            weights=compared.weights,
-            minimum=compared.minimum,
+            weights=content.weights,
+            minimum=content.minimum,
         )
-        self.found.subjects.append(change)
-        self._say(planned, at, describe_change(change))
-        self._admit(planned.path, compared)
+        self.detected.subjects.append(change)
+        self._add_change(planned, at, describe_change(change))
+        self._report_incomplete(planned.path, content)
 
-    def _admit(self, path: str, compared: ContentChange) -> None:
-        """Say what was not compared; where that may be a promise that is broken, there is no verdict."""
-        lacking, at = compared.lacking, self._at
-        if compared.may_be_lost and lacking is not None:
-            what = f"whether it loaded {at} on {name_releases(compared.may_be_lost)}, where it does not load now"
-            reason = f"{what}, cannot be told: {lacking.reason}"
-            self.found.undone.append(IncompleteCheck(Stage.LOCK, path, "", reason, lacking.hint or FETCH_HINT))
-        elif compared.may_be_lost:
-            lost = name_releases(compared.may_be_lost)
-            self.found.remarks.append(f"{path}: does not load on {lost}; whether it did {at} cannot be predicted")
-        if compared.may_be_refused:
-            open_ones = name_releases(compared.may_be_refused)
-            self.found.remarks.append(f"{path}: loaded {at} on {open_ones}; whether it does now cannot be predicted")
-        if lacking is not None and path not in self.present.away:
-            help_with = f" (`{lacking.hint}`)" if lacking.hint else ""
-            inputs = "inputs that have a default, " if compared.by_lock else ""
-            what = f"weights, {inputs}and the releases that load it, were not all held against those {at}"
-            self.found.remarks.append(f"{path}: {what}: {lacking.reason}{help_with}")
+    def _report_incomplete(self, path: str, content: ContentChange) -> None:
+        """Report what was not compared. There is no verdict if a required release may be lost."""
+        incomplete, at, remarks = content.incomplete, self._at, self.detected.remarks
+        if content.may_be_lost:
+            lost = name_releases(content.may_be_lost)
+            if incomplete is not None:
+                reason = f"whether it loaded {at} on {lost}, where it does not load now, cannot be told"
+                self.add_incomplete(path, f"{reason}: {incomplete.reason}", incomplete.hint)
+            else:
+                remarks.append(f"{path}: does not load on {lost}; whether it did {at} cannot be predicted")
+        if content.may_be_refused:
+            refused = name_releases(content.may_be_refused)
+            remarks.append(f"{path}: loaded {at} on {refused}; whether it does now cannot be predicted")
+        if incomplete is not None and path not in self.present.incomplete:
+            hint = f" (`{incomplete.hint}`)" if incomplete.hint else ""
+            inputs = "inputs that have a default, " if content.by_lock else ""
+            parts = f"weights, {inputs}and the releases that load it, were not all held against those {at}"
+            remarks.append(f"{path}: {parts}: {incomplete.reason}{hint}")
 
-    def _say(self, planned: PlannedModel, at: str, words: tuple[str, ...]) -> None:
-        name = self.past.relative(at)
+    def _add_change(self, planned: PlannedModel, at: str, differences: tuple[str, ...]) -> None:
+        name = self.baseline.relative(at)
         if name == planned.path:
-            self.found.changes.append(Change(model=planned.path, kind="changed", said=words))
+            change = Change(model=planned.path, kind="changed", said=differences)
         else:
-            self.found.changes.append(Change(model=planned.path, kind="renamed", before=name, said=words))
+            change = Change(model=planned.path, kind="renamed", before=name, said=differences)
+        self.detected.changes.append(change)
 
 
 def _is_same_content(before: ModelFacts, after: ModelFacts) -> bool:
@@ -235,7 +244,7 @@ def _is_same_content(before: ModelFacts, after: ModelFacts) -> bool:
 
 
 def _content_sha256(file: Path) -> str:
-    """That of a file's content; of a Git LFS pointer, of what it stands for; "" of what cannot be opened."""
+    """Return the digest of a file, or of the content of a Git LFS pointer; "" if the file cannot be opened."""
     try:
         pointer = read_pointer(file)
         return pointer.sha256 if pointer is not None else sha256_of(file)
@@ -243,28 +252,21 @@ def _content_sha256(file: Path) -> str:
         return ""
 
 
-MIB = 1024 * 1024
-KIB = 1024
-MIN_SIZE_CHANGE = 0.01
-"""A size that is another by less than this part is not worth a word."""
-
-
 def describe_change(change: ModelChange) -> tuple[str, ...]:
-    """One difference each."""
+    """Return one text per difference."""
     differences = describe_model_changes(entry_from_facts(change.before), entry_from_facts(change.after))
     if change.weights is not None:
         differences = tuple(difference for difference in differences if difference != BYTES_ONLY_CHANGE)
-    return (
-        *_describe_releases(change.minimum),
-        *differences,
-        *_describe_weights(change.weights),
-        *_describe_size(change.before, change.after),
-    )
+    releases = _describe_releases(change.minimum) if change.minimum is not None else ()
+    weights = _describe_weights(change.weights) if change.weights is not None else ()
+    before, now = total_size_bytes(change.before), total_size_bytes(change.after)
+    size: tuple[str, ...] = ()
+    if abs(now - before) > MIN_SIZE_CHANGE * before and _format_size(now) != _format_size(before):
+        size = (f"takes {_format_size(now)} instead of {_format_size(before)}",)
+    return (*releases, *differences, *weights, *size)
 
 
-def _describe_releases(minimum: MinimumRelease | None) -> Iterator[str]:
-    if minimum is None:
-        return
+def _describe_releases(minimum: MinimumRelease) -> Iterator[str]:
     engine = limits.load_limit_table().engine
     if minimum.before != minimum.after:
         now = f"from {engine} {minimum.after} on" if minimum.after else f"on no known release of {engine}"
@@ -274,34 +276,26 @@ def _describe_releases(minimum: MinimumRelease | None) -> Iterator[str]:
 
 
 def name_releases(releases: Sequence[str]) -> str:
-    """Releases of ONNX Runtime: `onnxruntime 1.17.0 to 1.17.3`."""
+    """Name releases of ONNX Runtime: `onnxruntime 1.17.0 to 1.17.3`."""
     engine = limits.load_limit_table().engine
     return name_runtimes(
         (f"{engine} {release}" for release in releases),
-        [f"{engine} {known_release}" for known_release in operators.list_known_releases()],
+        [f"{engine} {release}" for release in operators.list_known_releases()],
     )
 
 
-def _describe_weights(moved: WeightChanges | None) -> Iterator[str]:
-    if moved is None:
-        return
-    if moved.changed:
-        most = f", at most by {moved.largest:.3g} (`{moved.name}`)" if moved.largest is not None else ""
-        yield f"{moved.changed} of {moved.of} weights changed{most}"
-    if moved.added:
-        yield f"{moved.added} weight{'s are' if moved.added > 1 else ' is'} new"
-    if moved.removed:
-        yield f"{moved.removed} weight{'s are' if moved.removed > 1 else ' is'} gone"
-
-
-def _describe_size(before: ModelFacts, after: ModelFacts) -> Iterator[str]:
-    then, now = total_size_bytes(before), total_size_bytes(after)
-    if abs(now - then) > MIN_SIZE_CHANGE * then and _format_size(now) != _format_size(then):
-        yield f"takes {_format_size(now)} instead of {_format_size(then)}"
+def _describe_weights(weights: WeightChanges) -> Iterator[str]:
+    if weights.changed:
+        most = f", at most by {weights.largest:.3g} (`{weights.name}`)" if weights.largest is not None else ""
+        yield f"{weights.changed} of {weights.of} weights changed{most}"
+    if weights.added:
+        yield f"{weights.added} weight{'s are' if weights.added > 1 else ' is'} new"
+    if weights.removed:
+        yield f"{weights.removed} weight{'s are' if weights.removed > 1 else ' is'} gone"
 
 
 def total_size_bytes(facts: ModelFacts) -> int:
-    """The file and its data."""
+    """Return the size of the file and its data."""
     return facts.size_bytes + sum(file.size_bytes for file in facts.external)
 
 

@@ -1,11 +1,14 @@
-"""The jobs of the export stage: one per model writes its file.
+"""Jobs of the export stage: one per model writes its file, and what a failed one reports.
 
-Where a command writes it, a source beside it is asked for eager outputs alone. A second export, differently seeded and
-from another folder, is one more job of the same kind.
+If a command writes the file, a source runs for eager outputs alone. A second export, with another seed and from another
+folder, is one more job of the same kind.
 """
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,25 +17,34 @@ import msgspec
 from packaging.specifiers import SpecifierSet
 
 from onnxgate.core.errors import ConfigError
-from onnxgate.core.jobs import Command, Export, InputCase
+from onnxgate.core.jobs import Command, CommandResult, Export, Failure, InputCase
+from onnxgate.core.subprocesses import describe_exit_status
 from onnxgate.runtimes.worker_spec import WorkerSpec
-from onnxgate.stages.support.predictions import has_release_limits
+from onnxgate.stages.support import has_release_limits
 from onnxgate.support.tables.limits import get_limits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from onnxgate.project.config.project import Project, SelectedModel
     from onnxgate.project.lock.types import LockedRuntime
     from onnxgate.project.plan import PlannedModel
+    from onnxgate.support.tables.limits import Limits
 
-SEED = "0"
-SECOND_SEED = "1"
 EXPORTED_DOMAINS = ("ai.onnx", "ai.onnx.ml")
 """Domains whose opset exporters can be called with."""
 _TOOLCHAIN_TURN = "toolchain"
 """Sources may write files into their own folder, so that two of them never run at once."""
 _MAX_IR_VERSION = 64  # more than there will be for long
+MAX_ERROR_LENGTH = 600
+_TRACEBACK_FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')
+_ERROR_LINE = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*: \S.*")
+_ERROR_CLASS = re.compile(r"(?:^<class '(?:[\w.]+\.)?(\w+)'>|^(?:[a-z_]\w*\.)+([A-Z]\w*)): ")
+_SUMMARY_HEADING = "## Exception summary"
+"""Source: torch.onnx of torch 2.13; the cause stands below it, and a page of advice above."""
+_CONTEXT_LINE = "During handling of the above exception, another exception occurred:"
+_CAUSE_LINE = "The above exception was the direct cause of the following exception:"
+_PYTHON_PATH = re.compile(
+    r"(?<![\w./\\-])(?:[A-Za-z]:)?[/\\](?:[^\s'\":]*[/\\])?(python)[\d.]*(?:\.exe)?(?=[\s:'\"]|$)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +67,20 @@ class ExportPlan:
         return job
 
     @property
-    def words(self) -> str:
-        """What messages call that which writes the file."""
-        return " ".join(self.model.settings.command or (self.model.settings.source or "",))
+    def source_name(self) -> str:
+        """The name in messages of what writes the file: the command's words, or the source."""
+        settings = self.model.settings
+        return settings.source or "" if self.command is None else " ".join(settings.command or ())
 
 
 def create_toolchain_spec(python: Path) -> WorkerSpec:
-    """The seat of the toolchain's interpreter; sets and dictionaries of strings have one order there."""
-    return WorkerSpec.of_interpreter("toolchain", python, {"PYTHONHASHSEED": SEED}, turn=_TOOLCHAIN_TURN)
+    """Return the toolchain's interpreter, in which sets and dictionaries of strings have one order."""
+    return WorkerSpec.of_interpreter("toolchain", python, {"PYTHONHASHSEED": "0"}, turn=_TOOLCHAIN_TURN)
 
 
 def create_second_toolchain_spec(python: Path) -> WorkerSpec:
-    """A second process of the same interpreter, in which they have another order."""
-    return WorkerSpec.of_interpreter("toolchain again", python, {"PYTHONHASHSEED": SECOND_SEED}, turn=_TOOLCHAIN_TURN)
+    """Return a second process of the same interpreter, in which they have another order."""
+    return WorkerSpec.of_interpreter("toolchain again", python, {"PYTHONHASHSEED": "1"}, turn=_TOOLCHAIN_TURN)
 
 
 def plan_export(
@@ -78,14 +91,12 @@ def plan_export(
     *,
     cases: Sequence[InputCase] = (),
     external_data: bool = False,
-    float64: bool = False,
-    twice: bool = False,
 ) -> ExportPlan:
     """
     Plan the jobs of a model that has a source, a command or both, in `scratch`, an empty folder of its own.
 
     The file gets the pinned opsets; a domain without a pin gets the exporter's default, but no version newer than every
-    runtime of the model takes. `external_data` says that the committed file has some. `twice` plans a second export.
+    runtime of the model takes. `external_data`: the committed file has some.
 
     Raises:
         ConfigError: the command has an opset placeholder and the config pins no opset.
@@ -108,10 +119,9 @@ def plan_export(
             cases=tuple(cases),
             external_data=external_data,
             export=command is None,
-            float64=float64,
+            float64=False,
         )
-    plan = ExportPlan(model, source, command, written, limits)
-    return _with_second_export(project, plan, python, scratch / "again") if twice else plan
+    return ExportPlan(model, source, command, written, limits)
 
 
 def plan_source_run(
@@ -124,68 +134,67 @@ def plan_source_run(
     float64: bool = False,
 ) -> Export:
     """Return the job that runs a model's source on the cases, and writes no model."""
-    plan = plan_export(project, planned, python, scratch, cases=cases, float64=float64)
+    plan = plan_export(project, planned, python, scratch, cases=cases)
     assert plan.source is not None
-    return msgspec.structs.replace(plan.source, export=False)
+    return msgspec.structs.replace(plan.source, export=False, float64=float64)
 
 
-def _with_second_export(project: Project, planned: ExportPlan, python: Path, scratch: Path) -> ExportPlan:
-    """The same with a second export of what writes the file, from another folder and with another seed."""
-    if planned.command is not None:
-        command, written = _create_command(project, planned.model, python, scratch)
-        return replace(planned, again=command, written_again=written)
-    assert planned.source is not None
-    again = msgspec.structs.replace(
-        planned.source,
-        output=str(_create_folder(scratch / "source")),
-        cases=(),
-        float64=False,
-        eager=False,
-        seed=1,
-    )
-    return replace(planned, again=_relocate_job(project, planned.model, again, scratch / "elsewhere"))
+def plan_second_export(project: Project, plan: ExportPlan, python: Path, scratch: Path) -> ExportPlan:
+    """Add a second export of what writes the file, from another folder and with another seed."""
+    if plan.command is not None:
+        command, written = _create_command(project, plan.model, python, scratch)
+        return replace(plan, again=command, written_again=written)
+    assert plan.source is not None
+    output = str(_create_folder(scratch / "source"))
+    again = msgspec.structs.replace(plan.source, output=output, cases=(), eager=False, seed=1)
+    return replace(plan, again=_relocate_job(project, plan.model, again, scratch / "elsewhere"))
 
 
 def _relocate_job(project: Project, model: SelectedModel, job: Export, link: Path) -> Export:
     """Return the job with the repository under another path, or under its own if no link can be made."""
-    file = (project.folder / (model.settings.source or "")).resolve()
-    root = project.root.resolve()
-    if not file.is_relative_to(root):
+    source, root = model.settings.source or "", project.root.resolve()
+    if not (project.folder / source).resolve().is_relative_to(root):
         return job
     try:
         link.symlink_to(root, target_is_directory=True)
     except OSError:
         return job
     folder = link / project.folder.resolve().relative_to(root)
-    return msgspec.structs.replace(job, folder=str(folder), source=str(folder / (model.settings.source or "")))
+    return msgspec.structs.replace(job, folder=str(folder), source=str(folder / source))
 
 
-def with_project_folder(planned: ExportPlan) -> ExportPlan:
-    """The second export from the project's own folder, after it failed from another one."""
-    first, again = planned.source, planned.again
+def with_project_folder(plan: ExportPlan) -> ExportPlan:
+    """Plan the second export from the project's own folder, after it failed from another one."""
+    first, again = plan.source, plan.again
     assert isinstance(again, Export)
     assert first is not None
     output = _create_folder(Path(again.output).with_name("own"))
     job = msgspec.structs.replace(again, source=first.source, folder=first.folder, output=str(output))
-    return replace(planned, again=job)
+    return replace(plan, again=job)
 
 
-def is_relocated(planned: ExportPlan) -> bool:
+def is_relocated(plan: ExportPlan) -> bool:
     """Return whether the second export uses another path than the first."""
-    first, again = planned.source, planned.again
+    first, again = plan.source, plan.again
     return isinstance(again, Export) and first is not None and again.folder != first.folder
 
 
 def _create_command(
     project: Project, model: SelectedModel, python: Path, scratch: Path
 ) -> tuple[Command | None, Path | None]:
-    words = model.settings.command
-    if words is None:
+    """Return the model's command with its placeholders filled in, and where it writes."""
+    if model.settings.command is None:
         return None, None
+    opset = project.config.opset.get("ai.onnx")
+    if opset is None and uses_opset_placeholder(model):
+        raise ConfigError(
+            f"the command of `{model.path}` asks for `{{opset}}`, and the config names none",
+            hint='pin it: opset = { "ai.onnx" = 18 }',
+        )
     written = _create_folder(scratch / "command") / Path(model.path).name
-    values = {"{python}": str(python), "{output}": str(written), "{opset}": _pinned_opset(project, model)}
+    values = {"{python}": str(python), "{output}": str(written), "{opset}": str(opset)}
     argv = []
-    for word in words:
+    for word in model.settings.command:
         for placeholder, value in values.items():
             word = word.replace(placeholder, value)
         argv.append(word)
@@ -197,40 +206,31 @@ def _create_folder(path: Path) -> Path:
     return path
 
 
-def _pinned_opset(project: Project, model: SelectedModel) -> str:
-    if not uses_opset_placeholder(model):
-        return ""
-    if "ai.onnx" not in project.config.opset:
-        raise ConfigError(
-            f"the command of `{model.path}` asks for `{{opset}}`, and the config names none",
-            hint='pin it: opset = { "ai.onnx" = 18 }',
-        )
-    return str(project.config.opset["ai.onnx"])
-
-
 def uses_opset_placeholder(model: SelectedModel) -> bool:
-    """Whether the command hands the pinned opset to its program."""
+    """Return whether the command hands the pinned opset to its program."""
     return any("{opset}" in word for word in model.settings.command or ())
 
 
 def common_ir_limit(runtimes: Iterable[LockedRuntime]) -> int | None:
     """Return the highest IR version that all runtimes with data support; None if none has data."""
-    known = [get_limits(runtime.release) for runtime in runtimes if has_release_limits(runtime)]
-    return min((limits.ir for limits in known if limits is not None), default=None)
+    return min((limits.ir for limits in _list_limits(runtimes)), default=None)
 
 
 def common_opset_limits(runtimes: Iterable[LockedRuntime]) -> dict[str, int]:
     """Return the newest opset of each domain that all runtimes take, as far as the support tables have them."""
-    known = [get_limits(runtime.release) for runtime in runtimes if has_release_limits(runtime)]
     common: dict[str, int] = {}
-    for limits in known:
-        for domain, version in limits.opsets.items() if limits is not None else ():
+    for limits in _list_limits(runtimes):
+        for domain, version in limits.opsets.items():
             common[domain] = min(version, common.get(domain, version))
     return common
 
 
+def _list_limits(runtimes: Iterable[LockedRuntime]) -> Iterator[Limits]:
+    return filter(None, (get_limits(runtime.release) for runtime in runtimes if has_release_limits(runtime)))
+
+
 def highest_allowed_ir(pinned: str | int | None, limit: int | None) -> int | None:
-    """The highest IR version that both the config's `ir-version` and the limit of the runtimes allow."""
+    """Return the highest IR version that both the config's `ir-version` and the limit of the runtimes allow."""
     allowed = range(1, _MAX_IR_VERSION)
     if isinstance(pinned, int):
         allowed = range(pinned, pinned + 1)
@@ -239,3 +239,68 @@ def highest_allowed_ir(pinned: str | int | None, limit: int | None) -> int | Non
         allowed = range(1, max((v for v in allowed if specifier.contains(str(v))), default=0) + 1)
     highest = min(max(allowed, default=_MAX_IR_VERSION), limit or _MAX_IR_VERSION)
     return None if highest >= _MAX_IR_VERSION - 1 else highest
+
+
+def read_command_failure(project: Project, plan: ExportPlan, result: CommandResult) -> Failure | None:
+    """Return why a command wrote no file; None if there is a file."""
+    if result.status != 0:
+        assert plan.command is not None
+        # names that replace this machine's paths in messages
+        pairs = zip(plan.model.settings.command or (), plan.command.argv, strict=True)
+        names = {Path(path): "python" for word, path in pairs if word == "{python}"}
+        if plan.written:
+            names[plan.written] = "{output}"
+        return Failure(
+            type=describe_exit_status(result.status),
+            text=extract_error(result.log, project.folder, names) or "it printed nothing",
+            memory="MemoryError" in result.log,
+            source=find_project_line(result.log, project.folder),
+        )
+    if plan.written is None or not plan.written.is_file():
+        return Failure(type="exit status 0", text="but wrote no file at `{output}`")
+    return None
+
+
+def extract_error(log: str, folder: Path, names: Mapping[Path, str] | None = None) -> str:
+    """Return the line that gives the reason of a failure, "" for an empty log.
+
+    It is the same on each machine: paths are relative to `folder`, and `names` says what others are called.
+    """
+    lines = [
+        line.strip() for line in log.partition(_SUMMARY_HEADING)[2].splitlines() or log.splitlines() if line.strip()
+    ]
+    if _SUMMARY_HEADING in log:
+        text = lines[0] if lines else ""
+    else:
+        errors = [line for line in lines if _ERROR_LINE.fullmatch(line)]
+        text = errors[-1] if errors else (lines[-1] if lines else "")
+    text = _ERROR_CLASS.sub(lambda match: f"{match[1] or match[2]}: ", text)
+    for path, name in (names or {}).items():
+        for spelling in _path_spellings(path):
+            text = text.replace(spelling, name)
+    for spelling in _path_spellings(folder):
+        if spelling != Path(spelling).anchor:
+            text = text.replace(spelling + os.sep, "")
+    text = _PYTHON_PATH.sub(r"\1", text)
+    return text if len(text) <= MAX_ERROR_LENGTH else text[: MAX_ERROR_LENGTH - 1] + "…"
+
+
+def _path_spellings(path: Path) -> Iterator[str]:
+    """Yield the path as it is and with links resolved, the longer first: one may be the other's tail."""
+    yield from sorted({str(path), os.path.realpath(path)}, key=len, reverse=True)
+
+
+def find_project_line(log: str, folder: Path) -> str:
+    """Return `export.py:31`, the innermost line of the project's own code in the log's last traceback.
+
+    The path is relative to the folder. Installed files do not count.
+    """
+    base = Path(os.path.realpath(folder))
+    for cause in log.rpartition(_CONTEXT_LINE)[2].split(_CAUSE_LINE):
+        for path, line in reversed(_TRACEBACK_FRAME.findall(cause)):
+            real = Path(os.path.realpath(folder / path))
+            if real.is_relative_to(base) and real.is_file():
+                relative = real.relative_to(base)
+                if not {"site-packages", "dist-packages"} & set(relative.parts):
+                    return f"{relative.as_posix()}:{line}"
+    return ""

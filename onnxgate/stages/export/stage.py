@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from onnx import numpy_helper
 
 from onnxgate.core.findings import IncompleteCheck, Place, Stage
 from onnxgate.core.jobs import (
+    Command,
     CommandResult,
     Completed,
     Crashed,
@@ -31,21 +33,20 @@ from onnxgate.evidence.export import (
     LostAxis,
     OpsetRequest,
     Reexport,
-    ReturnedValue,
+    SecondExport,
     SourceBehaviour,
     ToolchainState,
     TrainingNode,
 )
 from onnxgate.model.checking.validity import find_fault
-from onnxgate.model.equality.model_comparison import compare_models
+from onnxgate.model.equality.model_comparison import compare_models, list_differences
 from onnxgate.model.reading.external_data import check_external_data
 from onnxgate.model.reading.fact_extraction import read_model
 from onnxgate.model.reading.file_format import UnreadableModel, read_pointer
 from onnxgate.model.reading.structure import iter_scopes, read_structure
 from onnxgate.model.subgraphs.node_context import find_source_line
 from onnxgate.runtimes.environments.toolchain import find_drift
-from onnxgate.stages.export.jobs import EXPORTED_DOMAINS, ExportPlan, uses_opset_placeholder
-from onnxgate.stages.export.second_export import ExportOutcome, add_second_export, read_command_failure
+from onnxgate.stages.export.jobs import EXPORTED_DOMAINS, ExportPlan, read_command_failure, uses_opset_placeholder
 
 if TYPE_CHECKING:
     from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
@@ -57,109 +58,119 @@ if TYPE_CHECKING:
     from onnxgate.project.lock.types import LockedToolchain
     from onnxgate.runtimes.environments.toolchain import Interpreter
 
+_TRAINING_INPUT = 2
+"""Of Dropout, from opset 12 on. Source: ONNX's operator specification."""
 
-NO_OPSETS = OpsetRequest()
-UNKNOWN_BEHAVIOUR = SourceBehaviour()
+
+@dataclass(frozen=True, slots=True)
+class ExportOutcome:
+    """The outcome of one export."""
+
+    subject: Reexport | None = None
+    undone: IncompleteCheck | None = None
+    fresh: Path | None = None  # the file that was written, if it is a valid model
 
 
 def collect_evidence(
-    project: Project, planned: ExportPlan, observation: Observation, again: Observation | None = None
+    project: Project, plan: ExportPlan, observation: Observation, again: Observation | None = None
 ) -> ExportOutcome:
     """Return the outcome of an export job: a subject for the rules, and why a check is incomplete.
 
     `again` is the observation of the second export, if there was one.
     """
-    outcome = _evaluate_observation(project, planned, observation)
-    return add_second_export(outcome, project, planned, again) if again is not None else outcome
+    outcome = _evaluate_observation(project, plan, observation)
+    return _add_second_export(outcome, project, plan, again) if again is not None else outcome
 
 
-def _evaluate_observation(project: Project, planned: ExportPlan, observation: Observation) -> ExportOutcome:
+def _evaluate_observation(project: Project, plan: ExportPlan, observation: Observation) -> ExportOutcome:
     match observation:
         case Unavailable(reason=reason, hint=hint):
-            return ExportOutcome(undone=IncompleteCheck(Stage.EXPORT, planned.model.path, "", reason, hint))
+            return ExportOutcome(undone=IncompleteCheck(Stage.EXPORT, plan.model.path, "", reason, hint))
         case Crashed(signal=signal, during=during):
-            return _create_failed(project, planned, ExportFailure(crashed=f"{signal} during {during}"))
+            return _create_failed(project, plan, ExportFailure(crashed=f"{signal} during {during}"))
         case TimedOut(limit_s=limit_s):
-            return _create_failed(project, planned, ExportFailure(timed_out_s=limit_s))
+            return _create_failed(project, plan, ExportFailure(timed_out_s=limit_s))
         case Refused(failure=failure):
-            return _create_failed(project, planned, ExportFailure(failure=failure))
+            return _create_failed(project, plan, ExportFailure(failure=failure))
         case Completed(result=ExportResult(failure=Failure() as failure, told=details)):
-            nearest = find_nearest_opset(
-                _requested_opsets(project, planned).get("ai.onnx"), details, planned.opset_limits.get("ai.onnx")
-            )
-            end, opsets = ExportFailure(failure=failure), OpsetRequest(nearest=nearest)
-            return _create_failed(project, planned, end, opsets, source_behaviour(details))
+            requested, limit = _requested_opsets(project, plan, {}), plan.opset_limits.get("ai.onnx")
+            nearest = find_nearest_opset(requested.get("ai.onnx"), details, limit)
+            end, behaviour = ExportFailure(failure=failure), _describe_source(details)
+            return _create_failed(project, plan, end, OpsetRequest(nearest=nearest), behaviour)
         case Completed(result=ExportResult(model=str(path)) as result):
-            return _evaluate_export(project, planned, Path(path), result)
+            return _evaluate_export(project, plan, Path(path), result)
         case Completed(result=CommandResult() as result):
-            return _evaluate_command(project, planned, result)
+            if command_failure := read_command_failure(project, plan, result):
+                return _create_failed(project, plan, ExportFailure(failure=command_failure))
+            assert plan.written is not None
+            return _evaluate_export(project, plan, plan.written, ExportResult(model=None, log=result.log))
     raise TypeError(f"no answer to an export: {observation}")
 
 
-def collect_source_evidence(project: Project, planned: ExportPlan, observation: Observation) -> ExportOutcome:
+def collect_source_evidence(project: Project, plan: ExportPlan, observation: Observation) -> ExportOutcome:
     """Return the outcome of a source that only gives eager outputs, because a command writes the file."""
     if isinstance(observation, Completed) and getattr(observation.result, "failure", None) is None:
         return ExportOutcome()
-    return collect_evidence(project, ExportPlan(planned.model, planned.source, None), observation)
+    return collect_evidence(project, ExportPlan(plan.model, plan.source, None), observation)
 
 
 def _create_failed(
     project: Project,
-    planned: ExportPlan,
+    plan: ExportPlan,
     end: ExportFailure,
-    opsets: OpsetRequest = NO_OPSETS,
-    behaviour: SourceBehaviour = UNKNOWN_BEHAVIOUR,
+    opsets: OpsetRequest | None = None,
+    behaviour: SourceBehaviour | None = None,
 ) -> ExportOutcome:
-    source = _name_source(planned)
     place = parse_source_place(end.failure.source) if end.failure else None
-    place = place or _find_source_place(project, planned)
-    return ExportOutcome(
-        Reexport(model=planned.model.path, place=place, source=source, end=end, opsets=opsets, behaviour=behaviour)
+    subject = Reexport(
+        model=plan.model.path,
+        place=place or _find_source_place(project, plan),
+        source=plan.source_name,
+        end=end,
+        opsets=opsets or OpsetRequest(),
+        behaviour=behaviour or SourceBehaviour(),
     )
+    return ExportOutcome(subject)
 
 
-def _name_source(planned: ExportPlan) -> str:
-    return planned.words if planned.command is not None else planned.model.settings.source or ""
-
-
-def _find_source_place(project: Project, planned: ExportPlan) -> Place:
+def _find_source_place(project: Project, plan: ExportPlan) -> Place:
     """Return the line that defines the source, or the model's entry in the config."""
-    place = None if planned.command is not None else find_definition(project.folder, _name_source(planned))
-    return place or planned.model.place
+    definition = find_definition(project.folder, plan.source_name) if plan.command is None else None
+    return definition or plan.model.place
 
 
-def _evaluate_command(project: Project, planned: ExportPlan, result: CommandResult) -> ExportOutcome:
-    if failure := read_command_failure(project, planned, result):
-        return _create_failed(project, planned, ExportFailure(failure=failure))
-    assert planned.written is not None
-    return _evaluate_export(project, planned, planned.written, ExportResult(model=None, log=result.log))
-
-
-def _evaluate_export(project: Project, planned: ExportPlan, fresh: Path, result: ExportResult) -> ExportOutcome:
+def _evaluate_export(project: Project, plan: ExportPlan, fresh: Path, result: ExportResult) -> ExportOutcome:
     """Return the outcome of an export that wrote a file. `result` has the details that the exporter reported."""
-    model = planned.model
+    model = plan.model
     try:
         reading = read_model(fresh, model.path)
     except UnreadableModel as reason:
         failure = Failure(type="not a model", text=f"it wrote {reason}")
-        return _create_failed(project, planned, ExportFailure(failure=failure))
-    opsets = _compare_opsets(project, planned, result, reading)
-    if wrong := _describe_data_fault(reading, fresh):
-        return _create_invalid(project, planned, wrong, result, opsets)
-    comparison = _compare_with_committed(planned, fresh, reading)
+        return _create_failed(project, plan, ExportFailure(failure=failure))
+    written = reading.facts.opsets
+    requested = _requested_opsets(project, plan, written)
+    nearest = find_nearest_opset(requested.get("ai.onnx"), result.told, plan.opset_limits.get("ai.onnx"))
+    # In an unusable file, an opset other than the requested one may be the reason.
+    opsets = OpsetRequest(requested=requested, written=written, nearest=nearest)
+    comparison: CommittedComparison | IncompleteCheck = CommittedComparison()
+    fault = _find_data_fault(reading, fresh)
+    if not fault:
+        comparison = _compare_with_committed(plan, fresh, reading)
+        if isinstance(comparison, CommittedComparison) and comparison.differences:
+            fault = _find_checker_fault(reading, fresh)  # one that equals the committed file is checked with that file
+    if fault:
+        end = ExportFailure(failure=Failure(type="invalid model", text=f"it wrote {fault}"))
+        return _create_failed(project, plan, end, opsets, SourceBehaviour(exporter=result.told.exporter))
     undone = comparison if isinstance(comparison, IncompleteCheck) else None
-    compared = CommittedComparison() if isinstance(comparison, IncompleteCheck) else comparison
-    if compared.differences and (wrong := _describe_checker_fault(reading, fresh)):
-        return _create_invalid(project, planned, wrong, result, opsets)
     subject = Reexport(
         model=model.path,
-        place=_find_source_place(project, planned),
-        source=_name_source(planned),
+        place=_find_source_place(project, plan),
+        source=plan.source_name,
         opsets=opsets,
-        committed=compared,
+        committed=CommittedComparison() if isinstance(comparison, IncompleteCheck) else comparison,
         interface=compare_with_request(result.told, reading.facts),
         behaviour=msgspec.structs.replace(
-            source_behaviour(result.told),
+            _describe_source(result.told),
             was_training=result.was_training,
             training_nodes=find_training_nodes(reading.proto, project.root, project.folder),
         ),
@@ -167,38 +178,20 @@ def _evaluate_export(project: Project, planned: ExportPlan, fresh: Path, result:
     return ExportOutcome(subject, undone, fresh)
 
 
-def _create_invalid(
-    project: Project, planned: ExportPlan, wrong: str, result: ExportResult, opsets: OpsetRequest
-) -> ExportOutcome:
-    """Return the outcome of an unusable file. An opset other than the requested one may be the reason."""
-    failure = Failure(type="invalid model", text=f"it wrote {wrong}")
-    behaviour = SourceBehaviour(exporter=result.told.exporter)
-    return _create_failed(project, planned, ExportFailure(failure=failure), opsets, behaviour)
-
-
-def _compare_opsets(project: Project, planned: ExportPlan, result: ExportResult, reading: ParsedModel) -> OpsetRequest:
-    written = reading.facts.opsets
-    requested = _requested_opsets(project, planned, written)
-    nearest = find_nearest_opset(requested.get("ai.onnx"), result.told, planned.opset_limits.get("ai.onnx"))
-    return OpsetRequest(requested=requested, written=written, nearest=nearest)
-
-
-def _describe_data_fault(reading: ParsedModel, fresh: Path) -> str:
-    """Describe a fault of a fresh export's external data."""
+def _find_data_fault(reading: ParsedModel, fresh: Path) -> str:
     uses = [use for use in check_external_data(reading.proto, fresh) if use.problem]
     return f"a file whose external data `{uses[0].location}` are amiss: {uses[0].problem}" if uses else ""
 
 
-def _describe_checker_fault(reading: ParsedModel, fresh: Path) -> str:
-    """Describe why a fresh export is invalid. One that equals the committed file is checked with that file."""
+def _find_checker_fault(reading: ParsedModel, fresh: Path) -> str:
     try:
-        wrong = find_fault(reading.proto, fresh)
+        fault = find_fault(reading.proto, fresh)
     except UnreadableModel as reason:
         return str(reason)
-    return f"a file that `onnx.checker` refuses: {wrong.message}" if wrong and not wrong.harmless else ""
+    return f"a file that `onnx.checker` refuses: {fault.message}" if fault and not fault.harmless else ""
 
 
-def _requested_opsets(project: Project, planned: ExportPlan, written: Mapping[str, int] = {}) -> dict[str, int]:
+def _requested_opsets(project: Project, plan: ExportPlan, written: Mapping[str, int]) -> dict[str, int]:
     """Return the opsets that the exporter was called with, by domain.
 
     These are the pinned ones, of domains that the file imports, and the limit of the targets if the file exceeds it:
@@ -206,9 +199,9 @@ def _requested_opsets(project: Project, planned: ExportPlan, written: Mapping[st
     """
     pinned = project.config.opset
     requested = {domain: version for domain, version in pinned.items() if domain == "ai.onnx"}
-    if planned.command is not None:
-        return requested if uses_opset_placeholder(planned.model) else {}
-    limits = planned.opset_limits
+    if plan.command is not None:
+        return requested if uses_opset_placeholder(plan.model) else {}
+    limits = plan.opset_limits
     for domain, version in written.items():
         if domain in pinned:
             requested[domain] = pinned[domain]
@@ -218,42 +211,73 @@ def _requested_opsets(project: Project, planned: ExportPlan, written: Mapping[st
 
 
 def _compare_with_committed(
-    planned: ExportPlan, fresh: Path, reading: ParsedModel
+    plan: ExportPlan, fresh: Path, reading: ParsedModel
 ) -> CommittedComparison | IncompleteCheck:
-    committed = planned.model.absolute
+    committed, facts = plan.model.absolute, reading.facts
     if not committed.exists():
         return CommittedComparison(differences=("there is no such file",))
     if pointer := read_pointer(committed):
-        if pointer.sha256 == reading.facts.sha256:
+        if pointer.sha256 == facts.sha256:
             return CommittedComparison()
-        return _create_not_fetched(planned, Path(reading.facts.path), "the committed file")
+        return _create_not_fetched(plan, Path(facts.path), "the committed file")
     try:
         old = read_structure(committed)
-        if away := _find_data_pointer(committed, old):
-            return _create_not_fetched(planned, Path(reading.facts.path).parent / away, f"its external data `{away}`")
+        uses = check_external_data(old, committed)
+        if location := next((use.location for use in uses if use.problem == "lfs-pointer"), ""):
+            return _create_not_fetched(plan, Path(facts.path).parent / location, f"its external data `{location}`")
         comparison = compare_models(committed, fresh)
-        ir_change = _describe_ir_change(old.ir_version, reading.facts.ir_version)
-        return CommittedComparison(differences=comparison.differences, rounded=comparison.rounded, ir_change=ir_change)
     except UnreadableModel as reason:
         problem = f"the committed file cannot be compared: it is {reason}"
-        return IncompleteCheck(Stage.EXPORT, planned.model.path, "", problem)
+        return IncompleteCheck(Stage.EXPORT, plan.model.path, "", problem)
+    ir_change = f"IR version {facts.ir_version}, was {old.ir_version}" if old.ir_version != facts.ir_version else ""
+    return CommittedComparison(differences=comparison.differences, rounded=comparison.rounded, ir_change=ir_change)
 
 
-def _describe_ir_change(old: int, new: int) -> str:
-    return f"IR version {new}, was {old}" if old != new else ""
-
-
-def _find_data_pointer(committed: Path, model: ModelProto) -> str:
-    """Return external data of the committed file that were not fetched, "" if there are none."""
-    uses = check_external_data(model, committed)
-    return next((use.location for use in uses if use.problem == "lfs-pointer"), "")
-
-
-def _create_not_fetched(planned: ExportPlan, path: Path, what: str) -> IncompleteCheck:
+def _create_not_fetched(plan: ExportPlan, path: Path, what: str) -> IncompleteCheck:
     """Return that the content is needed: other bytes may still be the same model."""
     reason = f"{what} is a Git LFS pointer, and the fresh export has other bytes than those it stands for"
     hint = f'git lfs pull --include "{path.as_posix()}"'
-    return IncompleteCheck(Stage.EXPORT, planned.model.path, "", reason, hint)
+    return IncompleteCheck(Stage.EXPORT, plan.model.path, "", reason, hint)
+
+
+def _add_second_export(outcome: ExportOutcome, project: Project, plan: ExportPlan, again: Observation) -> ExportOutcome:
+    """Add the second export to the outcome of the first, unless the first has no file."""
+    if outcome.subject is None or outcome.fresh is None:
+        return outcome
+    if isinstance(again, TimedOut | Unavailable):
+        if isinstance(again, TimedOut):
+            why, hint = f"the second export did not end within {again.limit_s:g} s", "raise `time-s` of `[limits]`"
+        else:
+            why, hint = again.reason, again.hint
+        reason = f"whether it is stable is not known: {why}"
+        return replace(
+            outcome, undone=outcome.undone or IncompleteCheck(Stage.EXPORT, plan.model.path, "", reason, hint)
+        )
+    failure = _read_second_failure(project, plan, again)
+    second = SecondExport(failure=failure)
+    if failure is None:
+        path = plan.written_again
+        if isinstance(again, Completed) and isinstance(again.result, ExportResult) and again.result.model:
+            path = Path(again.result.model)
+        assert path is not None
+        try:
+            second = SecondExport(differences=list_differences(outcome.fresh, path))
+        except UnreadableModel as reason:
+            second = SecondExport(differences=(f"the second file is {reason}",))
+    return replace(outcome, subject=msgspec.structs.replace(outcome.subject, second=second))
+
+
+def _read_second_failure(project: Project, plan: ExportPlan, again: Observation) -> Failure | None:
+    """Return why the second export has no file; None if it has one, or if the source is not to blame."""
+    match again:
+        case Completed(result=ExportResult(failure=Failure() as failure)) | Refused(failure=failure):
+            return failure
+        case Completed(result=CommandResult() as result):
+            command = plan.again if isinstance(plan.again, Command) else None
+            return read_command_failure(project, replace(plan, command=command, written=plan.written_again), result)
+        case Crashed(signal=signal, during=during):
+            return Failure(type=signal, text=f"during {during}")
+    return None
 
 
 def compare_toolchain(
@@ -263,10 +287,6 @@ def compare_toolchain(
     if locked is None:
         return None
     return ToolchainState(place=project.place("toolchain"), drift=find_drift(locked, interpreter))
-
-
-_TRAINING_INPUT = 2
-"""Of Dropout, from opset 12 on. Source: ONNX's operator specification."""
 
 
 def compare_with_request(details: ExportDetails, facts: ModelFacts) -> ExportedInterface:
@@ -281,18 +301,17 @@ def compare_with_request(details: ExportDetails, facts: ModelFacts) -> ExportedI
     return ExportedInterface(names=names, lost_axes=tuple(_find_lost_axes(details, facts)))
 
 
-def source_behaviour(details: ExportDetails) -> SourceBehaviour:
+def _describe_source(details: ExportDetails) -> SourceBehaviour:
     """Return what the exporter reports of the source, whatever the file is."""
-    fixed = (
-        FixedValue(what=value.what, kind=value.kind, varies=value.varies, place=parse_source_place(value.source))
-        for value in details.fixed
-    )
     return SourceBehaviour(
         exporter=details.exporter,
-        returned=tuple(ReturnedValue(key=leaf.key, kind=leaf.kind) for leaf in details.leaves),
+        returned=details.leaves,
         mutated=details.mutated,
         remembers=details.remembers,
-        fixed=tuple(fixed),
+        fixed=tuple(
+            FixedValue(what=value.what, kind=value.kind, varies=value.varies, place=parse_source_place(value.source))
+            for value in details.fixed
+        ),
     )
 
 
@@ -313,17 +332,21 @@ def find_nearest_opset(requested: int | None, details: ExportDetails, limit: int
 
 
 def _find_lost_axes(details: ExportDetails, facts: ModelFacts) -> Iterator[LostAxis]:
-    fixed = [*_find_unmet_requests(details, facts), *_find_narrowed_axes(details, facts)]
-    yield from fixed
-    if any(axis.lowest is not None and axis.lowest == axis.highest for axis in fixed):
+    lost = [*_find_unmet_requests(details, facts), *_find_narrowed_axes(details, facts)]
+    yield from lost
+    if any(axis.lowest is not None and axis.lowest == axis.highest for axis in lost):
         return  # other losses follow from that axis
-    if all(_is_dynamic(_find_input(axis, facts), axis.axis) for axis in details.grew):
-        reported = {(each.value, each.axis) for each in fixed}
-        yield from (
-            lost_output
-            for lost_output in _find_lost_outputs(details, facts)
-            if (lost_output.value, lost_output.axis) not in reported
-        )
+    grown_inputs = [(_find_input(axis, facts), axis.axis) for axis in details.grew]
+    if any(value is None or isinstance(_axis_size(value, axis), int) for value, axis in grown_inputs):
+        return
+    reported = {(axis.value, axis.axis) for axis in lost}
+    # Outputs match by position and number.
+    if sum(leaf.kind == "tensor" for leaf in details.leaves) != len(facts.outputs):
+        return
+    for grown in details.grown:
+        value, axis = facts.outputs[grown.output], grown.axis
+        if isinstance(size := _axis_size(value, axis), int) and (value.name, axis) not in reported:
+            yield LostAxis(role="output", value=value.name, axis=axis, size=size, grown=grown.grown)
 
 
 def _find_unmet_requests(details: ExportDetails, facts: ModelFacts) -> Iterator[LostAxis]:
@@ -357,25 +380,11 @@ def _find_narrowed_axes(details: ExportDetails, facts: ModelFacts) -> Iterator[L
         )
 
 
-def _find_lost_outputs(details: ExportDetails, facts: ModelFacts) -> Iterator[LostAxis]:
-    """Yield outputs of a fixed size that grow with the source's inputs. They match by position and number."""
-    if sum(leaf.kind == "tensor" for leaf in details.leaves) != len(facts.outputs):
-        return
-    for grown in details.grown:
-        value = facts.outputs[grown.output]
-        if isinstance(size := _axis_size(value, grown.axis), int):
-            yield LostAxis(role="output", value=value.name, axis=grown.axis, size=size, grown=grown.grown)
-
-
 def _find_input(axis: RequestedAxis, facts: ModelFacts) -> ValueInfo | None:
     """Return the requested graph input, by its name if it has one."""
     if axis.value:
         return next((value for value in facts.inputs if value.name == axis.value), None)
     return facts.inputs[axis.input] if 0 <= axis.input < len(facts.inputs) else None
-
-
-def _is_dynamic(value: ValueInfo | None, axis: int) -> bool:
-    return value is not None and not isinstance(_axis_size(value, axis), int)
 
 
 def _axis_size(value: ValueInfo, axis: int) -> int | str | None:
@@ -388,35 +397,29 @@ def find_training_nodes(model: ModelProto, root: Path, folder: Path) -> tuple[Tr
     weights = {tensor.name: tensor for tensor in model.graph.initializer}
     return tuple(
         TrainingNode(operator=node.op_type, node=node.name, place=find_source_line(node, root, folder))
-        for holder in iter_scopes(model)
-        for node in _training_nodes_in(holder, weights)
+        for scope in iter_scopes(model)
+        for node in _training_nodes_in(scope, weights)
     )
 
 
-def _training_nodes_in(holder: GraphProto | FunctionProto, weights: dict[str, TensorProto]) -> Iterator[NodeProto]:
-    for node in holder.node:
+def _training_nodes_in(scope: GraphProto | FunctionProto, weights: dict[str, TensorProto]) -> Iterator[NodeProto]:
+    for node in scope.node:
         if node.domain not in ("", "ai.onnx"):
             continue
         if node.op_type == "BatchNormalization" and any(e.name == "training_mode" and e.i for e in node.attribute):
             yield node
         if node.op_type == "Dropout" and len(node.input) > _TRAINING_INPUT:
-            tensors = {**weights, **dict(_constant_tensors(holder.node))}
-            if _is_true(tensors.get(node.input[_TRAINING_INPUT])):
+            constants = {
+                constant.output[0]: attribute.t
+                for constant in scope.node
+                if constant.op_type == "Constant"
+                for attribute in constant.attribute
+                if attribute.name == "value"
+            }
+            name = node.input[_TRAINING_INPUT]
+            tensor = constants.get(name, weights.get(name))  # a value that is not constant counts as False
+            if tensor is not None and numpy_helper.to_array(tensor).any():
                 yield node
-
-
-def _constant_tensors(nodes: Sequence[NodeProto]) -> Iterator[tuple[str, TensorProto]]:
-    for node in nodes:
-        if node.op_type == "Constant":
-            yield from ((node.output[0], attribute.t) for attribute in node.attribute if attribute.name == "value")
-
-
-def _is_true(tensor: TensorProto | None) -> bool:
-    """Return whether a constant is True. A value that is not constant counts as False."""
-    if tensor is None:
-        return False
-
-    return bool(numpy_helper.to_array(tensor).any())
 
 
 def find_definition(folder: Path, source: str) -> Place | None:
@@ -427,10 +430,10 @@ def find_definition(folder: Path, source: str) -> Place | None:
     except (OSError, SyntaxError, ValueError):
         return None
     for part in name.split("."):
-        found = next((node for node in ast.iter_child_nodes(tree) if part in _defined_names(node)), None)
-        if found is None:
+        definition = next((node for node in ast.iter_child_nodes(tree) if part in _defined_names(node)), None)
+        if definition is None:
             return None
-        tree = found
+        tree = definition
     return Place(Path(file).as_posix(), getattr(tree, "lineno", 0))
 
 

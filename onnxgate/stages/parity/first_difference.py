@@ -1,33 +1,52 @@
-"""The search for the first node that differs: what is run for it, and what is concluded.
+"""The search for the first node that differs from a reference.
 
 Both sides give every value that the differing outputs depend on. The nodes at which the distance grows are then run
-once more, each fed with the other side's values: the first that is off by itself is where the mismatch begins.
+again, each fed with the other side's values: the first that is off by itself is where the mismatch begins. A reference
+is another run of the model, a fresh export of its source, or the source's own program.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 from onnx import helper
 
-from onnxgate.core.jobs import Completed, InputCase, Observation, Refused, RunResult
+from onnxgate.core.jobs import (
+    Completed,
+    Export,
+    ExportResult,
+    InputCase,
+    Job,
+    Observation,
+    Refused,
+    RunResult,
+    Trace,
+    TraceResult,
+)
 from onnxgate.evidence.parity import FirstDifference
+from onnxgate.model.equality.graph_comparison import GraphComparison, WeightPair
 from onnxgate.model.reading.fact_extraction import format_operator_name
-from onnxgate.model.reading.tensor_data import UnreadableWeightError, read_chunks
+from onnxgate.model.reading.file_format import UnreadableModel
+from onnxgate.model.reading.structure import read_structure
+from onnxgate.model.reading.tensor_data import UnreadableWeightError, compare_tensors, read_chunks
 from onnxgate.model.subgraphs.instrumented_models import (
     KnownValue,
     SearchNode,
     expose_values,
+    find_live_values,
     isolate_nodes,
     list_search_nodes,
     split_by_size,
 )
 from onnxgate.model.subgraphs.node_context import find_source_line
+from onnxgate.model.subgraphs.reduced_models import list_needed_values
 from onnxgate.numerics.first_difference import (
     NO_DISTANCE,
     find_first_difference,
@@ -38,17 +57,23 @@ from onnxgate.numerics.first_difference import (
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from onnx import ModelProto
+    from onnx import ModelProto, TensorProto
 
-    from onnxgate.model.subgraphs.instrumented_models import IsolatedNodes
     from onnxgate.numerics.first_difference import Distance, Suspect
 
 MAX_PORTION_BYTES = 512 * 1024 * 1024
-"""So much of both sides' values is there at a time."""
+"""Limit of both sides' values that exist at a time."""
+MAX_TRACE_BYTES = 4 * 1024 * 1024 * 1024
+"""Limit of the source's values that are written."""
+MAX_ROUNDING_RATIO = 1e-4
+"""Outputs nearer than this, as a share of their largest value, are alike but for rounding in single precision."""
+SAME_AS_PROGRAM = (
+    "what it computes is what the exported program computes: its source takes another way where it is exported"
+)
 
-RunCase = Callable[[Path, InputCase, Path], Observation]  # a model, what it is fed, an empty folder for its outputs
-ValuePaths = dict[str, Path]
-ReferenceValues = Callable[[Sequence[str]], Mapping[str, Path]]  # values of the candidate, as the other side has them
+RunCase = Callable[[Path, InputCase, Path], Observation]  # a model, its inputs, an empty folder for its outputs
+SubmitToolchainJob = Callable[[Job], Observation]
+ReferenceValues = Callable[[Sequence[str]], Mapping[str, Path]]  # the reference's values under the candidate's names
 
 
 class SearchError(Exception):
@@ -83,256 +108,345 @@ class SearchSide:
     folder: Path  # for what is written; made as needed
     _count: Iterator[int] = field(default_factory=itertools.count)
 
-    def values(self, names: Sequence[str]) -> ValuePaths:
-        """The values of that name, as files; those that numpy cannot hold are left out.
+    def values(self, names: Sequence[str]) -> dict[str, Path]:
+        """Return the values of these names, as files; types that numpy does not have are left out.
 
         Raises:
             SearchError: it does not run with these values as outputs.
         """
-        folder = self._place()
         try:
-            path = expose_values(self.proto, self.model, names, folder / "model")
+            path = expose_values(self.proto, self.model, names, self.folder / str(next(self._count)) / "model")
         except OSError as error:
             raise SearchError(f"a copy of the model cannot be made: {error}") from error
-        wanted = set(names)
-        return {name: at for name, at in self.outputs(path, self.case).items() if name in wanted}
+        requested = set(names)
+        return {name: file for name, file in self.outputs(path, self.case).items() if name in requested}
 
-    def outputs(self, model: Path, case: InputCase) -> ValuePaths:
+    def outputs(self, model: Path, case: InputCase) -> dict[str, Path]:
         """Return the values of a model on this side."""
-        folder = self._place()
-        folder.mkdir(parents=True)
-        match self.run(model, case, folder):
-            case Completed(result=RunResult(outputs=names, cases=(got,))) if got.failure is None:
-                return {name: Path(at) for name, at in zip(names, got.outputs, strict=True) if at is not None}
-            case Completed(result=RunResult(cases=(got,))) if got.failure is not None:
-                raise SearchError(f"with its values as outputs it does not run: {_first_line(got.failure.text)}")
+        prefix = "with its values as outputs it does not"
+        match self.run(model, case, self.create_folder()):
+            case Completed(result=RunResult(outputs=names, cases=(result,))) if result.failure is None:
+                return {name: Path(at) for name, at in zip(names, result.outputs, strict=True) if at is not None}
+            case Completed(result=RunResult(cases=(result,))) if result.failure is not None:
+                raise SearchError(f"{prefix} run: {_first_line(result.failure.text)}")
             case Refused(failure=failure):
-                raise SearchError(f"with its values as outputs it does not load: {_first_line(failure.text)}")
-            case other:
-                raise SearchError(f"with its values as outputs it does not run ({type(other).__name__.lower()})")
+                raise SearchError(f"{prefix} load: {_first_line(failure.text)}")
+            case observation:
+                raise SearchError(f"{prefix} run ({type(observation).__name__.lower()})")
 
     def value(self, name: str, others: Sequence[str] = ()) -> Path:
-        """One value, with others as outputs too."""
-        got = self.values([*others, name])
-        if name not in got:
+        """Return one value, with others as outputs too."""
+        values = self.values([*others, name])
+        if name not in values:
             raise SearchError(f"numpy has no arrays of the type of `{name}`")
-        return got[name]
+        return values[name]
 
-    def _place(self) -> Path:
-        return self.folder / str(next(self._count))
+    def create_folder(self) -> Path:
+        """Create an empty folder."""
+        folder = self.folder / str(next(self._count))
+        folder.mkdir(parents=True)
+        return folder
 
 
 def _first_line(text: str) -> str:
     return text.strip().partition("\n")[0]
 
 
-def compare_files(path: Path, other: Path) -> Distance:
+def compare_files(candidate: Path, reference: Path) -> Distance:
     """Return the distance between two values in files."""
-    return measure_distance(_load_array(path), _load_array(other))
+    return measure_distance(_load_array(candidate), _load_array(reference))
+
+
+def _load_array(path: Path) -> NDArray[Any]:
+    array: NDArray[Any] = np.load(path, allow_pickle=False, mmap_mode="r" if path.stat().st_size > 1 << 20 else None)
+    return array
 
 
 def search_origin(
     side: SearchSide,
     reference: ReferenceValues,
-    known: Collection[str] | None,
+    available: Collection[str] | None,
     outputs: Collection[str],
     *,
     exact: bool,
 ) -> DifferenceOrigin | None:
     """Find the first node whose output differs from the reference; None if no node differs by itself.
 
-    `known` names the values that the reference has, None for all of them. `exact` says that both sides compute alike.
+    `available` names the values that the reference has, None for all of them. `exact`: both sides compute alike.
 
     Raises:
         SearchError: it cannot be done.
     """
-    every = list_search_nodes(side.proto, outputs)
+    nodes = list_search_nodes(side.proto, outputs)
     distances: dict[str, Distance] = {}
-    there: dict[str, Path] = {}
-    names = [name for step in every for name in step.outputs if known is None or name in known]
+    compared: dict[str, Path] = {}  # values of the reference
+    names = [name for node in nodes for name in node.outputs if available is None or name in available]
     for portion in split_by_size(side.proto, names, side.case.sizes, MAX_PORTION_BYTES):
-        _compare_values(side.values(portion), reference(portion), distances, there)
-        suspects = find_suspects(every, distances)
-        own = _measure_own_distances(side, suspects, there) if suspects else {}
+        candidate, expected = side.values(portion), reference(portion)
+        for name, path in candidate.items():
+            if name in expected:
+                distances[name] = compare_files(path, expected[name])
+                compared[name] = expected[name]
+            path.unlink()
+        suspects = find_suspects(nodes, distances)
+        own = _measure_own_distances(side, suspects, compared) if suspects else {}
         first = find_first_difference(suspects, own, exact=exact)
         if first is not None:
-            within, since = _find_uncompared(every, first.step, there)
+            within, since = _find_uncompared(nodes, first.step, compared)
             return DifferenceOrigin(first.step.index, first.output, first.before, first.after, within, since)
     return None
 
 
-def _compare_values(
-    here: ValuePaths, there: Mapping[str, Path], distances: dict[str, Distance], kept: dict[str, Path]
-) -> None:
-    """Note how far apart the values are; the reference's are kept, to be fed."""
-    for name, path in here.items():
-        if name in there:
-            distances[name] = measure_distance(_load_array(path), _load_array(there[name]))
-            kept[name] = there[name]
-        path.unlink()
-
-
 def _measure_own_distances(
-    side: SearchSide, suspects: Sequence[Suspect], there: Mapping[str, Path]
+    side: SearchSide, suspects: Sequence[Suspect], reference: Mapping[str, Path]
 ) -> dict[str, Distance]:
     """Measure how far each suspect is off when it is fed with the reference's values."""
-    feeds = {**{name: Path(path) for name, path in side.case.inputs.items()}, **there}
-    types = {name: types for name, path in feeds.items() if (types := _read_value_type(path)) is not None}
+    feeds = {**{name: Path(path) for name, path in side.case.inputs.items()}, **reference}
+    types = {name: value for name, path in feeds.items() if (value := _read_value_type(path)) is not None}
     isolated = isolate_nodes(side.proto, [suspect.step.index for suspect in suspects], types)
-    case = InputCase(name="apart", origin="generated", inputs=_write_feeds(side, isolated, feeds))
-    outputs = side.outputs(_write_model(side, isolated), case)
-    return {
-        name: measure_distance(_load_array(outputs[named]), _load_array(there[name]))
-        for name, named in isolated.outputs.items()
-        if named in outputs and name in there
-    }
-
-
-def _write_model(side: SearchSide, isolated: IsolatedNodes) -> Path:
-    path = side._place() / "model.onnx"
-    path.parent.mkdir(parents=True)
+    folder = side.create_folder()
+    inputs = {name: str(feeds[name]) for name in isolated.values}
+    for number, tensor in enumerate(isolated.weights):  # the structure left them out
+        inputs[tensor.name] = str(_write_weight(tensor, side.model, folder / f"{number}.npy"))
+    path = folder / "model.onnx"
     path.write_bytes(isolated.model.SerializeToString())
-    return path
-
-
-def _write_feeds(side: SearchSide, isolated: IsolatedNodes, there: Mapping[str, Path]) -> dict[str, str]:
-    """Write the inputs of the nodes; weights that the structure left out are written as arrays."""
-    folder = side._place()
-    folder.mkdir(parents=True)
-    weights = {
-        tensor.name: _write_weight(tensor, side.model, folder / f"{number}.npy")
-        for number, tensor in enumerate(isolated.weights)
+    outputs = side.outputs(path, InputCase(name="apart", origin="generated", inputs=inputs))
+    return {
+        name: compare_files(outputs[output], reference[name])
+        for name, output in isolated.outputs.items()
+        if output in outputs and name in reference
     }
-    return {name: str(path) for name, path in {**{name: there[name] for name in isolated.values}, **weights}.items()}
 
 
-def _write_weight(tensor: Any, model: Path, path: Path) -> Path:
-    kind = helper.tensor_dtype_to_np_dtype(tensor.data_type)
-    if kind.kind not in "fiubc":
+def _write_weight(tensor: TensorProto, model: Path, path: Path) -> Path:
+    dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    if dtype.kind not in "fiubc":
         raise SearchError(f"weight `{tensor.name}` is of a type that numpy does not have")
     try:
         data = b"".join(read_chunks(tensor, model))
     except UnreadableWeightError as reason:
         raise SearchError(f"weight `{tensor.name}`: {reason}") from reason
-    np.save(path, np.frombuffer(data, kind).reshape(tuple(tensor.dims)), allow_pickle=False)
+    np.save(path, np.frombuffer(data, dtype).reshape(tuple(tensor.dims)), allow_pickle=False)
     return path
 
 
 def _read_value_type(path: Path) -> KnownValue | None:
     array = _load_array(path)
-    kind = array.dtype if array.dtype.kind != "U" else "O"
+    dtype = array.dtype if array.dtype.kind != "U" else np.dtype("O")
     try:
-        return KnownValue(int(helper.np_dtype_to_tensor_dtype(_as_dtype(kind))), array.shape)
+        return KnownValue(int(helper.np_dtype_to_tensor_dtype(dtype)), array.shape)
     except (KeyError, ValueError):
         return None
 
 
-def _as_dtype(kind: Any) -> Any:
-    return np.dtype(kind)
-
-
 def _find_uncompared(
-    every: Sequence[SearchNode], step: SearchNode, there: Collection[str]
+    nodes: Sequence[SearchNode], first: SearchNode, compared: Collection[str]
 ) -> tuple[tuple[int, ...], str]:
-    """The nodes before one whose values were never compared, and a compared value that they begin from."""
-    makers = {name: step for step in every for name in step.outputs}
-    inside: set[int] = set()
+    """Return the nodes before one whose values were never compared, and a compared value that they begin from."""
+    makers = {name: node for node in nodes for name in node.outputs}
+    within: set[int] = set()
     since: list[str] = []
-    ahead = list(step.inputs)
+    ahead = list(first.inputs)
     while ahead:
         name = ahead.pop()
         maker = makers.get(name)
-        if name in there:
+        if name in compared:
             since.append(name)
-        elif maker is not None and maker.index not in inside:
-            inside.add(maker.index)
+        elif maker is not None and maker.index not in within:
+            within.add(maker.index)
             ahead += maker.inputs
-    order = {name: each.index for name, each in makers.items()}
-    return tuple(sorted(inside)), max(since, key=lambda name: order.get(name, -1), default="")
+    order = {name: maker.index for name, maker in makers.items()}
+    return tuple(sorted(within)), max(since, key=lambda name: order.get(name, -1), default="")
 
 
 def search_across_levels(plain: SearchSide, optimised: SearchSide, output: str) -> DifferenceOrigin | None:
     """Find where an output begins to differ between two optimisation levels of one runtime.
 
-    Node by node, where the mismatch stays while every value is an output; else what is fused is looked for.
+    Search node by node if the mismatch stays while every value is an output, or for what is fused if it does not.
 
     Raises:
         SearchError: it cannot be done.
     """
-    names = [name for step in list_search_nodes(plain.proto, [output]) for name in step.outputs]
+    names = [name for node in list_search_nodes(plain.proto, [output]) for name in node.outputs]
     right = plain.value(output)
     limit = compare_files(optimised.value(output), right).relative / 8
-    try:
+    origin = None
+    # Some releases do not load a model with that many outputs at this level.
+    with contextlib.suppress(SearchError):
         if compare_files(optimised.value(output, names), right).relative > limit:
-            return search_origin(optimised, plain.values, None, [output], exact=False) or _search_fusion(
-                plain, optimised, output, limit
-            )
-    except SearchError:  # some releases do not load a model with that many outputs at this level
-        pass
-    return _search_fusion(plain, optimised, output, limit)
+            origin = search_origin(optimised, plain.values, None, [output], exact=False)
+    return origin or _search_fusion(plain, optimised, output, limit)
 
 
 def _search_fusion(plain: SearchSide, optimised: SearchSide, output: str, limit: float) -> DifferenceOrigin | None:
-    """The same where only the optimiser's fusion is wrong: one value on the way at a time is made an output.
+    """Find a wrong fusion: one value on the path at a time is made an output, which keeps it from being fused.
 
-    That keeps the optimiser from fusing over it. `limit` is how far off a value may be, relative to its largest one.
+    `limit` is how far off a value may be, relative to its largest one.
     """
-    every = list_search_nodes(plain.proto, [output])
-    way = longest_path(every, output)
-    right = plain.values([*way])
-    low, high = -1, len(way) - 1
+    nodes = list_search_nodes(plain.proto, [output])
+    makers = {name: node.index for node in reversed(nodes) for name in node.outputs}
+    path = longest_path(nodes, output)
+    right = plain.values([*path])
+    low, high = -1, len(path) - 1
     before, after = NO_DISTANCE, NO_DISTANCE
     while high - low > 1:
         middle = (low + high) // 2
-        got = optimised.values([way[middle], output])
-        here, end = compare_files(got[way[middle]], right[way[middle]]), compare_files(got[output], right[output])
-        if end.relative <= limit and here.relative <= limit:
-            return DifferenceOrigin(_producer_index(every, way[middle]), way[middle], here, after, fused=True)
-        if here.relative > limit:
-            high, after = middle, here
+        name = path[middle]
+        values = optimised.values([name, output])
+        distance, end = compare_files(values[name], right[name]), compare_files(values[output], right[output])
+        if end.relative <= limit and distance.relative <= limit:
+            return DifferenceOrigin(makers[name], name, distance, after, fused=True)
+        if distance.relative > limit:
+            high, after = middle, distance
         else:
-            low, before = middle, here
-    if high == len(way) - 1:
+            low, before = middle, distance
+    if high == len(path) - 1:
         after = compare_files(optimised.value(output), right[output])
-    return DifferenceOrigin(_producer_index(every, way[high]), way[high], before, after)
+    return DifferenceOrigin(makers[path[high]], path[high], before, after)
 
 
 def create_first_difference(
-    proto: ModelProto, begun: DifferenceOrigin, case: str, root: Path, folder: Path, detail: str = ""
+    proto: ModelProto, origin: DifferenceOrigin, case: str, root: Path, folder: Path, detail: str = ""
 ) -> FirstDifference:
     """Create the evidence. Places are relative to `folder`, the config's."""
-    node = proto.graph.node[begun.node]
-    if begun.fused:
+    node = proto.graph.node[origin.node]
+    if origin.fused:
         detail = "where the optimiser fuses it with others"
-    elif not detail and begun.within:
-        detail = _describe_uncompared(proto, begun)
+    elif not detail and len(origin.within) == 1:
+        detail = f"or at the {format_operator_name(proto.graph.node[origin.within[0]])} before it"
+    elif not detail and origin.within:
+        since = f"between `{origin.since}` and it" if origin.since else "before it"
+        detail = f"or at one of the {len(origin.within)} nodes {since}"
     return FirstDifference(
         node=node.name,
         operator=format_operator_name(node),
-        output=begun.output,
+        output=origin.output,
         place=find_source_line(node, root, folder),
         case=case,
-        value=begun.after.largest,
-        before=begun.before.largest,
-        share=begun.after.relative,
-        before_share=begun.before.relative,
+        value=origin.after.largest,
+        before=origin.before.largest,
+        share=origin.after.relative,
+        before_share=origin.before.relative,
         detail=detail,
     )
 
 
-def _describe_uncompared(proto: ModelProto, begun: DifferenceOrigin) -> str:
-    """Which other nodes it may be."""
-    if len(begun.within) == 1:
-        node = proto.graph.node[begun.within[0]]
-        return f"or at the {format_operator_name(node)} before it"
-    since = f"between `{begun.since}` and it" if begun.since else "before it"
-    return f"or at one of the {len(begun.within)} nodes {since}"
+@dataclass(frozen=True, slots=True)
+class FreshExport:
+    """A fresh export matched with the committed model."""
+
+    path: Path
+    proto: ModelProto
+    names: Mapping[str, str]  # value of the committed model -> its name in the fresh one
+    weights: tuple[WeightPair, ...]
+
+    def reference(self, side: SearchSide) -> ReferenceValues:
+        """Return the values of the fresh export under the committed model's names; `side` runs the fresh one."""
+
+        def values(names: Sequence[str]) -> Mapping[str, Path]:
+            fresh = side.values([self.names[name] for name in names])
+            return {name: fresh[self.names[name]] for name in names if self.names[name] in fresh}
+
+        return values
 
 
-def _producer_index(every: Sequence[SearchNode], name: str) -> int:
-    return next(step.index for step in every if name in step.outputs)
+def match_fresh_export(committed: ModelProto, path: Path) -> FreshExport | None:
+    """Match the export at `path` with the committed model; None if it is not a model."""
+    try:
+        proto = read_structure(path)
+    except (OSError, UnreadableModel):
+        return None
+    matching = GraphComparison(committed, proto)
+    return FreshExport(path, proto, matching.values, tuple(matching.weights))
 
 
-def _load_array(path: Path) -> NDArray[Any]:
-    array: NDArray[Any] = np.load(path, allow_pickle=False, mmap_mode="r" if path.stat().st_size > 1 << 20 else None)
-    return array
+def describe_differing_weight(
+    fresh: FreshExport, committed: ModelProto, path: Path, origin: DifferenceOrigin | None
+) -> str:
+    """Describe the weight of the node that differs from the source's; "" if none does."""
+    names = set(find_node_weights(committed, origin.node)) if origin is not None else set()
+    for pair in fresh.weights:
+        old, new = pair.old, pair.new
+        if old.name not in names:
+            continue
+        try:
+            is_changed = (
+                old.data_type != new.data_type
+                or list(old.dims) != list(new.dims)
+                or compare_tensors(old, path, new, fresh.path) is not None
+            )
+        except UnreadableWeightError:
+            continue
+        if is_changed:
+            return f"whose weight `{old.name}` is not the source's"
+    return ""
+
+
+def find_node_weights(proto: ModelProto, index: int) -> Iterator[str]:
+    """Yield the weights that a node uses, also through nodes that depend on nothing else."""
+    alive = find_live_values(proto.graph)
+    makers = {name: node for node in proto.graph.node for name in node.output if name}
+    weights = {tensor.name for tensor in proto.graph.initializer}
+    ahead = [*list_needed_values(proto.graph.node[index])]
+    while ahead:
+        name = ahead.pop()
+        if name in weights:
+            yield name
+        elif name in makers and name not in alive:
+            ahead += list_needed_values(makers[name])
+
+
+def create_fresh_export(source: Export, submit: SubmitToolchainJob, folder: Path) -> Path | None:
+    """Export a source of which only outputs were computed before; None if it fails."""
+    folder.mkdir(parents=True)
+    job = msgspec.structs.replace(source, output=str(folder), cases=(), export=True, eager=False, float64=False)
+    match submit(job):
+        case Completed(result=ExportResult(model=str(path))):
+            return Path(path)
+        case _:
+            return None
+
+
+def search_program_values(
+    source: Export, submit: SubmitToolchainJob, side: SearchSide, fresh: FreshExport | None, output: str, folder: Path
+) -> DifferenceOrigin | None:
+    """Find where an output begins to differ from the source's own program, by values of equal names.
+
+    Raises:
+        SearchError: it cannot be done.
+        NoFirstNodeError: it does not differ from that program, which is not what the source computes by itself.
+    """
+    own_names = {name: name for node in side.proto.graph.node for name in node.output if name}
+    names = fresh.names if fresh is not None else own_names
+    exported = fresh.proto if fresh is not None else side.proto
+    folder.mkdir(parents=True)
+    trace = Trace(
+        source=source.source,
+        folder=source.folder,
+        opset=source.opset,
+        case=side.case,
+        names=tuple(names.values()),
+        outputs=tuple(value.name for value in exported.graph.output),
+        output=str(folder),
+        limit_bytes=MAX_TRACE_BYTES,
+    )
+    match submit(trace):
+        case Completed(result=TraceResult(failure=None, values=values)):
+            reference = {name: Path(values[traced]) for name, traced in names.items() if traced in values}
+        case Completed(result=TraceResult(failure=failure)) if failure is not None:
+            reason = f"{failure.type}: {_first_line(failure.text)}"
+            raise SearchError(f"the program of its source gives no values: {reason}")
+        case observation:
+            raise SearchError(f"the program of its source gives no values ({type(observation).__name__.lower()})")
+    if not reference.keys() - {value.name for value in side.proto.graph.output}:
+        raise SearchError("no inner value of the model is called as the exported program of its source calls it")
+    origin = search_origin(
+        side, lambda portion: {name: reference[name] for name in portion}, reference, [output], exact=False
+    )
+    if (
+        origin is None
+        and output in reference
+        and compare_files(side.value(output), reference[output]).relative < MAX_ROUNDING_RATIO
+    ):
+        raise NoFirstNodeError(SAME_AS_PROGRAM)
+    return origin

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from onnxgate.numerics.agreement import Agreement
     from onnxgate.numerics.metrics import Metrics
-    from onnxgate.numerics.quantization import RatioAgreement, RatioBounds
+    from onnxgate.numerics.quantization import RatioBounds
     from onnxgate.numerics.tolerance import ElementBound
 
     Array = NDArray[Any]
@@ -51,46 +51,49 @@ SAME_FILE_PAIRS = ("runtime", "optimization")
 
 @dataclass(frozen=True, slots=True)
 class AgreementCriteria:
-    """What says how near the outputs of one model must be."""
+    """The criteria of agreement for the outputs of one model."""
 
     comparability: NumericTraits
     tolerance: Mapping[str, float | Tolerance] | None
     locked: LockedModel | None
     steps: Mapping[str, float] = field(default_factory=dict)  # output -> largest step that it is quantized in
-    kept: Mapping[CaseOutput, OutputMask] = field(default_factory=dict)  # positions that no mask drops
+    masks: Mapping[CaseOutput, OutputMask] = field(default_factory=dict)
     scales: Mapping[str, OutputScale] = field(default_factory=dict)  # output -> what is usual for it over all cases
 
 
 def measure_difference(
-    yardstick: AgreementCriteria, key: CaseOutput, level: str, pair: PairKind, candidate: Array, reference: Array
+    criteria: AgreementCriteria, key: CaseOutput, level: str, pair: PairKind, candidate: Array, reference: Array
 ) -> Difference:
     """Compare one output of one case: by ratio with a float model, or if a quantized output has no own tolerance."""
-    half = yardstick.comparability.half
-    bound = choose_bound(yardstick.tolerance, yardstick.locked, key[1], candidate.dtype, half=half)
-    if pair == "quantized" or (yardstick.comparability.quantized and bound.bound_from != "config"):
-        return _compare_by_ratio(yardstick, key, level, pair, candidate, reference)
-    agreement = _compare_by_element(yardstick, key, level, bound, candidate, reference)
-    if agreement.agrees and bound.bound_from == "type":
-        return _check_half_noise(yardstick, agreement, candidate, reference)
-    return agreement
+    traits = criteria.comparability
+    bound = choose_bound(criteria.tolerance, criteria.locked, key[1], candidate.dtype, half=traits.half)
+    if pair == "quantized" or (traits.quantized and bound.bound_from != "config"):
+        return _compare_by_ratio(criteria, key, level, pair, candidate, reference)
+    difference = _compare_by_element(criteria.masks.get(key), key, level, bound, candidate, reference)
+    if difference.agrees and bound.bound_from == "type":
+        return _check_half_noise(criteria, difference, candidate, reference)
+    return difference
 
 
 def _compare_by_element(
-    yardstick: AgreementCriteria, key: CaseOutput, level: str, bound: ElementBound, candidate: Array, reference: Array
+    mask: OutputMask | None, key: CaseOutput, level: str, bound: ElementBound, candidate: Array, reference: Array
 ) -> Difference:
     def compare_with(array: Array) -> Agreement:
         least = bound.at(array, reference)
         return compare_arrays(array, reference, least.rtol, least.atol, least.share)
 
     agreement = compare_with(candidate)
-    figures: tuple[Figure, ...] = ()
-    if not agreement.agrees and agreement.metric not in ("shape", "type"):
-        kept = _apply_mask(yardstick.kept.get(key), candidate, reference)
-        if kept is not None:
-            figures = (Figure(metric="masked elements", value=float(kept[1])),)
-            agreement, candidate = compare_with(kept[0]), kept[0]
-    if not agreement.agrees:
-        figures = (*_error_figures(agreement, candidate, reference), *figures)
+    figures: list[Figure] = []
+    is_comparable = agreement.metric not in ("shape", "type")
+    positions = mask.positions(candidate.shape) if mask is not None and not agreement.agrees and is_comparable else None
+    if positions is not None:
+        masked = int((~positions & (candidate != reference)).sum())
+        figures.append(Figure(metric="masked elements", value=float(masked)))
+        candidate = np.where(positions, candidate, reference)
+        agreement = compare_with(candidate)
+    if not agreement.agrees and is_comparable and reference.dtype.kind in "fiu":
+        tie = agreement.bound if agreement.metric == "worst_abs" else 0.0
+        figures = [*_all_figures(compute_metrics(candidate, reference, tie=tie)), *figures]
     return Difference(
         output=key[1],
         case=key[0],
@@ -101,42 +104,22 @@ def _compare_by_element(
         bound=agreement.bound,
         bound_from=bound.bound_from,
         detail=agreement.detail,
-        figures=figures,
+        figures=tuple(figures),
     )
 
 
-def _check_half_noise(
-    yardstick: AgreementCriteria, plain: Difference, candidate: Array, reference: Array
-) -> Difference:
-    """What agrees in float16, unless there is too much noise in it over all of its elements."""
-    comparability = yardstick.comparability
-    is_half = comparability.half or candidate.dtype.itemsize == 2
-    if not is_half or comparability.bfloat16 or candidate.dtype.kind != "f":
+def _check_half_noise(criteria: AgreementCriteria, plain: Difference, candidate: Array, reference: Array) -> Difference:
+    """Return what agrees in float16, unless there is too much noise in it over all of its elements."""
+    traits = criteria.comparability
+    is_half = traits.half or candidate.dtype.itemsize == 2
+    if not is_half or traits.bfloat16 or candidate.dtype.kind != "f":
         return plain
-    usual = yardstick.scales.get(plain.output, OutputScale())
+    usual = criteria.scales.get(plain.output, OutputScale())
     snr_db = compute_snr_db(candidate, reference, replace(usual, power=max(usual.power, MIN_HALF_POWER)))
     if snr_db >= MIN_HALF_DB:
         return plain
     values = {"agrees": False, "metric": "sqnr_db", "value": snr_db, "bound": MIN_HALF_DB}
     return msgspec.structs.replace(plain, **values, figures=(Figure(metric="max_abs", value=plain.value),))
-
-
-def _apply_mask(mask: OutputMask | None, candidate: Array, reference: Array) -> tuple[Array, int] | None:
-    """Replace masked elements of the candidate by the reference's, and count those that differed."""
-    positions = mask.positions(candidate.shape) if mask is not None else None
-    if positions is None:
-        return None
-    dropped = ~positions & (candidate != reference)
-    return np.where(positions, candidate, reference), int(dropped.sum())
-
-
-def _error_figures(agreement: Agreement, candidate: Array, reference: Array) -> Iterator[Figure]:
-    """Of what disagrees, all figures."""
-    if agreement.metric in ("shape", "type") or reference.dtype.kind not in "fiu":
-        return
-    yield from _all_figures(
-        compute_metrics(candidate, reference, tie=agreement.bound if agreement.metric == "worst_abs" else 0.0)
-    )
 
 
 def _all_figures(metrics: Metrics) -> Iterator[Figure]:
@@ -157,41 +140,36 @@ def _all_figures(metrics: Metrics) -> Iterator[Figure]:
 
 
 def _compare_by_ratio(
-    yardstick: AgreementCriteria, key: CaseOutput, level: str, pair: PairKind, candidate: Array, reference: Array
+    criteria: AgreementCriteria, key: CaseOutput, level: str, pair: PairKind, candidate: Array, reference: Array
 ) -> Difference:
-    bounds = _choose_ratio_bounds(yardstick, key[1], pair)
-    agreement = compare_quantized(candidate, reference, bounds, yardstick.scales.get(key[1], OutputScale()))
+    bounds = _choose_ratio_bounds(criteria, key[1], pair)
+    ratios = compare_quantized(candidate, reference, bounds, criteria.scales.get(key[1], OutputScale()))
+    figures = {metric: Figure(metric=metric, value=value, bound=bound) for metric, value, bound in ratios.figures}
+    if not ratios.agreement.agrees and ratios.metrics is not None:
+        figures |= {figure.metric: figure for figure in _all_figures(ratios.metrics) if figure.metric not in figures}
     return Difference(
         output=key[1],
         case=key[0],
         optimization=level,
-        agrees=agreement.agreement.agrees or agreement.too_few,
-        metric=agreement.metric,
-        value=agreement.value,
-        bound=agreement.bound,
+        agrees=ratios.agreement.agrees or ratios.too_few,
+        metric=ratios.metric,
+        value=ratios.value,
+        bound=ratios.bound,
         bound_from=bounds.bound_from,
-        detail=agreement.agreement.detail,
-        figures=tuple(_ratio_figures(agreement)),
-        note=TOO_FEW_LABELS if agreement.too_few else "",
+        detail=ratios.agreement.detail,
+        figures=tuple(figures.values()),
+        note=TOO_FEW_LABELS if ratios.too_few else "",
     )
 
 
-def _choose_ratio_bounds(yardstick: AgreementCriteria, output: str, pair: PairKind) -> RatioBounds:
-    recorded = choose_float_bounds(yardstick.locked, output)
+def _choose_ratio_bounds(criteria: AgreementCriteria, output: str, pair: PairKind) -> RatioBounds:
+    recorded = choose_float_bounds(criteria.locked, output)
     if pair not in SAME_FILE_PAIRS:
         return FLOAT_BOUNDS if pair == "engine" else recorded
     nearest = {
         name: min(getattr(SAME_FILE_BOUNDS, name), getattr(recorded, name)) for name in ("sqnr_db", "cosine", "top1")
     }
-    return replace(SAME_FILE_BOUNDS, **nearest, step=1.01 * yardstick.steps.get(output, 0.0))
-
-
-def _ratio_figures(agreement: RatioAgreement) -> Iterator[Figure]:
-    """The ratios with their bounds; of what disagrees, all other figures as well."""
-    bounded = {metric: Figure(metric=metric, value=value, bound=bound) for metric, value, bound in agreement.figures}
-    yield from bounded.values()
-    if not agreement.agreement.agrees and agreement.metrics is not None:
-        yield from (figure for figure in _all_figures(agreement.metrics) if figure.metric not in bounded)
+    return replace(SAME_FILE_BOUNDS, **nearest, step=1.01 * criteria.steps.get(output, 0.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,25 +184,32 @@ class OutputMask:
         mask = np.load(self.path, allow_pickle=False)
         if mask.ndim != 2 or shape[:2] != mask.shape:
             return None
-        kept = (mask != 0) == self.ones_keep
-        if kept.all():
+        compared = (mask != 0) == self.ones_keep
+        if compared.all():
             return None
-        return np.broadcast_to(kept.reshape(*mask.shape, *([1] * (len(shape) - 2))), shape)
+        return np.broadcast_to(compared.reshape(*mask.shape, *([1] * (len(shape) - 2))), shape)
 
 
-def find_output_masks(reading: ParsedModel, cases: Iterable[InputCase]) -> dict[tuple[str, str], OutputMask]:
+def find_output_masks(reading: ParsedModel, cases: Iterable[InputCase]) -> dict[CaseOutput, OutputMask]:
     """By case and output: the mask of the outputs that have a mask's own axes, batch and time, as their first two.
 
-    A mask counts only where the graph shows what its ones mean, or where its name is the usual one; all else is
-    compared in full.
+    A mask counts only if the graph shows the meaning of its ones, or if its name is the usual one; all other outputs
+    are compared in full.
     """
-    masks = [value for value in reading.facts.inputs if _may_be_mask(value)]
-    if not masks:
+    values = [value for value in reading.facts.inputs if _may_be_mask(value)]
+    if not values:
         return {}
-    found = list(_find_proven_masks(masks, DataflowGraph(reading.proto)))
-    if len(found) != 1:
+    graph = DataflowGraph(reading.proto)
+    masks = []
+    for value in values:
+        ones_keep = find_mask_polarity(value.name, graph)
+        if ones_keep is None and value.name.lower() == "attention_mask":
+            ones_keep = True
+        if ones_keep is not None:
+            masks.append((value, ones_keep))
+    if len(masks) != 1:
         return {}  # none, or more than one: which of them drops an output's positions is not known
-    mask, ones_keep = found[0]
+    mask, ones_keep = masks[0]
     outputs = [value.name for value in reading.facts.outputs if (value.shape or ())[:2] == mask.shape]
     return {
         (case.name, output): OutputMask(case.inputs[mask.name], ones_keep)
@@ -237,12 +222,3 @@ def find_output_masks(reading: ParsedModel, cases: Iterable[InputCase]) -> dict[
 def _may_be_mask(value: ValueInfo) -> bool:
     dims: tuple[Dim, ...] = value.shape or ()
     return len(dims) == 2 and isinstance(dims[1], str) and dims[1] != "?" and "mask" in value.name.lower()
-
-
-def _find_proven_masks(values: Iterable[ValueInfo], graph: DataflowGraph) -> Iterator[tuple[ValueInfo, bool]]:
-    for value in values:
-        ones_keep = find_mask_polarity(value.name, graph)
-        if ones_keep is None and value.name.lower() == "attention_mask":
-            ones_keep = True
-        if ones_keep is not None:
-            yield value, ones_keep

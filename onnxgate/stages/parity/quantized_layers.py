@@ -1,7 +1,7 @@
 """Locate the loss of a quantized model against the float model, tensor by tensor, the worst first.
 
-A quantized tensor is held against what it was before it was quantized, in the same run: so the loss of each layer is
-its own, and not what came down from those before it.
+A quantized tensor is compared with its values before quantization, in the same run: so the loss of each layer is its
+own, without that of the layers before it.
 """
 
 from __future__ import annotations
@@ -49,65 +49,62 @@ class TensorPair:
 
 
 def pair_tensors(quantized: ModelProto, real: ModelProto) -> tuple[TensorPair, ...]:
-    """The float model's tensors that the quantized one has, in the order of its nodes."""
-    pairing = _TensorPairing(quantized, real)
-    found: dict[tuple[str, str], TensorPair] = {}
-    for pair in pairing.all():
+    """Return the float model's tensors that the quantized one has, in the order of its nodes."""
+    pairs: dict[tuple[str, str], TensorPair] = {}
+    for pair in _TensorPairing(quantized, real).list_pairs():
         key = (pair.tensor, pair.kind)
-        if key not in found or (pair.before and not found[key].before):
-            found[key] = pair
-    return tuple(found.values())
+        if key not in pairs or (pair.before and not pairs[key].before):
+            pairs[key] = pair
+    return tuple(pairs.values())
 
 
 class _TensorPairing:
     def __init__(self, quantized: ModelProto, real: ModelProto) -> None:
         self._quantized, self._real = quantized.graph, real.graph
         self._makers = {name: node for node in quantized.graph.node for name in node.output if name}
-        self._takers: dict[str, list[NodeProto]] = {}
+        self._consumers: dict[str, list[NodeProto]] = {}
         for node in quantized.graph.node:
             for name in node.input:
-                self._takers.setdefault(name, []).append(node)
+                self._consumers.setdefault(name, []).append(node)
         self._weights = {tensor.name for tensor in quantized.graph.initializer}
         self._real_weights = {tensor.name for tensor in real.graph.initializer}
         self._real_inputs = {value.name for value in real.graph.input} - self._real_weights
         self._real_makers = {name: i for i, node in enumerate(real.graph.node) for name in node.output if name}
         self._real_nodes = {node.name: i for i, node in enumerate(real.graph.node) if node.name}
 
-    def all(self) -> Iterator[TensorPair]:
+    def list_pairs(self) -> Iterator[TensorPair]:
         for node in self._quantized.node:
             if node.op_type == "DequantizeLinear":
-                yield from self._dequantized(node)
+                yield from self._pair_dequantized(node)
             elif node.op_type not in ("QuantizeLinear", "DynamicQuantizeLinear"):
-                yield from self._made(node)
+                yield from self._pair_outputs(node)
 
-    def _dequantized(self, node: NodeProto) -> Iterator[TensorPair]:
+    def _pair_dequantized(self, node: NodeProto) -> Iterator[TensorPair]:
         maker = self._makers.get(node.input[0])
         if node.input[0] in self._weights:
-            yield from self._weight(node)
+            yield from self._pair_weight(node)
         elif maker is not None and maker.op_type == "QuantizeLinear":
-            name = self._float_name(maker.input[0]) or self._float_name(node.output[0])
-            if name:
-                pair = self._of(name, node.output[0], before=maker.input[0])
-                yield replace(pair, activation=self._merged(pair))
+            before = maker.input[0]
+            if name := self._float_name(before) or self._float_name(node.output[0]):
+                pair = self._create_pair(name, node.output[0], before)
+                # The float model's activation may be part of the step, without a node of its own.
+                activation = self._real.node[pair.node].op_type if pair.node >= 0 else ""
+                own = self._makers[before].op_type if before in self._makers else ""
+                is_merged = activation in ("Relu", "Clip") and activation != own
+                yield replace(pair, activation=activation if is_merged else "")
         elif name := self._float_name(node.output[0]):
-            yield self._of(name, node.output[0])
+            yield self._create_pair(name, node.output[0])
 
-    def _merged(self, pair: TensorPair) -> str:
-        """The float model's activation that the quantized one has no node for."""
-        real = self._real.node[pair.node].op_type if pair.node >= 0 else ""
-        maker = self._makers.get(pair.before)
-        return real if real in ("Relu", "Clip") and (maker is None or maker.op_type != real) else ""
-
-    def _weight(self, node: NodeProto) -> Iterator[TensorPair]:
-        """A weight stands at the same input of the node of the same name."""
-        for taker in self._takers.get(node.output[0], ()):
-            index = self._real_nodes.get(taker.name, -1)
-            position = list(taker.input).index(node.output[0])
+    def _pair_weight(self, node: NodeProto) -> Iterator[TensorPair]:
+        """Yield the weight of the float model at the same input of the node of the same name."""
+        for consumer in self._consumers.get(node.output[0], ()):
+            index = self._real_nodes.get(consumer.name, -1)
+            position = list(consumer.input).index(node.output[0])
             inputs = self._real.node[index].input if index >= 0 else ()
             if position < len(inputs) and inputs[position] in self._real_weights:
                 yield TensorPair(inputs[position], index, "weight", node.output[0])
 
-    def _made(self, node: NodeProto) -> Iterator[TensorPair]:
+    def _pair_outputs(self, node: NodeProto) -> Iterator[TensorPair]:
         slots = QUANTIZED_INPUTS.get(format_operator_name(node), ())
         out = slots[-1] if slots and slots[-1].data < 0 and slots[-1].scale >= 0 else None
         for name in filter(None, node.output):
@@ -115,16 +112,16 @@ class _TensorPairing:
             if not real:
                 continue
             if out is None:
-                yield self._of(real, name)
+                yield self._create_pair(real, name)
             elif out.zero < len(node.input):
-                yield replace(self._of(real, name), scale=node.input[out.scale], zero=node.input[out.zero])
+                yield replace(self._create_pair(real, name), scale=node.input[out.scale], zero=node.input[out.zero])
 
     def _float_name(self, name: str) -> str:
-        """The float model's tensor of that name, or of the name that it had before it was quantized."""
+        """Return the float model's tensor of that name, or of the name that it had before it was quantized."""
         names = (name, *(name.removesuffix(suffix) for suffix in QUANTIZER_SUFFIXES if name.endswith(suffix)))
-        return next((pair for pair in names if pair in self._real_makers or pair in self._real_inputs), "")
+        return next((name for name in names if name in self._real_makers or name in self._real_inputs), "")
 
-    def _of(self, tensor: str, after: str, before: str = "") -> TensorPair:
+    def _create_pair(self, tensor: str, after: str, before: str = "") -> TensorPair:
         index = self._real_makers.get(tensor, -1)
         return TensorPair(tensor, index, "input" if index < 0 else "output", after, before)
 
@@ -141,33 +138,26 @@ class NodePlaces:
 def find_worst_layers(
     pairs: Sequence[TensorPair], quantized: Values, real: Values, places: NodePlaces
 ) -> tuple[Layer, ...]:
-    """The layers that add most noise, worst first. The values are of one case."""
-    proto = places.proto
+    """Return the layers that add most noise, worst first. The values are of one case."""
     noises = {
         pair.tensor: _relative_noise(_dequantized_value(pair, quantized), real.get(pair.tensor)) for pair in pairs
     }
-    added = [(pair, _added_noise(pair, quantized, real, noises, proto)) for pair in pairs]
-    known = sorted(((pair, noise) for pair, noise in added if noise is not None), key=lambda pair: -pair[1])
-    if not known or known[0][1] <= 0:
-        return ()
-    least = MIN_NOISE_SHARE * known[0][1]
-    return tuple(
-        _create_layer(
-            pair,
-            noise,
-            noises[pair.tensor],
-            _clipped_share(_value_before_quantization(pair, quantized, real), quantized.get(pair.after)),
-            places,
-        )
-        for pair, noise in known[:MAX_LAYERS]
-        if noise >= least
-    )
+    added = [(pair, _added_noise(pair, quantized, real, noises, places.proto)) for pair in pairs]
+    noisy = sorted(((pair, noise) for pair, noise in added if noise), key=lambda entry: -entry[1])
+    least = MIN_NOISE_SHARE * noisy[0][1] if noisy else 0.0
+    layers = []
+    for pair, noise in noisy[:MAX_LAYERS]:
+        if noise >= least:
+            total = noises[pair.tensor]
+            clipped = _clipped_share(_value_before_quantization(pair, quantized, real), quantized.get(pair.after))
+            layers.append(_create_layer(pair, noise, noise if total is None else total, clipped, places))
+    return tuple(layers)
 
 
 def _added_noise(
     pair: TensorPair, quantized: Values, real: Values, noises: Mapping[str, float | None], proto: ModelProto
 ) -> float | None:
-    """The noise that a layer adds by itself, as a share of the float tensor's power."""
+    """Return the noise that a layer adds by itself, as a share of the float tensor's power."""
     before = _value_before_quantization(pair, quantized, real)
     if before is not None:
         return _relative_noise(_dequantized_value(pair, quantized), before)
@@ -179,7 +169,7 @@ def _added_noise(
 
 
 def _value_before_quantization(pair: TensorPair, quantized: Values, real: Values) -> Array | None:
-    """The values that were quantized, as an activation leaves them that is part of the step."""
+    """Return the values that were quantized, after an activation that is part of the step."""
     before, reference = quantized.get(pair.before), real.get(pair.tensor)
     if before is None or not pair.activation or reference is None or not reference.size:
         return before
@@ -201,7 +191,7 @@ def _relative_noise(value: Array | None, reference: Array | None) -> float | Non
 
 
 def _dequantized_value(pair: TensorPair, values: Values) -> Array | None:
-    """The quantized model's value as numbers."""
+    """Return the quantized model's value as numbers."""
     value = values.get(pair.after)
     if value is None or not pair.scale:
         return value
@@ -212,29 +202,20 @@ def _dequantized_value(pair: TensorPair, values: Values) -> Array | None:
     return np.asarray((value.astype(np.float64) - float(zero.flat[0])) * float(scale.flat[0]))
 
 
-def _create_layer(
-    pair: TensorPair,
-    added: float,
-    noise: float | None,
-    clipped: float,
-    places: NodePlaces,
-) -> Layer:
-    proto = places.proto
-    node = proto.graph.node[pair.node] if pair.node >= 0 else _find_consumer(proto, pair.tensor)
+def _create_layer(pair: TensorPair, added: float, total: float, clipped: float, places: NodePlaces) -> Layer:
+    nodes = places.proto.graph.node
+    consumer = next((node for node in nodes if pair.tensor in node.input), None)
+    node = nodes[pair.node] if pair.node >= 0 else consumer
     return Layer(
         tensor=pair.tensor,
         node=node.name if node is not None else "",
         operator=format_operator_name(node) if node is not None else "",
         kind=pair.kind,
-        sqnr_db=_to_decibels(noise if noise is not None else added),
+        sqnr_db=_to_decibels(total),
         lost_here_db=_to_decibels(added),
         clipped=clipped,
         place=find_source_line(node, places.root, places.folder) if node is not None else None,
     )
-
-
-def _find_consumer(proto: ModelProto, tensor: str) -> NodeProto | None:
-    return next((node for node in proto.graph.node if tensor in node.input), None)
 
 
 def _to_decibels(noise: float) -> float:
@@ -242,7 +223,7 @@ def _to_decibels(noise: float) -> float:
 
 
 def _clipped_share(before: Array | None, after: Array | None) -> float:
-    """The share of elements that were beyond the range of what they were quantized to."""
+    """Return the share of elements that were beyond the range of what they were quantized to."""
     if before is None or after is None or before.shape != after.shape or not after.size:
         return 0.0
 

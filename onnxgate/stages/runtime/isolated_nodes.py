@@ -29,7 +29,7 @@ from onnxgate.model.subgraphs.reduced_models import (
 )
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.stages.runtime.stage import PROVIDER_NOT_USED, ExecutedModel, ObservedRun
-from onnxgate.stages.support.predictions import look_up_runtime
+from onnxgate.stages.support import look_up_runtime
 from onnxgate.support.matching.operations import Operation, RefusedOperations, TypedNode
 from onnxgate.support.matching.type_inference import infer_model_types
 
@@ -253,7 +253,7 @@ def _create_refusal(level: Optimization, failure: Failure, proto: ModelProto) ->
 
 def _has_known_kernels(planned: PlannedRuntime, kept: Mapping[str, BuildSupport]) -> bool:
     known = look_up_runtime(planned, kept)
-    return known is not None and known.judged == "all"
+    return known is not None and known.depth == "all"
 
 
 def combine_levels(observations: Sequence[Observation]) -> IsolatedLoad:

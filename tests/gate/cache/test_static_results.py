@@ -25,8 +25,8 @@ from onnxgate.model.reading.fact_extraction import read_facts
 from onnxgate.project.config.project import SelectedModel
 from onnxgate.project.lock.comparison import entry_from_facts
 from onnxgate.project.lock.types import Lock, LockedModel
-from onnxgate.stages.file import stage as file_stage
-from onnxgate.stages.support import stage as support_stage
+from onnxgate.stages import file as file_stage
+from onnxgate.stages import support as support_stage
 from tests.harness.models import parse, write
 from tests.harness.sharded_outcomes import make_project, request_of
 from tests.model.reading.test_external_data import external_model

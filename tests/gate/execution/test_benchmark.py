@@ -21,7 +21,7 @@ from onnxgate.core.jobs import (
     TimedOut,
     Unavailable,
 )
-from onnxgate.evidence.budget import Raced
+from onnxgate.evidence.policy import Raced
 from onnxgate.gate.execution.benchmark import (
     MIN_ROUNDS,
     BenchmarkedModel,

@@ -10,7 +10,7 @@ from onnxgate import rules
 from onnxgate.core.findings import Hit, Level, Place, RuleHit, Stage
 from onnxgate.core.fingerprints import assign_fingerprints
 from onnxgate.core.report import Finding
-from onnxgate.evidence.ignores import IgnoreUse
+from onnxgate.evidence.policy import IgnoreUse
 from onnxgate.gate.results import resolution
 from onnxgate.gate.results.ignore_matching import Ignores, matches_model
 from onnxgate.project.config.schema import Ignore
@@ -128,13 +128,16 @@ PAST = {"expired": True, "until": "2027-01-01"}
         ({"sha256": CONTENT, "content_there": False, "stage_ran": False}, MOVED),
         ({**PAST, "sha256": CONTENT, "content_there": False}, MOVED),
         ({**PAST, "sha256": CONTENT, "used": True}, ENDED),
-        ({"listed": 3, "gone": 3}, DONE),
-        ({**PAST, "listed": 3, "gone": 3}, DONE),
-        ({**PAST, "listed": 3, "gone": 3, "stage_ran": False}, ENDED),
-        ({"listed": 3, "gone": 3, "stage_ran": False}, []),
+        ({"listed": 3, "resolved": 3}, DONE),
+        ({**PAST, "listed": 3, "resolved": 3}, DONE),
+        ({**PAST, "listed": 3, "resolved": 3, "stage_ran": False}, ENDED),
+        ({"listed": 3, "resolved": 3, "stage_ran": False}, []),
         ({"listed": 3, "used": True}, []),
-        ({"listed": 3, "gone": 1, "used": True}, [("note", "ignore-unused", "lists 3 findings, of which 1 is gone")]),
-        ({"listed": 3, "gone": 1, "used": True, "stage_ran": False}, []),
+        (
+            {"listed": 3, "resolved": 1, "used": True},
+            [("note", "ignore-unused", "lists 3 findings, of which 1 is gone")],
+        ),
+        ({"listed": 3, "resolved": 1, "used": True, "stage_ran": False}, []),
     ],
 )
 def test_what_is_said_of_an_entry(use: dict[str, object], expected: list[tuple[str, str, str]]) -> None:

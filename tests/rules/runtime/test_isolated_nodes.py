@@ -27,7 +27,6 @@ def predicted(operator: str) -> RefusedOperation:
         f"no kernel for {operator}",
         "",
         operator,
-        "ai.onnx",
         NodeGroup("", "y"),
     )
 

@@ -11,7 +11,7 @@ import pytest
 
 from onnxgate.core.findings import Place
 from onnxgate.core.jobs import Benchmark, BenchmarkResult, Completed, InputCase, Observation
-from onnxgate.evidence.budget import Raced
+from onnxgate.evidence.policy import Raced
 from onnxgate.gate.execution import benchmark
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime
 from onnxgate.runtimes.environments.builder import Environments

@@ -32,6 +32,7 @@ from onnxgate.stages.export import jobs, stage
 from onnxgate.stages.export.stage import compare_with_request, find_nearest_opset, find_training_nodes
 from tests.stages.export.test_export_stage import (
     COMMAND,
+    PYTHON,
     SOURCE,
     NewProject,
     ended,
@@ -152,7 +153,8 @@ def test_training_nodes(body: str, found: list[str], tmp_path: Path) -> None:
 
 def twice(project: Project) -> jobs.ExportPlan:
     """A plan with a second export."""
-    return planned_for(project, twice=True)
+    plan = planned_for(project)
+    return jobs.plan_second_export(project, plan, PYTHON, project.folder / "scratch" / "again")
 
 
 def again(planned: jobs.ExportPlan, **model: Any) -> Observation:

@@ -229,8 +229,8 @@ def test_masked_positions_are_left_out(tmp_path: Path) -> None:
         other = RIGHT.copy()
         other[0, place] += 0.5
         jobs = [*_ran(tmp_path, OLD, {"all": other}), *_ran(tmp_path, NEW, {"all": RIGHT})]
-        kept = {(NAME, "y"): OutputMask(mask, ones_keep=True), (NAME, "z"): OutputMask(mask, ones_keep=True)}
-        found, _ = _gather(ParityModel("m.onnx", PLACE, NumericTraits(), None, None, kept=kept), jobs)
+        masks = {(NAME, "y"): OutputMask(mask, ones_keep=True), (NAME, "z"): OutputMask(mask, ones_keep=True)}
+        found, _ = _gather(ParityModel("m.onnx", PLACE, NumericTraits(), None, None, masks=masks), jobs)
         told = {figure.metric: figure.value for figure in found[0].differences[0].figures}
 
         assert _failing(found) == expected

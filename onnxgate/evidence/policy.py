@@ -1,7 +1,8 @@
-"""Subjects of the rules about budgets: what a model may cost, and what it does; values only."""
+"""Subjects of the rules about budgets and ignores."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -51,3 +52,27 @@ class Raced(msgspec.Struct, frozen=True, kw_only=True):
     def figures(self) -> str:
         """`3.02 (2.95 to 3.10)`."""
         return f"{self.ratio:.2f} ({self.low:.2f} to {self.high:.2f})"
+
+
+@dataclass(frozen=True, slots=True)
+class IgnoreUse:
+    """The use of one `[[ignore]]` entry in a check."""
+
+    place: Place
+    rule: str
+    model: str  # the glob
+    until: str  # ISO date, "" if it has none
+    expired: bool
+    used: bool  # it met a finding that it is about, which it accepts unless it has ended
+    stage_ran: bool  # the rule could find what there is to find in every model that the glob matches
+    sha256: str = ""  # the content that it applies to, "" for any
+    content_there: bool = True  # a model that the glob matches has that content, or it is not known of each
+    listed: int = 0  # how many fingerprints it lists, 0 if it accepts all findings of its rule
+    resolved: int = 0  # how many of them no finding has
+
+    @property
+    def is_spent(self) -> bool:
+        """Return whether an entry that lists content or fingerprints has nothing left to accept."""
+        if self.sha256 and not self.content_there:
+            return True
+        return bool(self.sha256 or self.listed) and self.stage_ran and not self.used

@@ -1,0 +1,99 @@
+"""File stage: read each selected file and check whether it is a valid and complete model. Nothing is executed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnxgate.core.findings import Place
+from onnxgate.evidence.file import GraphFaults, InvalidQuantization, ModelFile, Passthrough
+from onnxgate.model.checking.quantization_parameters import find_quantization_faults
+from onnxgate.model.checking.validity import explain_unchecked, find_fault, find_leaked_paths
+from onnxgate.model.facts import STRING
+from onnxgate.model.reading.external_data import check_external_data
+from onnxgate.model.reading.fact_extraction import format_operator_name, list_inputs, read_model
+from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type, read_pointer
+from onnxgate.model.subgraphs.node_context import find_node, find_source_line
+from onnxgate.project.config.discovery import find_git_root
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from onnxgate.project.config.project import SelectedModel
+    from onnxgate.project.lock.types import Lock, LockedModel
+
+
+def collect_evidence(models: Sequence[SelectedModel], lock: Lock | None) -> tuple[ModelFile, ...]:
+    """Read each model's file, in the order of `models`."""
+    locked = lock.models if lock else {}
+    return tuple(
+        add_known_state(model, locked.get(model.path), inspect_file(model), find_repository_root(model))
+        for model in models
+    )
+
+
+def add_known_state(model: SelectedModel, entry: LockedModel | None, file: ModelFile, root: Path) -> ModelFile:
+    """Add what is known without opening the file. `root` is git's."""
+    path = model.absolute
+    git_path = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
+    return replace(file, place=model.place, git_path=git_path, locked=entry)
+
+
+def inspect_file(model: SelectedModel) -> ModelFile:
+    """Return what reading the file alone shows."""
+    file = ModelFile(model.path, Place(model.path))
+    try:
+        if pointer := read_pointer(model.absolute):
+            return replace(file, pointer=pointer)
+        if other_type := detect_other_type(model.absolute):
+            return replace(file, other_type=other_type)
+        reading = read_model(model.absolute, model.path, lightly=True)
+        external = check_external_data(reading.proto, model.absolute)
+        return replace(file, facts=reading.facts, external=external, graph=_check_graph(model, reading.proto))
+    except UnreadableModel as reason:
+        return replace(file, other_type=str(reason))
+    except OSError as error:
+        return replace(file, unreadable=(error.strerror or str(error)).lower())
+
+
+def _check_graph(model: SelectedModel, proto: ModelProto) -> GraphFaults:
+    root, folder = find_repository_root(model), _config_folder(model)
+    faults = GraphFaults(
+        passthroughs=tuple(find_passthroughs(proto)),
+        leaked_paths=find_leaked_paths(proto),
+        unchecked=explain_unchecked(proto),
+        quantization=tuple(
+            InvalidQuantization(
+                node=bad.node.name,
+                operator=format_operator_name(bad.node),
+                what=bad.what,
+                kind=bad.kind,
+                place=find_source_line(bad.node, root, folder),
+            )
+            for bad in find_quantization_faults(proto, model.absolute)
+        ),
+    )
+    invalid = find_fault(proto, model.absolute)
+    node = find_node(proto, invalid.node) if invalid is not None else None
+    return replace(faults, invalid=invalid, place=find_source_line(node, root, folder) if node is not None else None)
+
+
+def find_passthroughs(proto: ModelProto) -> Iterator[Passthrough]:
+    """Inputs that are outputs; those of strings are always copied. Source: onnxruntime 1.16.3 to 1.31.1."""
+    names = {value.name for value in list_inputs(proto.graph) if value.type.tensor_type.elem_type != STRING}
+    return (Passthrough(value.name) for value in proto.graph.output if value.name in names)
+
+
+def _config_folder(model: SelectedModel) -> Path:
+    """Return the folder that the model's path is relative to; its own folder if the path is absolute."""
+    if Path(model.path).is_absolute():
+        return model.absolute.parent
+    return model.absolute.parents[len(Path(model.path).parts) - 1]
+
+
+def find_repository_root(model: SelectedModel) -> Path:
+    """Return git's root above the model, or the folder that its path is relative to."""
+    folder = _config_folder(model)
+    return find_git_root(folder) or folder

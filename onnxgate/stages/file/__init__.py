@@ -1,1 +1,0 @@
-"""File stage: whether a file is a valid and complete model."""

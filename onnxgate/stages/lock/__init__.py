@@ -1,1 +1,0 @@
-"""Lock stage: models compared with the lock, and the lock with the config."""

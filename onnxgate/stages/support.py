@@ -1,0 +1,424 @@
+"""Support stage: match the operations of models with the support data of each required runtime. Static."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from onnxgate.core.findings import Place
+from onnxgate.evidence.support import (
+    ExperimentalOperation,
+    ExternalDataOnRuntime,
+    ModelOnRuntime,
+    NodeGroup,
+    PredictionGap,
+    ProviderFallback,
+    RefusedOperation,
+    RuntimeSupport,
+    WaysOut,
+)
+from onnxgate.model.facts import ModelFacts
+from onnxgate.model.reading.external_data import classify_layout, is_external, read_external_entries
+from onnxgate.model.reading.file_format import UnreadableModel
+from onnxgate.model.reading.structure import iter_tensors, read_light_structure
+from onnxgate.model.subgraphs.node_context import find_source_line
+from onnxgate.project.config.project import SelectedModel
+from onnxgate.project.lock.types import LockedRuntime
+from onnxgate.project.plan import PlannedRuntime
+from onnxgate.support.matching.kernels import CPU_PROVIDER, SingleProviderImplementation, list_kernel_providers, predict
+from onnxgate.support.matching.node_checks import find_schema_violation
+from onnxgate.support.matching.operations import (
+    NodeProblem,
+    Operation,
+    Prediction,
+    SupportGap,
+    TypedModel,
+    TypedNode,
+)
+from onnxgate.support.matching.type_inference import infer_model_types
+from onnxgate.support.tables import limits, operators
+from onnxgate.support.tables.limits import Limits, find_layout_span, supports_layout
+from onnxgate.support.tables.operators import Implementation, Schema
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from onnxgate.support.harvest.cache import BuildSupport
+
+
+GPU_ENGINE = "onnxruntime-gpu"
+"""A build with the limits and schemas of the release of the same number, and with kernels of its own."""
+NO_HARVESTS: Mapping[str, BuildSupport] = {}
+UPDATE_HINT = "update onnxgate, or run the runtime stage: it keeps what the build implements for the next static check"
+RUN_HINT = "run the runtime stage: it loads the model there"
+HARVEST_HINT = "run the runtime stage: it keeps what the build implements for the next static check"
+EXTENSION_DOUBT = "an extension may register it; the runtime stage looks"
+PROVIDER_DOUBT = "a provider of the target may have a kernel; the runtime stage looks"
+MISSING_PREDICTIONS = {"schemas": "kernels are not predicted", "versions": "operators are not predicted"}
+"""Depth of predictions -> the description of what is missing."""
+NodeKey = tuple[str, str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeSupportData:
+    """The support data of one runtime."""
+
+    planned: PlannedRuntime
+    limits: Limits
+    implementation: Implementation | None = None
+    depth: Literal["all", "schemas", "versions"] = "all"  # predictions that follow from the data
+    reason: str = ""  # why these are not all, as a verb phrase
+
+    @property
+    def name(self) -> str:
+        """The runtime's name in messages."""
+        return self.planned.name
+
+    @property
+    def full_implementation(self) -> Implementation | None:
+        """The implementation if its kernels are known."""
+        return self.implementation if self.depth == "all" else None
+
+
+def look_up_runtime(planned: PlannedRuntime, harvested: Mapping[str, BuildSupport]) -> RuntimeSupportData | None:
+    """Return the support data of one runtime, or None. `harvested` has data by the runtime's name."""
+    runtime = planned.runtime
+    own = harvested.get(planned.name)
+    if own is not None and own.implementation is not None:
+        return RuntimeSupportData(planned, own.limits, own.implementation)
+    if own is not None:
+        return RuntimeSupportData(planned, own.limits, None, "versions", "does not say which kernels it has")
+    release_limits = limits.get_limits(runtime.release) if has_release_limits(runtime) else None
+    if release_limits is None:
+        return None
+    implementation = operators.get_implementation(runtime.release)
+    if runtime.environment:
+        reason = "is a build of one's own, whose kernels are not known"
+        return RuntimeSupportData(planned, release_limits, None, "versions", reason)
+    if implementation is None:
+        reason = "has no kernels in the support data: wheels tell them since 1.16"
+        return RuntimeSupportData(planned, release_limits, None, "versions", reason)
+    if runtime.engine == GPU_ENGINE:
+        reason = "is a build of whose kernels there is no data"
+        return RuntimeSupportData(planned, release_limits, implementation, "schemas", reason)
+    return RuntimeSupportData(planned, release_limits, implementation)
+
+
+def has_release_limits(runtime: LockedRuntime) -> bool:
+    """Return whether the table of ONNX Runtime's releases applies to the runtime."""
+    return runtime.engine in (limits.load_limit_table().engine, GPU_ENGINE)
+
+
+def collect_prediction_gaps(
+    runtimes: Sequence[PlannedRuntime], place: Place, harvested: Mapping[str, BuildSupport] = NO_HARVESTS
+) -> Iterator[PredictionGap]:
+    """Yield a gap per runtime without support data, or with limits alone."""
+    for runtime in runtimes:
+        data = look_up_runtime(runtime, harvested)
+        if data is None:
+            is_onnxruntime = runtime.runtime.engine == limits.load_limit_table().engine
+            reason = "is not in the support data of this onnxgate" if is_onnxruntime else "has no support data"
+            fix = UPDATE_HINT if is_onnxruntime else RUN_HINT
+            yield PredictionGap(place, "nothing is predicted", reason, runtime.runtime.name, fix=fix)
+        elif data.reason:
+            fix = HARVEST_HINT if runtime.runtime.environment and runtime.name not in harvested else RUN_HINT
+            yield PredictionGap(place, MISSING_PREDICTIONS[data.depth], data.reason, runtime.name, fix=fix)
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedModel:
+    """A model, and what places its nodes."""
+
+    selected: SelectedModel
+    place: Place
+    root: Path  # git's root
+    folder: Path  # the config's folder, which places are relative to
+
+    @property
+    def path(self) -> str:
+        """The model's path, relative to the config's folder."""
+        return self.selected.path
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPrediction:
+    """Predictions for one model."""
+
+    subjects: tuple[object, ...] = ()  # of the rules
+    predictions: Mapping[str, Prediction] = field(default_factory=dict)  # by runtime; a missing one has none
+
+
+def collect_model_evidence(
+    model: LocatedModel,
+    facts: ModelFacts,
+    runtimes: Sequence[PlannedRuntime],
+    harvested: Mapping[str, BuildSupport] = NO_HARVESTS,
+) -> ModelPrediction:
+    """Return subjects for the model on each runtime with data: its versions and its operators."""
+    supports = [data for runtime in runtimes if (data := look_up_runtime(runtime, harvested)) is not None]
+    if not supports:
+        return ModelPrediction()
+    try:
+        proto = read_light_structure(model.selected.absolute)
+    except (OSError, UnreadableModel):
+        # The lock describes the model: it can only prove a refusal.
+        typed = TypedModel(facts.ir_version, facts.needed_opsets, ())
+        predictions = {data.name: predict(typed, None, data.limits) for data in supports}
+        what = "its operators are not predicted: its content is not here"
+        gap = PredictionGap(model.place, what, model=facts.path, follows_from=("lfs-pointer",))
+        return ModelPrediction(
+            (*_compare_limits(facts, model.place, supports, {}), gap),
+            {name: prediction for name, prediction in predictions.items() if prediction.verdict == "refused"},
+        )
+    operator_predictions = OperatorPredictions(
+        model, infer_model_types(proto), supports, for_all_runtimes=len(supports) == len(runtimes)
+    )
+    subjects, predictions = operator_predictions.collect()
+    experimental = {data.name: operator_predictions.find_experimental(data) for data in supports}
+    return ModelPrediction(
+        (
+            *_compare_limits(facts, model.place, supports, experimental),
+            *subjects,
+            *_find_refused_external_data(model, proto, supports),
+            *operator_predictions.find_provider_fallbacks(),
+        ),
+        predictions,
+    )
+
+
+def _compare_limits(
+    facts: ModelFacts,
+    place: Place,
+    supports: Sequence[RuntimeSupportData],
+    experimental: Mapping[str, tuple[ExperimentalOperation, ...]],
+) -> Iterator[ModelOnRuntime]:
+    common_opsets: dict[str, int] = {}
+    for data in supports:
+        for domain, version in data.limits.opsets.items():
+            common_opsets[domain] = min(version, common_opsets.get(domain, version))
+    for data in supports:
+        yield ModelOnRuntime(
+            model=facts,
+            place=place,
+            runtime=RuntimeSupport(data.name, data.limits.ir, data.limits.opsets, data.limits.dev_opsets),
+            common_ir=min(data.limits.ir for data in supports),
+            common_opsets=common_opsets,
+            ir_works_since=limits.find_first_release_for_ir(facts.ir_version),
+            opset_works_since={d: limits.find_first_release_for_opset(d, v) for d, v in facts.needed_opsets.items()},
+            experimental=experimental.get(data.name, ()),
+        )
+
+
+def _find_refused_external_data(
+    model: LocatedModel, proto: ModelProto, supports: Sequence[RuntimeSupportData]
+) -> Iterator[ExternalDataOnRuntime]:
+    """Yield each file of external data with each runtime that does not read it at its path."""
+    uses = Counter(
+        read_external_entries(tensor).get("location", "") for _, tensor in iter_tensors(proto) if is_external(tensor)
+    )
+    for location, tensor_count in uses.items():
+        layout = classify_layout(model.selected.absolute, location) if location else "inside"
+        if layout == "inside":
+            continue
+        since, until = find_layout_span(layout)
+        for data in supports:
+            if supports_layout(data.limits, layout) is False:
+                yield ExternalDataOnRuntime(
+                    model.path, model.place, data.name, location, layout, tensor_count, since, until
+                )
+
+
+@dataclass(slots=True)
+class OperatorPredictions:
+    """The model's operators, matched with one runtime after the other."""
+
+    model: LocatedModel
+    typed: TypedModel
+    supports: Sequence[RuntimeSupportData]
+    for_all_runtimes: bool  # the model requires no other runtime
+    _ways: dict[tuple[object, ...], WaysOut] = field(default_factory=dict)
+    _parents: dict[NodeKey, str] | None = None
+
+    def collect(self) -> tuple[list[object], dict[str, Prediction]]:
+        """Return what each runtime refuses or leaves open, and the predictions themselves."""
+        subjects: list[object] = []
+        predictions = {}
+        for data in self.supports:
+            complete = predict(self.typed, data.implementation, data.limits, data.planned.providers)
+            prediction = restrict_to_known(complete, data)
+            subjects += self._find_refused(data.name, prediction)
+            subjects += self._find_unknown(data.name, prediction)
+            if data.depth == "all" or prediction.verdict == "refused":
+                predictions[data.name] = prediction
+        return subjects, predictions
+
+    def _find_refused(self, runtime: str, prediction: Prediction) -> Iterator[RefusedOperation]:
+        groups: dict[tuple[str, str], list[NodeProblem]] = {}
+        for problem in prediction.found:
+            if problem.miss is not None:
+                groups.setdefault((problem.miss.rule, problem.miss.problem), []).append(problem)
+        for group in groups.values():
+            gap, first = group[0].miss, group[0].node
+            assert gap is not None
+            yield RefusedOperation(
+                rule=gap.rule,
+                model=self.model.path,
+                place=self._place(first),
+                runtime=runtime,
+                problem=gap.problem,
+                detail=gap.detail,
+                operator=first.operation.label,
+                nodes=self._describe_nodes(problem.node for problem in group),
+                ways=self._find_ways_out(gap, group),
+                opset_too_new=first.operation.domain in prediction.opsets_too_new,
+            )
+
+    def _find_ways_out(self, gap: SupportGap, group: Sequence[NodeProblem]) -> WaysOut:
+        """Return the same for all runtimes, so that what they refuse alike is one finding."""
+        from onnxgate.support.suggestions import search
+
+        operations = tuple(dict.fromkeys(problem.node.operation for problem in group))
+        key = (gap.rule, gap.problem, operations)
+        if key not in self._ways:
+            releases = map(operators.get_implementation, operators.list_known_releases())
+            since, until = search.find_implemented_span(operations, [*filter(None, releases)])
+            required = [
+                search.RequiredRelease(data.full_implementation, data.limits, data.planned.providers)
+                for data in self.supports
+                if data.full_implementation is not None
+            ]
+            without_kernels = [data.limits for data in self.supports if data.full_implementation is None]
+            suggestions = search.find_suggestions(
+                search.SupportGapGroup(gap, operations, since), self.typed, required, without_kernels
+            )
+            self._ways[key] = WaysOut(suggestions, since, until, self.for_all_runtimes and not without_kernels)
+        return self._ways[key]
+
+    def _find_unknown(self, runtime: str, prediction: Prediction) -> Iterator[PredictionGap]:
+        """Yield a gap with the first node without a prediction and the number of others."""
+        problems = [problem for problem in prediction.found if problem.miss is None]
+        if not problems:
+            return
+        first = problems[0]
+        nodes = self._describe_nodes(problem.node for problem in problems)
+        yield PredictionGap(
+            place=self._place(first.node),
+            what=f"is not predicted in full: {first.unknown}: {nodes.words}",
+            runtime=runtime,
+            model=self.model.path,
+            node=first.node.name,
+            fix=RUN_HINT,
+            follows_from=("unknown-domain", "unknown-operator"),
+        )
+
+    def find_experimental(self, data: RuntimeSupportData) -> tuple[ExperimentalOperation, ...]:
+        """Return the operators that a release calls experimental."""
+        if not any(_name_experimental(node, data.implementation) for node in self.typed.kinds):
+            return ()
+        groups: dict[str, list[TypedNode]] = {}
+        for node in self.typed.every():
+            if name := _name_experimental(node, data.implementation):
+                groups.setdefault(name, []).append(node)
+        return tuple(
+            ExperimentalOperation(self._place(nodes[0]), name, self._describe_nodes(nodes))
+            for name, nodes in groups.items()
+        )
+
+    def find_provider_fallbacks(self) -> Iterator[ProviderFallback]:
+        """Yield each provider of a target with the nodes that it leaves to the CPU, of builds with known kernels."""
+        for data in self.supports:
+            implementation = data.full_implementation
+            if implementation is None or set(data.planned.providers) <= {CPU_PROVIDER}:
+                continue
+            with_kernels = list_kernel_providers(implementation)
+            for provider in data.planned.providers:
+                if provider == CPU_PROVIDER or provider not in with_kernels:
+                    continue
+                alone = SingleProviderImplementation(implementation, provider)
+                leaves = (node for node in self.typed.every() if not node.calls and not node.inner)
+                nodes = [node for node in leaves if alone.leaves(node.operation)]
+                if nodes:
+                    yield ProviderFallback(
+                        model=self.model.path,
+                        place=self._place(nodes[0]),
+                        runtime=data.name,
+                        provider=provider,
+                        runs_on=CPU_PROVIDER,
+                        operators=dict(sorted(Counter(node.operation.label for node in nodes).items())),
+                        nodes=self._describe_nodes(nodes),
+                    )
+
+    def _place(self, node: TypedNode) -> Place:
+        """Return the source line that made a node, or the model's place."""
+        return find_source_line(node.proto, self.model.root, self.model.folder) or self.model.place
+
+    def _describe_nodes(self, nodes: Iterable[TypedNode]) -> NodeGroup:
+        distinct: dict[NodeKey, TypedNode] = {}
+        for node in nodes:
+            distinct.setdefault(_node_key(node), node)
+        first = next(iter(distinct.values()))
+        if self._parents is None:
+            self._parents = dict(_find_parents(self.typed.nodes, ""))
+        parent = self._parents.get(_node_key(first), "")
+        return NodeGroup(first.name, _first_output(first), len(distinct) - 1, first.within, parent)
+
+
+def _node_key(node: TypedNode) -> NodeKey:
+    return node.within, node.name, tuple(node.proto.output)
+
+
+def _first_output(node: TypedNode) -> str:
+    return next(filter(None, node.proto.output), "")
+
+
+def _find_parents(nodes: Iterable[TypedNode], parent: str) -> Iterator[tuple[NodeKey, str]]:
+    """Yield each node with the node in whose subgraph it is."""
+    for node in nodes:
+        yield _node_key(node), parent
+        yield from _find_parents(node.inner, "" if node.calls else node.name or _first_output(node))
+
+
+def _find_schema(operation: Operation, implementation: Implementation) -> Schema | None:
+    operator = implementation.operator(operation.domain, operation.name)
+    return operator.schema(operation.version or 1) if operator is not None else None
+
+
+def _name_experimental(node: TypedNode, implementation: Implementation | None) -> str:
+    """Return the operator with its version if the release calls its schema experimental, or ""."""
+    if node.calls or implementation is None:
+        return ""
+    schema = _find_schema(node.operation, implementation)
+    return f"{node.operation.label}({schema.since})" if schema is not None and schema.experimental else ""
+
+
+def restrict_to_known(prediction: Prediction, data: RuntimeSupportData) -> Prediction:
+    """Return the prediction without what extensions may register and what kernels without data may do."""
+    implementation = data.implementation
+    if implementation is None:
+        return prediction
+    problems = (_restrict_problem(problem, data, implementation) for problem in prediction.found)
+    return replace(prediction, found=tuple(problem for problem in problems if problem is not None))
+
+
+def _restrict_problem(
+    problem: NodeProblem, data: RuntimeSupportData, implementation: Implementation
+) -> NodeProblem | None:
+    gap, operation = problem.miss, problem.node.operation
+    if gap is None:
+        return problem if data.depth == "all" else None
+    if data.planned.extensions and gap.rule in ("unknown-domain", "unknown-operator"):
+        return NodeProblem(problem.node, None, f"{gap.problem}, but {EXTENSION_DOUBT}")
+    schema = _find_schema(operation, implementation)
+    is_about_kernels = gap.rule in ("missing-kernel", "attribute-unsupported") and (
+        schema is not None and find_schema_violation(operation, schema) is None
+    )
+    if not is_about_kernels:
+        return problem
+    if data.depth == "schemas":
+        return None
+    if set(data.planned.providers) - {CPU_PROVIDER} - list_kernel_providers(implementation):
+        return NodeProblem(problem.node, None, f"{gap.problem}, but {PROVIDER_DOUBT}")
+    return problem

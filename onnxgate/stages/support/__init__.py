@@ -1,1 +1,0 @@
-"""Support stage: operations of models matched with the support data of runtimes."""
