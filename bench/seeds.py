@@ -29,7 +29,7 @@ from onnxgate.model.numeric_traits import detect_numeric_traits
 from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
 from onnxgate.project.config.loader import load_config
 from onnxgate.project.config.project import Project, SelectedModel
-from onnxgate.project.lock.loader import load_lock
+from onnxgate.project.lock.lock_file import load_lock
 from onnxgate.project.lock.types import Lock
 from onnxgate.project.plan import PlannedRuntime, plan_models
 from onnxgate.runtimes.environments.toolchain import find_toolchain, required_frameworks

@@ -6,8 +6,8 @@ import functools
 from collections.abc import Iterable
 
 from onnxgate.diagnostics.entry import CapturedGroups
-from onnxgate.support.tables.limits import find_first_release_for_ir, find_first_release_for_opset, load_limit_table
-from onnxgate.support.tables.operators import Implementation, build_implementations, load_shipped_table
+from onnxgate.support.limits import find_first_release_for_ir, find_first_release_for_opset, load_limit_table
+from onnxgate.support.operators import Implementation, build_implementations, load_shipped_table
 
 DOMAIN_NAMES = {"": "ai.onnx"}
 

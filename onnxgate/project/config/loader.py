@@ -1,4 +1,4 @@
-"""Load `onnxgate.toml`, or `[tool.onnxgate]` of a `pyproject.toml`; all problems are collected."""
+"""Find and load the config: `onnxgate.toml`, or `[tool.onnxgate]` of a `pyproject.toml`; all problems are collected."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from packaging.specifiers import SpecifierSet
 
 from onnxgate import __version__
 from onnxgate.core.errors import ConfigError
-from onnxgate.core.spelling import join_quoted, lower_first, suggest_spelling
-from onnxgate.project.config.discovery import PYPROJECT, find_git_root
+from onnxgate.core.text import join_quoted, lower_first, suggest_spelling
 from onnxgate.project.config.globs import matches
 from onnxgate.project.config.project import Project
 from onnxgate.project.config.schema import Config, Conversion, Problem, Tolerance
 from onnxgate.project.config.validation import Validation
 from onnxgate.project.engines import specifier_problem
+from onnxgate.project.git.repository import find_git_root
 from onnxgate.project.toml import (
     Keys,
     TOMLDecodeError,
@@ -29,7 +29,38 @@ from onnxgate.project.toml import (
     loads,
 )
 
+CONFIG_NAME = "onnxgate.toml"
+PYPROJECT = "pyproject.toml"
 MAX_PROBLEMS = 100
+
+
+def find_config(start: Path) -> Path | None:
+    """Return the nearest config in the folder `start` or above it, up to git's root; None if there is none."""
+    start = start.absolute()
+    root = find_git_root(start)
+    for folder in (start, *start.parents):
+        if (folder / CONFIG_NAME).is_file():
+            return folder / CONFIG_NAME
+        if _has_config(folder / PYPROJECT):
+            return folder / PYPROJECT
+        if folder == root:
+            break
+    return None
+
+
+def _has_config(path: Path) -> bool:
+    """Return whether a `pyproject.toml` has a table for onnxgate; an invalid file has one if it names the table."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return False
+    if b"onnxgate" not in data:
+        return False
+    try:
+        tool = loads(decode(data)).get("tool", {})
+    except (TOMLDecodeError, UnicodeDecodeError):
+        return b"[tool.onnxgate" in data
+    return isinstance(tool, dict) and "onnxgate" in tool
 
 
 def load_config(path: Path, *, rule_ids: Collection[str] | None = None) -> Project:

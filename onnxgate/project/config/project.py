@@ -11,11 +11,10 @@ from pathlib import Path, PurePosixPath
 
 from onnxgate.core.errors import ConfigError, UsageError
 from onnxgate.core.findings import Place
-from onnxgate.core.spelling import suggest_spelling
-from onnxgate.project.config.discovery import find_git_root
+from onnxgate.core.text import suggest_spelling
 from onnxgate.project.config.globs import covers, is_glob, literal_folder, matches
 from onnxgate.project.config.schema import Budget, Config, ModelSettings, Tolerance
-from onnxgate.project.git.repository import read_git_output
+from onnxgate.project.git.repository import find_git_root, read_git_output
 from onnxgate.project.toml import Keys, find_nearest_line, format_key_path
 
 LOCK_NAME = "onnxgate.lock"

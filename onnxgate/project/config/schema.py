@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
 
-from onnxgate.core.spelling import join_quoted, suggest_spelling
+from onnxgate.core.text import join_quoted, suggest_spelling
 from onnxgate.project.toml import Keys
 
 

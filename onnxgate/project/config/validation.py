@@ -11,7 +11,7 @@ from pathlib import Path
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
-from onnxgate.core.spelling import join_quoted, suggest_spelling
+from onnxgate.core.text import join_quoted, suggest_spelling
 from onnxgate.project.config.globs import is_glob
 from onnxgate.project.config.schema import (
     Budget,

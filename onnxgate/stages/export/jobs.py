@@ -17,7 +17,7 @@ from onnxgate.core.errors import ConfigError
 from onnxgate.core.jobs import Command, Export, InputCase
 from onnxgate.runtimes.worker_spec import WorkerSpec
 from onnxgate.stages.support.predictions import has_release_limits
-from onnxgate.support.tables.limits import get_limits
+from onnxgate.support.limits import get_limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

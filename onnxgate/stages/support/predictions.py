@@ -13,17 +13,16 @@ from onnxgate.model.subgraphs.node_context import find_source_line
 from onnxgate.project.config.project import SelectedModel
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
+from onnxgate.support import limits, operators
+from onnxgate.support.limits import Limits
 from onnxgate.support.matching.kernels import CPU_PROVIDER, list_kernel_providers, predict
 from onnxgate.support.matching.node_checks import find_schema_violation
-from onnxgate.support.matching.operations import NodeProblem, Prediction, SupportGap, TypedModel, TypedNode
-from onnxgate.support.suggestions.kinds import Suggestion
-from onnxgate.support.tables import limits, operators
-from onnxgate.support.tables.limits import Limits
-from onnxgate.support.tables.operators import Implementation
+from onnxgate.support.matching.operations import NodeProblem, Prediction, Suggestion, SupportGap, TypedModel, TypedNode
+from onnxgate.support.operators import Implementation
 
 if TYPE_CHECKING:
-    from onnxgate.support.harvest.cache import BuildSupport
-    from onnxgate.support.suggestions.search import RequiredRelease
+    from onnxgate.support.harvest import BuildSupport
+    from onnxgate.support.suggestions import RequiredRelease
 
 
 GPU_ENGINE = "onnxruntime-gpu"
@@ -159,7 +158,7 @@ class OperatorPredictions:
 
     def _ways_out(self, miss: SupportGap, group: Sequence[NodeProblem]) -> tuple[tuple[Suggestion, ...], str, str]:
         """The same for all runtimes, so that what they refuse alike is one finding."""
-        from onnxgate.support.suggestions.search import SupportGapGroup, find_implemented_span, find_suggestions
+        from onnxgate.support.suggestions import SupportGapGroup, find_implemented_span, find_suggestions
 
         operations = tuple(dict.fromkeys(found.node.operation for found in group))
         key = (miss.rule, miss.problem, operations)
@@ -176,7 +175,7 @@ class OperatorPredictions:
         return self._ways[key]
 
     def _asked(self) -> list[RequiredRelease]:
-        from onnxgate.support.suggestions.search import RequiredRelease
+        from onnxgate.support.suggestions import RequiredRelease
 
         return [
             RequiredRelease(each.whole, each.limits, each.planned.providers)
@@ -205,7 +204,7 @@ class OperatorPredictions:
         """The operators that a release calls experimental."""
         groups: dict[str, list[TypedNode]] = {}
         some = any(_experimental_operator(node, known.implementation) for node in self.prepared.kinds)
-        for node in self.prepared.every() if some else ():
+        for node in self.prepared.all_nodes() if some else ():
             name = _experimental_operator(node, known.implementation)
             if name:
                 groups.setdefault(name, []).append(node)

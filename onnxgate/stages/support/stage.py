@@ -25,17 +25,17 @@ from onnxgate.project.config.project import SelectedModel
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.stages.support.predictions import KnownRuntime, LocatedModel, OperatorPredictions, look_up_runtime
+from onnxgate.support import limits
+from onnxgate.support.limits import find_layout_span, supports_layout
 from onnxgate.support.matching.kernels import CPU_PROVIDER, SingleProviderImplementation, list_kernel_providers, predict
 from onnxgate.support.matching.operations import Prediction, TypedModel, TypedNode
 from onnxgate.support.matching.type_inference import infer_model_types
-from onnxgate.support.tables import limits
-from onnxgate.support.tables.limits import find_layout_span, supports_layout
-from onnxgate.support.tables.operators import Implementation
+from onnxgate.support.operators import Implementation
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from onnxgate.support.harvest.cache import BuildSupport
+    from onnxgate.support.harvest import BuildSupport
 
 
 NO_HARVESTS: Mapping[str, BuildSupport] = {}
@@ -179,7 +179,7 @@ def find_provider_fallbacks(operators: OperatorPredictions) -> Iterator[Provider
 
 def _nodes_left_to_cpu(operators: OperatorPredictions, whole: Implementation, provider: str) -> list[TypedNode]:
     alone = SingleProviderImplementation(whole, provider)
-    nodes = operators.prepared.every()
+    nodes = operators.prepared.all_nodes()
     return [node for node in nodes if not node.calls and not node.inner and alone.leaves(node.operation)]
 
 
