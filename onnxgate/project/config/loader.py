@@ -73,14 +73,22 @@ def load_config(path: Path, *, rule_ids: Collection[str] | None = None) -> Proje
     path = path.absolute()
     text = _read_text(path)
     prefix = ("tool", "onnxgate") if path.name == PYPROJECT else ()
-    raw = _select_table(_parse_toml(text, path), prefix, path)
+    try:
+        raw = _select_table(loads(text), prefix, path)
+    except TOMLDecodeError as error:
+        raise ConfigError(f"`{path.name}` is not valid", problems=(describe_syntax_error(error, text),)) from error
     lines = find_key_lines(text)
     _check_required_version(raw, path)
     folder = path.parent
     root = find_git_root(folder) or folder
-    conversion = Conversion(Validation(folder, root, tuple(_table_keys(raw.get("targets"))), rule_ids).check)
+    targets = raw.get("targets", {})
+    names = tuple(targets) if isinstance(targets, dict) else ()
+    conversion = Conversion(Validation(folder, root, names, rule_ids).check)
     config = conversion.table(raw, Config)
-    problems = [*conversion.problems, *_check_has_targets(raw, prefix)]
+    problems = conversion.problems
+    if targets == {}:  # no model would be checked on any runtime
+        example = f'`[{format_key_path((*prefix, "targets", "cpu"))}]` with `runtime = "onnxruntime>=1.18"`'
+        problems.append(Problem(("targets",), f"nothing is promised: add a target, such as {example}"))
     if config is None or problems:
         raise _config_error(path, problems, lines, prefix)
     return Project(path=path, folder=folder, root=root, config=config, lines=lines, prefix=prefix)
@@ -100,13 +108,6 @@ def _read_text(path: Path) -> str:
         raise ConfigError(f"`{path.name}` is not valid", problems=(problem,)) from error
 
 
-def _parse_toml(text: str, path: Path) -> dict[str, Any]:
-    try:
-        return loads(text)
-    except TOMLDecodeError as error:
-        raise ConfigError(f"`{path.name}` is not valid", problems=(describe_syntax_error(error, text),)) from error
-
-
 def describe_syntax_error(error: TOMLDecodeError, text: str) -> str:
     """Return a syntax error of TOML that begins with its line."""
     message = str(error)
@@ -123,17 +124,6 @@ def _select_table(raw: Mapping[str, Any], prefix: Keys, path: Path) -> dict[str,
     if not isinstance(table, dict):
         raise ConfigError(f"`{path.name}` has no table `[{'.'.join(prefix)}]`")
     return table
-
-
-def _table_keys(table: object) -> Iterable[str]:
-    return table if isinstance(table, dict) else ()
-
-
-def _check_has_targets(raw: Mapping[str, Any], prefix: Keys) -> Iterator[Problem]:
-    """Yield a problem if there is no target: no model would be checked on any runtime."""
-    if raw.get("targets", {}) == {}:
-        example = f'`[{format_key_path((*prefix, "targets", "cpu"))}]` with `runtime = "onnxruntime>=1.18"`'
-        yield Problem(("targets",), f"nothing is promised: add a target, such as {example}")
 
 
 def _check_required_version(raw: Mapping[str, Any], path: Path) -> None:
