@@ -200,7 +200,7 @@ def _write_samples(project: Path, stem: str) -> None:
 
 def _releases(path: Path) -> Iterator[Release]:
     from onnxgate.core.findings import runtime_sort_key
-    from onnxgate.project.lock.loader import load_lock
+    from onnxgate.project.lock.lock_file import load_lock
 
     runtimes = {runtime.name: runtime for target in load_lock(path).targets.values() for runtime in target.runtimes}
     for name in sorted(runtimes, key=runtime_sort_key):

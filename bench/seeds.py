@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from onnxgate.cli.shared.options import CommonOptions
-from onnxgate.cli.shared.worker_pool import open_host
+from onnxgate.cli.shared.worker_pool import open_pool
 from onnxgate.core.jobs import CaseResult, Completed, ExportResult, InputCase, RunResult
 from onnxgate.evidence.parity import Comparison
 from onnxgate.inputs.case_selection import make_example_case
@@ -29,7 +29,7 @@ from onnxgate.model.numeric_traits import detect_numeric_traits
 from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
 from onnxgate.project.config.loader import load_config
 from onnxgate.project.config.project import Project, SelectedModel
-from onnxgate.project.lock.loader import load_lock
+from onnxgate.project.lock.lock_file import load_lock
 from onnxgate.project.lock.types import Lock
 from onnxgate.project.plan import PlannedRuntime, plan_models
 from onnxgate.runtimes.environments.toolchain import find_toolchain, required_frameworks
@@ -49,7 +49,7 @@ def main() -> int:
     lock = load_lock(project.lock_path)
     (model,) = (each for each in project.models() if each.path == asked.model)
     reading = read_model(model.absolute, model.path)
-    with tempfile.TemporaryDirectory() as scratch, open_host(project, CommonOptions(jobs=2)) as host:
+    with tempfile.TemporaryDirectory() as scratch, open_pool(project, CommonOptions(jobs=2)) as host:
         cases = tuple(_cases(reading, model, asked, Path(scratch)))
         eager, sample = _eager(project, model, reading, cases, Path(scratch) / "source", host)
         runtimes = _runtimes(project, lock, model, asked.releases)

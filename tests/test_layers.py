@@ -130,7 +130,7 @@ LAZY = {
         "cli/shared/error_handling.py",
         "cli/shared/options.py",
         "core/report_json.py",
-        "core/spelling.py",
+        "core/text.py",
     ),
     "an unchanged static check imports neither onnx nor numpy": (
         "inputs/case_selection.py",
@@ -146,7 +146,6 @@ LAZY = {
         "model/subgraphs/reduced_models.py",
         "runtimes/protocol.py",
         "support/matching/function_bodies.py",
-        "support/matching/function_calls.py",
         "support/matching/kernels.py",
         "support/matching/node_checks.py",
         "support/matching/type_inference.py",

@@ -19,7 +19,7 @@ from campaigns.conformance.environments import cache
 from campaigns.conformance.known_disagreements import explanation, idle, unexplained
 from campaigns.conformance.real_loads import LEVELS
 from campaigns.conformance.suite import RELEASES, compared
-from onnxgate.support.tables.operators import list_known_releases
+from onnxgate.support.operators import list_known_releases
 
 COLUMNS = ("release", "models", "counted", "loads", "refused", "refused but loads", "loads but refused", "not told")
 

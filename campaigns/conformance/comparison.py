@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from campaigns.conformance.load_outcome import KERNEL_IS_THERE, Real, real
+from onnxgate.support.limits import get_limits
 from onnxgate.support.matching.kernels import predict
 from onnxgate.support.matching.operations import NodeProblem, Prediction, TypedModel
-from onnxgate.support.tables.limits import get_limits
-from onnxgate.support.tables.operators import get_implementation
+from onnxgate.support.operators import get_implementation
 
 Kind = Literal["refused but loads", "loads but refused", "not told"]
 

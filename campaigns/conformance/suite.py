@@ -13,9 +13,9 @@ from campaigns.conformance import backend_models, corpora, environments, schema_
 from campaigns.conformance.comparison import Comparison, compare
 from campaigns.conformance.load_outcome import BACKEND, PAIRS
 from campaigns.conformance.real_loads import listed, observed
+from onnxgate.support.limits import get_limits
 from onnxgate.support.matching.operations import TypedModel
 from onnxgate.support.matching.type_inference import infer_model_types
-from onnxgate.support.tables.limits import get_limits
 
 RELEASES = {
     "backend": ("1.16.3", "1.17.3", "1.19.2", "1.21.1", "1.23.2", "1.24.4", "1.28.0", "1.31.1"),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxgate.core.errors import OnnxgateError
-from onnxgate.project.lock.loader import parse_lock
+from onnxgate.project.lock.lock_file import parse_lock
 
 STATUSES = frozenset((0, 1, 2, 3, 130, 141))
 PASSED = ("cells", "findings", "counts", "verdict")

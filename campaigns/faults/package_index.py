@@ -132,7 +132,7 @@ def index_is_cut_off(ground: Ground) -> Iterator[Seen]:
 
 def wheel_names(ground: Ground) -> Iterator[tuple[str, str]]:
     """Package and file of each locked wheel."""
-    from onnxgate.project.lock.loader import load_lock
+    from onnxgate.project.lock.lock_file import load_lock
 
     for package in load_lock(ground.lock).packages:
         for wheel in package.wheels:

@@ -43,10 +43,10 @@ from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.stages import support as support_stage
 from onnxgate.stages.file import find_passthroughs
+from onnxgate.support import operators
+from onnxgate.support.limits import get_limits
 from onnxgate.support.matching.kernels import predict
 from onnxgate.support.matching.type_inference import infer_model_types
-from onnxgate.support.tables import operators
-from onnxgate.support.tables.limits import get_limits
 
 FEW_ELEMENTS = 2**15
 """Generated inputs are no larger here: what matters is which are asked for."""

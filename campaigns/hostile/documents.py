@@ -16,7 +16,7 @@ from onnxgate.core.report import Report
 from onnxgate.core.upgrade_preview import AddedRuntime, Preview
 from onnxgate.formats import model_diff, support_matrix
 from onnxgate.project.config.schema import Ignore
-from onnxgate.project.lock.loader import load_lock
+from onnxgate.project.lock.lock_file import load_lock
 from tests.harness.reports.sample_reports import FOLDER
 
 OURS = frozenset({

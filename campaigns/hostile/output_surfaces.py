@@ -17,8 +17,7 @@ from onnxgate.formats import model_diff, support_matrix, upgrade_preview
 from onnxgate.formats.report import comment, github, gitlab, junit, markdown, sarif, text
 from onnxgate.formats.report.html import page
 from onnxgate.project.config import ignore_entries
-from onnxgate.project.lock.loader import parse_lock
-from onnxgate.project.lock.writer import render_lock
+from onnxgate.project.lock.lock_file import parse_lock, render_lock
 from onnxgate.project.toml import loads
 
 Reading = Callable[[str], Counter[object]]

@@ -30,15 +30,14 @@ from onnxgate.github import api
 from onnxgate.inputs import case_files
 from onnxgate.model.facts import ModelFacts, ValueInfo
 from onnxgate.model.reading.file_format import parse_pointer
-from onnxgate.project.config.discovery import find_config
 from onnxgate.project.config.globs import covers, matches
 from onnxgate.project.config.ignore_entries import IgnoreEdit, edit_ignores
-from onnxgate.project.config.loader import load_config
+from onnxgate.project.config.loader import find_config, load_config
 from onnxgate.project.config.schema import Ignore
 from onnxgate.project.git import baseline
-from onnxgate.project.lock.loader import load_lock
+from onnxgate.project.lock.lock_file import load_lock
 from onnxgate.runtimes import protocol
-from onnxgate.support.harvest.cache import HarvestCache
+from onnxgate.support.harvest import HarvestCache
 
 ROOT = Path(__file__).parents[2]
 CONFIG = b"""required-version = ">=0.0"
@@ -351,24 +350,23 @@ def _shard_seeds() -> tuple[bytes, ...]:
 
 @cache
 def _table_seeds() -> tuple[bytes, ...]:
-    from onnxgate.support.harvest import table_builder
-    from onnxgate.support.tables import limits, operators
+    from onnxgate.support import harvest, limits, operators
 
     shipped = operators.load_shipped_table()
     release = shipped.sources[-1].release
-    small = table_builder.select_releases(shipped, [release])
+    small = harvest.select_releases(shipped, [release])
     few = msgspec.structs.replace(
         small, operators={"ai.onnx.ml": dict(list(small.operators["ai.onnx.ml"].items())[:3])}
     )
-    record = table_builder.HarvestRecord(limits=limits.load_limit_table().releases[release], table=few)
+    record = harvest.HarvestRecord(limits=limits.load_limit_table().releases[release], table=few)
     return (msgspec.json.encode(record),)
 
 
 def _harvest(data: bytes, folder: Path) -> None:
-    from onnxgate.support.tables import operators
+    from onnxgate.support import operators
 
     source = operators.load_shipped_table().sources[-1]
-    from onnxgate.support.harvest.table_builder import make_harvest_key
+    from onnxgate.support.harvest import make_harvest_key
 
     name = make_harvest_key("onnxruntime", source.release, source.sha256)
     _written(folder, f"{name}.json.z", zlib.compress(data, 1))

@@ -147,7 +147,7 @@ def _find_project_config(paths: tuple[Path, ...], options: CommonOptions) -> Pat
     Raises:
         UsageError: a path belongs to a config that the command was not started in, as in a repository of several.
     """
-    from onnxgate.project.config.discovery import find_config
+    from onnxgate.project.config.loader import find_config
 
     config_path = options.config or find_config(options.start)
     for path in paths if config_path is None else ():
@@ -177,7 +177,7 @@ def _run_gate(
     from onnxgate.gate.request import Baseline, RunCaches, Selection, StaticSettings
     from onnxgate.gate.results import report_builder
     from onnxgate.project.config.loader import load_config
-    from onnxgate.project.lock.loader import load_lock
+    from onnxgate.project.lock.lock_file import load_lock
     from onnxgate.runtimes.environments.storage import inputs_dir, static_dir, support_dir
 
     today = current_date()
@@ -242,8 +242,8 @@ def _choose_baseline(
     in_ci = not {"GITHUB_ACTIONS", "GITLAB_CI"}.isdisjoint(os.environ) and selected_stages & {Stage.LOCK, Stage.RUNTIME}
     if against is None and not in_ci:
         return None
-    from onnxgate.project.config.discovery import find_git_root
     from onnxgate.project.git.baseline import choose_baseline
+    from onnxgate.project.git.repository import find_git_root
 
     return choose_baseline(find_git_root(project.folder), against, os.environ, offline=options.offline)
 

@@ -17,8 +17,7 @@ from onnxgate.formats import model_diff
 from onnxgate.model.diff.model_diff import NamedModel, compute_diff
 from onnxgate.model.diff.text_description import describe_model
 from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type
-from onnxgate.project.config.discovery import find_git_root
-from onnxgate.project.git.repository import find_commit
+from onnxgate.project.git.repository import find_commit, find_git_root
 from onnxgate.project.git.revisions import MissingAtRevisionError, Revision, write_model_at_revision
 
 if TYPE_CHECKING:

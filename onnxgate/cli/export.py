@@ -14,7 +14,7 @@ from onnxgate.cli.shared.outputs import print_lines
 from onnxgate.cli.shared.worker_pool import open_pool, open_progress
 from onnxgate.core.files import temporary_folder
 from onnxgate.model.subgraphs.instrumented_models import find_unused_data, read_data_locations, replace_model
-from onnxgate.project.lock.loader import load_lock
+from onnxgate.project.lock.lock_file import load_lock
 from onnxgate.project.lock.types import Lock
 from onnxgate.project.plan import plan_models
 from onnxgate.rules import ALL

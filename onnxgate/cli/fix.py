@@ -32,9 +32,9 @@ from onnxgate.core.findings import STATIC_STAGES
 from onnxgate.core.text import pluralize
 from onnxgate.formats import model_diff
 from onnxgate.gate.request import Baseline, GateRequest
-from onnxgate.project.config.discovery import find_git_root
 from onnxgate.project.git.baseline import choose_baseline
-from onnxgate.project.lock.loader import load_lock
+from onnxgate.project.git.repository import find_git_root
+from onnxgate.project.lock.lock_file import load_lock
 from onnxgate.project.lock.types import Lock
 from onnxgate.runtimes.environments.storage import cache_dir
 

@@ -24,7 +24,7 @@ from onnxgate.commands.repository_survey import survey_repository
 from onnxgate.core.errors import OnnxgateError, UsageError
 from onnxgate.core.escape import escape_log_line
 from onnxgate.core.text import pluralize
-from onnxgate.project.config.discovery import CONFIG_NAME, PYPROJECT, find_config
+from onnxgate.project.config.loader import CONFIG_NAME, PYPROJECT, find_config
 
 if TYPE_CHECKING:
     from onnxgate.commands.repository_survey import ExportScript, RepositorySurvey

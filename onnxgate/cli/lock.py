@@ -30,12 +30,11 @@ from onnxgate.gate.static import create_caching_analyzer
 from onnxgate.project.config.project import Project
 from onnxgate.project.lock.comparison import count_kept_runtimes, describe_lock_changes
 from onnxgate.project.lock.index import UvIndex
-from onnxgate.project.lock.loader import load_lock, parse_lock, read_lock
+from onnxgate.project.lock.lock_file import load_lock, parse_lock, read_lock, render_lock, write_lock
 from onnxgate.project.lock.npm import NpmClient
 from onnxgate.project.lock.releases import parse_upgrade
 from onnxgate.project.lock.types import Lock
 from onnxgate.project.lock.update import lock_models, update_lock, update_lock_models
-from onnxgate.project.lock.writer import render_lock, write_lock
 from onnxgate.rules.lock.lock_stale import lock_stale
 from onnxgate.rules.lock.model_changed import model_changed
 from onnxgate.rules.lock.unlocked_model import unlocked_model

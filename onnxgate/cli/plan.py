@@ -12,7 +12,7 @@ from onnxgate.cli.shared.options import CommonOptions, common_options, load_proj
 from onnxgate.core.escape import escape_log_line
 from onnxgate.core.text import pluralize
 from onnxgate.gate.sharding.plan import plan_shards
-from onnxgate.project.lock.loader import load_lock
+from onnxgate.project.lock.lock_file import load_lock
 
 if TYPE_CHECKING:
     from onnxgate.gate.sharding.plan import ShardPlan

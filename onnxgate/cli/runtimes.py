@@ -20,7 +20,7 @@ from onnxgate.core.errors import UnavailableError, UsageError
 from onnxgate.core.escape import escape_log_line
 from onnxgate.core.text import format_size, pluralize
 from onnxgate.formats import runtime_inventory
-from onnxgate.project.lock.loader import load_lock
+from onnxgate.project.lock.lock_file import load_lock
 from onnxgate.runtimes.environments.builder import Environments
 from onnxgate.runtimes.environments.storage import cache_dir, shared_cache_dir
 from onnxgate.runtimes.pool.progress import PREPARE_ACTIVITY

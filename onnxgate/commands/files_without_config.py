@@ -19,14 +19,15 @@ from onnxgate.gate import pipeline
 from onnxgate.gate.request import Checkout, GateOutcome, GateRequest, IgnorePolicy, Selection, StaticSettings
 from onnxgate.gate.results import report_builder
 from onnxgate.gate.results.resolution import resolve_hits
-from onnxgate.project.config.discovery import find_config, find_git_root
+from onnxgate.project.config.loader import find_config
 from onnxgate.project.config.project import MergedSettings, Project, SelectedModel, is_utf8_name
 from onnxgate.project.config.schema import Config, ReleaseSelection, Target
+from onnxgate.project.git.repository import find_git_root
 from onnxgate.project.lock.releases import apply_selection
 from onnxgate.project.lock.types import Lock, LockedRuntime, LockedTarget
 from onnxgate.project.plan import PlannedModel
 from onnxgate.runtimes.environments.storage import static_dir
-from onnxgate.support.tables import limits
+from onnxgate.support import limits
 
 ALL_RELEASES = "every release"
 PREDICTED_STAGES = frozenset({Stage.FILE, Stage.SUPPORT})

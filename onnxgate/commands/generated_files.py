@@ -18,7 +18,7 @@ from onnxgate import __version__
 from onnxgate.commands.repository_survey import ExportScript, RepositorySurvey
 from onnxgate.core.escape import escape_unprintable
 from onnxgate.project.git import repository
-from onnxgate.support.tables import limits
+from onnxgate.support import limits
 
 SUGGESTED_MINORS = 4
 """The number of minors to support if the user names no range."""

@@ -13,8 +13,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.fact_extraction import read_facts
 from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type
-from onnxgate.project.config.discovery import find_git_root
 from onnxgate.project.git import repository
+from onnxgate.project.git.repository import find_git_root
 
 EXPORT_PACKAGES = ("torch", "onnxscript")
 REQUIREMENTS_GLOBS = ("requirements*.txt", "requirements/*.txt")

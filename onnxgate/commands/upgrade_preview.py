@@ -23,8 +23,8 @@ from onnxgate.gate.execution.toolchain import report_measurements
 from onnxgate.gate.request import GateRequest
 from onnxgate.gate.results import report_builder
 from onnxgate.project.lock.comparison import describe_lock_changes
+from onnxgate.project.lock.lock_file import render_lock
 from onnxgate.project.lock.types import Lock, LockedRuntime
-from onnxgate.project.lock.writer import render_lock
 from onnxgate.project.plan import plan_models
 from onnxgate.stages.parity.stage import (
     OutputsByLevel,

@@ -1,8 +1,8 @@
-"""Words, lists and numbers as sentences contain them."""
+"""Words, lists, numbers and suggested spellings as sentences contain them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 SHORT_LIMIT = 300
 """Characters of a name from a model or a runtime that a person reads; only `json` has all of them."""
@@ -36,3 +36,22 @@ def format_size(size_bytes: int) -> str:
     while value >= 1024 and unit < len(SIZE_UNITS) - 1:
         value, unit = value / 1024, unit + 1
     return f"{value:.1f} {SIZE_UNITS[unit]}" if unit else f"{size_bytes} B"
+
+
+def suggest_spelling(word: str, candidates: Iterable[str]) -> str:
+    """Return "; did you mean `minors`?" if a candidate is similar, and "" if none is."""
+    import difflib
+
+    by_normalized = {candidate.lower().replace("_", "-"): candidate for candidate in candidates}
+    nearest = difflib.get_close_matches(word.lower().replace("_", "-"), by_normalized, n=1, cutoff=0.6)
+    return f"; did you mean `{by_normalized[nearest[0]]}`?" if nearest else ""
+
+
+def join_quoted(words: Iterable[str]) -> str:
+    """Return words as a list of literals: `` `a`, `b` ``."""
+    return ", ".join(f"`{word}`" for word in words)
+
+
+def lower_first(text: str) -> str:
+    """Return the text with its first letter in lower case."""
+    return text[:1].lower() + text[1:]

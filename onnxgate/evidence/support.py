@@ -7,8 +7,7 @@ from typing import Literal
 
 from onnxgate.core.findings import Place
 from onnxgate.model.facts import ModelFacts
-from onnxgate.support.matching.operations import SupportGapRule
-from onnxgate.support.suggestions.kinds import Suggestion
+from onnxgate.support.matching.operations import Suggestion, SupportGapRule
 
 OPSET_RULES = ("opset-too-new", "opset-experimental")
 """Rules of which a fault of an operator may be a consequence: at an older opset the model would not have it."""

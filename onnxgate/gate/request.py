@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from onnxgate.project.git.revisions import Revision
     from onnxgate.stages.parity.stage import ParityModel
     from onnxgate.stages.runtime.stage import ObservedRun
-    from onnxgate.support.harvest.cache import BuildSupport
+    from onnxgate.support.harvest import BuildSupport
 
     ObserveRuns = Callable[[ParityModel, Sequence[ObservedRun]], None]
     from onnxgate.gate.sharding.plan import Share

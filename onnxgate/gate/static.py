@@ -37,7 +37,7 @@ from onnxgate.stages import support as support_stage
 from onnxgate.support.matching.operations import LoadVerdict, RefusedOperations
 
 if TYPE_CHECKING:
-    from onnxgate.support.harvest.cache import BuildSupport
+    from onnxgate.support.harvest import BuildSupport
 
 CHILD_TIME_S = 300
 CHILD_MEMORY_BYTES = 4 * 2**30

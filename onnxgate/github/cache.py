@@ -23,9 +23,9 @@ from onnxgate.gate.cache.run_results import MAX_RUN_BYTES, identify_machine
 from onnxgate.gate.sharding import plan
 from onnxgate.gate.sharding.plan import digest_text_file
 from onnxgate.github.step import Inputs, ResultFiles, annotate, read_inputs, shard_suffix, write_outputs
-from onnxgate.project.config.discovery import find_config
+from onnxgate.project.config.loader import find_config
 from onnxgate.project.config.project import LOCK_NAME
-from onnxgate.project.lock.loader import load_lock
+from onnxgate.project.lock.lock_file import load_lock
 from onnxgate.runtimes.environments.storage import SHARED_CACHE_VARIABLE
 from onnxgate.runtimes.environments.wheels import COSTS_FOLDER, NPM_FOLDER, RESULTS_FOLDER, WHEELS_FOLDER, remove_entry
 

@@ -11,7 +11,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from onnxgate.core.spelling import join_quoted, suggest_spelling
+from onnxgate.core.text import join_quoted, suggest_spelling
 from onnxgate.project.lock.types import LockedRuntime
 
 ONNXRUNTIME = "onnxruntime"

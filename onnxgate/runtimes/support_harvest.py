@@ -12,9 +12,9 @@ from onnxgate.core.files import temporary_folder
 from onnxgate.core.jobs import Completed, Crashed, Harvest, Job, Load, Observation, Refused, TimedOut
 from onnxgate.runtimes.pool.scheduler import WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
-from onnxgate.support.harvest import probes, table_builder
-from onnxgate.support.harvest.table_builder import BuildDump, decode_dump
-from onnxgate.support.tables.operators import TableSource
+from onnxgate.support import harvest, probes
+from onnxgate.support.harvest import BuildDump, decode_dump
+from onnxgate.support.operators import TableSource
 
 KERNEL_QUERY = "the question for its kernels"
 
@@ -23,7 +23,7 @@ class HarvestError(Exception):
     """The build cannot be harvested; the message is the reason, and is empty if the build is not available."""
 
 
-def harvest_build(host: WorkerPool, seat: WorkerSpec, source: TableSource) -> table_builder.HarvestRecord:
+def harvest_build(host: WorkerPool, seat: WorkerSpec, source: TableSource) -> harvest.HarvestRecord:
     """Return the operator support of the build in a worker. `source` names it; its commit is read from the build.
 
     Raises:
@@ -42,7 +42,7 @@ def harvest_build(host: WorkerPool, seat: WorkerSpec, source: TableSource) -> ta
         measured = probes.derive_limits(loads)
     except probes.ProbeError as error:
         raise HarvestError(str(error)) from error
-    return table_builder.make_harvest_record(said, measured, msgspec.structs.replace(source, commit=said.commit))
+    return harvest.make_harvest_record(said, measured, msgspec.structs.replace(source, commit=said.commit))
 
 
 def _read_dump(output: Path) -> BuildDump:

@@ -16,7 +16,7 @@ from onnxgate.model.reading.external_data import check_external_data
 from onnxgate.model.reading.fact_extraction import format_operator_name, list_inputs, read_model
 from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type, read_pointer
 from onnxgate.model.subgraphs.node_context import find_node, find_source_line
-from onnxgate.project.config.discovery import find_git_root
+from onnxgate.project.git.repository import find_git_root
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -28,6 +28,8 @@ from onnxgate.model.subgraphs.node_context import find_source_line
 from onnxgate.project.config.project import SelectedModel
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
+from onnxgate.support import limits, operators
+from onnxgate.support.limits import Limits, find_layout_span, supports_layout
 from onnxgate.support.matching.kernels import CPU_PROVIDER, SingleProviderImplementation, list_kernel_providers, predict
 from onnxgate.support.matching.node_checks import find_schema_violation
 from onnxgate.support.matching.operations import (
@@ -39,14 +41,12 @@ from onnxgate.support.matching.operations import (
     TypedNode,
 )
 from onnxgate.support.matching.type_inference import infer_model_types
-from onnxgate.support.tables import limits, operators
-from onnxgate.support.tables.limits import Limits, find_layout_span, supports_layout
-from onnxgate.support.tables.operators import Implementation, Schema
+from onnxgate.support.operators import Implementation, Schema
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from onnxgate.support.harvest.cache import BuildSupport
+    from onnxgate.support.harvest import BuildSupport
 
 
 GPU_ENGINE = "onnxruntime-gpu"
@@ -278,21 +278,26 @@ class OperatorPredictions:
 
     def _find_ways_out(self, gap: SupportGap, group: Sequence[NodeProblem]) -> WaysOut:
         """Return the same for all runtimes, so that what they refuse alike is one finding."""
-        from onnxgate.support.suggestions import search
+        from onnxgate.support.suggestions import (
+            RequiredRelease,
+            SupportGapGroup,
+            find_implemented_span,
+            find_suggestions,
+        )
 
         operations = tuple(dict.fromkeys(problem.node.operation for problem in group))
         key = (gap.rule, gap.problem, operations)
         if key not in self._ways:
             releases = map(operators.get_implementation, operators.list_known_releases())
-            since, until = search.find_implemented_span(operations, [*filter(None, releases)])
+            since, until = find_implemented_span(operations, [*filter(None, releases)])
             required = [
-                search.RequiredRelease(data.full_implementation, data.limits, data.planned.providers)
+                RequiredRelease(data.full_implementation, data.limits, data.planned.providers)
                 for data in self.supports
                 if data.full_implementation is not None
             ]
             without_kernels = [data.limits for data in self.supports if data.full_implementation is None]
-            suggestions = search.find_suggestions(
-                search.SupportGapGroup(gap, operations, since), self.typed, required, without_kernels
+            suggestions = find_suggestions(
+                SupportGapGroup(gap, operations, since), self.typed, required, without_kernels
             )
             self._ways[key] = WaysOut(suggestions, since, until, self.for_all_runtimes and not without_kernels)
         return self._ways[key]
@@ -319,7 +324,7 @@ class OperatorPredictions:
         if not any(_name_experimental(node, data.implementation) for node in self.typed.kinds):
             return ()
         groups: dict[str, list[TypedNode]] = {}
-        for node in self.typed.every():
+        for node in self.typed.all_nodes():
             if name := _name_experimental(node, data.implementation):
                 groups.setdefault(name, []).append(node)
         return tuple(
@@ -338,7 +343,7 @@ class OperatorPredictions:
                 if provider == CPU_PROVIDER or provider not in with_kernels:
                     continue
                 alone = SingleProviderImplementation(implementation, provider)
-                leaves = (node for node in self.typed.every() if not node.calls and not node.inner)
+                leaves = (node for node in self.typed.all_nodes() if not node.calls and not node.inner)
                 nodes = [node for node in leaves if alone.leaves(node.operation)]
                 if nodes:
                     yield ProviderFallback(

@@ -15,7 +15,7 @@ from onnx import parser
 from onnxgate.commands import generated_files
 from onnxgate.commands.repository_survey import survey_repository
 from onnxgate.project.config.loader import load_config
-from onnxgate.support.tables import limits
+from onnxgate.support import limits
 from tests.harness.github import workflow_commands
 
 MODEL = '<ir_version: {ir}, opset_import: ["" : {opset}]> g (float[N, 4] x) => (float[N, 4] y) {{ y = Relu(x) }}'

@@ -17,7 +17,7 @@ from onnxgate.cli import main
 from onnxgate.cli.runtimes import parse_age
 from onnxgate.commands.cache_inventory import DiskUsage, Pruner, environment_folders
 from onnxgate.core.errors import UsageError
-from onnxgate.project.lock.loader import load_lock
+from onnxgate.project.lock.lock_file import load_lock
 from onnxgate.runtimes.environments import storage
 from onnxgate.runtimes.environments.builder import Environments
 
@@ -194,7 +194,7 @@ def test_what_a_gate_prepared_is_in_use_until_it_ends(project: Path, own_cache: 
     script = f"""if True:
         import sys, time
         from pathlib import Path
-        from onnxgate.project.lock.loader import load_lock
+        from onnxgate.project.lock.lock_file import load_lock
         from onnxgate.runtimes.environments.builder import Environments
         from onnxgate.runtimes.environments.storage import EnvironmentSlot
         lock = load_lock(Path({str(project / "onnxgate.lock")!r}))

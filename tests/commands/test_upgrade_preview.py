@@ -12,9 +12,9 @@ from onnxgate.core.upgrade_preview import Preview
 from onnxgate.formats import upgrade_preview
 from onnxgate.gate.request import Checkout, GateRequest, IgnorePolicy, Selection
 from onnxgate.project.lock.comparison import resolved_digest, target_policy
+from onnxgate.project.lock.lock_file import render_lock
 from onnxgate.project.lock.types import Lock, LockedTarget
 from onnxgate.project.lock.update import lock_models
-from onnxgate.project.lock.writer import render_lock
 from onnxgate.runtimes.environments.builder import Environments
 from onnxgate.runtimes.pool.scheduler import WorkerPool
 from tests.harness.locks import package, project_of, runtime

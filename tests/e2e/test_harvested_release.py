@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from onnxgate.support.harvest import table_builder
-from onnxgate.support.tables import limits, operators
+from onnxgate.support import harvest, limits, operators
 from tests.e2e.test_isolated_nodes import MISSES, given, said
 from tests.harness import altered_package
 from tests.harness.repositories.user_repository import Repository, wait
@@ -32,9 +31,9 @@ def test_a_release_without_data_is_harvested_where_it_runs(small: Repository, tm
     assert [True] * 3 == [confirmed for _, _, _, confirmed in said(run)]
     assert expected == lacking.report("--static", status=1)
     (kept,) = (tmp_path / "a cache" / "support").iterdir()
-    found = table_builder.decode_harvest(kept.read_bytes())
+    found = harvest.decode_harvest(kept.read_bytes())
     assert found is not None
-    assert (table_builder.select_releases(operators.load_shipped_table(), ["1.19.2"]), limits.get_limits("1.19.2")) == (
+    assert (harvest.select_releases(operators.load_shipped_table(), ["1.19.2"]), limits.get_limits("1.19.2")) == (
         found.table,
         found.limits,
     )
@@ -51,12 +50,12 @@ def test_static_stages_harvest_nothing(small: Repository, tmp_path: Path) -> Non
     lacking = given(small, MISSES, package).given(ONNXGATE_CACHE_DIR=tmp_path / "a cache")
     folder = tmp_path / "a cache" / "support"
     folder.mkdir(parents=True)
-    other = table_builder.HarvestRecord(
+    other = harvest.HarvestRecord(
         limits=limits.load_limit_table().releases["1.19.2"],
-        table=table_builder.select_releases(operators.load_shipped_table(), ["1.19.2"]),
+        table=harvest.select_releases(operators.load_shipped_table(), ["1.19.2"]),
     )
-    (folder / f"{table_builder.make_harvest_key('onnxruntime', '1.19.2', '0' * 64)}.json.z").write_bytes(
-        table_builder.encode_harvest(other)
+    (folder / f"{harvest.make_harvest_key('onnxruntime', '1.19.2', '0' * 64)}.json.z").write_bytes(
+        harvest.encode_harvest(other)
     )
 
     assert ("no-support-data", (NEW,)) in rules(lacking.report("--static", status=1))

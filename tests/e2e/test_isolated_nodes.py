@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from onnx import ModelProto
 
-from onnxgate.support.tables.operators import KernelRow
+from onnxgate.support.operators import KernelRow
 from tests.harness import altered_package
 from tests.harness.models import parse, write
 from tests.harness.repositories.user_repository import Repository

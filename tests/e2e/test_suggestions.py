@@ -8,7 +8,7 @@ import onnx.parser
 import pytest
 from onnx import ModelProto
 
-from onnxgate.support.suggestions.kinds import MinimumReleaseRaise, OpsetChange, Suggestion
+from onnxgate.support.matching.operations import MinimumReleaseRaise, OpsetChange, Suggestion
 from tests.harness.repositories.user_repository import Repository
 from tests.support.suggestions.test_search import changed, refusals
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from onnxgate.support.harvest import table_builder
-from onnxgate.support.tables import operators as tables_operators
-from onnxgate.support.tables.operators import KernelRow, OperatorRows, Table
+from onnxgate.support import harvest
+from onnxgate.support import operators as tables_operators
+from onnxgate.support.operators import KernelRow, OperatorRows, Table
 from tests.conftest import ROOT
 
 
@@ -32,7 +32,7 @@ def without(folder: Path, release: str) -> Path:
     """One that does not know a release at all."""
     shipped = tables_operators.load_shipped_table()
     others = [source.release for source in shipped.sources if source.release != release]
-    return copy(folder, table_builder.select_releases(shipped, others), without_limits_of=release)
+    return copy(folder, harvest.select_releases(shipped, others), without_limits_of=release)
 
 
 def mistaken(folder: Path, operator: str, change: Callable[[KernelRow], KernelRow | None]) -> Path:

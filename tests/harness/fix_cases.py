@@ -21,7 +21,7 @@ from onnxgate.gate.request import Baseline, Checkout, GateRequest, IgnorePolicy,
 from onnxgate.project.config.loader import load_config
 from onnxgate.project.config.project import Project
 from onnxgate.project.git.baseline import choose_baseline
-from onnxgate.project.lock.loader import load_lock
+from onnxgate.project.lock.lock_file import load_lock
 from onnxgate.project.lock.types import Lock, LockedModel
 from onnxgate.project.lock.update import UnlockableError, lock_models
 from onnxgate.runtimes.pool.scheduler import WorkerPool

@@ -23,7 +23,7 @@ from onnxgate.gate.request import Checkout, GateRequest, IgnorePolicy, Selection
 from onnxgate.gate.results import resolution
 from onnxgate.model.reading.fact_extraction import read_facts
 from onnxgate.project.config.loader import load_config
-from onnxgate.project.lock.loader import load_lock
+from onnxgate.project.lock.lock_file import load_lock
 from onnxgate.project.lock.types import Lock, LockedRuntime, LockedTarget
 
 CASES = Path(__file__).parents[2] / "fixtures" / "rules"

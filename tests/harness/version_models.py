@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx.parser
 
-from onnxgate.support.tables import limits
+from onnxgate.support import limits
 from tests.harness.models import RELU, write
 from tests.harness.repositories.user_repository import Repository
 

@@ -17,7 +17,7 @@ from onnxgate.core.jobs import Completed, InputCase, Run, RunResult
 from onnxgate.inputs import cases as inputs_cases
 from onnxgate.inputs import roles
 from onnxgate.model.reading.fact_extraction import read_model
-from onnxgate.project.lock.loader import load_lock
+from onnxgate.project.lock.lock_file import load_lock
 from onnxgate.runtimes.environments.builder import Environments
 from onnxgate.runtimes.pool.scheduler import WorkerPool
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec

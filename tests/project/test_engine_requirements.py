@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.specifiers import SpecifierSet
 
-from onnxgate.core.spelling import join_quoted
+from onnxgate.core.text import join_quoted
 from onnxgate.project.engines import ENGINES, is_satisfiable, requirement_problem, runtime_problem
 
 

@@ -12,17 +12,15 @@ import pytest
 
 from onnxgate.core.report import Change
 from onnxgate.evidence.lock import MinimumRelease, ModelChange, WeightChanges
-from onnxgate.project.config.discovery import find_git_root
 from onnxgate.project.config.loader import load_config
 from onnxgate.project.config.project import Project
 from onnxgate.project.config.schema import Target
 from onnxgate.project.git import repository as git_asked
-from onnxgate.project.git.repository import run_git
+from onnxgate.project.git.repository import find_git_root, run_git
 from onnxgate.project.git.revisions import resolve_revision
-from onnxgate.project.lock.loader import load_lock
+from onnxgate.project.lock.lock_file import load_lock, render_lock
 from onnxgate.project.lock.types import Lock
 from onnxgate.project.lock.update import lock_models
-from onnxgate.project.lock.writer import render_lock
 from onnxgate.project.plan import plan_models
 from onnxgate.stages import file as file_stage
 from onnxgate.stages import lock as lock_stage

@@ -15,9 +15,9 @@ from onnxgate.evidence.lock import LockConfigComparison, ModelLockComparison
 from onnxgate.project.config.loader import load_config
 from onnxgate.project.config.project import Project
 from onnxgate.project.lock.comparison import target_policy
+from onnxgate.project.lock.lock_file import render_lock
 from onnxgate.project.lock.types import Lock, LockedRuntime, LockedTarget
 from onnxgate.project.lock.update import lock_models
-from onnxgate.project.lock.writer import render_lock
 from onnxgate.rules.lock.model_changed import model_changed
 from onnxgate.stages import file as file_stage
 from onnxgate.stages import lock as lock_stage

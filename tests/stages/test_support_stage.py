@@ -21,11 +21,10 @@ from onnxgate.project.config.project import MergedSettings, SelectedModel
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.stages.support import LocatedModel, ModelPrediction, collect_model_evidence, collect_prediction_gaps
-from onnxgate.support.harvest.cache import BuildSupport
-from onnxgate.support.harvest.table_builder import select_releases
-from onnxgate.support.suggestions.kinds import OpsetChange
-from onnxgate.support.tables import limits
-from onnxgate.support.tables import operators as tables_operators
+from onnxgate.support import limits
+from onnxgate.support import operators as tables_operators
+from onnxgate.support.harvest import BuildSupport, select_releases
+from onnxgate.support.matching.operations import OpsetChange
 from tests.harness.models import parse, write
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"

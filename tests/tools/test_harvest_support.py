@@ -14,9 +14,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from onnxgate.support.harvest import table_builder as joining
-from onnxgate.support.harvest.table_builder import BuildDump, DumpedKernel, DumpedParameter, DumpedSchema
-from onnxgate.support.tables.operators import Operator, TableSource, build_implementations, decode_table, encode_table
+from onnxgate.support import harvest as joining
+from onnxgate.support.harvest import BuildDump, DumpedKernel, DumpedParameter, DumpedSchema
+from onnxgate.support.operators import Operator, TableSource, build_implementations, decode_table, encode_table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 

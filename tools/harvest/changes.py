@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from onnxgate.support.tables.operators import FormalParameter, Kernel, Operator, Schema
+from onnxgate.support.operators import FormalParameter, Kernel, Operator, Schema
 
 Types = dict[str, frozenset[str]]  # constraint -> types
 Versions = tuple[int, int]

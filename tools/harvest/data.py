@@ -15,9 +15,9 @@ from packaging.version import Version
 from harvest.measuring import Record
 from harvest.releases import ENGINE
 from harvest.summary import summary
-from onnxgate.support.harvest import table_builder
-from onnxgate.support.tables.limits import Limits
-from onnxgate.support.tables.operators import Table, TableSource, decode_table, encode_table
+from onnxgate.support import harvest
+from onnxgate.support.limits import Limits
+from onnxgate.support.operators import Table, TableSource, decode_table, encode_table
 
 PLATFORM = "linux x86_64"
 """What the shipped data are of: the same release may have other kernels on another processor."""
@@ -64,8 +64,8 @@ def _table(old: Table | None, new: Mapping[str, Record]) -> Table | None:
     tables = [table for record in new.values() if (table := record.harvest.table) is not None]
     stays = {source.release for source in old.sources} - new.keys() if old is not None else set()
     if old is not None and stays:
-        tables.append(table_builder.select_releases(old, stays))
-    return table_builder.join_tables(tables) if tables else None
+        tables.append(harvest.select_releases(old, stays))
+    return harvest.join_tables(tables) if tables else None
 
 
 def _ascending(rows: Mapping[str, Row]) -> dict[str, Row]:

@@ -16,9 +16,9 @@ from onnxgate.core.jobs import Completed, Harvest, Job, Load, Observation, Refus
 from onnxgate.runtimes.environments.builder import Environments
 from onnxgate.runtimes.pool.scheduler import WORKER_FOLDER, WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
-from onnxgate.support.harvest import probes, table_builder
-from onnxgate.support.harvest.table_builder import BuildDump, decode_dump
-from onnxgate.support.tables.operators import TableSource
+from onnxgate.support import harvest, probes
+from onnxgate.support.harvest import BuildDump, decode_dump
+from onnxgate.support.operators import TableSource
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,14 +30,14 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     dump: BuildDump
 
     @property
-    def harvest(self) -> harvest.Harvest:
+    def harvest(self) -> harvest.HarvestRecord:
         """What follows from it."""
-        return table_builder.make_harvest_record(self.dump, probes.derive_limits(self.loads), self.source)
+        return harvest.make_harvest_record(self.dump, probes.derive_limits(self.loads), self.source)
 
 
 def recipe() -> str:
     """A digest of all that decides what a record says, beside the release."""
-    parts = [WORKER_FOLDER / "kernel_registry.py", Path(probes.__file__), Path(table_builder.__file__)]
+    parts = [WORKER_FOLDER / "kernel_registry.py", Path(probes.__file__), Path(harvest.__file__)]
     return hashlib.sha256(b"".join(part.read_bytes() for part in parts)).hexdigest()
 
 

@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from harvest.changes import changes
-from onnxgate.support.tables.limits import ExternalData, Limits
-from onnxgate.support.tables.operators import Implementation, Operator, Table, TableSource, build_implementations
+from onnxgate.support.limits import ExternalData, Limits
+from onnxgate.support.operators import Implementation, Operator, Table, TableSource, build_implementations
 
 if TYPE_CHECKING:
     from harvest.data import Data

@@ -12,7 +12,7 @@ from typing import Any
 
 from onnx import ModelProto
 
-from onnxgate.support.tables.limits import accepts_versions, get_limits
+from onnxgate.support.limits import accepts_versions, get_limits
 from tools.harvest_texts import onnxruntime_models as m
 from tools.harvest_texts.environments import QUIET, environment
 

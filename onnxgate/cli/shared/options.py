@@ -133,8 +133,7 @@ def find_project(options: CommonOptions) -> Project | None:
         ConfigError: its config is wrong.
     """
     from onnxgate import rules
-    from onnxgate.project.config.discovery import find_config
-    from onnxgate.project.config.loader import load_config
+    from onnxgate.project.config.loader import find_config, load_config
 
     path = options.config or find_config(options.start)
     return load_config(path, rule_ids=frozenset(rules.by_id)) if path is not None else None

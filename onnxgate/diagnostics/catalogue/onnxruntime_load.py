@@ -8,8 +8,8 @@ from __future__ import annotations
 import functools
 
 from onnxgate.diagnostics.catalogue import CapturedGroups, Entry
-from onnxgate.support.tables.limits import find_first_release_for_ir, find_first_release_for_opset, load_limit_table
-from onnxgate.support.tables.operators import Implementation, build_implementations, load_shipped_table
+from onnxgate.support.limits import find_first_release_for_ir, find_first_release_for_opset, load_limit_table
+from onnxgate.support.operators import Implementation, build_implementations, load_shipped_table
 
 
 def _captured_domain(captured: CapturedGroups) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onnxgate.diagnostics.catalogue import CapturedGroups, Entry
-from onnxgate.support.tables.limits import load_limit_table
+from onnxgate.support.limits import load_limit_table
 
 
 def _describe_pythons(captured: CapturedGroups) -> str:

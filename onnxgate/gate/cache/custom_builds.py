@@ -15,12 +15,12 @@ from onnxgate.core.findings import IncompleteCheck, Stage, version_sort_key
 from onnxgate.project.lock.types import Lock, LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.stages.support import GPU_ENGINE
-from onnxgate.support.tables import limits, operators
-from onnxgate.support.tables.operators import TableSource
+from onnxgate.support import limits, operators
+from onnxgate.support.operators import TableSource
 
 if TYPE_CHECKING:
     from onnxgate.runtimes.pool.scheduler import WorkerPool
-    from onnxgate.support.harvest.cache import BuildSupport
+    from onnxgate.support.harvest import BuildSupport
 
 REGISTRY_SINCE = "1.16.0"
 """Older wheels do not list their kernels; only limits could be harvested, and those are shipped."""
@@ -61,7 +61,7 @@ class CustomBuilds:
     """The builds of a lock and a project, with the cache of their support data."""
 
     def __init__(self, folder: Path, lock: Lock, project_folder: Path) -> None:
-        from onnxgate.support.harvest.cache import HarvestCache
+        from onnxgate.support.harvest import HarvestCache
 
         self._harvests = HarvestCache(folder)
         self._lock = lock
@@ -151,6 +151,6 @@ class CustomBuilds:
 
 
 def _harvest_key(planned: PlannedRuntime, source: TableSource) -> str:
-    from onnxgate.support.harvest.table_builder import make_harvest_key
+    from onnxgate.support.harvest import make_harvest_key
 
     return make_harvest_key(planned.runtime.engine, source.release, source.sha256)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from onnxgate.core.file_hashes import sha256_of
-from onnxgate.core.spelling import join_quoted
+from onnxgate.core.text import join_quoted
 from onnxgate.model.equality.graph_comparison import GraphComparison, WeightPair
 from onnxgate.model.facts import Dim, ValueInfo, element_name
 from onnxgate.model.reading.external_data import is_external

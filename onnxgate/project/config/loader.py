@@ -1,4 +1,4 @@
-"""Load `onnxgate.toml`, or `[tool.onnxgate]` of a `pyproject.toml`; all problems are collected."""
+"""Find and load the config: `onnxgate.toml`, or `[tool.onnxgate]` of a `pyproject.toml`; all problems are collected."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from packaging.specifiers import SpecifierSet
 
 from onnxgate import __version__
 from onnxgate.core.errors import ConfigError
-from onnxgate.core.spelling import join_quoted, lower_first, suggest_spelling
-from onnxgate.project.config.discovery import PYPROJECT, find_git_root
+from onnxgate.core.text import join_quoted, lower_first, suggest_spelling
 from onnxgate.project.config.globs import matches
 from onnxgate.project.config.project import Project
 from onnxgate.project.config.schema import Config, Conversion, Problem, Tolerance
 from onnxgate.project.config.validation import Validation
 from onnxgate.project.engines import specifier_problem
+from onnxgate.project.git.repository import find_git_root
 from onnxgate.project.toml import (
     Keys,
     TOMLDecodeError,
@@ -29,7 +29,38 @@ from onnxgate.project.toml import (
     loads,
 )
 
+CONFIG_NAME = "onnxgate.toml"
+PYPROJECT = "pyproject.toml"
 MAX_PROBLEMS = 100
+
+
+def find_config(start: Path) -> Path | None:
+    """Return the nearest config in the folder `start` or above it, up to git's root; None if there is none."""
+    start = start.absolute()
+    root = find_git_root(start)
+    for folder in (start, *start.parents):
+        if (folder / CONFIG_NAME).is_file():
+            return folder / CONFIG_NAME
+        if _has_config(folder / PYPROJECT):
+            return folder / PYPROJECT
+        if folder == root:
+            break
+    return None
+
+
+def _has_config(path: Path) -> bool:
+    """Return whether a `pyproject.toml` has a table for onnxgate; an invalid file has one if it names the table."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return False
+    if b"onnxgate" not in data:
+        return False
+    try:
+        tool = loads(decode(data)).get("tool", {})
+    except (TOMLDecodeError, UnicodeDecodeError):
+        return b"[tool.onnxgate" in data
+    return isinstance(tool, dict) and "onnxgate" in tool
 
 
 def load_config(path: Path, *, rule_ids: Collection[str] | None = None) -> Project:
@@ -42,14 +73,22 @@ def load_config(path: Path, *, rule_ids: Collection[str] | None = None) -> Proje
     path = path.absolute()
     text = _read_text(path)
     prefix = ("tool", "onnxgate") if path.name == PYPROJECT else ()
-    raw = _select_table(_parse_toml(text, path), prefix, path)
+    try:
+        raw = _select_table(loads(text), prefix, path)
+    except TOMLDecodeError as error:
+        raise ConfigError(f"`{path.name}` is not valid", problems=(describe_syntax_error(error, text),)) from error
     lines = find_key_lines(text)
     _check_required_version(raw, path)
     folder = path.parent
     root = find_git_root(folder) or folder
-    conversion = Conversion(Validation(folder, root, tuple(_table_keys(raw.get("targets"))), rule_ids).check)
+    targets = raw.get("targets", {})
+    names = tuple(targets) if isinstance(targets, dict) else ()
+    conversion = Conversion(Validation(folder, root, names, rule_ids).check)
     config = conversion.table(raw, Config)
-    problems = [*conversion.problems, *_check_has_targets(raw, prefix)]
+    problems = conversion.problems
+    if targets == {}:  # no model would be checked on any runtime
+        example = f'`[{format_key_path((*prefix, "targets", "cpu"))}]` with `runtime = "onnxruntime>=1.18"`'
+        problems.append(Problem(("targets",), f"nothing is promised: add a target, such as {example}"))
     if config is None or problems:
         raise _config_error(path, problems, lines, prefix)
     return Project(path=path, folder=folder, root=root, config=config, lines=lines, prefix=prefix)
@@ -69,13 +108,6 @@ def _read_text(path: Path) -> str:
         raise ConfigError(f"`{path.name}` is not valid", problems=(problem,)) from error
 
 
-def _parse_toml(text: str, path: Path) -> dict[str, Any]:
-    try:
-        return loads(text)
-    except TOMLDecodeError as error:
-        raise ConfigError(f"`{path.name}` is not valid", problems=(describe_syntax_error(error, text),)) from error
-
-
 def describe_syntax_error(error: TOMLDecodeError, text: str) -> str:
     """Return a syntax error of TOML that begins with its line."""
     message = str(error)
@@ -92,17 +124,6 @@ def _select_table(raw: Mapping[str, Any], prefix: Keys, path: Path) -> dict[str,
     if not isinstance(table, dict):
         raise ConfigError(f"`{path.name}` has no table `[{'.'.join(prefix)}]`")
     return table
-
-
-def _table_keys(table: object) -> Iterable[str]:
-    return table if isinstance(table, dict) else ()
-
-
-def _check_has_targets(raw: Mapping[str, Any], prefix: Keys) -> Iterator[Problem]:
-    """Yield a problem if there is no target: no model would be checked on any runtime."""
-    if raw.get("targets", {}) == {}:
-        example = f'`[{format_key_path((*prefix, "targets", "cpu"))}]` with `runtime = "onnxruntime>=1.18"`'
-        yield Problem(("targets",), f"nothing is promised: add a target, such as {example}")
 
 
 def _check_required_version(raw: Mapping[str, Any], path: Path) -> None:

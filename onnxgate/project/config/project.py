@@ -11,11 +11,10 @@ from pathlib import Path, PurePosixPath
 
 from onnxgate.core.errors import ConfigError, UsageError
 from onnxgate.core.findings import Place
-from onnxgate.core.spelling import suggest_spelling
-from onnxgate.project.config.discovery import find_git_root
+from onnxgate.core.text import suggest_spelling
 from onnxgate.project.config.globs import covers, is_glob, literal_folder, matches
 from onnxgate.project.config.schema import Budget, Config, ModelSettings, Tolerance
-from onnxgate.project.git.repository import read_git_output
+from onnxgate.project.git.repository import find_git_root, read_git_output
 from onnxgate.project.toml import Keys, find_nearest_line, format_key_path
 
 LOCK_NAME = "onnxgate.lock"
@@ -93,7 +92,8 @@ class Project:
         if self._listing is None:
             self._listing = list_models(self)
         missing = find_missing_models(self, self._listing)
-        listing = {*self._listing, *(name for name, entry in missing if absent and _is_exportable(entry))}
+        exportable = {name for name, entry in missing if entry and _is_exportable(entry)}
+        listing = {*self._listing, *(exportable if absent else ())}
         check_none_missing([(name, entry) for name, entry in missing if name not in listing], self, listing)
         models = tuple(self.selected(path) for path in sorted(listing))
         return select_by_paths(models, paths, base or Path.cwd(), self) if paths else models
@@ -124,8 +124,8 @@ def merge_settings(entries: Iterable[ModelSettings], targets: tuple[str, ...]) -
     return MergedSettings(targets, source, command, sizes, inputs, tolerance, quantized_from, budget)
 
 
-def _is_exportable(entry: ModelSettings | None) -> bool:
-    return entry is not None and (entry.source is not None or entry.command is not None)
+def _is_exportable(entry: ModelSettings) -> bool:
+    return entry.source is not None or entry.command is not None
 
 
 MODEL_SUFFIX = ".onnx"
@@ -145,10 +145,13 @@ def list_models(project: Project) -> tuple[str, ...]:
         if patterns is None
         else {path for pattern in patterns for path in _expand_pattern(pattern, folder)}
     )
-    models = tuple(sorted(path for path in candidates if not _is_excluded(path, project.config.exclude)))
+    models = tuple(sorted(path for path in candidates if not _is_excluded(path, project)))
     for path in models:
         if not is_utf8_name(path):
-            raise ConfigError(f"the name of `{path}` is not UTF-8", hint=_encoding_hint())
+            hint = "rename it, or name it in `exclude`"
+            if sys.getfilesystemencoding() != "utf-8":
+                hint = "have Python read names as UTF-8: `PYTHONUTF8=1`"
+            raise ConfigError(f"the name of `{path}` is not UTF-8", hint=hint)
     return models
 
 
@@ -157,8 +160,8 @@ def is_utf8_name(path: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in path)
 
 
-def _is_excluded(path: str, patterns: Iterable[str]) -> bool:
-    return any(covers(pattern, path) for pattern in patterns)
+def _is_excluded(path: str, project: Project) -> bool:
+    return any(covers(pattern, path) for pattern in project.config.exclude)
 
 
 def _expand_pattern(pattern: str, folder: Path) -> Iterator[str]:
@@ -177,23 +180,18 @@ def _expand_pattern(pattern: str, folder: Path) -> Iterator[str]:
 
 
 def _find_tracked_models(folder: Path) -> set[str]:
-    """Return the models that git tracks below the folder; without git, all models outside of hidden folders."""
-    listed = _list_tracked_files(folder) if find_git_root(folder) else None
+    """Return the models that git tracks below the folder; if git fails, all models outside of hidden folders."""
+    arguments = ("ls-files", "-z", "--", f"*{MODEL_SUFFIX}")
+    listed = read_git_output(folder, *arguments) if find_git_root(folder) else None
     if listed is None:
         return {path for path in _find_files(folder, "") if path.endswith(MODEL_SUFFIX)}
-    return {path for path in listed if _exists(folder / path)}
-
-
-def _list_tracked_files(folder: Path) -> list[str] | None:
-    """Return the models that git tracks below the folder; None if git fails."""
-    output = read_git_output(folder, "ls-files", "-z", "--", f"*{MODEL_SUFFIX}")
-    return None if output is None else [name for name in output.split("\0") if name]
+    return {path for path in listed.split("\0") if path and _exists(folder / path)}
 
 
 def _find_files(folder: Path, below: str) -> Iterator[str]:
-    for here, folders, names in os.walk(folder / below):
+    for parent, folders, names in os.walk(folder / below):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        relative = Path(here).relative_to(folder)
+        relative = Path(parent).relative_to(folder)
         yield from ((relative / name).as_posix() for name in names)
 
 
@@ -202,29 +200,18 @@ def _exists(path: Path) -> bool:
     return path.is_symlink() or path.is_file()
 
 
-def _encoding_hint() -> str:
-    if sys.getfilesystemencoding() != "utf-8":
-        return "have Python read names as UTF-8: `PYTHONUTF8=1`"
-    return "rename it, or name it in `exclude`"
-
-
 def find_missing_models(project: Project, listing: Collection[str]) -> list[MissingModel]:
     """Return the paths in the config, without globs, that are not among the project's models."""
     named: list[MissingModel] = [(path, None) for path in project.config.models or ()]
     named += [(entry.path, entry) for entry in project.config.model]
     plain = [(path.removeprefix("./"), entry) for path, entry in named if not is_glob(path)]
-    return [
-        (path, entry) for path, entry in plain if path not in listing and not _is_folder_of_models(path, entry, project)
-    ]
-
-
-def _is_folder_of_models(path: str, entry: ModelSettings | None, project: Project) -> bool:
-    return entry is None and (project.folder / path).is_dir()
+    absent = [(path, entry) for path, entry in plain if path not in listing]
+    return [(path, entry) for path, entry in absent if entry or not (project.folder / path).is_dir()]
 
 
 def check_none_missing(missing: Sequence[MissingModel], project: Project, listing: Collection[str]) -> None:
     """Raise if the config names a model that the project does not have, or if the project has no models."""
-    wrong = [(path, entry) for path, entry in missing if not _is_intentionally_excluded(path, entry, project)]
+    wrong = [(path, entry) for path, entry in missing if entry or not _is_excluded(path, project)]
     problems = (
         *(_explain_missing(path, entry, project) for path, entry in wrong),
         *_find_unmatched_globs(project, listing),
@@ -241,15 +228,13 @@ def _find_unmatched_globs(project: Project, listing: Collection[str]) -> Iterato
     """Yield a problem per glob without a match: its models would silently be left out, or get default settings."""
     if not listing:
         return  # a project without models is an error of its own
-    for pattern in project.config.models or ():
-        is_matched = any(_expand_pattern(pattern, project.folder)) or any(matches(pattern, path) for path in listing)
-        if is_glob(pattern) and not is_matched:
-            yield _render_problem(pattern, None, "it matches no file" + _suggest_glob(pattern, listing), project)
+    for pattern in filter(is_glob, project.config.models or ()):
+        if not any(_expand_pattern(pattern, project.folder)) and not any(matches(pattern, path) for path in listing):
+            yield _render_problem(pattern, None, f"it matches no file{_suggest_glob(pattern, listing)}", project)
     for entry in project.config.model:
         if is_glob(entry.path) and not any(matches(entry.path, path) for path in listing):
-            yield _render_problem(
-                entry.path, entry, "no model matches it" + _suggest_glob(entry.path, listing), project
-            )
+            near = _suggest_glob(entry.path, listing)
+            yield _render_problem(entry.path, entry, f"no model matches it{near}", project)
 
 
 def _suggest_glob(pattern: str, listing: Collection[str]) -> str:
@@ -260,16 +245,12 @@ def _suggest_glob(pattern: str, listing: Collection[str]) -> str:
     )
 
 
-def _is_intentionally_excluded(path: str, entry: ModelSettings | None, project: Project) -> bool:
-    return entry is None and _is_excluded(path, project.config.exclude)
-
-
 def _explain_missing(path: str, entry: ModelSettings | None, project: Project) -> str:
     if (project.folder / path).is_dir():
         why = "it is a folder; expected a model or a glob"
     elif not _exists(project.folder / path):
         why = "there is no such file"
-    elif _is_excluded(path, project.config.exclude):
+    elif _is_excluded(path, project):
         why = "`exclude` takes it out"
     elif project.config.models is not None:
         why = "`models` does not have it"
@@ -279,32 +260,31 @@ def _explain_missing(path: str, entry: ModelSettings | None, project: Project) -
 
 
 def _render_problem(path: str, entry: ModelSettings | None, why: str, project: Project) -> str:
-    keys = _config_keys(path.removeprefix("./"), entry, project)
-    return f"line {project.place(*keys).line}: `{format_key_path((*project.prefix, *keys))}`: `{path}`: {why}"
-
-
-def _config_keys(path: str, entry: ModelSettings | None, project: Project) -> tuple[str, ...]:
+    keys: tuple[str, ...]
     if entry is not None:
-        return ("model", str(project.config.model.index(entry)), "path")
-    named = [model.removeprefix("./") for model in project.config.models or ()]
-    return ("models", str(named.index(path)))
+        keys = ("model", str(project.config.model.index(entry)), "path")
+    else:
+        named = [model.removeprefix("./") for model in project.config.models or ()]
+        keys = ("models", str(named.index(path.removeprefix("./"))))
+    return f"line {project.place(*keys).line}: `{format_key_path((*project.prefix, *keys))}`: `{path}`: {why}"
 
 
 def select_by_paths(
     models: Sequence[SelectedModel], paths: Sequence[str], base: Path, project: Project
 ) -> tuple[SelectedModel, ...]:
     """Return the models that the paths select. An existing path that selects none is ignored, unless it is a model."""
-    files = [Path(os.path.normpath(base / path)) for path in paths]
+    files = {path: Path(os.path.normpath(base / path)) for path in paths}
     to_be = {model.absolute for model in models}  # a model that is not exported yet does not exist
-    absent = [path for path, file in zip(paths, files, strict=True) if not os.path.lexists(file) and file not in to_be]
+    absent = [path for path in paths if not os.path.lexists(files[path]) and files[path] not in to_be]
     if absent:
         raise UsageError(f"there is no file or folder `{'`, `'.join(absent)}`")
-    meant = {file: [model.path for model in _find_matching_models(file, models, project)] for file in files}
-    for path, file in zip(paths, files, strict=True):
-        if not meant[file]:
+    selected: set[str] = set()
+    for path, file in files.items():
+        matching = [model.path for model in _find_matching_models(file, models, project)]
+        if not matching:
             _check_belongs_to_project(path, file, project)
-    chosen = {model for names in meant.values() for model in names}
-    return tuple(model for model in models if model.path in chosen)
+        selected.update(matching)
+    return tuple(model for model in models if model.path in selected)
 
 
 def _check_belongs_to_project(path: str, file: Path, project: Project) -> None:
@@ -316,7 +296,7 @@ def _check_belongs_to_project(path: str, file: Path, project: Project) -> None:
     if not inside:
         hint = "run onnxgate in that model's own project, or limit the hook's `files` to the folder"
         raise UsageError(f"{wrong}: it lies outside of the folder of `{project.path.name}`", hint=hint)
-    if _is_excluded(inside, project.config.exclude):
+    if _is_excluded(inside, project):
         return
     if project.config.models is not None:
         raise UsageError(f"{wrong}: no glob of `models` matches it", hint="add it to `models`, or to `exclude`")
@@ -333,20 +313,17 @@ def _find_matching_models(file: Path, models: Sequence[SelectedModel], project: 
     real = _resolve_path(file)
     if real in (_resolve_path(project.path), _resolve_path(project.lock_path)):
         return models  # config and lock concern every model
+    resolved = {model.path: _resolve_path(model.absolute) for model in models}
     if file.is_dir():
         return [
             model
             for model in models
-            if model.absolute.is_relative_to(file) or _resolve_model_path(model).is_relative_to(real)
+            if model.absolute.is_relative_to(file) or resolved[model.path].is_relative_to(real)
         ]
-    same = [model for model in models if model.absolute == file or _resolve_model_path(model) == real]
-    if same:
-        return same
-    return [model for model in models if _is_source(real, model, project) or _is_data(real, model)]
-
-
-def _resolve_model_path(model: SelectedModel) -> Path:
-    return _resolve_path(model.absolute)
+    same = [model for model in models if model.absolute == file or resolved[model.path] == real]
+    return same or [
+        model for model in models if _is_source(real, model, project) or _may_be_data(real, resolved[model.path])
+    ]
 
 
 def _resolve_path(path: Path) -> Path:
@@ -360,15 +337,9 @@ def _is_source(file: Path, model: SelectedModel, project: Project) -> bool:
     return any(_resolve_path(project.folder / name) == file for name in named if name)
 
 
-def _is_data(file: Path, model: SelectedModel) -> bool:
+def _may_be_data(file: Path, model: Path) -> bool:
     """Return whether a file in the model's folder may be its external data: the model contains the file's name."""
-    real = _resolve_model_path(model)
-    return file.is_relative_to(real.parent) and real.is_file() and _contains_bytes(real, os.fsencode(file.name))
-
-
-def _contains_bytes(path: Path, name: bytes) -> bool:
-    """Return whether a file contains some bytes; a model contains locations of external data as plain text."""
-    if not path.stat().st_size:
+    if not (file.is_relative_to(model.parent) and model.is_file() and model.stat().st_size):
         return False
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        return content.find(name) >= 0
+    with model.open("rb") as content, mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        return mapped.find(os.fsencode(file.name)) >= 0

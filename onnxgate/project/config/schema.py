@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
 
-from onnxgate.core.spelling import join_quoted, suggest_spelling
+from onnxgate.core.text import join_quoted, suggest_spelling
 from onnxgate.project.toml import Keys
 
 
@@ -136,8 +136,8 @@ MAX_SUGGESTIONS, MAX_SUGGESTION_LENGTH = 50, 100
 TableCheck = Callable[[Table, Keys], Iterator[Problem]]
 
 
-class _WrongValueError(Exception):
-    """The value is not used; its problem is recorded already."""
+_INVALID: Any = object()
+"""Stands for a value that is not used; its problem is recorded already."""
 
 
 @dataclass(slots=True)
@@ -147,106 +147,60 @@ class Conversion:
     check: TableCheck
     problems: list[Problem] = field(default_factory=list)
 
-    def table(self, raw: object, type_: type[AnyTable], keys: Keys = ()) -> AnyTable | None:
-        """Return the table as its type; None if a required key is missing or wrong."""
-        try:
-            return cast("AnyTable", self._table(raw, type_, keys))
-        except _WrongValueError:
-            return None
+    def table(self, raw: object, type_: type[AnyTable]) -> AnyTable | None:
+        """Return the file's values as their type; None if a required key is missing or wrong."""
+        converted = self._value(raw, type_, ())
+        return None if converted is _INVALID else cast("AnyTable", converted)
 
-    def _value(self, raw: object, type_: Any, keys: Keys) -> Any:
-        origin = get_origin(type_)
+    def _value(self, raw: Any, type_: Any, keys: Keys) -> Any:
+        if get_origin(type_) in (Union, UnionType):
+            type_ = next((member for member in get_args(type_) if _has_shape(raw, member)), type_)
+        if not _has_shape(raw, type_):
+            return self._wrong(raw, type_, keys)
         if isinstance(type_, type) and issubclass(type_, Table):
             return self._table(raw, type_, keys)
-        if origin is dict:
-            return self._dict(raw, type_, keys)
-        if origin is tuple:
-            return self._list(raw, type_, keys)
-        if origin in (Union, UnionType):
-            member = _find_union_member(raw, type_)
-            return self._value(raw, member, keys) if member else self._wrong(raw, type_, keys)
-        return self._scalar(raw, type_, keys)
+        if get_origin(type_) is dict:
+            converted = {key: self._value(value, get_args(type_)[1], (*keys, key)) for key, value in raw.items()}
+            return {key: value for key, value in converted.items() if value is not _INVALID}
+        if get_origin(type_) is tuple:
+            values = [self._value(value, get_args(type_)[0], (*keys, str(index))) for index, value in enumerate(raw)]
+            is_complete = all(value is not _INVALID for value in values)
+            return tuple(values) if is_complete else _INVALID  # a part of a list would mean something else
+        return msgspec.convert(raw, type_, strict=True)
 
-    def _table(self, raw: object, type_: type[Table], keys: Keys) -> Table:
-        if not isinstance(raw, dict):
-            self._wrong(raw, type_, keys)
+    def _table(self, raw: Mapping[str, Any], type_: type[Table], keys: Keys) -> Any:
         fields = {info.encode_name: info for info in msgspec.structs.fields(type_)}
-        self.problems += _find_unknown_keys(cast("dict[str, Any]", raw), tuple(fields), keys)
-        values, complete = {}, True
+        for number, key in enumerate(key for key in raw if key not in fields):
+            is_short = number < MAX_SUGGESTIONS and len(key) <= MAX_SUGGESTION_LENGTH
+            near = suggest_spelling(key, fields) if is_short else ""
+            self._note((*keys, key), "unknown key" + (near or f"; expected one of {join_quoted(fields)}"))
+        values = {}
         for name, info in fields.items():
-            try:
-                if name in raw:  # type: ignore[operator]
-                    values[info.name] = self._value(raw[name], info.type, (*keys, name))  # type: ignore[index]
-                elif info.required:
-                    self._note((*keys, name), f"is missing; expected {describe_type(info.type)}")
-                    complete = False
-            except _WrongValueError:
-                complete = complete and not info.required
-        if not complete:
-            raise _WrongValueError
-        converted = type_(**values)
+            if name in raw:
+                values[info.name] = self._value(raw[name], info.type, (*keys, name))
+            elif info.required:
+                self._note((*keys, name), f"is missing; expected {describe_type(info.type)}")
+                values[info.name] = _INVALID
+        required = {info.name for info in fields.values() if info.required}
+        if any(values[name] is _INVALID for name in required):
+            return _INVALID
+        converted = type_(**{name: value for name, value in values.items() if value is not _INVALID})
         self.problems += self.check(converted, keys)
         return converted
 
-    def _dict(self, raw: object, type_: Any, keys: Keys) -> dict[str, Any]:
-        if not isinstance(raw, dict):
-            self._wrong(raw, type_, keys)
-        values = {}
-        for key, value in cast("dict[str, Any]", raw).items():
-            try:
-                values[key] = self._value(value, get_args(type_)[1], (*keys, key))
-            except _WrongValueError:
-                continue
-        return values
-
-    def _list(self, raw: object, type_: Any, keys: Keys) -> tuple[Any, ...]:
-        if not isinstance(raw, list):
-            self._wrong(raw, type_, keys)
-        values, complete = [], True
-        for index, value in enumerate(cast("list[Any]", raw)):
-            try:
-                values.append(self._value(value, get_args(type_)[0], (*keys, str(index))))
-            except _WrongValueError:
-                complete = False
-        if not complete:
-            raise _WrongValueError  # a part of a list would mean something else
-        return tuple(values)
-
-    def _scalar(self, raw: object, type_: Any, keys: Keys) -> Any:
-        try:
-            return msgspec.convert(raw, type_, strict=True)
-        except msgspec.ValidationError:
-            return self._wrong(raw, type_, keys)
-
     def _wrong(self, raw: object, type_: Any, keys: Keys) -> Any:
-        near = (
-            suggest_spelling(raw, _literal_choices(type_))
-            if isinstance(raw, str) and len(raw) <= MAX_SUGGESTION_LENGTH
-            else ""
-        )
-        kind = "the string " if isinstance(raw, str) and not _literal_choices(type_) else ""
+        choices, is_text = _literal_choices(type_), isinstance(raw, str)
+        near = suggest_spelling(raw, choices) if isinstance(raw, str) and len(raw) <= MAX_SUGGESTION_LENGTH else ""
+        kind = "the string " if is_text and not choices else ""
         self._note(keys, f"expected {describe_type(type_)}, got {kind}{_render_value(raw)}{near}")
-        raise _WrongValueError
+        return _INVALID
 
     def _note(self, keys: Keys, text: str) -> None:
         self.problems.append(Problem(keys, text))
 
 
-def _find_unknown_keys(raw: Mapping[str, Any], known: Sequence[str], keys: Keys) -> Iterator[Problem]:
-    for number, key in enumerate(key for key in raw if key not in known):
-        near = suggest_spelling(key, known) if number < MAX_SUGGESTIONS and len(key) <= MAX_SUGGESTION_LENGTH else ""
-        yield Problem((*keys, key), "unknown key" + (near or f"; expected one of {join_quoted(known)}"))
-
-
-def _find_union_member(raw: object, union: Any) -> Any:
-    """Return the member of a union that has the value's type; None if there is none."""
-    for member in get_args(union):
-        if _has_shape(raw, member):
-            return member
-    return None
-
-
 def _has_shape(raw: object, type_: Any) -> bool:
+    """Return whether a table or a list has the type, apart from its elements; any other value has it exactly."""
     if isinstance(raw, dict):
         return get_origin(type_) is dict or (isinstance(type_, type) and issubclass(type_, Table))
     if isinstance(raw, list):
@@ -288,10 +242,6 @@ def describe_type(type_: Any, *, many: bool = False) -> str:
 
 
 def _render_value(raw: object) -> str:
-    if isinstance(raw, str):
-        return f"`{raw}`"
-    if isinstance(raw, bool):
-        return f"`{str(raw).lower()}`"
-    if isinstance(raw, dict):
-        return "a table"
-    return "a list" if isinstance(raw, list) else f"`{raw}`"
+    if isinstance(raw, (dict, list)):
+        return "a table" if isinstance(raw, dict) else "a list"
+    return f"`{str(raw).lower() if isinstance(raw, bool) else raw}`"

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.utils import canonicalize_name
 
-from onnxgate.core.spelling import join_quoted, suggest_spelling
+from onnxgate.core.text import join_quoted, suggest_spelling
 from onnxgate.project.config.globs import is_glob
 from onnxgate.project.config.schema import (
     Budget,
@@ -58,53 +57,79 @@ class Validation:
         """Yield the problems of one table."""
         match table:
             case Config():
-                yield from self._config(table)
+                yield from self._check_config(table)
             case Target():
-                yield from _check_target(table, keys)
-                yield from self._libraries(table, (*keys, "extensions"))
+                yield from self._check_target(table, keys)
             case Toolchain():
-                yield from _check_toolchain(table, keys)
+                yield from _check_requirements(table.requires, (*keys, "requires"))
             case ModelSettings():
-                yield from self._model(table, keys)
+                yield from self._check_model(table, keys)
             case Budget():
                 yield from _check_budget(table, keys)
             case Tolerance():
-                yield from _check_tolerance(table, keys)
+                problems = {"rtol": _bound_problem(table.rtol), "atol": _bound_problem(table.atol)}
+                yield from _list_problems(keys, problems)
             case Ignore():
-                yield from self._ignore(table, keys)
+                yield from self._check_ignore(table, keys)
             case Limits():
-                yield from _check_limits(table, keys)
+                numbers = {"time-s": table.time_s, "memory-mib": table.memory_mib}
+                problems = {name: _positive_problem(number) for name, number in numbers.items()}
+                yield from _list_problems(keys, problems)
 
-    def _config(self, config: Config) -> Iterator[Problem]:
-        yield from _check_relative_paths(config.models or (), ("models",))
-        yield from _check_relative_paths(config.exclude, ("exclude",))
-        yield from _check_unique(config.models or (), ("models",))
-        yield from _check_unique(config.exclude, ("exclude",))
+    def _check_config(self, config: Config) -> Iterator[Problem]:
+        yield from _check_paths(config.models or (), ("models",))
+        yield from _check_paths(config.exclude, ("exclude",))
         if config.models == ():
             yield Problem(("models",), "expected at least one path or glob")
-        if problem := ir_version_problem(config.ir_version):
-            yield Problem(("ir-version",), problem)
-        yield from _check_opsets(config.opset)
+        yield from _list_problems((), {"ir-version": ir_version_problem(config.ir_version)})
+        for domain, version in config.opset.items():
+            if not domain:
+                yield Problem(("opset", domain), "expected the name of a domain; the default one is spelled `ai.onnx`")
+            if version < 1:
+                yield Problem(("opset", domain), f"expected a version of at least 1, got `{version}`")
         yield from _check_unique_models(config.model)
         yield from _check_shared_environments(config.targets)
         for rule in config.rules:
-            yield from self._rule(rule, ("rules", rule))
+            yield from self._check_rule(rule, ("rules", rule))
 
-    def _model(self, model: ModelSettings, keys: Keys) -> Iterator[Problem]:
-        yield from _check_relative_paths((model.path,), keys, "path")
-        yield from self._targets_of(model, keys)
-        if ".py:" in (model.inputs or "") and (problem := self._source_problem(model.inputs or "")):
-            yield Problem((*keys, "inputs"), problem)
-        if model.source is not None and (problem := self._source_problem(model.source)):
-            yield Problem((*keys, "source"), problem)
-        if model.command is not None and (problem := command_problem(model.command)):
-            yield Problem((*keys, "command"), problem)
-        if model.quantized_from is not None and (problem := self._float_model_problem(model)):
-            yield Problem((*keys, "quantized-from"), problem)
-        yield from _check_sizes(model.sizes or {}, (*keys, "sizes"))
-        yield from _check_tolerances(model.tolerance or {}, (*keys, "tolerance"))
+    def _check_target(self, target: Target, keys: Keys) -> Iterator[Problem]:
+        if problem := runtime_problem(target.runtime, own=target.python is not None):
+            yield Problem((*keys, "runtime"), problem)
+        else:
+            yield from _check_engine_keys(target, keys)
+        for name, values in (("providers", target.providers), ("optimization", target.optimization)):
+            if not values:
+                yield Problem((*keys, name), "expected at least one")
+            yield from _check_unique(values, (*keys, name))
+        yield from _check_providers(target, (*keys, "providers"))
+        yield from self._check_extensions(target.extensions, (*keys, "extensions"))
+        if target.python is not None:
+            if not target.python.strip():
+                yield Problem((*keys, "python"), "expected an interpreter or the folder of an environment")
+            if target.select != "minors":
+                text = f"`{target.select}` means nothing with `python`, which has one release"
+                yield Problem((*keys, "select"), text)
 
-    def _targets_of(self, model: ModelSettings, keys: Keys) -> Iterator[Problem]:
+    def _check_extensions(self, extensions: tuple[str, ...], keys: Keys) -> Iterator[Problem]:
+        first: dict[str, str] = {}
+        for index, text in enumerate(extensions):
+            if problem := extension_problem(text):
+                yield Problem((*keys, str(index)), problem)
+                continue
+            name = text if is_library(text) else package_name(text)
+            if name in first:
+                yield Problem((*keys, str(index)), f"`{text}` names `{name}` a second time, after `{first[name]}`")
+            first.setdefault(name, text)
+            if is_library(text) and not self._is_inside(text):
+                yield Problem((*keys, str(index)), f"`{text}` is outside of the project")
+
+    def _is_inside(self, path: str) -> bool:
+        """Return whether a path that is relative to the config lies in the project."""
+        return (self.folder / path).resolve().is_relative_to(self.root.resolve())
+
+    def _check_model(self, model: ModelSettings, keys: Keys) -> Iterator[Problem]:
+        if problem := _path_problem(model.path):
+            yield Problem((*keys, "path"), problem)
         if model.targets == ():
             yield Problem((*keys, "targets"), "expected at least one target; leave the key out for all")
         yield from _check_unique(model.targets or (), (*keys, "targets"))
@@ -113,27 +138,33 @@ class Validation:
                 targets = join_quoted(sorted(self.targets)) or "none"
                 near = suggest_spelling(name, self.targets) or f"; the config has {targets}"
                 yield Problem((*keys, "targets", str(index)), f"unknown target `{name}`{near}")
+        has_callable = ".py:" in (model.inputs or "")
+        problems = {
+            "inputs": self._source_problem(model.inputs if has_callable else None),
+            "source": self._source_problem(model.source),
+            "command": "" if model.command is None else command_problem(model.command),
+            "quantized-from": self._float_model_problem(model),
+        }
+        yield from _list_problems(keys, problems)
+        yield from _check_sizes(model.sizes or {}, (*keys, "sizes"))
+        yield from _check_tolerances(model.tolerance or {}, (*keys, "tolerance"))
 
-    def _libraries(self, target: Target, keys: Keys) -> Iterator[Problem]:
-        for index, text in enumerate(target.extensions):
-            if not is_library(text) or extension_problem(text):
-                continue
-            if not (self.folder / text).resolve().is_relative_to(self.root.resolve()):
-                yield Problem((*keys, str(index)), f"`{text}` is outside of the project")
-
-    def _source_problem(self, source: str) -> str:
+    def _source_problem(self, source: str | None) -> str:
+        if source is None:
+            return ""
         matched = _SOURCE_REFERENCE.fullmatch(source)
         if matched is None:
             return f"expected `file.py:callable`, got `{source}`"
-        file = (self.folder / matched["file"]).resolve()
-        if Path(matched["file"]).is_absolute() or not file.is_relative_to(self.root.resolve()):
+        if Path(matched["file"]).is_absolute() or not self._is_inside(matched["file"]):
             return f"`{matched['file']}` is outside of the project"
-        return "" if file.is_file() else f"there is no file `{matched['file']}`"
+        return "" if (self.folder / matched["file"]).resolve().is_file() else f"there is no file `{matched['file']}`"
 
     def _float_model_problem(self, model: ModelSettings) -> str:
-        name = model.quantized_from or ""
+        name = model.quantized_from
+        if name is None:
+            return ""
         path = (self.folder / name).resolve()
-        if not name or Path(name).is_absolute() or not path.is_relative_to(self.root.resolve()):
+        if not name or Path(name).is_absolute() or not self._is_inside(name):
             return f"expected the path of a model in the project, got `{name}`"
         if is_glob(name):
             return f"expected one model, got the glob `{name}`"
@@ -141,45 +172,31 @@ class Validation:
             return f"`{name}` is the model itself; expected the float model that it came from"
         return "" if path.is_file() else f"there is no file `{name}`"
 
-    def _ignore(self, ignore: Ignore, keys: Keys) -> Iterator[Problem]:
-        yield from self._rule(ignore.rule, (*keys, "rule"))
+    def _check_ignore(self, ignore: Ignore, keys: Keys) -> Iterator[Problem]:
+        yield from self._check_rule(ignore.rule, (*keys, "rule"))
         if not ignore.reason.strip():
             yield Problem((*keys, "reason"), "expected a reason")
         if ignore.sha256 is not None and not re.fullmatch(r"[0-9a-fA-F]{64}", ignore.sha256):
-            wanted = "expected the 64 hexadecimal digits that `check --show-ignores` prints"
-            yield Problem((*keys, "sha256"), f"{wanted}, got `{ignore.sha256}`")
-        if ignore.fingerprints is not None:
-            yield from _check_fingerprints(ignore.fingerprints, (*keys, "fingerprints"))
+            expected = "expected the 64 hexadecimal digits that `check --show-ignores` prints"
+            yield Problem((*keys, "sha256"), f"{expected}, got `{ignore.sha256}`")
+        if ignore.fingerprints == ():
+            text = "expected at least one; leave the key out to accept all findings of the rule"
+            yield Problem((*keys, "fingerprints"), text)
+        for index, fingerprint in enumerate(ignore.fingerprints or ()):
+            if not re.fullmatch(r"[0-9a-f]{16}", fingerprint):
+                expected = "expected the 16 hexadecimal digits that `check --show-ignores` prints"
+                yield Problem((*keys, "fingerprints", str(index)), f"{expected}, got `{fingerprint}`")
+        yield from _check_unique(ignore.fingerprints or (), (*keys, "fingerprints"))
 
-    def _rule(self, rule: str, keys: Keys) -> Iterator[Problem]:
+    def _check_rule(self, rule: str, keys: Keys) -> Iterator[Problem]:
         if self.rule_ids is not None and rule not in self.rule_ids:
             near = suggest_spelling(rule, self.rule_ids) or "; this release of onnxgate has no rule of that name"
             yield Problem(keys, f"unknown rule `{rule}`{near}")
 
 
-def _check_fingerprints(fingerprints: tuple[str, ...], keys: Keys) -> Iterator[Problem]:
-    if not fingerprints:
-        yield Problem(keys, "expected at least one; leave the key out to accept all findings of the rule")
-    for index, fingerprint in enumerate(fingerprints):
-        if not re.fullmatch(r"[0-9a-f]{16}", fingerprint):
-            wanted = "expected the 16 hexadecimal digits that `check --show-ignores` prints"
-            yield Problem((*keys, str(index)), f"{wanted}, got `{fingerprint}`")
-    yield from _check_unique(fingerprints, keys)
-
-
-def _check_target(target: Target, keys: Keys) -> Iterator[Problem]:
-    if problem := runtime_problem(target.runtime, own=target.python is not None):
-        yield Problem((*keys, "runtime"), problem)
-    else:
-        yield from _check_engine_keys(target, keys)
-    for name, values in (("providers", target.providers), ("optimization", target.optimization)):
-        if not values:
-            yield Problem((*keys, name), "expected at least one")
-        yield from _check_unique(values, (*keys, name))
-    yield from _check_providers(target, (*keys, "providers"))
-    yield from _check_extensions(target.extensions, (*keys, "extensions"))
-    if target.python is not None:
-        yield from _check_python(target, keys)
+def _list_problems(keys: Keys, problems: Mapping[str, str]) -> Iterator[Problem]:
+    """Yield the problems of keys of one table; "" is none."""
+    return (Problem((*keys, key), text) for key, text in problems.items() if text)
 
 
 def _check_engine_keys(target: Target, keys: Keys) -> Iterator[Problem]:
@@ -206,32 +223,11 @@ def _check_providers(target: Target, keys: Keys) -> Iterator[Problem]:
             continue
         near = suggest_spelling(provider, MANAGED_PROVIDERS) if not provider.endswith("ExecutionProvider") else ""
         if target.python is None:
-            text = f"provider `{provider}` is not available in this release of onnxgate{near}"
-            text += "" if near else "; `python` may name an environment that has it"
-            yield Problem((*keys, str(index)), text)
+            text = f"provider `{provider}` is not available in this release of onnxgate"
+            yield Problem((*keys, str(index)), text + (near or "; `python` may name an environment that has it"))
         elif not _PROVIDER.fullmatch(provider):
-            wanted = "expected a name such as `CUDAExecutionProvider`"
-            yield Problem((*keys, str(index)), f"{wanted}, got `{provider}`{near}")
-
-
-def _check_extensions(extensions: tuple[str, ...], keys: Keys) -> Iterator[Problem]:
-    seen: dict[str, str] = {}
-    for index, text in enumerate(extensions):
-        here = (*keys, str(index))
-        if problem := extension_problem(text):
-            yield Problem(here, problem)
-            continue
-        name = text if is_library(text) else package_name(text)
-        if name in seen:
-            yield Problem(here, f"`{text}` names `{name}` a second time, after `{seen[name]}`")
-        seen.setdefault(name, text)
-
-
-def _check_python(target: Target, keys: Keys) -> Iterator[Problem]:
-    if not (target.python or "").strip():
-        yield Problem((*keys, "python"), "expected an interpreter or the folder of an environment")
-    if target.select != "minors":
-        yield Problem((*keys, "select"), f"`{target.select}` means nothing with `python`, which has one release")
+            expected = "expected a name such as `CUDAExecutionProvider`"
+            yield Problem((*keys, str(index)), f"{expected}, got `{provider}`{near}")
 
 
 def _check_shared_environments(targets: Mapping[str, Target]) -> Iterator[Problem]:
@@ -240,30 +236,22 @@ def _check_shared_environments(targets: Mapping[str, Target]) -> Iterator[Proble
     for name, target in targets.items():
         if target.python is None:
             continue
-        other = first.setdefault(target.python, name)
-        if targets[other].providers != target.providers:
-            text = f"target `{other}` uses `{target.python}` with other providers; make both the same"
+        earlier = first.setdefault(target.python, name)
+        if targets[earlier].providers != target.providers:
+            text = f"target `{earlier}` uses `{target.python}` with other providers; make both the same"
             yield Problem(("targets", name, "providers"), text)
 
 
-def _check_toolchain(toolchain: Toolchain, keys: Keys) -> Iterator[Problem]:
+def _check_requirements(requirements: Iterable[str], keys: Keys) -> Iterator[Problem]:
     names: dict[str, str] = {}
-    for index, text in enumerate(toolchain.requires):
-        here = (*keys, "requires", str(index))
+    for index, text in enumerate(requirements):
         if problem := requirement_problem(text):
-            yield Problem(here, problem)
+            yield Problem((*keys, str(index)), problem)
             continue
-        name = canonicalize_name(re.split(r"[^A-Za-z0-9._-]", text.strip(), maxsplit=1)[0])
+        name = package_name(text)
         if name in names:
-            yield Problem(here, f"`{text}` asks for `{name}` a second time, after `{names[name]}`")
+            yield Problem((*keys, str(index)), f"`{text}` asks for `{name}` a second time, after `{names[name]}`")
         names[name] = text
-
-
-def _check_limits(limits: Limits, keys: Keys) -> Iterator[Problem]:
-    if not (math.isfinite(limits.time_s) and limits.time_s > 0):
-        yield Problem((*keys, "time-s"), f"expected a number above 0, got `{limits.time_s:g}`")
-    if limits.memory_mib is not None and limits.memory_mib <= 0:
-        yield Problem((*keys, "memory-mib"), f"expected a number above 0, got `{limits.memory_mib}`")
 
 
 def _check_budget(budget: Budget, keys: Keys) -> Iterator[Problem]:
@@ -273,10 +261,14 @@ def _check_budget(budget: Budget, keys: Keys) -> Iterator[Problem]:
         "memory-over-baseline": budget.memory_over_baseline,
     }
     if all(limit is None for limit in limits.values()):
-        yield Problem(keys, f"expected at least one of {join_quoted(list(limits))}")
-    for name, limit in limits.items():
-        if limit is not None and not (math.isfinite(limit) and limit > 0):
-            yield Problem((*keys, name), f"expected a number above 0, got `{limit:g}`")
+        yield Problem(keys, f"expected at least one of {join_quoted(limits)}")
+    yield from _list_problems(keys, {name: _positive_problem(limit) for name, limit in limits.items()})
+
+
+def _positive_problem(number: float | None) -> str:
+    if number is None or (math.isfinite(number) and number > 0):
+        return ""
+    return f"expected a number above 0, got `{number if isinstance(number, int) else format(number, 'g')}`"
 
 
 def _check_sizes(sizes: dict[str, tuple[int, ...]], keys: Keys) -> Iterator[Problem]:
@@ -302,22 +294,8 @@ def _check_tolerances(tolerance: dict[str, float | Tolerance], keys: Keys) -> It
             yield Problem(keys, f"`{name}` is missing; expected both `rtol` and `atol`")
 
 
-def _check_tolerance(tolerance: Tolerance, keys: Keys) -> Iterator[Problem]:
-    for name, value in (("rtol", tolerance.rtol), ("atol", tolerance.atol)):
-        if problem := _bound_problem(value):
-            yield Problem((*keys, name), problem)
-
-
 def _bound_problem(value: float) -> str:
     return "" if math.isfinite(value) and value >= 0 else f"expected a finite number of at least 0, got `{value:g}`"
-
-
-def _check_opsets(opsets: dict[str, int]) -> Iterator[Problem]:
-    for domain, version in opsets.items():
-        if not domain:
-            yield Problem(("opset", domain), "expected the name of a domain; the default one is spelled `ai.onnx`")
-        if version < 1:
-            yield Problem(("opset", domain), f"expected a version of at least 1, got `{version}`")
 
 
 def ir_version_problem(pinned: str | int | None) -> str:
@@ -348,29 +326,33 @@ def command_problem(command: tuple[str, ...]) -> str:
     return "" if "output" in placeholders else "expected `{output}` among the arguments: where the model is written"
 
 
-def _check_relative_paths(paths: Collection[str], keys: Keys, name: str = "") -> Iterator[Problem]:
-    for index, path in enumerate(paths):
-        here = (*keys, name or str(index))
-        if not path:
-            yield Problem(here, "expected a path or a glob")
-        elif "\\" in path:
-            yield Problem(here, f"expected a path with `/`, got `{path}`")
-        elif path.startswith("/") or re.match(r"[A-Za-z]:", path) or ".." in path.split("/"):
-            yield Problem(here, f"expected a path below the config's folder, got `{path}`")
+def _check_paths(paths: Collection[str], keys: Keys) -> Iterator[Problem]:
+    yield from _list_problems(keys, {str(index): _path_problem(path) for index, path in enumerate(paths)})
+    yield from _check_unique(paths, keys)
 
 
-def _check_unique(values: Collection[object], keys: Keys) -> Iterator[Problem]:
-    seen: set[object] = set()
+def _path_problem(path: str) -> str:
+    if not path:
+        return "expected a path or a glob"
+    if "\\" in path:
+        return f"expected a path with `/`, got `{path}`"
+    if path.startswith("/") or re.match(r"[A-Za-z]:", path) or ".." in path.split("/"):
+        return f"expected a path below the config's folder, got `{path}`"
+    return ""
+
+
+def _check_unique(values: Iterable[object], keys: Keys) -> Iterator[Problem]:
+    earlier: set[object] = set()
     for index, value in enumerate(values):
-        if value in seen:
+        if value in earlier:
             yield Problem((*keys, str(index)), f"`{value}` is named twice")
-        seen.add(value)
+        earlier.add(value)
 
 
 def _check_unique_models(models: tuple[ModelSettings, ...]) -> Iterator[Problem]:
-    seen: set[str] = set()
+    earlier: set[str] = set()
     for index, model in enumerate(models):
         path = model.path.removeprefix("./")
-        if path in seen and not is_glob(path):
+        if path in earlier and not is_glob(path):
             yield Problem(("model", str(index), "path"), f"`{model.path}` has an entry already; put both into one")
-        seen.add(path)
+        earlier.add(path)

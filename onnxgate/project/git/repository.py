@@ -29,7 +29,9 @@ def run_git(
 ) -> subprocess.CompletedProcess[bytes]:
     """Run git and return the result, with status 127 if git is not installed. `offline`: git does not fetch objects."""
     command = ["git", *SAFE_OPTIONS, *arguments]
-    environment = _git_environment(offline)
+    environment = {name: value for name, value in os.environ.items() if name not in HOOK_VARIABLES}
+    environment |= {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+    environment |= {"GIT_NO_LAZY_FETCH": "1"} if offline else {}
     limit_s = LOCAL_TIMEOUT_S if offline else FETCH_TIMEOUT_S
     try:
         if not offline:  # it may wait for another machine, and must end with this process
@@ -57,10 +59,15 @@ def run_git(
         return subprocess.CompletedProcess(command, 124, b"", f"git: no answer within {limit_s} s".encode())
 
 
+def find_git_root(folder: Path) -> Path | None:
+    """Return git's root: the nearest folder upward that has `.git`, which is a file in worktrees and submodules."""
+    return next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), None)
+
+
 def read_git_output(folder: Path, *arguments: str) -> str | None:
     """Return git's output without network access; None if git fails or is not installed."""
-    done = run_git(folder, arguments, offline=True)
-    return os.fsdecode(done.stdout) if done.returncode == 0 else None
+    result = run_git(folder, arguments, offline=True)
+    return os.fsdecode(result.stdout) if result.returncode == 0 else None
 
 
 def read_git_line(folder: Path, arguments: Sequence[str]) -> str:
@@ -70,8 +77,8 @@ def read_git_line(folder: Path, arguments: Sequence[str]) -> str:
 
 def find_git_problem(folder: Path) -> str:
     """Return why git does not work in this repository; "" if it works."""
-    done = run_git(folder, ["rev-parse", "--git-dir"], offline=True)
-    return last_line(done.stderr) or f"exit status {done.returncode}" if done.returncode else ""
+    result = run_git(folder, ["rev-parse", "--git-dir"], offline=True)
+    return last_line(result.stderr) or f"exit status {result.returncode}" if result.returncode else ""
 
 
 def is_tracked(root: Path, path: str) -> bool:
@@ -83,12 +90,6 @@ def last_line(stderr: bytes) -> str:
     """Return the last line of git's error output, which has the reason."""
     lines = stderr.decode("utf-8", "replace").strip().splitlines()
     return lines[-1] if lines else ""
-
-
-def _git_environment(offline: bool) -> dict[str, str]:
-    own = {name: value for name, value in os.environ.items() if name not in HOOK_VARIABLES}
-    own |= {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
-    return own | {"GIT_NO_LAZY_FETCH": "1"} if offline else own
 
 
 COMMIT_ID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
@@ -110,11 +111,6 @@ def has_commit(root: Path, commit: str) -> bool:
     return bool(commit) and run_git(root, ["cat-file", "-e", f"{commit}^{{commit}}"], offline=True).returncode == 0
 
 
-def is_shallow(root: Path) -> bool:
-    """Return whether the clone is shallow."""
-    return read_git_line(root, ["rev-parse", "--is-shallow-repository"]) == "true"
-
-
 def read_parents(root: Path, commit: str) -> tuple[str, ...]:
     """Return the parents of a commit, also those that a shallow clone lacks, for which `HEAD^1` fails."""
     header = read_git_line(root, ["cat-file", "commit", commit]).partition("\n\n")[0]
@@ -132,20 +128,22 @@ def fetch_commit(root: Path, commit: str, *, offline: bool) -> str:
         return ""
     if offline:
         return "it is not here, and nothing may be fetched"
-    remote = _choose_remote(root)
+    remotes = read_git_line(root, ["remote"]).splitlines()
+    remote = "origin" if "origin" in remotes else remotes[0] if len(remotes) == 1 else ""
     if not remote:
         return "it is not here, and there is no remote to fetch it from"
-    depth = ["--depth=1"] if is_shallow(root) else []
+    is_shallow = read_git_line(root, ["rev-parse", "--is-shallow-repository"]) == "true"
+    depth = ["--depth=1"] if is_shallow else []
     quiet = ["-c", "gc.auto=0", "-c", "maintenance.auto=false", "fetch", "--quiet", "--no-tags"]
-    done = run_git(root, [*quiet, "--no-recurse-submodules", "--no-write-fetch-head", *depth, remote, commit])
+    result = run_git(root, [*quiet, "--no-recurse-submodules", "--no-write-fetch-head", *depth, remote, commit])
     if has_commit(root, commit):
         return ""
-    return f"it is not here, and cannot be fetched from `{remote}`: {last_line(done.stderr)}"
+    return f"it is not here, and cannot be fetched from `{remote}`: {last_line(result.stderr)}"
 
 
-def find_merge_base(root: Path, one: str, other: str) -> str:
+def find_merge_base(root: Path, *commits: str) -> str:
     """Return the newest commit in both histories; "" if there is none locally."""
-    return read_git_line(root, ["merge-base", one, other]).partition("\n")[0]
+    return read_git_line(root, ["merge-base", *commits]).partition("\n")[0]
 
 
 def resolve_ancestor(root: Path, name: str, *, offline: bool) -> tuple[str, str]:
@@ -176,11 +174,6 @@ def _parent_numbers(steps: str) -> list[int]:
         elif step[1] != "0":  # itself
             numbers.append(int(step[1] or 1))
     return numbers
-
-
-def _choose_remote(root: Path) -> str:
-    names = read_git_line(root, ["remote"]).splitlines()
-    return "origin" if "origin" in names else names[0] if len(names) == 1 else ""
 
 
 _INDEX_ENTRY = re.compile(
@@ -223,36 +216,28 @@ def _git_path(root: Path, file: Path) -> str:
     return real.relative_to(os.path.realpath(root)).as_posix()
 
 
-def _literal_pathspecs(names: Iterable[str]) -> list[str]:
-    return [f":(literal){name}" for name in names]
-
-
 def _find_unchanged(root: Path, files: Mapping[str, Path]) -> dict[str, str]:
     """Return name -> blob of the files that are unchanged since git read them, to the fraction of a second."""
-    done = run_git(root, ["ls-files", "--stage", "-v", "--debug", "-z", "--", *_literal_pathspecs(files)], offline=True)
+    paths = [f":(literal){name}" for name in files]
+    listed = run_git(root, ["ls-files", "--stage", "-v", "--debug", "-z", "--", *paths], offline=True)
+    try:  # a file that was written at that time or later may have changed since
+        index_ns = (root / read_git_line(root, ["rev-parse", "--git-path", "index"])).stat().st_mtime_ns
+    except OSError:
+        index_ns = 0
     unchanged = {}
-    written_ns = _index_written_ns(root)
-    for entry in _INDEX_ENTRY.finditer(done.stdout) if done.returncode == 0 else ():
+    for entry in _INDEX_ENTRY.finditer(listed.stdout) if listed.returncode == 0 else ():
         name = os.fsdecode(entry["name"])
         status = files[name].stat() if name in files else None
-        if status is not None and _matches_index(entry, status) and status.st_mtime_ns < written_ns:
+        if status is not None and _matches_index(entry, status) and status.st_mtime_ns < index_ns:
             unchanged[name] = entry["blob"].decode()
     return unchanged
-
-
-def _index_written_ns(root: Path) -> int:
-    """Return when git wrote its index: a file that was written at that time or later may have changed since."""
-    try:
-        return (root / read_git_line(root, ["rev-parse", "--git-path", "index"])).stat().st_mtime_ns
-    except OSError:
-        return 0
 
 
 def _matches_index(entry: re.Match[bytes], status: os.stat_result) -> bool:
     times = _parse_ns(entry["changed"]), _parse_ns(entry["modified"])
     numbers = int(entry["number"]), int(entry["size"])
-    there = status.st_ino % _INDEX_MODULUS, status.st_size % _INDEX_MODULUS
-    return times == (status.st_ctime_ns, status.st_mtime_ns) and numbers == there
+    actual = status.st_ino % _INDEX_MODULUS, status.st_size % _INDEX_MODULUS
+    return times == (status.st_ctime_ns, status.st_mtime_ns) and numbers == actual
 
 
 def _parse_ns(time: bytes) -> int:
@@ -265,8 +250,8 @@ def _select_lfs_files(root: Path, names: list[str]) -> list[str]:
     if not names:
         return []
     stdin = b"\0".join(map(os.fsencode, names)) + b"\0"
-    done = run_git(root, ["check-attr", "-z", "--stdin", "filter"], stdin=stdin, offline=True)
-    words = os.fsdecode(done.stdout).split("\0")
+    result = run_git(root, ["check-attr", "-z", "--stdin", "filter"], stdin=stdin, offline=True)
+    words = os.fsdecode(result.stdout).split("\0")
     return [words[at] for at in range(0, len(words) - 2, 3) if words[at + 2] == "lfs"]
 
 

@@ -7,7 +7,7 @@ import hashlib
 import os
 import posixpath
 import subprocess
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -65,13 +65,12 @@ class Revision:
         """
         blob = self._blob(path)
         with to.open("wb") as file:
-            done = repository.run_git(self.root, ["cat-file", "blob", blob], stdout=file, offline=self.offline)
-        if done.returncode:
-            raise MissingAtRevisionError(
-                f"`{path}` at `{self.name}` cannot be read: {repository.last_line(done.stderr)}"
-            )
-        if read_pointer(to) is not None:
-            self._follow(path, to)
+            result = repository.run_git(self.root, ["cat-file", "blob", blob], stdout=file, offline=self.offline)
+        if result.returncode:
+            reason = repository.last_line(result.stderr)
+            raise MissingAtRevisionError(f"`{path}` at `{self.name}` cannot be read: {reason}")
+        if pointer := read_pointer(to):
+            self._replace_pointer(path, to, pointer)
 
     def _blob(self, path: str) -> str:
         listed = repository.run_git(self.root, ["ls-tree", "-z", self.commit, "--", f":(literal){path}"])
@@ -82,10 +81,8 @@ class Revision:
             raise MissingAtRevisionError(f"`{path}` is a link at `{self.name}`")
         return entry[2]
 
-    def _follow(self, path: str, file: Path) -> None:
+    def _replace_pointer(self, path: str, file: Path, pointer: LfsPointer) -> None:
         """Replace a pointer by its content: the stored one, or the one that `git lfs` fetches."""
-        pointer = read_pointer(file)
-        assert pointer is not None
         stored = self.lfs_object(pointer.sha256)
         if stored.is_file() and stored.stat().st_size == pointer.size_bytes:
             file.unlink()
@@ -97,9 +94,9 @@ class Revision:
             raise MissingAtRevisionError(lacking, hint=hint)
         with replace_atomically(file) as smudged:
             with smudged.open("wb") as content:
-                done = repository.run_git(self.root, ["lfs", "smudge"], stdin=file.read_bytes(), stdout=content)
-            if done.returncode or smudged.stat().st_size != pointer.size_bytes:
-                why = repository.last_line(done.stderr)
+                result = repository.run_git(self.root, ["lfs", "smudge"], stdin=file.read_bytes(), stdout=content)
+            if result.returncode or smudged.stat().st_size != pointer.size_bytes:
+                why = repository.last_line(result.stderr)
                 raise MissingAtRevisionError(f"{lacking}{f': {why}' if why else ''}", hint=hint)
 
     def lfs_object(self, oid: str) -> Path:
@@ -151,7 +148,12 @@ def write_model_at_revision(revision: Revision, path: str, folder: Path) -> Path
     folder.mkdir(parents=True)
     model = folder / "model.onnx"
     revision.write(path, model)
-    for location in _external_locations(model, path, revision):
+    try:
+        tensors = [tensor for _, tensor in iter_tensors(read_structure(model)) if is_external(tensor)]
+    except UnreadableModel as reason:
+        raise MissingAtRevisionError(f"`{path}` at `{revision.name}` cannot be read: it is {reason}") from reason
+    locations = {read_external_entries(tensor).get("location", "") for tensor in tensors}
+    for location in sorted(locations - {""}):
         at = resolve_data_path(path, location)
         if at is None:
             raise MissingAtRevisionError(f"`{path}` at `{revision.name}` has data outside of its folder: `{location}`")
@@ -159,17 +161,6 @@ def write_model_at_revision(revision: Revision, path: str, folder: Path) -> Path
         to.parent.mkdir(parents=True, exist_ok=True)
         revision.write(at, to)
     return model
-
-
-def _external_locations(model: Path, path: str, revision: Revision) -> list[str]:
-    try:
-        proto = read_structure(model)
-    except UnreadableModel as reason:
-        raise MissingAtRevisionError(f"`{path}` at `{revision.name}` cannot be read: it is {reason}") from reason
-    locations = (
-        read_external_entries(tensor).get("location", "") for _, tensor in iter_tensors(proto) if is_external(tensor)
-    )
-    return sorted({location for location in locations if location})
 
 
 SUBMODULE_MODE = "160000"
@@ -206,8 +197,8 @@ class Tree:
             raise MissingAtRevisionError(f"the files at `{self.revision.name}` cannot be listed: {reason}")
         entries = {}
         for row in filter(None, listed.stdout.split(b"\0")):
-            about, _, name = row.partition(b"\t")
-            mode, _, blob = about.decode("ascii").split(" ")
+            entry, _, name = row.partition(b"\t")
+            mode, _, blob = entry.decode("ascii").split(" ")
             entries[os.fsdecode(name)] = TreeEntry(mode, blob)
         return entries
 
@@ -285,8 +276,8 @@ class Tree:
         names = "".join(f"{blob}\n" for blob in sorted(blobs)).encode()
         if not names:
             return {}
-        done = self.revision.run_git(["cat-file", "--batch-check=%(objectname) %(objectsize)"], stdin=names)
-        rows = (line.split(" ") for line in done.stdout.decode("ascii", "replace").splitlines())
+        listed = self.revision.run_git(["cat-file", "--batch-check=%(objectname) %(objectsize)"], stdin=names)
+        rows = (line.split(" ") for line in listed.stdout.decode("ascii", "replace").splitlines())
         return {blob: int(size) for blob, size in rows if size.isdigit()}  # git prints "missing" for others
 
     def _contents(self, blobs: Iterable[str]) -> Iterator[tuple[str, bytes]]:
@@ -296,8 +287,8 @@ class Tree:
             return
         rest = self.revision.run_git(["cat-file", "--batch=%(objectname) %(objectsize)"], stdin=names).stdout
         while rest:
-            about, _, rest = rest.partition(b"\n")
-            blob, size = about.decode("ascii").split(" ")
+            header, _, rest = rest.partition(b"\n")
+            blob, size = header.decode("ascii").split(" ")
             if size.isdigit():  # git prints "missing" for others
                 content, rest = rest[: int(size)], rest[int(size) + 1 :]
                 yield blob, content
@@ -330,18 +321,19 @@ class NewFile:
 
 
 def find_moved(
-    tree: Tree, gone: Sequence[str], new: Sequence[NewFile], prefer: Callable[[NewFile, str], bool]
+    tree: Tree, removed: Sequence[str], new: Sequence[NewFile], prefer: Callable[[NewFile, str], bool]
 ) -> dict[str, str]:
     """Return new path -> old path of files with the same content: the preferred one, then one of the same name."""
-    tree.learn_pointers(gone)
-    left = list(gone)
+    tree.learn_pointers(removed)
+    remaining = list(removed)
     moved: dict[str, str] = {}
     for file in new:
-        same = [path for path in left if _has_same_content(tree, path, file)]
+        name = posixpath.basename(file.path)
+        same = [path for path in remaining if _has_same_content(tree, path, file)]
         if same:
-            order = {path: (not prefer(file, path), not _has_same_name(path, file), path) for path in same}
+            order = {path: (not prefer(file, path), posixpath.basename(path) != name, path) for path in same}
             moved[file.path] = min(order, key=order.__getitem__)
-            left.remove(moved[file.path])
+            remaining.remove(moved[file.path])
     return moved
 
 
@@ -352,37 +344,34 @@ def _has_same_content(tree: Tree, path: str, newcomer: NewFile) -> bool:
     return newcomer.file.is_file() and compute_blob_id(newcomer.file, len(blob)) == blob
 
 
-def _has_same_name(path: str, newcomer: NewFile) -> bool:
-    return posixpath.basename(path) == posixpath.basename(newcomer.path)
-
-
-def find_same_name(gone: Iterable[str], new: Iterable[NewFile]) -> dict[str, str]:
+def find_same_name(removed: Iterable[str], new: Iterable[NewFile]) -> dict[str, str]:
     """Return new path -> old path of files with the same name in another folder, if both names are unique."""
-    before = _unique_by_name(gone)
+    before = _unique_by_name(removed)
     after = _unique_by_name(file.path for file in new)
     return {after[name]: before[name] for name in sorted(after) if name in before}
 
 
 def _unique_by_name(paths: Iterable[str]) -> dict[str, str]:
-    every = list(paths)
-    counts = Counter(map(posixpath.basename, every))
-    return {posixpath.basename(path): path for path in every if counts[posixpath.basename(path)] == 1}
+    by_name: dict[str, list[str]] = defaultdict(list)
+    for path in paths:
+        by_name[posixpath.basename(path)].append(path)
+    return {name: same[0] for name, same in by_name.items() if len(same) == 1}
 
 
-def find_similar(tree: Tree, gone: Sequence[str], new: Sequence[NewFile]) -> Mapping[str, tuple[str, int]]:
+def find_similar(tree: Tree, removed: Sequence[str], new: Sequence[NewFile]) -> Mapping[str, tuple[str, int]]:
     """
     Return new path -> the old path that git finds to be similar, and the similarity in per cent.
 
     Git LFS pointers are left out, because they are all similar, and so are files that are not in the index.
     """
-    plain = [path for path in gone if tree.pointer(path) is None]
+    plain = [path for path in removed if tree.pointer(path) is None]
     if not plain or not new or len(plain) + len(new) > MAX_COMPARED_FILES:
         return {}
-    names = [f":(literal){path}" for path in (*plain, *(file.path for file in new))]
+    names = {file.path for file in new}
+    paths = [f":(literal){path}" for path in (*plain, *(file.path for file in new))]
     compare = ["diff-index", "--cached", "--raw", "-z", "--find-renames=50%", "--diff-filter=R", tree.revision.commit]
-    done = tree.revision.run_git([*compare, "--", *names])
-    wanted = {file.path for file in new}
-    return {after: (before, score) for before, after, score in _parse_renames(done.stdout) if after in wanted}
+    result = tree.revision.run_git([*compare, "--", *paths])
+    return {after: (before, score) for before, after, score in _parse_renames(result.stdout) if after in names}
 
 
 def _parse_renames(raw: bytes) -> Iterator[tuple[str, str, int]]:

@@ -23,7 +23,7 @@ from onnxgate.core.files import temporary_folder
 from onnxgate.project.config.schema import ReleaseSelection
 from onnxgate.project.engines import engine_dependencies, has_required_dependencies
 from onnxgate.project.lock.index import Release
-from onnxgate.project.lock.loader import NPM_INTEGRITY
+from onnxgate.project.lock.lock_file import NPM_INTEGRITY
 from onnxgate.project.lock.releases import apply_selection, minor_of
 from onnxgate.project.lock.types import Lock, LockedRuntime, NpmPackage
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from onnxgate.core.findings import Hit, OnRuntime, strip_versions
 from onnxgate.core.relations import follows_from
 from onnxgate.evidence.support import RefusedOperation
-from onnxgate.support.suggestions.kinds import (
+from onnxgate.support.matching.operations import (
     AttributeAddition,
     AttributeRemoval,
     DomainImport,

@@ -23,11 +23,11 @@ from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.stages.changes.revision_models import RevisionModels
 from onnxgate.stages.support import GPU_ENGINE, look_up_runtime, restrict_to_known
+from onnxgate.support import limits, operators
+from onnxgate.support.limits import find_support_span
 from onnxgate.support.matching.kernels import predict
 from onnxgate.support.matching.operations import TypedModel
 from onnxgate.support.matching.type_inference import infer_model_types
-from onnxgate.support.tables import limits, operators
-from onnxgate.support.tables.limits import find_support_span
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -34,7 +34,7 @@ from onnxgate.project.git.revisions import (
     write_model_at_revision,
 )
 from onnxgate.project.lock.comparison import facts_from_entry
-from onnxgate.project.lock.loader import parse_lock
+from onnxgate.project.lock.lock_file import parse_lock
 from onnxgate.project.lock.types import Lock, LockedModel
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from onnxgate.stages.changes.revision_models import (
     find_removed_models,
     find_renamed_models,
 )
-from onnxgate.support.tables import limits, operators
+from onnxgate.support import limits, operators
 
 NOT_IN_GIT = "git does not have it, and only the lock knew it"
 FETCH_HINT = "fetch what is missing, or give another baseline with `--against`"

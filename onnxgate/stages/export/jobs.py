@@ -21,13 +21,13 @@ from onnxgate.core.jobs import Command, CommandResult, Export, Failure, InputCas
 from onnxgate.core.subprocesses import describe_exit_status
 from onnxgate.runtimes.worker_spec import WorkerSpec
 from onnxgate.stages.support import has_release_limits
-from onnxgate.support.tables.limits import get_limits
+from onnxgate.support.limits import get_limits
 
 if TYPE_CHECKING:
     from onnxgate.project.config.project import Project, SelectedModel
     from onnxgate.project.lock.types import LockedRuntime
     from onnxgate.project.plan import PlannedModel
-    from onnxgate.support.tables.limits import Limits
+    from onnxgate.support.limits import Limits
 
 EXPORTED_DOMAINS = ("ai.onnx", "ai.onnx.ml")
 """Domains whose opset exporters can be called with."""

@@ -15,7 +15,7 @@ from packaging.version import Version
 
 from onnxgate.core.findings import IncompleteCheck, Place, Stage, runtime_sort_key
 from onnxgate.core.jobs import CaseResult, Completed, InputCase, RunResult
-from onnxgate.core.spelling import join_quoted
+from onnxgate.core.text import join_quoted
 from onnxgate.diagnostics.catalogue.engines import find_value_limit
 from onnxgate.evidence.parity import Comparison, Difference
 from onnxgate.model.numeric_traits import NumericTraits

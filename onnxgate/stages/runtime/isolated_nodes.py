@@ -36,7 +36,7 @@ from onnxgate.support.matching.type_inference import infer_model_types
 if TYPE_CHECKING:
     from onnx import FunctionProto, ModelProto, NodeProto, TensorProto
 
-    from onnxgate.support.harvest.cache import BuildSupport
+    from onnxgate.support.harvest import BuildSupport
 
 
 Constants = Mapping[str, "TensorProto | NodeProto"]
@@ -108,9 +108,9 @@ class _NodeKindCollector:
 
 def _required_imports(node: TypedNode, imports: Mapping[str, int]) -> dict[str, int]:
     """The imports that the node and what is inside it need, and ai.onnx, which function bodies are written in."""
-    if any(each.calls for each in node.every()):
+    if any(each.calls for each in node.all_nodes()):
         return dict(imports)
-    domains = {"ai.onnx", *(each.operation.domain for each in node.every())}
+    domains = {"ai.onnx", *(each.operation.domain for each in node.all_nodes())}
     return {domain: version for domain, version in imports.items() if domain in domains}
 
 

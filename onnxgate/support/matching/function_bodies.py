@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onnxgate.core.findings import version_sort_key
 from onnxgate.model.facts import parse_type
-from onnxgate.support.matching.function_calls import (
-    FunctionBody,
-    attribute_defaults,
-    find_body,
-    find_schema,
-    has_body,
-    instantiate_function,
-)
-from onnxgate.support.matching.operations import Operation, TypedNode
-from onnxgate.support.matching.type_inference import infer_node_types
-from onnxgate.support.tables.operators import Implementation, Schema
+from onnxgate.support.matching.operations import DEFAULT_DOMAIN, Operation, TypedNode
+from onnxgate.support.matching.type_inference import infer_node_types, instantiate_function
+from onnxgate.support.operators import Implementation, Schema
 
 if TYPE_CHECKING:
-    from onnx import FunctionProto, NodeProto
+    from onnx import FunctionProto, NodeProto, TypeProto
+    from onnx.defs import OpSchema
 
 
-DEFAULT_DOMAIN = "ai.onnx"
 _MODEL_OPSET_SINCE = version_sort_key("1.17.0")
 _FALLBACK_OPSET = 13
 """Opset for models that do not import ai.onnx."""
@@ -34,10 +27,13 @@ Expansion = tuple[TypedNode, ...] | str | None
 
 def expand_function(operation: Operation, schema: Schema, implementation: Implementation) -> Expansion:
     """Return the operation's body as a release expands it: only if the operators in it did not change since."""
-    name = f"{operation.label}({schema.since})"
+    name, release = f"{operation.label}({schema.since})", version_sort_key(implementation.release)
     if name in CONTRIB_BODIES:
-        return expand_contrib_function(operation, name) if has_contrib_body(name, implementation.release) else None
-    opset = _choose_body_opset(operation, schema, implementation)
+        is_expanded = release >= version_sort_key(CONTRIB_BODY_SINCE.get(name, "0"))
+        return expand_contrib_function(operation, name) if is_expanded else None
+    # Source: ONNX Runtime 1.16 selects a body by the schema's opset, later ones by the model's.
+    by_schema = release < _MODEL_OPSET_SINCE and operation.domain == DEFAULT_DOMAIN
+    opset = schema.since if by_schema else operation.opset
     expanded = _instantiate_body(operation, schema.since, opset)
     if not isinstance(expanded, _ExpandedFunction):
         return expanded
@@ -46,37 +42,37 @@ def expand_function(operation: Operation, schema: Schema, implementation: Implem
     return expanded.nodes
 
 
-def _choose_body_opset(operation: Operation, schema: Schema, implementation: Implementation) -> int:
-    """Return the opset that selects a body. Source: ONNX Runtime 1.16 uses the schema's, later ones the model's."""
-    old = version_sort_key(implementation.release) < _MODEL_OPSET_SINCE
-    return schema.since if old and operation.domain == DEFAULT_DOMAIN else operation.opset
-
-
 @functools.lru_cache(maxsize=1024)
 def expand_contrib_function(operation: Operation, name: str) -> tuple[TypedNode, ...]:
     """Return the nodes of a body of ONNX Runtime's own."""
-    types = [None if spelling is None else parse_type(spelling) for spelling in operation.inputs]
+    types = _parse_input_types(operation)
     node = _make_node(operation)
     if len(types) > 1 and types[1] is not None:
         node.attribute.add(name="to", type="INT", i=types[1].tensor_type.elem_type)
     imports = {"": operation.opset or _FALLBACK_OPSET}
-    return infer_node_types(instantiate_function(parse_contrib_body(name), node, types, imports=imports, defaults={}))
+    return infer_node_types(instantiate_function(parse_contrib_body(name), node, types, imports=imports))
 
 
 def get_definition_nodes(operation: Operation, since: int) -> tuple[TypedNode, ...] | None:
     """Return the nodes of the body that ONNX defines for an operation; None if it has none."""
-    expanded = (
-        None
-        if f"{operation.label}({since})" in CONTRIB_BODIES
-        else _instantiate_body(operation, since, operation.opset)
-    )
+    if f"{operation.label}({since})" in CONTRIB_BODIES:
+        return None
+    expanded = _instantiate_body(operation, since, operation.opset)
     return expanded.nodes if isinstance(expanded, _ExpandedFunction) else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _FunctionBody:
+    """A function body of an operator, and the opset of ai.onnx that it was written for."""
+
+    function: FunctionProto
+    written_for: int
 
 
 class _ExpandedFunction:
     """A body and its nodes at one call, typed on first use."""
 
-    def __init__(self, body: FunctionBody, contextual: bool, type_nodes: Callable[[], tuple[TypedNode, ...]]) -> None:
+    def __init__(self, body: _FunctionBody, contextual: bool, type_nodes: Callable[[], tuple[TypedNode, ...]]) -> None:
         self.body = body
         self.contextual = contextual
         self._type_nodes = type_nodes
@@ -88,33 +84,31 @@ class _ExpandedFunction:
 
 @functools.lru_cache(maxsize=4096)
 def _instantiate_body(operation: Operation, since: int, opset: int) -> _ExpandedFunction | str | None:
-    node = _make_node(operation)
-    types = [None if spelling is None else parse_type(spelling) for spelling in operation.inputs]
-    schema = find_schema(operation.domain, operation.name, since)
+    """Return the body for an opset; the reason why it is unknown; None if the operator has none."""
+    import onnx
+
+    node, types = _make_node(operation), _parse_input_types(operation)
+    schema = _find_schema(operation.domain, operation.name, since)
     if schema is None:
-        return _explain_unknown_operator(operation, since)
-    if not has_body(schema):
-        return None
-    body = find_body(schema, opset, node, types)
+        if operation.domain != DEFAULT_DOMAIN or since <= onnx.defs.onnx_opset_version():
+            return None  # an operator of the runtime's own
+        return f"the installed onnx {onnx.__version__} does not know `{operation.name}({since})`, which may have a body"
+    body = _find_body(schema, opset, node, types)
     if body is None:
         return None
 
     def type_nodes() -> tuple[TypedNode, ...]:
         imports = {imported.domain: imported.version for imported in body.function.opset_import}
         imports[""] = operation.opset
-        model = instantiate_function(body.function, node, types, imports=imports, defaults=attribute_defaults(schema))
-        return infer_node_types(model)
+        defaults = {name: attribute.default_value for name, attribute in schema.attributes.items()}
+        defaults = {name: value for name, value in defaults.items() if value.name}
+        return infer_node_types(instantiate_function(body.function, node, types, imports=imports, defaults=defaults))
 
     return _ExpandedFunction(body, schema.has_context_dependent_function, type_nodes)
 
 
-def _explain_unknown_operator(operation: Operation, since: int) -> str | None:
-    """Explain a missing schema if the operator is newer than the installed onnx; None if it is the runtime's own."""
-    import onnx
-
-    if operation.domain != DEFAULT_DOMAIN or since <= onnx.defs.onnx_opset_version():
-        return None
-    return f"the installed onnx {onnx.__version__} does not know `{operation.name}({since})`, which may have a body"
+def _parse_input_types(operation: Operation) -> list[TypeProto | None]:
+    return [None if spelling is None else parse_type(spelling) for spelling in operation.inputs]
 
 
 def _make_node(operation: Operation) -> NodeProto:
@@ -129,7 +123,7 @@ def _make_node(operation: Operation) -> NodeProto:
     return node
 
 
-def _is_body_current(body: FunctionBody, opset: int, implementation: Implementation) -> bool:
+def _is_body_current(body: _FunctionBody, opset: int, implementation: Implementation) -> bool:
     for node in body.function.node:
         operator = implementation.operator(node.domain or DEFAULT_DOMAIN, node.op_type)
         if operator is None:
@@ -137,6 +131,56 @@ def _is_body_current(body: FunctionBody, opset: int, implementation: Implementat
         if not node.domain and operator.schema(body.written_for) is not operator.schema(opset):
             return False
     return True
+
+
+def _find_schema(domain: str, name: str, since: int) -> OpSchema | None:
+    """Return the schema of exactly this since-version in the installed onnx, None if it has none."""
+    from onnx import defs
+
+    try:
+        schema = defs.get_schema(name, since, "" if domain == DEFAULT_DOMAIN else domain)
+    except defs.SchemaError:
+        return None
+    return schema if schema.since_version == since else None
+
+
+def _find_body(
+    schema: OpSchema, opset: int, node: NodeProto, types: Sequence[TypeProto | None]
+) -> _FunctionBody | None:
+    """Return the operator's body for an opset, None if it has none.
+
+    Source: ONNX Runtime 1.16 to 1.31 takes the body written for the newest opset that is not newer than the model's,
+    and prefers one that depends on the context.
+    """
+    if schema.has_context_dependent_function:
+        contextual = _newest_version(schema.context_dependent_function_opset_versions, opset)
+        return None if contextual is None else _contextual_body(schema, contextual, node, types)
+    plain = _newest_version(schema.function_opset_versions, opset) if schema.has_function else None
+    return None if plain is None else _FunctionBody(_plain_body(schema, plain), plain)
+
+
+def _newest_version(versions: Iterable[int], opset: int) -> int | None:
+    return max((version for version in versions if version <= opset), default=None)
+
+
+@functools.lru_cache(maxsize=512)
+def _plain_body(schema: OpSchema, version: int) -> FunctionProto:
+    from onnx import FunctionProto
+
+    return FunctionProto.FromString(schema.get_function_with_opset_version(version))
+
+
+def _contextual_body(
+    schema: OpSchema, version: int, node: NodeProto, types: Sequence[TypeProto | None]
+) -> _FunctionBody | None:
+    from onnx import FunctionProto, TypeProto
+
+    serialized = [(value_type or TypeProto()).SerializeToString() for value_type in types]
+    try:
+        data = schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), serialized)
+    except (RuntimeError, ValueError, IndexError):  # the node does not meet the requirements of the body's builder
+        return None
+    return _FunctionBody(FunctionProto.FromString(data), version) if data else None
 
 
 CONTRIB_BODIES = {
@@ -178,11 +222,6 @@ The attribute `to` is the element type of the second input, to which results are
 """
 CONTRIB_BODY_SINCE = {"com.microsoft.QuickGelu(1)": "1.31.0"}
 """First release that keeps the body expanded; older ones fuse it into an operator without a kernel."""
-
-
-def has_contrib_body(name: str, release: str) -> bool:
-    """Return whether the release expands the operator."""
-    return name in CONTRIB_BODIES and version_sort_key(release) >= version_sort_key(CONTRIB_BODY_SINCE.get(name, "0"))
 
 
 @functools.cache

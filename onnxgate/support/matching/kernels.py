@@ -9,6 +9,7 @@ import functools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from onnxgate.support.limits import Limits
 from onnxgate.support.matching.function_bodies import expand_function
 from onnxgate.support.matching.node_checks import (
     find_body_restriction,
@@ -18,6 +19,7 @@ from onnxgate.support.matching.node_checks import (
     is_unregistered_type,
 )
 from onnxgate.support.matching.operations import (
+    DEFAULT_DOMAIN,
     NodeProblem,
     Operation,
     Prediction,
@@ -26,8 +28,7 @@ from onnxgate.support.matching.operations import (
     TypedNode,
     get_unknown_type,
 )
-from onnxgate.support.tables.limits import Limits
-from onnxgate.support.tables.operators import Implementation, Kernel, Operator, Schema
+from onnxgate.support.operators import Implementation, Kernel, Operator, Schema
 
 MatchResult = SupportGap | str | None
 """A gap; the reason why the answer is unknown; None if the operation is implemented."""
@@ -45,11 +46,6 @@ def match_operation(
     return _Matcher(implementation, frozenset({*providers, CPU_PROVIDER})).answer(operation, 0)
 
 
-def is_kernel_of(kernel: Kernel, since: int) -> bool:
-    """Return whether a kernel implements a schema's version; an open-ended one implements only its first version."""
-    return kernel.start == since or (kernel.end != 0 and kernel.start <= since <= kernel.end)
-
-
 class _Matcher:
     def __init__(self, implementation: Implementation, providers: frozenset[str]) -> None:
         self._on = implementation
@@ -63,7 +59,8 @@ class _Matcher:
         return self._on.answers[key]  # type: ignore[return-value]
 
     def _decide(self, operation: Operation, depth: int) -> MatchResult:
-        version = self._version(operation)
+        # Source: ONNX Runtime 1.16 to 1.31 imports known domains implicitly.
+        version = operation.version or self._on.newest_opsets.get(operation.domain)
         operator = self._on.operator(operation.domain, operation.name)
         if version is None:
             problem = f"`{operation.label}` is of domain `{operation.domain}`, which the model does not import"
@@ -73,25 +70,20 @@ class _Matcher:
             return SupportGap("unknown-domain", problem)
         schema = operator.schema(version) if operator else None
         if operator is None or schema is None:
-            return _make_unknown_operator_gap(operation, version, operator)
+            first = operator.schemas[0].since if operator and operator.schemas else None
+            problem = f"`{operation.label}` is no operator of opset {version} of `{operation.domain}`"
+            return SupportGap("unknown-operator", problem, f"has it from opset {first} on" if first else "")
         if schema.deprecated:
             return SupportGap("deprecated-operator", f"`{operation.label}` is deprecated since opset {schema.since}")
-        if (operation.domain, operation.name) == ("ai.onnx", "Constant"):
+        if (operation.domain, operation.name) == (DEFAULT_DOMAIN, "Constant"):
             return _check_constant(operation, schema, self._on)
-        return find_schema_violation(operation, schema) or self._implemented(operation, operator, schema, depth)
+        return find_schema_violation(operation, schema) or self._match_kernels(operation, operator, schema, depth)
 
-    def _version(self, operation: Operation) -> int | None:
-        """Return the imported version of the operator's domain; ONNX Runtime imports known domains implicitly.
-
-        Source: ONNX Runtime 1.16 to 1.31.
-        """
-        return operation.version or self._on.newest_opsets.get(operation.domain)
-
-    def _implemented(self, operation: Operation, operator: Operator, schema: Schema, depth: int) -> MatchResult:
-        kernels = [
+    def _match_kernels(self, operation: Operation, operator: Operator, schema: Schema, depth: int) -> MatchResult:
+        kernels = [  # an open-ended kernel implements only its first version
             kernel
             for kernel in operator.kernels
-            if kernel.provider in self._providers and is_kernel_of(kernel, schema.since)
+            if kernel.provider in self._providers and kernel.start <= schema.since <= (kernel.end or kernel.start)
         ]
         answers = [_accepts_types(kernel, schema, operation) for kernel in kernels]
         if True in answers:
@@ -99,27 +91,25 @@ class _Matcher:
         expanded = expand_function(operation, schema, self._on) if depth < _MAX_BODY_DEPTH else None
         if expanded is not None:
             refused = find_body_restriction(operation, schema.since, self._on.release)
-            inside = refused or self._expanded(operation, schema, expanded, depth)
+            inside = refused or self._match_body(operation, schema, expanded, depth)
             return _explain_unknown_types(operation) if isinstance(inside, SupportGap) and None in answers else inside
         answers += _match_with_float_casts(kernels, schema, operation)
         if True in answers:
             return find_restriction(operation, schema.since, self._on.release)
-        if operation.domain == "ai.onnx" and operation.name == "Shape" and operation.static:
+        if operation.domain == DEFAULT_DOMAIN and operation.name == "Shape" and operation.static:
             return None  # folded into a constant before kernels are looked for
-        return (
-            _explain_unknown_types(operation)
-            if None in answers
-            else _make_missing_kernel_gap(operation, operator, schema, kernels)
-        )
+        if None in answers:
+            return _explain_unknown_types(operation)
+        return _make_missing_kernel_gap(operation, operator, schema, kernels)
 
-    def _expanded(
+    def _match_body(
         self, operation: Operation, schema: Schema, expanded: tuple[TypedNode, ...] | str, depth: int
     ) -> MatchResult:
         if isinstance(expanded, str):
             return expanded
         name = f"{operation.label}({schema.since})"
         result: MatchResult = None
-        for node in (inner for top in expanded for inner in top.every()):
+        for node in (inner for top in expanded for inner in top.all_nodes()):
             answer = self.answer(node.operation, depth + 1)
             if isinstance(answer, SupportGap):
                 problem = f"`{name}` has no kernel for its types, and in its function body {answer.problem}"
@@ -139,12 +129,14 @@ def _match_with_float_casts(kernels: Sequence[Kernel], schema: Schema, operation
         return []
     if any(output and "float16" in output and not output.startswith("tensor(") for output in operation.outputs):
         return []
-    widened = replace(operation, inputs=_widen_float16(operation.inputs), outputs=_widen_float16(operation.outputs))
-    return (
-        []
-        if find_schema_violation(widened, schema)
-        else [_accepts_types(kernel, schema, widened) for kernel in kernels]
+    inputs, outputs = (
+        tuple(FLOAT if value_type == FLOAT16 else value_type for value_type in types)
+        for types in (operation.inputs, operation.outputs)
     )
+    widened = replace(operation, inputs=inputs, outputs=outputs)
+    if find_schema_violation(widened, schema):
+        return []
+    return [_accepts_types(kernel, schema, widened) for kernel in kernels]
 
 
 def _check_constant(operation: Operation, schema: Schema, implementation: Implementation) -> SupportGap | None:
@@ -157,17 +149,14 @@ def _check_constant(operation: Operation, schema: Schema, implementation: Implem
     return None if wrong is not None and wrong.rule == "type-mismatch" else wrong
 
 
-def _widen_float16(types: tuple[str | None, ...]) -> tuple[str | None, ...]:
-    return tuple(FLOAT if value_type == FLOAT16 else value_type for value_type in types)
-
-
 def _accepts_types(kernel: Kernel, schema: Schema, operation: Operation) -> bool | None:
     """Return whether a kernel accepts the node's types; None if that depends on an unknown type."""
     accepts: bool | None = True
     for key, types in kernel.constraints.items():
         type_name = find_constrained_type(schema, key, operation.inputs, operation.outputs)
         if type_name == "":
-            possible = _get_possible_types(schema, key)
+            formals = (*schema.inputs, *schema.outputs)
+            possible = schema.types_of(next(formal for formal in formals if key in (formal.type, formal.name)))
             if possible <= types:
                 continue
             if not possible & types:
@@ -178,54 +167,35 @@ def _accepts_types(kernel: Kernel, schema: Schema, operation: Operation) -> bool
     return accepts
 
 
-def _get_possible_types(schema: Schema, key: str) -> frozenset[str]:
-    """Return the possible types of the argument that a kernel's constraint names."""
-    named = (formal for formal in (*schema.inputs, *schema.outputs) if key in (formal.type, formal.name))
-    return schema.types_of(next(named))
-
-
 def _explain_unknown_types(operation: Operation) -> str:
     unknown = [f"input {index}" for index, value_type in enumerate(operation.inputs, 1) if value_type == ""]
     unknown += [f"output {index}" for index, output in enumerate(operation.outputs, 1) if output == ""]
     return f"the type of {', '.join(unknown)} of `{operation.label}` is not known"
 
 
-def _make_unknown_operator_gap(operation: Operation, version: int, operator: Operator | None) -> SupportGap:
-    first = operator.schemas[0].since if operator and operator.schemas else None
-    problem = f"`{operation.label}` is no operator of opset {version} of `{operation.domain}`"
-    return SupportGap("unknown-operator", problem, f"has it from opset {first} on" if first else "")
-
-
 def _make_missing_kernel_gap(
     operation: Operation, operator: Operator, schema: Schema, kernels: Sequence[Kernel]
 ) -> SupportGap:
-    name = f"{operation.label}({schema.since})"
+    problem = f"there is no kernel for `{operation.label}({schema.since})`"
     if not kernels:
-        return SupportGap("missing-kernel", f"there is no kernel for `{name}`", _format_kernel_versions(operator))
+        ranges = sorted({(kernel.start, kernel.end) for kernel in operator.kernels})
+        spans = [f"{start}" if end in (0, start) else f"{start} to {end}" for start, end in ranges]
+        return SupportGap("missing-kernel", problem, f"implements {', '.join(spans) or 'none of its versions'}")
     keys = list(dict.fromkeys(key for kernel in kernels for key in kernel.constraints))
-    types_by_key = {key: find_constrained_type(schema, key, operation.inputs, operation.outputs) for key in keys}
+    types = {key: find_constrained_type(schema, key, operation.inputs, operation.outputs) for key in keys}
     wrong = [
         key
         for key in keys
-        if types_by_key[key]
-        and not any(types_by_key[key] in kernel.constraints.get(key, (types_by_key[key],)) for kernel in kernels)
+        if types[key] and not any(types[key] in kernel.constraints.get(key, (types[key],)) for kernel in kernels)
     ] or keys
-    listed = ", ".join(f"`{key}` = `{types_by_key[key]}`" for key in wrong if types_by_key[key])
-    taken = "; ".join(f"`{key}` as {_format_kernel_types(kernels, key)}" for key in wrong)
-    return SupportGap("missing-kernel", f"there is no kernel for `{name}` with {listed}", f"implements {taken}")
+    listed = ", ".join(f"`{key}` = `{types[key]}`" for key in wrong if types[key])
+    accepted = "; ".join(f"`{key}` as {_format_kernel_types(kernels, key)}" for key in wrong)
+    return SupportGap("missing-kernel", f"{problem} with {listed}", f"implements {accepted}")
 
 
 def _format_kernel_types(kernels: Sequence[Kernel], key: str) -> str:
     types = sorted({value_type for kernel in kernels for value_type in kernel.constraints.get(key, ())})
     return ", ".join(f"`{value_type}`" for value_type in types)
-
-
-def _format_kernel_versions(operator: Operator) -> str:
-    ranges = sorted({(kernel.start, kernel.end) for kernel in operator.kernels})
-    if not ranges:
-        return "implements none of its versions"
-    spans = [f"{start}" if end in (0, start) else f"{start} to {end}" for start, end in ranges]
-    return f"implements {', '.join(spans)}"
 
 
 _CLOSED_DOMAINS = frozenset({"ai.onnx", "ai.onnx.ml", "ai.onnx.training"})
@@ -255,21 +225,26 @@ def _find_node_problems(
         node.operation for node in prepared.kinds if _match_node(node, implementation, providers) is not None
     }
     for node in _iterate_visible_nodes(prepared.nodes, implementation) if problematic else ():
-        answer = _match_node(node, implementation, providers) if node.operation in problematic else None
-        if isinstance(answer, SupportGap):
-            yield NodeProblem(_detach_node(node), answer)
-        elif answer is not None:
-            yield NodeProblem(_detach_node(node), None, answer)
+        result = _match_node(node, implementation, providers) if node.operation in problematic else None
+        if isinstance(result, SupportGap):
+            yield NodeProblem(_detach_node(node), result)
+        elif result is not None:
+            yield NodeProblem(_detach_node(node), None, result)
 
 
 def _match_node(node: TypedNode, implementation: Implementation, providers: Sequence[str]) -> MatchResult:
-    """Match a node, without the nodes inside it."""
-    answer = _check_domain_import(node, implementation)
-    if answer is not None:
-        return answer
+    """Match a node, without the nodes inside it.
+
+    Source: ONNX Runtime 1.16 to 1.31 imports domains that it knows implicitly, except in local functions.
+    """
+    operation = node.operation
+    if not operation.version and (node.within or operation.domain not in implementation.newest_opsets):
+        who = "its local function" if node.within else "the model"
+        problem = f"`{operation.label}` is of domain `{operation.domain}`, which {who} does not import"
+        return SupportGap("unknown-domain", problem)
     if _is_function_call(node, implementation):
         return node.unread or None
-    return match_operation(node.operation, implementation, providers)
+    return match_operation(operation, implementation, providers)
 
 
 def _iterate_visible_nodes(nodes: Iterable[TypedNode], implementation: Implementation) -> Iterator[TypedNode]:
@@ -281,33 +256,17 @@ def _iterate_visible_nodes(nodes: Iterable[TypedNode], implementation: Implement
 
 
 def _is_function_call(node: TypedNode, implementation: Implementation) -> bool:
-    """Return whether the release treats a node as a call of a local function."""
-    return node.calls and not _is_builtin_operator(node.operation, implementation)
-
-
-def _is_builtin_operator(operation: Operation, implementation: Implementation) -> bool:
-    """Return whether the release uses its own operator even if a local function has the same name.
+    """Return whether the release treats a node as a call of a local function, and not as its operator of that name.
 
     Source: loads of local functions named like operators, and of new ones in their domains, on ONNX Runtime 1.16 to
     1.31.
     """
+    operation = node.operation
+    if not node.calls or operation.domain in _CLOSED_DOMAINS:
+        return False
     operator = implementation.operator(operation.domain, operation.name)
     version = operation.version or implementation.newest_opsets.get(operation.domain, 0)
-    return operation.domain in _CLOSED_DOMAINS or bool(operator and operator.schema(version))
-
-
-def _check_domain_import(node: TypedNode, implementation: Implementation) -> SupportGap | None:
-    """Check the import of a node's domain: implicit for domains that a release knows, except in local functions.
-
-    Source: ONNX Runtime 1.16 to 1.31.
-    """
-    operation = node.operation
-    if operation.version or (not node.within and operation.domain in implementation.newest_opsets):
-        return None
-    who = "its local function" if node.within else "the model"
-    return SupportGap(
-        "unknown-domain", f"`{operation.label}` is of domain `{operation.domain}`, which {who} does not import"
-    )
+    return operator is None or operator.schema(version) is None
 
 
 def _detach_node(node: TypedNode) -> TypedNode:
@@ -338,19 +297,17 @@ class SingleProviderImplementation(Implementation):
         super().__init__(
             implementation.release, implementation.newest_opsets, implementation._source, implementation._bit
         )
-        self._whole = implementation
+        self._full = implementation
         self._provider = provider
 
     def operator(self, domain: str, name: str) -> Operator | None:
         """Return the operator with the provider's kernels."""
         key = (domain, name)
-        if key not in self._known:
-            operator = self._whole.operator(domain, name)
-            self._known[key] = operator and replace(operator, kernels=self._own(operator))
-        return self._known[key]
-
-    def _own(self, operator: Operator) -> tuple[Kernel, ...]:
-        return tuple(kernel for kernel in operator.kernels if kernel.provider == self._provider)
+        if key not in self._operators:
+            operator = self._full.operator(domain, name)
+            own = [kernel for kernel in operator.kernels if kernel.provider == self._provider] if operator else ()
+            self._operators[key] = operator and replace(operator, kernels=tuple(own))
+        return self._operators[key]
 
     def leaves(self, operation: Operation) -> bool:
         """Return whether the provider has no kernel for an operation that the CPU provider runs."""
@@ -358,5 +315,5 @@ class SingleProviderImplementation(Implementation):
         return (
             isinstance(alone, SupportGap)
             and alone.rule == "missing-kernel"
-            and match_operation(operation, self._whole) is None
+            and match_operation(operation, self._full) is None
         )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from onnxgate.core.findings import version_sort_key
-from onnxgate.support.matching.operations import Operation, SupportGap
-from onnxgate.support.tables.operators import MIXED, SINGLE, VARIADIC, FormalParameter, Schema
+from onnxgate.support.matching.operations import DEFAULT_DOMAIN, Operation, SupportGap
+from onnxgate.support.operators import MIXED, SINGLE, VARIADIC, FormalParameter, Schema
 
 UNNAMED_KIND = "???"
 """Spelling of attribute kinds that a release cannot name, such as types of values."""
@@ -15,81 +16,53 @@ UNNAMED_KIND = "???"
 
 def find_schema_violation(operation: Operation, schema: Schema) -> SupportGap | None:
     """Return the first violation of the schema."""
-    return next(_find_schema_violations(operation, schema), None)
+    name = f"{operation.label}({schema.since})"
+    problems = itertools.chain(_check_attributes(operation, schema, name), _check_arguments(operation, schema, name))
+    if problem := next(problems, ""):
+        return SupportGap("attribute-unsupported", problem)
+    problem = next(_check_types(operation, schema, name), "")
+    return SupportGap("type-mismatch", problem) if problem else None
 
 
-def format_versioned_name(operation: Operation, schema: Schema) -> str:
-    """Return the operator's name with its version: `Det(11)`."""
-    return f"{operation.label}({schema.since})"
-
-
-def _find_schema_violations(operation: Operation, schema: Schema) -> Iterator[SupportGap]:
-    yield from _check_attributes(operation, schema)
-    yield from _check_argument_counts(operation, schema)
-    yield from _check_input_types(operation, schema)
-
-
-def _check_attributes(operation: Operation, schema: Schema) -> Iterator[SupportGap]:
-    name = format_versioned_name(operation, schema)
+def _check_attributes(operation: Operation, schema: Schema, name: str) -> Iterator[str]:
     kinds = {attribute.name: attribute.kind for attribute in operation.attributes}
     for attribute, kind in kinds.items():
         declared = schema.attributes.get(attribute)
         if declared is None and not attribute.startswith("__"):
-            yield SupportGap("attribute-unsupported", f"`{name}` has no attribute `{attribute}`")
+            yield f"`{name}` has no attribute `{attribute}`"
         elif declared is not None and kind != declared[0] != UNNAMED_KIND:
-            problem = f"attribute `{attribute}` of `{name}` is {kind} and must be {declared[0]}"
-            yield SupportGap("attribute-unsupported", problem)
+            yield f"attribute `{attribute}` of `{name}` is {kind} and must be {declared[0]}"
     for attribute, (_, required) in schema.attributes.items():
         if required and attribute not in kinds:
-            yield SupportGap("attribute-unsupported", f"`{name}` lacks its attribute `{attribute}`")
+            yield f"`{name}` lacks its attribute `{attribute}`"
 
 
-def _check_argument_counts(operation: Operation, schema: Schema) -> Iterator[SupportGap]:
-    name = format_versioned_name(operation, schema)
+def _check_arguments(operation: Operation, schema: Schema, name: str) -> Iterator[str]:
     for what, types, low, high in (
         ("inputs", operation.inputs, schema.inputs_min, schema.inputs_max),
         ("outputs", operation.outputs, schema.outputs_min, schema.outputs_max),
     ):
         if not low <= len(types) <= high:
-            yield SupportGap(
-                "attribute-unsupported", f"`{name}` has {len(types)} {what} and takes {_format_count_range(low, high)}"
-            )
+            upper = f"{low} or more" if high >= 2**31 - 1 else f"{low} to {high}"
+            yield f"`{name}` has {len(types)} {what} and takes {low if low == high else upper}"
     for index, value_type in enumerate(operation.inputs):
         formal = find_parameter(schema.inputs, index)
         if value_type is None and formal is not None and formal.option == SINGLE:
-            yield SupportGap("attribute-unsupported", f"`{name}` lacks its input `{formal.name}`")
+            yield f"`{name}` lacks its input `{formal.name}`"
 
 
-def _format_count_range(low: int, high: int) -> str:
-    if low == high:
-        return str(low)
-    return f"{low} or more" if high >= 2**31 - 1 else f"{low} to {high}"
-
-
-def _check_input_types(operation: Operation, schema: Schema) -> Iterator[SupportGap]:
-    name = format_versioned_name(operation, schema)
+def _check_types(operation: Operation, schema: Schema, name: str) -> Iterator[str]:
     bound: dict[str, str] = {}
-    for formal, value_type in pair_arguments(schema.inputs, operation.inputs):
+    for formal, value_type in _pair_arguments(schema.inputs, operation.inputs):
         if not value_type:
             continue
         if value_type not in schema.types_of(formal):
-            yield SupportGap("type-mismatch", f"`{name}` does not take {_format_argument(formal, value_type)}")
+            yield f"`{name}` does not take `{value_type}` as `{formal.name}`"
         elif formal.option != MIXED and bound.setdefault(formal.type, value_type) != value_type:
-            problem = f"`{name}` is given `{bound[formal.type]}` and `{value_type}` where both must be of one type"
-            yield SupportGap("type-mismatch", problem)
-    yield from _check_output_types(operation.outputs, schema, bound, name)
-
-
-def _check_output_types(
-    outputs: ArgumentTypes, schema: Schema, bound: dict[str, str], name: str
-) -> Iterator[SupportGap]:
-    for formal, value_type in pair_arguments(schema.outputs, outputs):
+            yield f"`{name}` is given `{bound[formal.type]}` and `{value_type}` where both must be of one type"
+    for formal, value_type in _pair_arguments(schema.outputs, operation.outputs):
         if value_type and value_type not in schema.types_of(formal):
-            yield SupportGap("type-mismatch", f"`{name}` does not give {_format_argument(formal, value_type)}")
-
-
-def _format_argument(formal: FormalParameter, value_type: str) -> str:
-    return f"`{value_type}` as `{formal.name}`"
+            yield f"`{name}` does not give `{value_type}` as `{formal.name}`"
 
 
 ArgumentTypes = Sequence[str | None]
@@ -104,7 +77,7 @@ def find_parameter(formals: Sequence[FormalParameter], index: int) -> FormalPara
     return None
 
 
-def pair_arguments(formals: Sequence[FormalParameter], types: ArgumentTypes) -> Iterator[tuple[FormalParameter, str]]:
+def _pair_arguments(formals: Sequence[FormalParameter], types: ArgumentTypes) -> Iterator[tuple[FormalParameter, str]]:
     """Yield each argument that is present with its formal parameter; a type can be ""."""
     for index, value_type in enumerate(types):
         formal = find_parameter(formals, index)
@@ -112,23 +85,20 @@ def pair_arguments(formals: Sequence[FormalParameter], types: ArgumentTypes) -> 
             yield formal, value_type
 
 
-def bind_types(schema: Schema, inputs: ArgumentTypes) -> dict[str, str]:
-    """Return the type constraints that the inputs bind, with their types."""
-    bound: dict[str, str] = {}
-    for formal, value_type in pair_arguments(schema.inputs, inputs):
-        if value_type and formal.option != MIXED:
-            bound.setdefault(formal.type, value_type)
-    return bound
-
-
 def infer_output_types(operator: str, schema: Schema, inputs: ArgumentTypes, count: int) -> list[str]:
     """Return the types of an operator's outputs as inferred from its inputs; "" if they cannot be inferred."""
-    bound = bind_types(schema, inputs)
-    rule = _OUTPUT_TYPE_RULES.get(f"{operator}({schema.since})", {})
-    return [
-        _infer_bound_output(schema, bound, index) or _apply_output_rule(rule.get(index, ""), inputs)
-        for index in range(count)
-    ]
+    bound: dict[str, str] = {}
+    for formal, value_type in _pair_arguments(schema.inputs, inputs):
+        if value_type and formal.option != MIXED:
+            bound.setdefault(formal.type, value_type)
+    rules = _OUTPUT_TYPE_RULES.get(f"{operator}({schema.since})", {})
+    types = []
+    for position in range(count):
+        rule = rules.get(position, "")
+        index, default = (len(inputs), rule) if isinstance(rule, str) else rule
+        by_rule = (inputs[index] if index < len(inputs) else None) or default
+        types.append(_infer_bound_output(schema, bound, position) or by_rule)
+    return types
 
 
 _OUTPUT_TYPE_RULES: dict[str, dict[int, str | tuple[int, str]]] = {
@@ -143,13 +113,6 @@ _OUTPUT_TYPE_RULES: dict[str, dict[int, str | tuple[int, str]]] = {
 
 Source: error texts of one-node models that declare another type, on ONNX Runtime 1.16 to 1.31.
 """
-
-
-def _apply_output_rule(rule: str | tuple[int, str], inputs: ArgumentTypes) -> str:
-    if isinstance(rule, str):
-        return rule
-    index, otherwise = rule
-    return (inputs[index] if index < len(inputs) else None) or otherwise
 
 
 def _infer_bound_output(schema: Schema, bound: dict[str, str], index: int) -> str:
@@ -183,7 +146,7 @@ class ReleaseRestriction:
     """A condition under which releases from `first` to `last` ("": no bound) reject certain operators."""
 
     operators: tuple[str, ...]
-    holds: Callable[[AttributeValues], bool]
+    is_met: Callable[[AttributeValues], bool]
     problem: str
     first: str = ""
     last: str = ""
@@ -191,10 +154,10 @@ class ReleaseRestriction:
     def concerns(self, operation: Operation, release: str) -> bool:
         """Return whether the release rejects the node for this reason."""
         return (
-            operation.domain == "ai.onnx"
+            operation.domain == DEFAULT_DOMAIN
             and operation.name in self.operators
             and _is_release_within(release, self.first, self.last)
-            and self.holds(read_attribute_values(operation))
+            and self.is_met(read_attribute_values(operation))
         )
 
 
@@ -264,16 +227,15 @@ LOCALE_RESTRICTIONS = (
 
 def find_restriction(operation: Operation, since: int, release: str) -> SupportGap | str | None:
     """Return why the release rejects the node; a text if that depends on the machine."""
+    name = f"{operation.label}({since})"
     for restriction in ATTRIBUTE_RESTRICTIONS:
         if restriction.concerns(operation, release):
-            return SupportGap("attribute-unsupported", f"`{operation.label}({since})`: {restriction.problem}")
+            return SupportGap("attribute-unsupported", f"`{name}`: {restriction.problem}")
     for types, restriction in RESULT_TYPE_RESTRICTIONS:
         if operation.outputs[:1] and operation.outputs[0] in types and restriction.concerns(operation, release):
-            name = f"{operation.label}({since})"
-            return SupportGap(
-                "missing-kernel", f"there is no kernel for `{name}` with `{operation.outputs[0]}` as its result"
-            )
-    if any(locale_restriction.concerns(operation, release) for locale_restriction in LOCALE_RESTRICTIONS):
+            problem = f"there is no kernel for `{name}` with `{operation.outputs[0]}` as its result"
+            return SupportGap("missing-kernel", problem)
+    if any(restriction.concerns(operation, release) for restriction in LOCALE_RESTRICTIONS):
         locale = read_attribute_values(operation).get("locale", "en_US.UTF-8")
         return f"`{operation.label}` loads only where the machine has the locale `{locale}`"
     return None
@@ -285,7 +247,7 @@ def find_body_restriction(operation: Operation, since: int, release: str) -> Sup
     Source: loads on ONNX Runtime 1.23.0 to 1.31.1: Attention(23) until 1.23.2, Attention(24) on all of them.
     """
     mask = operation.inputs[3] if operation.name == "Attention" and len(operation.inputs) > 3 else None
-    if operation.domain != "ai.onnx" or mask in (None, "", "tensor(bool)", "tensor(float)"):
+    if operation.domain != DEFAULT_DOMAIN or mask in (None, "", "tensor(bool)", "tensor(float)"):
         return None
     if since == 23 and version_sort_key(release) > version_sort_key("1.23.2"):
         return None
@@ -307,17 +269,11 @@ def _is_release_within(release: str, first: str, last: str) -> bool:
 
 def read_attribute_values(operation: Operation) -> AttributeValues:
     """Return the node's attributes; the value is 0 for kinds other than one integer or string."""
-    return dict(_read_attribute_values(operation))
-
-
-def _read_attribute_values(operation: Operation) -> Iterator[tuple[str, int | str]]:
     from onnx import AttributeProto
 
+    values: AttributeValues = {}
     for attribute in operation.attributes:
-        proto = AttributeProto.FromString(attribute.data) if attribute.data else None
-        if proto is not None and attribute.kind == "INT":
-            yield attribute.name, int(proto.i)
-        elif proto is not None and attribute.kind == "STRING":
-            yield attribute.name, proto.s.decode(errors="replace")
-        else:
-            yield attribute.name, 0
+        proto = AttributeProto.FromString(attribute.data)
+        text = proto.s.decode(errors="replace") if attribute.kind == "STRING" and attribute.data else 0
+        values[attribute.name] = int(proto.i) if attribute.kind == "INT" else text
+    return values

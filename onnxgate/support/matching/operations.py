@@ -1,4 +1,4 @@
-"""Operations of a model, and results of matching them: values that type inference, matching and stages share."""
+"""Operations of a model, results of matching them and suggestions: values that matching and stages share."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from onnx import NodeProto, TypeProto
 
+DEFAULT_DOMAIN = "ai.onnx"
 SupportGapRule = Literal[
     "unknown-domain",
     "unknown-operator",
@@ -50,7 +51,7 @@ class Operation:
     @property
     def label(self) -> str:
         """The operator's name, with its domain unless that is the default one."""
-        return self.name if self.domain == "ai.onnx" else f"{self.domain}.{self.name}"
+        return self.name if self.domain == DEFAULT_DOMAIN else f"{self.domain}.{self.name}"
 
 
 def get_unknown_type(name: str) -> TypeProto | None:
@@ -71,11 +72,11 @@ class TypedNode:
     type_of: Callable[[str], TypeProto | None] = get_unknown_type  # type with shape of a value in scope
     unread: str = ""  # why the called function's body is not typed
 
-    def every(self) -> Iterator[TypedNode]:
+    def all_nodes(self) -> Iterator[TypedNode]:
         """Yield the node and all nodes inside it."""
         yield self
         for node in self.inner:
-            yield from node.every()
+            yield from node.all_nodes()
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,22 +87,22 @@ class TypedModel:
     opsets: dict[str, int]  # needed, also by local functions; default domain "ai.onnx"
     nodes: tuple[TypedNode, ...]
 
-    def every(self) -> Iterator[TypedNode]:
+    def all_nodes(self) -> Iterator[TypedNode]:
         """Yield all nodes, including those of subgraphs and called local functions."""
         for node in self.nodes:
-            yield from node.every()
+            yield from node.all_nodes()
 
     @functools.cached_property
     def kinds(self) -> tuple[TypedNode, ...]:
         """First node of each kind; nodes of one kind have the same match result."""
         first: dict[tuple[object, ...], TypedNode] = {}
-        seen: set[int] = set()  # bodies that several calls share
+        visited: set[int] = set()  # bodies that several calls share
         ahead = [self.nodes]
         while ahead:
             for node in ahead.pop():
                 first.setdefault((node.operation, node.calls, bool(node.within), node.unread), node)
-                if node.inner and id(node.inner) not in seen:
-                    seen.add(id(node.inner))
+                if node.inner and id(node.inner) not in visited:
+                    visited.add(id(node.inner))
                     ahead.append(node.inner)
         return tuple(first.values())
 
@@ -152,3 +153,78 @@ class Prediction:
         if self.ir_too_new or self.opsets_too_new or any(problem.miss for problem in self.found):
             return "refused"
         return "unknown" if self.found else "loads"
+
+
+@dataclass(frozen=True, slots=True)
+class OpsetChange:
+    """Export at another opset of a domain, at which all runtimes implement the operation."""
+
+    domain: str
+    version: int
+    whole: bool  # all other operations of the model are implemented there, too
+
+
+@dataclass(frozen=True, slots=True)
+class TypeCast:
+    """Cast the inputs of one type parameter, and its outputs back."""
+
+    parameter: str  # a constraint's name (`T`), or the type that the schema fixes
+    to: str  # "tensor(float)"
+    exact: bool  # without loss
+    back: bool  # an output has to be cast back
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeRemoval:
+    """Remove an attribute."""
+
+    attribute: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeAddition:
+    """Add attributes of the kinds that the schema declares."""
+
+    attributes: tuple[tuple[str, str], ...]  # name, kind ("INT")
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorReplacement:
+    """Use another operator with the same arguments, or with those listed here."""
+
+    domain: str
+    name: str
+    inputs: tuple[int | None, ...] | None = None  # index of the old input for each new one; None: unchanged
+    attributes: tuple[tuple[str, str], ...] = ()  # strings to add, so that it computes the same
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionExpansion:
+    """Replace the node by the operator's function body, which ONNX defines as equivalent."""
+
+
+@dataclass(frozen=True, slots=True)
+class DomainImport:
+    """Import the operator's domain."""
+
+    domain: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class MinimumReleaseRaise:
+    """Require this release or a newer one."""
+
+    release: str
+
+
+Suggestion = (
+    OpsetChange
+    | TypeCast
+    | AttributeRemoval
+    | AttributeAddition
+    | OperatorReplacement
+    | FunctionExpansion
+    | DomainImport
+    | MinimumReleaseRaise
+)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from onnxgate.model.checking.validity import explain_unfollowed_calls
 from onnxgate.model.facts import ELEMENT_TYPES, format_type
 from onnxgate.model.reading.structure import iter_function_nodes, iter_nodes, iter_subgraphs
-from onnxgate.support.matching.function_calls import instantiate_function
 from onnxgate.support.matching.node_checks import infer_output_types
-from onnxgate.support.matching.operations import Attribute, Operation, TypedModel, TypedNode
-from onnxgate.support.tables.operators import find_newest_schema
+from onnxgate.support.matching.operations import DEFAULT_DOMAIN, Attribute, Operation, TypedModel, TypedNode
+from onnxgate.support.operators import find_newest_schema
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto
 
-DEFAULT_DOMAIN = "ai.onnx"
 _MAX_ATTRIBUTE_BYTES = 4096
 """Attributes up to this size take part in matching."""
 _MAX_ROUNDS = 16
@@ -31,29 +31,26 @@ _TENSOR_TYPE_NAMES = {number: f"tensor({element.name})" for number, element in E
 
 def infer_model_types(proto: ModelProto) -> TypedModel:
     """Return the model's nodes with argument types, including nodes of subgraphs and called functions."""
-    return TypedModel(proto.ir_version, _find_required_opsets(proto), infer_node_types(proto))
-
-
-def _find_required_opsets(proto: ModelProto) -> dict[str, int]:
     opsets: dict[str, int] = {}
     for holder in (proto, *proto.functions):
         for imported in holder.opset_import:
             domain = imported.domain or DEFAULT_DOMAIN
             opsets[domain] = max(imported.version, opsets.get(domain, 0))
-    return dict(sorted(opsets.items()))
+    return TypedModel(proto.ir_version, dict(sorted(opsets.items())), infer_node_types(proto))
 
 
 def infer_node_types(proto: ModelProto) -> tuple[TypedNode, ...]:
     """Return the typed nodes of a model's graph. Calls of local functions are followed within limits."""
-    reason = explain_unfollowed_calls(proto)
-    return _infer_graph_nodes(_remove_functions(proto) if reason else proto, "", _FunctionCalls(reason), proto)
+    called = proto
+    if reason := explain_unfollowed_calls(proto):
+        proto = _copy_model(proto)  # without functions, since inference would follow each call without a limit
+        proto.ClearField("functions")
+    return _infer_graph_nodes(proto, "", _FunctionCalls(reason), called)
 
 
-def _remove_functions(proto: ModelProto) -> ModelProto:
-    """Return a copy without local functions, since inference would follow each call without a limit."""
+def _copy_model(proto: ModelProto) -> ModelProto:
     copy = type(proto)()
     copy.CopyFrom(proto)
-    copy.ClearField("functions")
     return copy
 
 
@@ -75,14 +72,14 @@ def _infer_graph_nodes(
     }
     inference = _NodeTypeInference(imports, functions, within, calls)
     graph = _infer_shapes(proto).graph
-    scope = inference.scope(graph, None)
+    scope = inference.scope(graph, ChainMap())
     for _ in range(_MAX_ROUNDS):
         added = inference.propagate(graph, scope)
-        if not added or not inference.lacks(graph, scope):
+        if not added or all(name in scope.maps[0] for node in graph.node for name in node.output if name):
             break
-        again = _add_value_types(proto, {name: scope.values[name] for name in inference.learnt})
+        again = _add_value_types(proto, {name: scope[name] for name in inference.learnt})
         graph = _infer_shapes(again).graph
-        scope = inference.scope(graph, None)
+        scope = inference.scope(graph, ChainMap())
     return tuple(inference.node(node, scope) for node in graph.node)
 
 
@@ -102,10 +99,9 @@ def _infer_shapes(proto: ModelProto) -> ModelProto:
 
 def _import_used_domains(proto: ModelProto) -> ModelProto:
     """Return a copy that imports every domain in use, which inference requires and releases do implicitly."""
-    from onnx import ModelProto, defs
+    from onnx import defs
 
-    copy = ModelProto()
-    copy.CopyFrom(proto)
+    copy = _copy_model(proto)
     imported = {opset.domain or DEFAULT_DOMAIN for opset in copy.opset_import}
     for domain in sorted({node.domain or DEFAULT_DOMAIN for node in iter_nodes(copy)} - imported):
         copy.opset_import.add(domain=domain, version=defs.onnx_opset_version() if domain == DEFAULT_DOMAIN else 1)
@@ -113,10 +109,7 @@ def _import_used_domains(proto: ModelProto) -> ModelProto:
 
 
 def _add_value_types(proto: ModelProto, types: Mapping[str, TypeProto]) -> ModelProto:
-    from onnx import ModelProto
-
-    copy = ModelProto()
-    copy.CopyFrom(proto)
+    copy = _copy_model(proto)
     typed = {value.name for value in (*copy.graph.value_info, *copy.graph.output, *copy.graph.input)}
     for name, value_type in types.items():
         if name not in typed:
@@ -132,26 +125,8 @@ def format_known_type(proto: TypeProto) -> str:
     return "" if "type 0" in name or "()" in name else name
 
 
-def has_static_shape(proto: TypeProto) -> bool:
-    """Return whether all dimensions are known."""
-    tensor = proto.tensor_type
-    return tensor.HasField("shape") and all(
-        dim.HasField("dim_value") and dim.dim_value >= 0 for dim in tensor.shape.dim
-    )
-
-
-@dataclass(slots=True, eq=False)
-class _ValueScope:
-    values: dict[str, TypeProto]
-    parent: _ValueScope | None
-
-    def type_of(self, name: str) -> TypeProto | None:
-        scope: _ValueScope | None = self
-        while scope is not None:
-            if name in scope.values:
-                return scope.values[name]
-            scope = scope.parent
-        return None
+_ValueTypes = ChainMap[str, "TypeProto"]
+"""Types of the named values of a graph, and of the graphs around it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -164,29 +139,28 @@ class _NodeTypeInference:
 
     # Values
 
-    def scope(self, graph: GraphProto, parent: _ValueScope | None) -> _ValueScope:
+    def scope(self, graph: GraphProto, parent: _ValueTypes) -> _ValueTypes:
         """Return the named values of a graph with their types."""
         values = {
             value.name: value.type
             for value in (*graph.value_info, *graph.output, *graph.input)
-            if _is_known_type(value.type)
+            if value.type.WhichOneof("value") is not None and format_known_type(value.type)
         }
         for tensor in graph.initializer:
             values[tensor.name] = _make_tensor_type(tensor.data_type, tensor.dims)
         for sparse in graph.sparse_initializer:
             values.setdefault(sparse.values.name, _make_tensor_type(sparse.values.data_type, sparse.dims))
-        return _ValueScope(values, parent)
+        return parent.new_child(values)
 
-    def propagate(self, graph: GraphProto, scope: _ValueScope) -> bool:
+    def propagate(self, graph: GraphProto, scope: _ValueTypes) -> bool:
         """Add types that follow from operators' schemas to the scope; return whether there were any."""
         before = len(self.learnt)
         for node in graph.node:
-            missing = [name for name in node.output if name and name not in scope.values]
-            if missing:
+            if any(name and name not in scope.maps[0] for name in node.output):
                 self._learn(node, scope)
         return len(self.learnt) > before
 
-    def _learn(self, node: NodeProto, scope: _ValueScope) -> None:
+    def _learn(self, node: NodeProto, scope: _ValueTypes) -> None:
         domain = node.domain or DEFAULT_DOMAIN
         schema = find_newest_schema(
             domain, node.op_type, self.imports.get(domain, 1 if domain != DEFAULT_DOMAIN else 0)
@@ -196,40 +170,37 @@ class _NodeTypeInference:
         operator = node.op_type if domain == DEFAULT_DOMAIN else f"{domain}.{node.op_type}"
         input_types = [self._spelled(name, scope) for name in node.input]
         output_types = infer_output_types(operator, schema, input_types, len(node.output))
-        protos = {self._spelled(name, scope): scope.type_of(name) for name in node.input if name}
+        protos = {self._spelled(name, scope): scope.get(name) for name in node.input if name}
         for name, text in zip(node.output, output_types, strict=True):
-            if name and text and name not in scope.values:
+            if name and text and name not in scope.maps[0]:
                 value_type = _parse_type(text, protos)
                 if value_type is not None:
-                    scope.values[name] = value_type
+                    scope[name] = value_type
                     self.learnt.add(name)
 
-    def lacks(self, graph: GraphProto, scope: _ValueScope) -> bool:
-        """Return whether a value of the graph has no type yet."""
-        return any(name and name not in scope.values for node in graph.node for name in node.output)
-
-    def _spelled(self, name: str, scope: _ValueScope) -> str | None:
+    def _spelled(self, name: str, scope: _ValueTypes) -> str | None:
         if not name:
             return None
-        value_type = scope.type_of(name)
+        value_type = scope.get(name)
         return "" if value_type is None else format_known_type(value_type)
 
     # Nodes
 
-    def node(self, node: NodeProto, scope: _ValueScope) -> TypedNode:
+    def node(self, node: NodeProto, scope: _ValueTypes) -> TypedNode:
         """Return the node with its types and the nodes inside it."""
         function = self.functions.get((node.domain or DEFAULT_DOMAIN, node.op_type, node.overload))
         operation = self._operation(node, scope)
         if function is None:
             inside = tuple(self._inside(node, scope))
-            return TypedNode(operation, node.name, node, inside, False, self.within, scope.type_of)
+            return TypedNode(operation, node.name, node, inside, False, self.within, scope.get)
         inner = self._called(node, function, scope)
         unread = "" if inner is not None else self.calls.unread or _TOO_MANY_CALLS
-        return TypedNode(operation, node.name, node, inner or (), True, self.within, scope.type_of, unread)
+        return TypedNode(operation, node.name, node, inner or (), True, self.within, scope.get, unread)
 
-    def _operation(self, node: NodeProto, scope: _ValueScope) -> Operation:
+    def _operation(self, node: NodeProto, scope: _ValueTypes) -> Operation:
         domain = node.domain or DEFAULT_DOMAIN
-        first = scope.type_of(node.input[0]) if node.input and node.op_type == "Shape" else None
+        first = scope.get(node.input[0]) if node.input and node.op_type == "Shape" else None
+        shape = first.tensor_type.shape if first is not None and first.tensor_type.HasField("shape") else None
         return Operation(
             domain=domain,
             name=node.op_type,
@@ -238,10 +209,10 @@ class _NodeTypeInference:
             inputs=tuple(self._spelled(name, scope) for name in node.input),
             outputs=tuple(self._spelled(name, scope) for name in node.output),
             attributes=tuple(_read_attributes(node)),
-            static=first is not None and has_static_shape(first),
+            static=shape is not None and all(dim.HasField("dim_value") and dim.dim_value >= 0 for dim in shape.dim),
         )
 
-    def _inside(self, node: NodeProto, scope: _ValueScope) -> Iterator[TypedNode]:
+    def _inside(self, node: NodeProto, scope: _ValueTypes) -> Iterator[TypedNode]:
         for attribute in node.attribute:
             for graph in iter_subgraphs(attribute):
                 inner = self.scope(graph, scope)
@@ -250,23 +221,29 @@ class _NodeTypeInference:
                 for inner_node in graph.node:
                     yield self.node(inner_node, inner)
 
-    def _pass_in(self, node: NodeProto, graph: GraphProto, inner: _ValueScope, scope: _ValueScope) -> None:
+    def _pass_in(self, node: NodeProto, graph: GraphProto, inner: _ValueTypes, scope: _ValueTypes) -> None:
         """Pass the types of a Loop's inputs to its body; declared types of the body's inputs take precedence."""
         if node.op_type != "Loop":
             return
         names = [None, None, *node.input[2:]]
         for value, name in zip(graph.input, names, strict=False):
-            outer_type = scope.type_of(name) if name else None
-            if value.name not in inner.values and outer_type is not None:
-                inner.values[value.name] = _remove_shape(outer_type)
+            outer_type = scope.get(name) if name else None
+            if value.name not in inner.maps[0] and outer_type is not None:
+                inner[value.name] = _remove_shape(outer_type)
 
-    def _called(self, node: NodeProto, function: FunctionProto, scope: _ValueScope) -> tuple[TypedNode, ...] | None:
+    def _called(self, node: NodeProto, function: FunctionProto, scope: _ValueTypes) -> tuple[TypedNode, ...] | None:
         """Return the typed nodes of the body; None if it is not followed."""
         if self.calls.unread:
             return None
-        types = [scope.type_of(name) if name else None for name in node.input]
-        imports = self._imports_of(function)
-        signature = (*(attribute.SerializeToString() for attribute in node.attribute), *map(_serialize_type, types))
+        types = [scope.get(name) if name else None for name in node.input]
+        # Its nodes become nodes of the model, at the model's versions. Source: loads of functions that import other
+        # versions than their model, on ONNX Runtime 1.16 to 1.31.
+        imports = {
+            opset.domain: self.imports.get(opset.domain or DEFAULT_DOMAIN, opset.version)
+            for opset in function.opset_import
+        }
+        signature = [attribute.SerializeToString() for attribute in node.attribute]
+        signature += [b"" if value_type is None else value_type.SerializeToString() for value_type in types]
         key = (function.domain, function.name, function.overload, *sorted(imports.items()), *signature)
         bodies = self.calls.bodies
         if key not in bodies:
@@ -274,19 +251,9 @@ class _NodeTypeInference:
                 return None
             bodies[key] = ()
             functions = tuple(self._reached(function).values())
-            model = instantiate_function(function, node, types, imports=imports, defaults={}, functions=functions)
+            model = instantiate_function(function, node, types, imports=imports, functions=functions)
             bodies[key] = _infer_graph_nodes(model, f"{function.domain}.{function.name}", self.calls, model)
         return bodies[key]
-
-    def _imports_of(self, function: FunctionProto) -> dict[str, int]:
-        """Return a body's imports, at the model's versions: its nodes become nodes of the model.
-
-        Source: loads of functions that import other versions than their model, on ONNX Runtime 1.16 to 1.31.
-        """
-        return {
-            opset.domain: self.imports.get(opset.domain or DEFAULT_DOMAIN, opset.version)
-            for opset in function.opset_import
-        }
 
     def _reached(self, function: FunctionProto) -> dict[tuple[str, str, str], FunctionProto]:
         """Return the local functions that the function calls directly or indirectly."""
@@ -299,14 +266,6 @@ class _NodeTypeInference:
                     reached[key] = self.functions[key]
                     ahead.append(reached[key])
         return reached
-
-
-def _serialize_type(value_type: TypeProto | None) -> bytes:
-    return b"" if value_type is None else value_type.SerializeToString()
-
-
-def _is_known_type(value_type: TypeProto) -> bool:
-    return value_type.WhichOneof("value") is not None and bool(format_known_type(value_type))
 
 
 def _make_tensor_type(element: int, dims: Sequence[int]) -> TypeProto:
@@ -336,9 +295,7 @@ def _parse_type(text: str, known_types: Mapping[str | None, TypeProto | None]) -
 
 
 def _remove_shape(value_type: TypeProto) -> TypeProto:
-    from onnx import TypeProto
-
-    tensor_type = TypeProto()
+    tensor_type = type(value_type)()
     tensor_type.CopyFrom(value_type)
     if tensor_type.HasField("tensor_type"):
         tensor_type.tensor_type.ClearField("shape")
@@ -347,13 +304,8 @@ def _remove_shape(value_type: TypeProto) -> TypeProto:
 
 def _read_attributes(node: NodeProto) -> Iterator[Attribute]:
     for attribute in sorted(node.attribute, key=lambda attribute_proto: attribute_proto.name):
-        yield Attribute(attribute.name, _get_attribute_kind(attribute), _serialize_attribute(node, attribute))
-
-
-def _get_attribute_kind(attribute: AttributeProto) -> str:
-    from onnx import AttributeProto
-
-    return str(AttributeProto.AttributeType.Name(attribute.type))
+        kind = str(attribute.AttributeType.Name(attribute.type))
+        yield Attribute(attribute.name, kind, _serialize_attribute(node, attribute))
 
 
 def _serialize_attribute(node: NodeProto, attribute: AttributeProto) -> bytes:
@@ -361,3 +313,63 @@ def _serialize_attribute(node: NodeProto, attribute: AttributeProto) -> bytes:
     if node.op_type == "Constant" or (node.op_type in _CONTROL_FLOW and attribute.HasField("g")):
         return b""
     return attribute.SerializeToString() if attribute.ByteSize() <= _MAX_ATTRIBUTE_BYTES else b""
+
+
+def instantiate_function(
+    function: FunctionProto,
+    node: NodeProto,
+    types: Sequence[TypeProto | None],
+    *,
+    imports: Mapping[str, int],
+    defaults: Mapping[str, AttributeProto] = MappingProxyType({}),
+    functions: Sequence[FunctionProto] = (),
+) -> ModelProto:
+    """Return one call of a function as a model with typed inputs and its attributes; omitted arguments are "".
+
+    `imports` is spelled as protobuf has it: "" is the default domain.
+    """
+    from onnx import ModelProto
+
+    model = ModelProto(ir_version=8)
+    for domain, version in imports.items():
+        model.opset_import.add(domain=domain, version=version)
+    model.functions.extend(functions)
+    model.graph.name = function.name
+    typed_inputs = {
+        formal: value_type for formal, value_type in zip(function.input, types, strict=False) if value_type is not None
+    }
+    for formal, value_type in typed_inputs.items():
+        model.graph.input.add(name=formal, type=value_type)
+    model.graph.node.extend(function.node)
+    own = {attribute.name: attribute for attribute in (*function.attribute_proto, *node.attribute)}
+    _fill_attributes(model.graph.node, {**defaults, **own}, set(function.input) - set(typed_inputs))
+    for name in function.output:
+        model.graph.output.add(name=name)
+    return model
+
+
+def _fill_attributes(nodes: Iterable[NodeProto], values: Mapping[str, AttributeProto], absent: set[str]) -> None:
+    for node in nodes:
+        for index, name in enumerate(node.input):
+            if name in absent:
+                node.input[index] = ""
+        if any(attribute.ref_attr_name for attribute in node.attribute):
+            attributes = list(_iter_filled_attributes(node.attribute, values))
+            del node.attribute[:]
+            node.attribute.extend(attributes)
+        for attribute in node.attribute:
+            for graph in iter_subgraphs(attribute):
+                _fill_attributes(graph.node, values, absent)
+
+
+def _iter_filled_attributes(
+    attributes: Iterable[AttributeProto], values: Mapping[str, AttributeProto]
+) -> Iterator[AttributeProto]:
+    for attribute in attributes:
+        if not attribute.ref_attr_name:
+            yield attribute
+        elif attribute.ref_attr_name in values:
+            filled = type(attribute)()
+            filled.CopyFrom(values[attribute.ref_attr_name])
+            filled.name = attribute.name
+            yield filled

@@ -11,9 +11,9 @@ from packaging.version import Version
 
 from campaigns.conformance import corpora, environments
 from campaigns.conformance.real_loads import observed
+from onnxgate.support import limits, operators
 from onnxgate.support.matching.kernels import predict
 from onnxgate.support.matching.type_inference import infer_model_types
-from onnxgate.support.tables import limits, operators
 from tests.harness.release_differences import NAMED
 
 RELEASES = sorted({release for _, release, _ in NAMED}, key=Version)

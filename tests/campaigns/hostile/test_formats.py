@@ -15,7 +15,7 @@ from campaigns.hostile.output_surfaces import BY_KIND, SURFACES, Surface, compla
 from onnxgate.core import escape
 from onnxgate.formats.report.html import markup
 from onnxgate.project.config import ignore_entries
-from onnxgate.project.lock import writer
+from onnxgate.project.lock import lock_file
 
 ESCAPES = (
     "escape_unprintable",
@@ -60,7 +60,7 @@ def test_a_format_without_its_escapes_is_caught(
     for name in ESCAPES:
         without(name)
     monkeypatch.setattr(markup, "escape_html", markup.Markup)
-    for module in (ignore_entries, writer):
+    for module in (ignore_entries, lock_file):
         monkeypatch.setattr(module, "quote_string", lambda text: f'"{text}"')
 
     assert _caught(surface)

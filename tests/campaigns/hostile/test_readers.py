@@ -20,7 +20,7 @@ from onnxgate.core.jobs import CaseResult, Completed, RunResult
 from onnxgate.inputs import case_files
 from onnxgate.project.config import globs
 from onnxgate.project.config.loader import load_config
-from onnxgate.project.lock.loader import parse_lock
+from onnxgate.project.lock.lock_file import parse_lock
 from onnxgate.runtimes import protocol
 
 INPUTS = 25
@@ -245,7 +245,7 @@ def test_large_configs(tmp_path: Path, config: bytes) -> None:
 )
 def test_a_damaged_installation(content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the table that is shipped is damaged, that is said, and nothing is predicted."""
-    from onnxgate.support.tables import operators
+    from onnxgate.support import operators
 
     (tmp_path / "data").mkdir()
     (tmp_path / operators.KERNEL_TABLE).write_bytes(content)

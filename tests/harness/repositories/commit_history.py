@@ -10,9 +10,8 @@ import onnx
 
 from onnxgate.project.config.schema import Target
 from onnxgate.project.lock.comparison import resolved_digest, target_policy
-from onnxgate.project.lock.loader import load_lock
+from onnxgate.project.lock.lock_file import load_lock, write_lock
 from onnxgate.project.lock.types import Lock, LockedTarget
-from onnxgate.project.lock.writer import write_lock
 from tests.conftest import ROOT
 from tests.harness.models import make_external, parse, write
 from tests.harness.repositories.checkout import commit, git

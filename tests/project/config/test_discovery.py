@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.project.config.discovery import find_config, find_git_root
+from onnxgate.project.config.loader import find_config
+from onnxgate.project.git.repository import find_git_root
 
 
 @pytest.fixture

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from onnxgate.project.config.loader import load_config
 from onnxgate.project.lock.comparison import policy_differences, resolved_digest, target_policy
-from onnxgate.project.lock.loader import load_lock
-from onnxgate.project.lock.writer import render_lock
+from onnxgate.project.lock.lock_file import load_lock, render_lock
 
 EARLIER = Path(__file__).parents[3] / "fixtures" / "locks" / "earlier"
 

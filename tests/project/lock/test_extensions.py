@@ -8,9 +8,8 @@ import pytest
 
 from onnxgate.core.errors import ConfigError, UsageError
 from onnxgate.project.lock.comparison import policy_differences
-from onnxgate.project.lock.loader import parse_lock
+from onnxgate.project.lock.lock_file import parse_lock, render_lock
 from onnxgate.project.lock.types import Lock
-from onnxgate.project.lock.writer import render_lock
 from tests.harness.locks import project_of
 
 from .conftest import LocalIndex, use_index

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from onnxgate.core.errors import LockError
-from onnxgate.project.lock.loader import load_lock, parse_lock
+from onnxgate.project.lock.lock_file import load_lock, parse_lock
 
 LOCKS = Path(__file__).parents[3] / "fixtures" / "locks"
 

@@ -13,12 +13,11 @@ from onnxgate.core.errors import ConfigError, LockError, ResolutionError
 from onnxgate.project.config.schema import ReleaseSelection
 from onnxgate.project.lock.comparison import policy_differences
 from onnxgate.project.lock.index import UvIndex
-from onnxgate.project.lock.loader import parse_lock
+from onnxgate.project.lock.lock_file import parse_lock, render_lock
 from onnxgate.project.lock.npm import NpmClient, NpmResolver, summarize_npm_error
 from onnxgate.project.lock.releases import parse_upgrade
 from onnxgate.project.lock.types import Lock, LockedRuntime, LockedTarget, NpmPackage
 from onnxgate.project.lock.update import update_lock
-from onnxgate.project.lock.writer import render_lock
 from tests.conftest import need
 from tests.harness.locks import project_of
 

@@ -12,11 +12,11 @@ from onnxgate.project.config.project import Project
 from onnxgate.project.config.schema import Target
 from onnxgate.project.lock.comparison import policy_differences, toolchain_policy
 from onnxgate.project.lock.index import UvIndex
+from onnxgate.project.lock.lock_file import render_lock
 from onnxgate.project.lock.pins import BuildFinder
 from onnxgate.project.lock.releases import parse_upgrade
 from onnxgate.project.lock.types import Lock, LockedModel, LockedRuntime, LockedToolchain
 from onnxgate.project.lock.update import update_lock, update_lock_models
-from onnxgate.project.lock.writer import render_lock
 from tests.harness.locks import MODEL, project_of
 
 from .conftest import LocalIndex, use_index

@@ -11,12 +11,11 @@ from onnxgate.project.config.project import Project
 from onnxgate.project.config.schema import Target
 from onnxgate.project.lock.comparison import policy_differences
 from onnxgate.project.lock.index import UvIndex
-from onnxgate.project.lock.loader import parse_lock
+from onnxgate.project.lock.lock_file import parse_lock, render_lock
 from onnxgate.project.lock.pins import BuildFinder
 from onnxgate.project.lock.releases import parse_upgrade
 from onnxgate.project.lock.types import Lock, LockedRuntime
 from onnxgate.project.lock.update import LockUpdate, update_lock
-from onnxgate.project.lock.writer import render_lock
 from tests.harness.locks import MODEL, project_of
 
 from .conftest import LocalIndex

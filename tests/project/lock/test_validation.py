@@ -6,9 +6,8 @@ import msgspec
 import pytest
 
 from onnxgate.core.errors import LockError
-from onnxgate.project.lock.loader import parse_lock
+from onnxgate.project.lock.lock_file import parse_lock, render_lock
 from onnxgate.project.lock.types import Lock, LockedTarget
-from onnxgate.project.lock.writer import render_lock
 from tests.harness.locks import MODEL, package, runtime
 
 TARGET = LockedTarget(policy="aa" * 32, runtimes=(runtime("1.31.1"),))

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from onnxgate.core.errors import StorageError
-from onnxgate.project.lock.loader import load_lock, parse_lock
+from onnxgate.project.lock.lock_file import load_lock, parse_lock, render_lock, write_lock
 from onnxgate.project.lock.types import Lock, LockedTarget, LockedToolchain
-from onnxgate.project.lock.writer import render_lock, write_lock
 from onnxgate.project.toml import find_key_lines, loads
 from tests.harness.locks import MODEL, locks, package, runtime
 

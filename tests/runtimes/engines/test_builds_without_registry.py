@@ -7,7 +7,7 @@ import pytest
 from onnxgate.runtimes.pool.scheduler import WorkerPool
 from onnxgate.runtimes.support_harvest import HarvestError, harvest_build
 from onnxgate.runtimes.worker_spec import WorkerSpec
-from onnxgate.support.tables.operators import TableSource
+from onnxgate.support.operators import TableSource
 
 SOURCE = TableSource(release="1.0", wheel="", sha256="0" * 64)
 

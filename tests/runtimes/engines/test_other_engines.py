@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from onnxgate.core.jobs import CaseResult, Completed, Crashed, InputCase, Observation, Refused, Run, RunResult
-from onnxgate.project.lock.loader import load_lock
+from onnxgate.project.lock.lock_file import load_lock
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime
 from onnxgate.runtimes.environments.builder import Environments
 from onnxgate.runtimes.pool.scheduler import WorkerPool

@@ -16,8 +16,8 @@ from onnxgate.runtimes.environments.command_runner import CommandRunner
 from onnxgate.runtimes.pool.scheduler import WorkerPool
 from onnxgate.runtimes.support_harvest import HarvestError, harvest_build
 from onnxgate.runtimes.worker_spec import WorkerSpec
-from onnxgate.support.harvest.table_builder import BuildDump, DumpedKernel, decode_dump
-from onnxgate.support.tables.operators import TableSource
+from onnxgate.support.harvest import BuildDump, DumpedKernel, decode_dump
+from onnxgate.support.operators import TableSource
 
 Locked = tuple[LockedRuntime, tuple[LockedPackage, ...]]
 

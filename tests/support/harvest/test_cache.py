@@ -10,26 +10,25 @@ import msgspec
 import onnx
 import pytest
 
-from onnxgate.support.harvest import table_builder
-from onnxgate.support.harvest.cache import BuildSupport, HarvestCache
+from onnxgate.support import harvest, limits, operators
+from onnxgate.support.harvest import BuildSupport, HarvestCache
 from onnxgate.support.matching.kernels import predict
 from onnxgate.support.matching.type_inference import infer_model_types
-from onnxgate.support.tables import limits, operators
 
 RELEASE = "1.31.1"
 SHA256 = next(source.sha256 for source in operators.load_shipped_table().sources if source.release == RELEASE)
-KEY = table_builder.make_harvest_key("onnxruntime", RELEASE, SHA256)
+KEY = harvest.make_harvest_key("onnxruntime", RELEASE, SHA256)
 MODEL = """
 <ir_version: 8, opset_import: ["" : 17]>
 g (double[1, 1, 4, 4] x, double[1, 1, 2, 2] w) => (double[1, 1, 3, 3] y) { y = Conv(x, w) }
 """
 
 
-def harvested() -> table_builder.HarvestRecord:
+def harvested() -> harvest.HarvestRecord:
     """A release as it is harvested where the shipped table does not know it."""
-    return table_builder.HarvestRecord(
+    return harvest.HarvestRecord(
         limits=limits.load_limit_table().releases[RELEASE],
-        table=table_builder.select_releases(operators.load_shipped_table(), [RELEASE]),
+        table=harvest.select_releases(operators.load_shipped_table(), [RELEASE]),
     )
 
 
@@ -50,7 +49,7 @@ def test_a_kept_harvest_predicts_as_the_shipped_table(tmp_path: Path) -> None:
 def test_what_is_put_is_there_at_once(tmp_path: Path) -> None:
     """In the place of what was there, and once: what is asked for twice is decoded once."""
     harvests = HarvestCache(tmp_path)
-    older = table_builder.HarvestRecord(limits=limits.Limits(ir=1, opsets={}), table=None)
+    older = harvest.HarvestRecord(limits=limits.Limits(ir=1, opsets={}), table=None)
 
     assert BuildSupport(older.limits, None) == harvests.put(KEY, older) == harvests.get(KEY)
     assert harvests.put(KEY, harvested()) is harvests.get(KEY)
@@ -60,7 +59,7 @@ def test_what_is_put_is_there_at_once(tmp_path: Path) -> None:
 def test_what_is_not_whole_is_not_there(tmp_path: Path) -> None:
     """So that it is harvested again."""
     harvests = HarvestCache(tmp_path)
-    (tmp_path / f"{KEY}.json.z").write_bytes(table_builder.encode_harvest(harvested())[:100])
+    (tmp_path / f"{KEY}.json.z").write_bytes(harvest.encode_harvest(harvested())[:100])
 
     assert harvests.get(KEY) is None
     assert harvests.get("onnxruntime-1.0.0-abc") is None
@@ -68,7 +67,7 @@ def test_what_is_not_whole_is_not_there(tmp_path: Path) -> None:
 
 def test_the_harvest_of_another_build_is_not_taken_for_this_one(tmp_path: Path) -> None:
     """Whatever its file is called."""
-    other = table_builder.make_harvest_key("onnxruntime", RELEASE, "0" * 64)
+    other = harvest.make_harvest_key("onnxruntime", RELEASE, "0" * 64)
     HarvestCache(tmp_path).put(other, harvested())
 
     assert HarvestCache(tmp_path).get(other) is None
@@ -88,8 +87,8 @@ def test_what_makes_no_sense_is_not_there(change: Callable[[dict[str, Any]], Non
     """Whatever wrote it, each gate would fail of it until somebody clears the cache."""
     said = msgspec.json.decode(msgspec.json.encode(harvested()))
     change(said["table"])
-    wrong = msgspec.json.decode(msgspec.json.encode(said), type=table_builder.HarvestRecord)
-    (tmp_path / f"{KEY}.json.z").write_bytes(table_builder.encode_harvest(wrong))
+    wrong = msgspec.json.decode(msgspec.json.encode(said), type=harvest.HarvestRecord)
+    (tmp_path / f"{KEY}.json.z").write_bytes(harvest.encode_harvest(wrong))
 
     assert HarvestCache(tmp_path).get(KEY) is None
 

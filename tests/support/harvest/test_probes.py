@@ -8,8 +8,8 @@ from pathlib import Path
 import onnx
 import pytest
 
-from onnxgate.support.harvest import probes
-from onnxgate.support.tables.limits import ExternalData, Limits
+from onnxgate.support import probes
+from onnxgate.support.limits import ExternalData, Limits
 
 LINKS = pytest.mark.skipif(os.name == "nt", reason="symbolic links need a privilege there")
 NEWEST = {"ai.onnx": 26, "ai.onnx.ml": 5, "com.microsoft": 1}

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxgate.support.harvest import table_builder
-from onnxgate.support.harvest.table_builder import BuildDump, DumpedKernel, DumpedParameter, DumpedSchema
-from onnxgate.support.tables.limits import ExternalData, Limits
-from onnxgate.support.tables.operators import (
+from onnxgate.support import harvest
+from onnxgate.support.harvest import BuildDump, DumpedKernel, DumpedParameter, DumpedSchema
+from onnxgate.support.limits import ExternalData, Limits
+from onnxgate.support.operators import (
     MIXED,
     OPTIONAL,
     SINGLE,
@@ -95,7 +95,7 @@ def source(release: str) -> TableSource:
 
 def tables(said: dict[str, BuildDump]) -> list[Table]:
     """One of each release."""
-    return [table_builder.build_table(dump, source(release)) for release, dump in said.items()]
+    return [harvest.build_table(dump, source(release)) for release, dump in said.items()]
 
 
 def as_said(dump: BuildDump) -> tuple[set[object], set[object]]:
@@ -164,7 +164,7 @@ def _sets(constraints: object) -> object:
 @given(releases)
 def test_a_joined_table_says_what_each_build_said(said: dict[str, BuildDump]) -> None:
     """Release by release, after it was stored and read."""
-    table = msgspec.json.decode(msgspec.json.encode(table_builder.join_tables(tables(said))), type=Table)
+    table = msgspec.json.decode(msgspec.json.encode(harvest.join_tables(tables(said))), type=Table)
 
     assert {release: as_said(dump) for release, dump in said.items()} == {
         release: as_read(table, release) for release in said
@@ -177,7 +177,7 @@ def test_order_makes_no_difference(said: dict[str, BuildDump], random: Random) -
     shuffled = list(tables({release: _shuffled(dump, random) for release, dump in said.items()}))
     random.shuffle(shuffled)
 
-    assert encode_table(table_builder.join_tables(tables(said))) == encode_table(table_builder.join_tables(shuffled))
+    assert encode_table(harvest.join_tables(tables(said))) == encode_table(harvest.join_tables(shuffled))
 
 
 def _shuffled(dump: BuildDump, random: Random) -> BuildDump:
@@ -198,23 +198,20 @@ def _with_shuffled_types(row: Row, random: Random) -> Row:
 def test_joining_and_taking_apart_are_opposites(said: dict[str, BuildDump]) -> None:
     """A release out of a joined table is byte for byte its own table; taken out and put back, nothing changed."""
     each = tables(said)
-    joined = table_builder.join_tables(each)
+    joined = harvest.join_tables(each)
     first = each[0].sources[0].release
     others = [source.release for source in joined.sources if source.release != first]
 
     assert [encode_table(table) for table in each] == [
-        encode_table(table_builder.select_releases(joined, [source.release for source in table.sources]))
-        for table in each
+        encode_table(harvest.select_releases(joined, [source.release for source in table.sources])) for table in each
     ]
-    assert encode_table(joined) == encode_table(
-        table_builder.join_tables([table_builder.select_releases(joined, others), each[0]])
-    )
+    assert encode_table(joined) == encode_table(harvest.join_tables([harvest.select_releases(joined, others), each[0]]))
 
 
 def test_releases_ascend_by_number() -> None:
     """1.16.10 is newer than 1.16.9 and 1.9.2."""
     empty = BuildDump(registry=True, release="", commit="", platform=LINUX, schemas=(), kernels=())
-    joined = table_builder.join_tables(tables(dict.fromkeys(["1.16.10", "1.9.2", "1.16.9"], empty)))
+    joined = harvest.join_tables(tables(dict.fromkeys(["1.16.10", "1.9.2", "1.16.9"], empty)))
 
     assert ["1.9.2", "1.16.9", "1.16.10"] == [each.release for each in joined.sources]
 
@@ -225,57 +222,55 @@ def test_what_cannot_be_joined_is_refused(wrong: str) -> None:
     dump = BuildDump(registry=True, release="", commit="", platform=LINUX, schemas=(), kernels=())
     other = msgspec.structs.replace(dump, platform="linux aarch64")
     pairs = {
-        "the same release": [table_builder.build_table(dump, source("1.16.0"))] * 2,
+        "the same release": [harvest.build_table(dump, source("1.16.0"))] * 2,
         "another platform": [
-            table_builder.build_table(dump, source("1.16.0")),
-            table_builder.build_table(other, source("1.16.1")),
+            harvest.build_table(dump, source("1.16.0")),
+            harvest.build_table(other, source("1.16.1")),
         ],
         "nothing": [],
     }
 
     with pytest.raises(ValueError, match="can be joined"):
-        table_builder.join_tables(pairs[wrong])
+        harvest.join_tables(pairs[wrong])
 
 
 @given(dumps)
 def test_a_kept_harvest_is_read_as_it_was_written(dump: BuildDump) -> None:
     """Limits and rows, in the same bytes each time."""
-    kept = table_builder.encode_harvest(table_builder.make_harvest_record(dump, LIMITS, source("1.31.1")))
-    found = table_builder.decode_harvest(kept)
+    kept = harvest.encode_harvest(harvest.make_harvest_record(dump, LIMITS, source("1.31.1")))
+    found = harvest.decode_harvest(kept)
 
     assert found is not None
     assert found.table is not None
     assert (LIMITS, as_said(dump)) == (found.limits, as_read(found.table, "1.31.1"))
-    assert kept == table_builder.encode_harvest(found)
+    assert kept == harvest.encode_harvest(found)
 
 
 def test_a_build_without_a_registry_has_limits_alone() -> None:
     """It is not taken for one that implements nothing."""
     dump = BuildDump(registry=False, release="1.15.1", commit="", platform=LINUX, schemas=(), kernels=())
-    found = table_builder.decode_harvest(
-        table_builder.encode_harvest(table_builder.make_harvest_record(dump, LIMITS, source("1.15.1")))
-    )
+    found = harvest.decode_harvest(harvest.encode_harvest(harvest.make_harvest_record(dump, LIMITS, source("1.15.1"))))
 
-    assert found == table_builder.HarvestRecord(limits=LIMITS, table=None)
+    assert found == harvest.HarvestRecord(limits=LIMITS, table=None)
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "noise", "newer"])
 def test_a_damaged_harvest_is_none(damage: str) -> None:
     """Neither is one that a newer onnxgate keeps differently; both are harvested again."""
-    whole = table_builder.HarvestRecord(limits=LIMITS, table=None)
-    kept = table_builder.encode_harvest(whole)
-    newer = table_builder.encode_harvest(msgspec.structs.replace(whole, version=table_builder.HARVEST_VERSION + 1))
+    whole = harvest.HarvestRecord(limits=LIMITS, table=None)
+    kept = harvest.encode_harvest(whole)
+    newer = harvest.encode_harvest(msgspec.structs.replace(whole, version=harvest.HARVEST_VERSION + 1))
     data = {"cut": kept[:-1], "empty": b"", "noise": b"{}" + kept, "newer": newer}[damage]
 
-    assert table_builder.decode_harvest(data) is None
-    assert table_builder.decode_harvest(kept) == whole
+    assert harvest.decode_harvest(data) is None
+    assert harvest.decode_harvest(kept) == whole
 
 
 def test_the_name_of_a_kept_harvest_is_a_file_s() -> None:
     """Whatever a build of one's own is called."""
     names = [
-        table_builder.make_harvest_key("onnxruntime", "1.31.1", "5752bd508126ae7c4989"),
-        table_builder.make_harvest_key("ort", "1.31.1+cu/12", "../x"),
+        harvest.make_harvest_key("onnxruntime", "1.31.1", "5752bd508126ae7c4989"),
+        harvest.make_harvest_key("ort", "1.31.1+cu/12", "../x"),
     ]
 
     assert ["onnxruntime-1.31.1-5752bd508126", "ort-1.31.1+cu_12-.._x"] == names

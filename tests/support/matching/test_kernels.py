@@ -5,10 +5,10 @@ from __future__ import annotations
 import onnx.parser
 import pytest
 
+from onnxgate.support import limits, operators
 from onnxgate.support.matching.kernels import predict
 from onnxgate.support.matching.operations import Prediction
 from onnxgate.support.matching.type_inference import infer_model_types
-from onnxgate.support.tables import limits, operators
 from tests.harness.release_differences import NAMED, node
 
 

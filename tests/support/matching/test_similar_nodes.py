@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import onnx.parser
 
+from onnxgate.support import limits, operators
 from onnxgate.support.matching.kernels import predict
 from onnxgate.support.matching.type_inference import infer_model_types
-from onnxgate.support.tables import limits, operators
 
 RELEASE = "1.23.2"
 STAMPS = '<ir_version: 10, opset_import: ["" : 18, "local" : 1]>'

@@ -12,7 +12,7 @@ STAMPS = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1, "local" :
 
 def typed(text: str) -> dict[str, TypedNode]:
     """Every node of the model, by its operator."""
-    return {node.operation.name: node for node in infer_model_types(onnx.parser.parse_model(STAMPS + text)).every()}
+    return {node.operation.name: node for node in infer_model_types(onnx.parser.parse_model(STAMPS + text)).all_nodes()}
 
 
 def test_types_pass_through_operators_that_onnx_does_not_know() -> None:

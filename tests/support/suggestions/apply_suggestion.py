@@ -9,20 +9,20 @@ import onnx.inliner
 from onnx import ModelProto, NodeProto, helper
 
 from onnxgate.model.facts import ELEMENT_TYPES
-from onnxgate.support.matching.operations import Operation
-from onnxgate.support.suggestions.casts import change_parameter_type
-from onnxgate.support.suggestions.kinds import (
+from onnxgate.support.matching.operations import (
     AttributeAddition,
     AttributeRemoval,
     DomainImport,
     FunctionExpansion,
     MinimumReleaseRaise,
+    Operation,
     OperatorReplacement,
     OpsetChange,
     Suggestion,
     TypeCast,
 )
-from onnxgate.support.tables.operators import Schema
+from onnxgate.support.operators import Schema
+from onnxgate.support.suggestions import change_parameter_type
 
 NUMBERS = {f"tensor({element.name})": number for number, element in ELEMENT_TYPES.items()}
 VALUES = {"INT": 1, "INTS": [1], "FLOAT": 1.0, "STRING": "linear"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from onnxgate.support.matching.operations import Operation
-from onnxgate.support.suggestions.casts import is_lossless_cast, list_casts
-from onnxgate.support.tables.operators import find_newest_schema
+from onnxgate.support.operators import find_newest_schema
+from onnxgate.support.suggestions import is_lossless_cast, list_casts
 
 
 @pytest.mark.parametrize(

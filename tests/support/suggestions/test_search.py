@@ -9,27 +9,30 @@ import pytest
 from onnx import ModelProto
 
 from onnxgate.core.findings import version_sort_key
+from onnxgate.support import limits, operators
 from onnxgate.support.matching.kernels import predict
-from onnxgate.support.matching.operations import NodeProblem, Operation, Prediction, SupportGap
-from onnxgate.support.matching.type_inference import infer_model_types
-from onnxgate.support.suggestions.kinds import (
+from onnxgate.support.matching.operations import (
     AttributeAddition,
     AttributeRemoval,
     DomainImport,
     FunctionExpansion,
     MinimumReleaseRaise,
+    NodeProblem,
+    Operation,
     OperatorReplacement,
     OpsetChange,
+    Prediction,
     Suggestion,
+    SupportGap,
     TypeCast,
 )
-from onnxgate.support.suggestions.search import (
+from onnxgate.support.matching.type_inference import infer_model_types
+from onnxgate.support.suggestions import (
     RequiredRelease,
     SupportGapGroup,
     find_implemented_span,
     find_suggestions,
 )
-from onnxgate.support.tables import limits, operators
 from tests.support.suggestions.apply_suggestion import applied
 
 OLD_AND_NEW = ("1.18.1", "1.31.1")

@@ -7,7 +7,7 @@ from itertools import pairwise
 import msgspec
 from packaging.version import Version
 
-from onnxgate.support.tables import limits
+from onnxgate.support import limits
 
 
 def measured() -> list[tuple[str, limits.Limits]]:

@@ -9,8 +9,7 @@ import pytest
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
-from onnxgate.support.harvest import table_builder
-from onnxgate.support.tables import limits, operators
+from onnxgate.support import harvest, limits, operators
 
 SHIPPED = operators.load_shipped_table()
 KNOWN = operators.build_implementations(SHIPPED, {})
@@ -43,9 +42,9 @@ def test_every_release_is_from_a_wheel_of_its_own() -> None:
 
 def test_the_table_is_the_one_that_its_releases_make() -> None:
     """Nothing was edited by hand: taken apart and joined again it is the same, byte for byte."""
-    single = [table_builder.select_releases(SHIPPED, [source.release]) for source in SHIPPED.sources]
+    single = [harvest.select_releases(SHIPPED, [source.release]) for source in SHIPPED.sources]
 
-    assert msgspec.json.encode(SHIPPED) == msgspec.json.encode(table_builder.join_tables(single))
+    assert msgspec.json.encode(SHIPPED) == msgspec.json.encode(harvest.join_tables(single))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onnxgate.support.tables.limits import find_support_span
+from onnxgate.support.limits import find_support_span
 
 RELEASES = ("1.8.0", "1.9.0", "1.10.0", "1.11.0")
 

@@ -1,4 +1,4 @@
-"""Support tables made from dumps of builds, and joined for several releases."""
+"""Support tables made from dumps of builds and joined for several releases, and the cache of harvested builds."""
 
 from __future__ import annotations
 
@@ -6,23 +6,28 @@ import re
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, TypeVar
 
 import msgspec
 from packaging.version import Version
 
-from onnxgate.support.tables.limits import Limits
-from onnxgate.support.tables.operators import (
+from onnxgate.core.files import replace_atomically
+from onnxgate.support.limits import Limits
+from onnxgate.support.operators import (
     MIXED,
     OPTIONAL,
     SINGLE,
     VARIADIC,
     FormalParameter,
+    Implementation,
     KernelRow,
     OperatorRows,
     SchemaRow,
     Table,
     TableSource,
+    build_implementations,
 )
 
 PARAMETER_OPTIONS = {"Single": SINGLE, "Optional": OPTIONAL, "Variadic": VARIADIC}
@@ -68,10 +73,30 @@ def build_table(dump: BuildDump, source: TableSource, *, engine: str = "onnxrunt
     """Return the table of one release."""
     rows = TableBuilder()
     for schema in dump.schemas:
-        rows.add_schema((schema.domain or "ai.onnx", schema.name), _make_schema_row(schema, rows))
+        row = SchemaRow(
+            schema.since,
+            schema.deprecated,
+            tuple(map(_make_parameter, schema.inputs)),
+            tuple(map(_make_parameter, schema.outputs)),
+            rows.constraints(schema.constraints),
+            tuple((name, kind, required) for name, (kind, required) in sorted(schema.attributes.items())),
+            *schema.inputs_range,
+            *schema.outputs_range,
+            schema.experimental,
+            1,
+        )
+        rows.add_schema((schema.domain or "ai.onnx", schema.name), row)
     for kernel in dump.kernels:
-        rows.add_kernel((kernel.domain or "ai.onnx", kernel.name), _make_kernel_row(kernel, rows))
+        start, end = kernel.versions
+        constraints = rows.constraints(kernel.constraints)
+        kernel_row = KernelRow(start, 0 if end == OPEN_END else end, kernel.provider, constraints, 1)
+        rows.add_kernel((kernel.domain or "ai.onnx", kernel.name), kernel_row)
     return rows.table(engine, dump.platform, (source,))
+
+
+def _make_parameter(formal: DumpedParameter) -> FormalParameter:
+    mixed = formal.option == "Variadic" and not formal.homogeneous
+    return FormalParameter(formal.name, formal.type, MIXED if mixed else PARAMETER_OPTIONS[formal.option])
 
 
 def join_tables(tables: Sequence[Table]) -> Table:
@@ -89,7 +114,7 @@ def join_tables(tables: Sequence[Table]) -> Table:
 
 
 def select_releases(table: Table, releases: Iterable[str]) -> Table:
-    """The table without all other releases."""
+    """Return the table without all other releases."""
     return _combine_releases([table], set(releases))
 
 
@@ -101,31 +126,6 @@ def _combine_releases(tables: Sequence[Table], releases: Iterable[str]) -> Table
         own = enumerate(source.release for source in table.sources)
         rows.take(table, {bit: places[release] for bit, release in own if release in places})
     return rows.table(tables[0].engine, tables[0].platform, tuple(sources[release] for release in places))
-
-
-def _make_schema_row(schema: DumpedSchema, rows: TableBuilder) -> SchemaRow:
-    return SchemaRow(
-        schema.since,
-        schema.deprecated,
-        tuple(_make_parameter(formal) for formal in schema.inputs),
-        tuple(_make_parameter(output) for output in schema.outputs),
-        rows.constraints(schema.constraints),
-        tuple((name, kind, required) for name, (kind, required) in sorted(schema.attributes.items())),
-        *schema.inputs_range,
-        *schema.outputs_range,
-        schema.experimental,
-        1,
-    )
-
-
-def _make_parameter(formal: DumpedParameter) -> FormalParameter:
-    mixed = formal.option == "Variadic" and not formal.homogeneous
-    return FormalParameter(formal.name, formal.type, MIXED if mixed else PARAMETER_OPTIONS[formal.option])
-
-
-def _make_kernel_row(kernel: DumpedKernel, rows: TableBuilder) -> KernelRow:
-    start, end = kernel.versions
-    return KernelRow(start, 0 if end == OPEN_END else end, kernel.provider, rows.constraints(kernel.constraints), 1)
 
 
 class DumpedParameter(msgspec.Struct, frozen=True, array_like=True):
@@ -211,42 +211,38 @@ class TableBuilder:
             for name, raw in operators.items():
                 rows = msgspec.json.decode(raw, type=OperatorRows)
                 for schema in rows.schemas:
-                    self.add_schema((domain, name), _renumber_row(schema, numbers, places))
+                    moved = _move_bits(schema.releases, places)
+                    self.add_schema((domain, name), _renumber_row(schema, numbers, moved))
                 for kernel in rows.kernels:
-                    self.add_kernel((domain, name), _renumber_row(kernel, numbers, places))
+                    moved = _move_bits(kernel.releases, places)
+                    self.add_kernel((domain, name), _renumber_row(kernel, numbers, moved))
 
     def table(self, engine: str, platform: str, sources: tuple[TableSource, ...]) -> Table:
         """Return the table of all rows; the order of insertion does not matter."""
-        used = sorted(types for types, number in self._numbers.items() if number in self._used())
+        rows: list[SchemaRow | KernelRow] = [row for schemas in self._schemas.values() for row in schemas]
+        rows += [row for kernels in self._kernels.values() for row in kernels]
+        numbers = {number for row in rows for _, number in row.constraints}
+        used = sorted(types for types, number in self._numbers.items() if number in numbers)
         types = {name: place for place, name in enumerate(sorted({name for members in used for name in members}))}
         ranks = {self._numbers[members]: rank for rank, members in enumerate(used)}
+        operators: dict[str, dict[str, msgspec.Raw]] = {}
+        for domain, name in sorted(self._schemas.keys() | self._kernels.keys()):
+            schemas = _sort_rows(self._schemas.get((domain, name), {}), ranks)
+            kernels = _sort_rows(self._kernels.get((domain, name), {}), ranks)
+            if schemas or kernels:  # `take` adds operators that none of the selected releases has
+                encoded = msgspec.json.encode(OperatorRows(schemas, kernels))
+                operators.setdefault(domain, {})[name] = msgspec.Raw(encoded)
         return Table(
             engine=engine,
             platform=platform,
             sources=sources,
             types=tuple(types),
             sets=tuple(tuple(types[name] for name in members) for members in used),
-            operators=self._operators(ranks),
+            operators=operators,
         )
 
     def _number(self, types: Iterable[str]) -> int:
         return self._numbers.setdefault(tuple(sorted(set(types))), len(self._numbers))
-
-    def _used(self) -> frozenset[int]:
-        rows: list[SchemaRow | KernelRow] = [row for schema in self._schemas.values() for row in schema]
-        rows += [row for kernel in self._kernels.values() for row in kernel]
-        return frozenset(number for row in rows for _, number in row.constraints)
-
-    def _operators(self, ranks: Mapping[int, int]) -> dict[str, dict[str, msgspec.Raw]]:
-        operators: dict[str, dict[str, msgspec.Raw]] = {}
-        for domain, name in sorted(self._schemas.keys() | self._kernels.keys()):
-            schemas = _sort_rows(self._schemas.get((domain, name), {}), ranks)
-            kernels = _sort_rows(self._kernels.get((domain, name), {}), ranks)
-            if schemas or kernels:  # `take` adds operators that none of the selected releases has
-                operators.setdefault(domain, {})[name] = msgspec.Raw(
-                    msgspec.json.encode(OperatorRows(schemas, kernels))
-                )
-        return operators
 
 
 def _add_row(rows: dict[Row, int], row: Row) -> None:
@@ -255,18 +251,83 @@ def _add_row(rows: dict[Row, int], row: Row) -> None:
         rows[content] = rows.get(content, 0) | row.releases
 
 
-def _renumber_row(row: Row, numbers: list[int], places: Mapping[int, int]) -> Row:
-    releases = sum(1 << here for there, here in places.items() if row.releases >> there & 1)
+def _renumber_row(row: Row, numbers: Sequence[int] | Mapping[int, int], releases: int) -> Row:
     constraints = tuple((name, numbers[index]) for name, index in row.constraints)
     return msgspec.structs.replace(row, constraints=constraints, releases=releases)
 
 
+def _move_bits(releases: int, places: Mapping[int, int]) -> int:
+    return sum(1 << new for old, new in places.items() if releases >> old & 1)
+
+
 def _sort_rows(rows: Mapping[Row, int], ranks: Mapping[int, int]) -> tuple[Row, ...]:
     """Sort rows by version first, so that equal rows give equal bytes."""
-    ranked = [_rank_row(row, ranks, releases) for row, releases in rows.items()]
+    ranked = [_renumber_row(row, ranks, releases) for row, releases in rows.items()]
     return tuple(sorted(ranked, key=msgspec.to_builtins))
 
 
-def _rank_row(row: Row, ranks: Mapping[int, int], releases: int) -> Row:
-    constraints = tuple((name, ranks[number]) for name, number in row.constraints)
-    return msgspec.structs.replace(row, constraints=constraints, releases=releases)
+@dataclass(frozen=True, slots=True)
+class BuildSupport:
+    """Limits and implementation of one build."""
+
+    limits: Limits
+    implementation: Implementation | None  # None if the build has no kernel registry to read
+
+
+@dataclass(slots=True)
+class HarvestCache:
+    """One file for each build in a folder, named by `make_harvest_key`. Damaged files are ignored."""
+
+    folder: Path
+    _loaded: dict[str, BuildSupport] = field(default_factory=dict)
+
+    def get(self, key: str) -> BuildSupport | None:
+        """Return a build's support, None if it is not cached."""
+        if key not in self._loaded:
+            try:
+                harvest = decode_harvest(self._path(key).read_bytes())
+            except OSError:
+                return None
+            support = _validate_harvest(harvest, key) if harvest is not None else None
+            if support is None:
+                return None
+            self._loaded[key] = support
+        return self._loaded[key]
+
+    def put(self, key: str, harvest: HarvestRecord) -> BuildSupport:
+        """Store a harvest atomically: other processes may read and write the same file.
+
+        Raises:
+            OSError: it cannot be written; this process can still get it.
+        """
+        self._loaded[key] = _make_build_support(harvest)
+        path = self._path(key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replace_atomically(path) as part:
+            part.write_bytes(encode_harvest(harvest))
+        return self._loaded[key]
+
+    def _path(self, key: str) -> Path:
+        return self.folder / f"{key}.json.z"
+
+
+def _validate_harvest(harvest: HarvestRecord, key: str) -> BuildSupport | None:
+    """Return a harvest's support; None if it is damaged, or of another build than its file's name."""
+    if harvest.table is not None:
+        builds = [make_harvest_key("", source.release, source.sha256) for source in harvest.table.sources]
+        if [key.endswith(build) for build in builds] != [True]:
+            return None
+    try:
+        support = _make_build_support(harvest)
+        build = support.implementation
+        return support if build is None or all(map(build.operators, build.domains())) else None
+    except (IndexError, msgspec.MsgspecError):
+        return None
+
+
+def _make_build_support(harvest: HarvestRecord) -> BuildSupport:
+    if harvest.table is None:
+        return BuildSupport(harvest.limits, None)
+    (source,) = harvest.table.sources
+    implementations = build_implementations(harvest.table, {source.release: harvest.limits.opsets})
+    return BuildSupport(harvest.limits, implementations[source.release])

@@ -14,11 +14,11 @@ from pathlib import Path
 import msgspec
 
 from onnxgate.core.errors import OnnxgateError
-from onnxgate.support.tables import limits
+from onnxgate.support import limits
 
 SINGLE, OPTIONAL, VARIADIC, MIXED = range(4)
 """Kinds of formal parameters; the arguments of a mixed one can differ in type."""
-SUPPORT_FOLDER = Path(__file__).resolve().parents[1]
+SUPPORT_FOLDER = Path(__file__).resolve().parent
 KERNEL_TABLE = "data/onnxruntime-kernels.json.z"
 _MAP_TYPE = re.compile(r"map\((\w+), ?(\w+)\)")
 """Maps as schemas spell them; types of values are spelled `map(int64,tensor(float))`."""
@@ -140,15 +140,15 @@ class Implementation:
     newest_opsets: dict[str, int]  # measured: domain -> newest accepted opset; absent: not limited
     _source: _OperatorCache
     _bit: int
-    _known: dict[tuple[str, str], Operator | None] = field(default_factory=dict)
+    _operators: dict[tuple[str, str], Operator | None] = field(default_factory=dict)
     answers: dict[object, object] = field(default_factory=dict)  # cached results of matching
 
     def operator(self, domain: str, name: str) -> Operator | None:
         """Return the operator's schemas and kernels; None if the release has neither."""
         key = (domain, name)
-        if key not in self._known:
-            self._known[key] = self._source.operator(domain, name, self._bit)
-        return self._known[key]
+        if key not in self._operators:
+            self._operators[key] = self._source.operator(domain, name, self._bit)
+        return self._operators[key]
 
     def has_domain(self, domain: str) -> bool:
         """Return whether this release has an operator of the domain."""

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnx import TensorProto, helper
 
-from onnxgate.support.tables.limits import ExternalData, Limits
+from onnxgate.support.limits import ExternalData, Limits
 
 if TYPE_CHECKING:
     from onnx import NodeProto
@@ -88,26 +88,25 @@ def derive_limits(loads: Mapping[str, bool]) -> Limits:
         domain: _find_newest_loaded(f"opset/{domain}", versions, loads) for domain, versions in OPSET_RANGES.items()
     }
     limited = {domain: newest for domain, newest in opsets.items() if newest < OPSET_RANGES[domain][-1]}
+    unreleased = {
+        domain: _find_newest_loaded(f"unreleased/{domain}", OPSET_RANGES[domain], loads)
+        for domain in PROBE_OPERATORS
+        if any(name.startswith(f"unreleased/{domain}/") for name in loads)
+    }
     return Limits(
         ir=_find_newest_loaded("ir", IR_VERSIONS, loads),
         opsets=limited,
-        dev_opsets={domain: newest for domain, newest in _find_unreleased_opsets(loads) if newest > limited[domain]},
+        dev_opsets={domain: newest for domain, newest in unreleased.items() if newest > limited[domain]},
         external_data=_derive_external_data(loads),
     )
 
 
-def _find_unreleased_opsets(loads: Mapping[str, bool]) -> Iterator[tuple[str, int]]:
-    for domain in PROBE_OPERATORS:
-        if any(name.startswith(f"unreleased/{domain}/") for name in loads):
-            yield domain, _find_newest_loaded(f"unreleased/{domain}", OPSET_RANGES[domain], loads)
-
-
 def _find_newest_loaded(name: str, versions: range, loads: Mapping[str, bool]) -> int:
     """Return the newest accepted version; accepted versions must be an unbroken range from the oldest."""
-    taken = [version for version in versions if loads[f"{name}/{version}"]]
-    if taken != list(versions)[: len(taken)] or not taken:
-        raise ProbeError(f"`{name}` is taken for {taken}, which is no unbroken range")
-    return taken[-1]
+    accepted = [version for version in versions if loads[f"{name}/{version}"]]
+    if accepted != list(versions)[: len(accepted)] or not accepted:
+        raise ProbeError(f"`{name}` is taken for {accepted}, which is no unbroken range")
+    return accepted[-1]
 
 
 def _derive_external_data(loads: Mapping[str, bool]) -> ExternalData | None:

@@ -1,12 +1,12 @@
 """Limits of each ONNX Runtime release that do not depend on operators: IR version, opsets, external data.
 
-Source: measured by `tools/harvest_support.py`, which loads the models of `harvest/probes.py` in each official wheel.
+Source: measured by `tools/harvest_support.py`, which loads the models of `support/probes.py` in each official wheel.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -43,7 +43,7 @@ class LimitTable(msgspec.Struct, frozen=True):
 @functools.cache
 def load_limit_table() -> LimitTable:
     """Return the shipped table."""
-    data = Path(__file__).resolve().parents[1] / "data" / "onnxruntime-limits.json"
+    data = Path(__file__).resolve().parent / "data" / "onnxruntime-limits.json"
     return msgspec.json.decode(data.read_bytes(), type=LimitTable)
 
 
@@ -54,26 +54,25 @@ def get_limits(release: str) -> Limits | None:
 
 def accepts_versions(limits: Limits, ir_version: int, opsets: dict[str, int]) -> bool:
     """Return whether a release accepts these versions."""
-    if ir_version > limits.ir:
-        return False
-    return all(version <= limits.opsets.get(domain, version) for domain, version in opsets.items())
+    return ir_version <= limits.ir and all(
+        version <= limits.opsets.get(domain, version) for domain, version in opsets.items()
+    )
 
 
 def find_first_release_for_ir(ir_version: int) -> str:
     """Return the release since which all accept the IR version; "" if there is none."""
-    return _find_first_release([ir_version <= limits.ir for limits in load_limit_table().releases.values()])
+    return _find_first_release(lambda limits: ir_version <= limits.ir)
 
 
 def find_first_release_for_opset(domain: str, version: int) -> str:
     """Return the release since which all accept the opset; "" if there is none."""
-    return _find_first_release(
-        [version <= limits.opsets.get(domain, version) for limits in load_limit_table().releases.values()]
-    )
+    return _find_first_release(lambda limits: version <= limits.opsets.get(domain, version))
 
 
-def _find_first_release(taken: list[bool]) -> str:
-    releases = list(load_limit_table().releases)
-    return releases[0] if all(taken) else find_support_span(releases, taken)[0]
+def _find_first_release(accepts: Callable[[Limits], bool]) -> str:
+    releases = load_limit_table().releases
+    works = list(map(accepts, releases.values()))
+    return next(iter(releases)) if all(works) else find_support_span(list(releases), works)[0]
 
 
 def find_support_span(releases: Sequence[str], works: Sequence[bool]) -> tuple[str, str]:

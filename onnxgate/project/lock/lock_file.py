@@ -1,0 +1,300 @@
+"""Read and write `onnxgate.lock`: TOML that is easy to review, with the same bytes for the same lock."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from packaging.version import InvalidVersion, Version
+
+from onnxgate.core.errors import LockError, StorageError
+from onnxgate.core.files import replace_atomically
+from onnxgate.core.text import lower_first
+from onnxgate.project.engines import (
+    REQUIRED_DEPENDENCIES,
+    extension_problem,
+    is_library,
+    is_satisfied,
+    package_name,
+    runs_on_node,
+)
+from onnxgate.project.lock.types import (
+    VERSION,
+    Lock,
+    LockedModel,
+    LockedPackage,
+    LockedRuntime,
+    LockedTarget,
+    NpmPackage,
+)
+from onnxgate.project.toml import TOMLDecodeError, decode, loads, quote_string
+
+_CONFLICT_MARKER = re.compile(r"^(?:<{7}|>{7}|\|{7}) ", re.MULTILINE)
+MAX_PROBLEMS = 10
+_LOCK_HINT = "run `onnxgate lock`"
+_REGENERATE_HINT = "take the file of one branch (`git checkout --ours` or `--theirs`), then run `onnxgate lock`"
+_RESTORE_HINT = "restore the file as it was committed, then run `onnxgate lock`"
+WRITE_FAILED_HINT = "make room, or see that its folder may be written; it is what it was"
+
+
+def load_lock(path: Path) -> Lock:
+    """
+    Return the lock in one file.
+
+    Raises:
+        LockError: the file is missing or invalid, or was written by a newer onnxgate.
+    """
+    return parse_lock(read_lock(path), path.name)
+
+
+def read_lock(path: Path) -> str:
+    """
+    Return the text of a lock.
+
+    Raises:
+        LockError: the file is missing, cannot be read, or is not UTF-8.
+    """
+    try:
+        return decode(path.read_bytes())
+    except FileNotFoundError as error:
+        raise LockError(f"there is no `{path.name}`", hint=_LOCK_HINT) from error
+    except OSError as error:
+        hint = f"see that whoever runs onnxgate may read it: `ls -l {path.name}`"
+        raise LockError(f"`{path.name}` cannot be read: {error.strerror}", hint=hint) from error
+    except UnicodeDecodeError as error:
+        raise LockError(f"`{path.name}` is damaged: it is not UTF-8", hint=_REGENERATE_HINT) from error
+
+
+def parse_lock(text: str, name: str) -> Lock:
+    """Return the lock in a text; `name` is the file's name in errors."""
+    if conflict := _CONFLICT_MARKER.search(text):
+        line = text.count("\n", 0, conflict.start()) + 1
+        raise LockError(f"`{name}` has the marks of a merge conflict at line {line}", hint=_REGENERATE_HINT)
+    try:
+        raw = loads(text)
+        version = raw.get("version")
+        if not isinstance(version, int):
+            raise LockError(f"`{name}` is damaged: it has no `version`", hint=_REGENERATE_HINT)
+        if version > VERSION:
+            problem = f"`{name}` has version {version}; this onnxgate reads up to {VERSION}"
+            raise LockError(problem, hint="upgrade onnxgate")
+        lock = msgspec.convert(raw, Lock, strict=True)
+    except (TOMLDecodeError, msgspec.ValidationError) as error:
+        raise LockError(f"`{name}` is damaged: {lower_first(str(error))}", hint=_REGENERATE_HINT) from error
+    problems = tuple(find_lock_problems(lock))
+    if len(problems) == 1:
+        raise LockError(f"`{name}` is damaged: {problems[0]}", hint=_RESTORE_HINT)
+    if problems:
+        more = (f"and {len(problems) - MAX_PROBLEMS} more",) if len(problems) > MAX_PROBLEMS else ()
+        shown = (*problems[:MAX_PROBLEMS], *more)
+        raise LockError(f"`{name}` is damaged in {len(problems)} places", problems=shown, hint=_RESTORE_HINT)
+    return lock
+
+
+def _is_version(text: str) -> bool:
+    try:
+        Version(text)
+    except InvalidVersion:
+        return False
+    return True
+
+
+NPM_INTEGRITY = re.compile(r"sha512-[A-Za-z0-9+/]{86}==")
+_FORMATS: dict[str, Callable[[str], object]] = {
+    "normalised name of a package": re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*").fullmatch,
+    "version": _is_version,
+    "minor version of Python": re.compile(r"[0-9]{1,3}\.[0-9]{1,3}").fullmatch,
+    "integrity by sha512": NPM_INTEGRITY.fullmatch,
+    "sha256": re.compile(r"[0-9a-f]{64}").fullmatch,
+}
+"""Name of a format -> whether a text has it."""
+
+
+def _check_format(text: str, name: str) -> Iterator[str]:
+    if not _FORMATS[name](text):
+        yield f"`{text}` is no {name}"
+
+
+def _check_release(name: str, version: str) -> Iterator[str]:
+    yield from _check_format(name, "normalised name of a package")
+    yield from _check_format(version, "version")
+
+
+def find_lock_problems(lock: Lock) -> Iterator[str]:
+    """Yield a sentence for each value that onnxgate would not write."""
+    for name, target in lock.targets.items():
+        for runtime in target.runtimes:
+            yield from (f"target `{name}`, {runtime.name}: {problem}" for problem in _runtime_problems(runtime))
+    if lock.toolchain is not None:
+        problems = _check_format(lock.toolchain.python, "minor version of Python")
+        yield from (f"toolchain: {problem}" for problem in problems)
+    for path, model in lock.models.items():
+        yield from (f"model `{path}`: {problem}" for problem in _model_problems(model))
+    for package in lock.packages:
+        yield from (f"package `{package.name}`: {problem}" for problem in _package_problems(package))
+    for npm_package in lock.npm:
+        problems = _check_release(npm_package.name, npm_package.version)
+        yield from (f"package `{npm_package.name}` of npm: {problem}" for problem in problems)
+        problems = _check_format(npm_package.integrity, "integrity by sha512")
+        yield from (f"package `{npm_package.name}` of npm: {problem}" for problem in problems)
+
+
+def _runtime_problems(runtime: LockedRuntime) -> Iterator[str]:
+    yield from _check_release(runtime.engine, runtime.release)
+    names = [pin.partition("==")[0] for pin in runtime.packages]
+    yield from (f"`{name}` is pinned more than once" for name in sorted({n for n in names if names.count(n) > 1}))
+    for pin in runtime.packages:
+        name, _, version = pin.partition("==")
+        if any(_check_release(name, version)):
+            yield f"`{pin}` is no exact pin"
+    pins = dict(pin.split("==", 1) for pin in runtime.packages if "==" in pin)
+    for text in runtime.extensions:
+        if problem := extension_problem(text):
+            yield f"extension `{text}`: {problem}"
+        elif not is_library(text) and not is_satisfied(text, pins.get(package_name(text), "")):
+            yield f"its packages do not pin its extension `{text}`"
+    if runtime.environment:
+        return
+    if f"{runtime.engine}=={runtime.release}" not in runtime.packages:  # a locked environment contains only the pins
+        yield f"its packages do not have `{runtime.engine}=={runtime.release}`"
+    needed = REQUIRED_DEPENDENCIES.get(runtime.engine, ())
+    yield from (f"its packages do not pin `{name}`" for name in needed if name not in names)
+    if not runs_on_node(runtime.engine):
+        yield from _check_format(runtime.python, "minor version of Python")
+    elif runtime.python:
+        yield f"`{runtime.engine}` has no Python, and `{runtime.python}` is said"
+
+
+def _model_problems(model: LockedModel) -> Iterator[str]:
+    yield from _check_format(model.sha256, "sha256")
+    for data in model.external:
+        yield from (f"data file `{data.location}`: {problem}" for problem in _check_format(data.sha256, "sha256"))
+    for output, measured in model.tolerance.items():
+        for what, value in (("noise", measured.noise), ("bound", measured.bound)):
+            if not math.isfinite(value) or value < 0:
+                yield f"the {what} of output `{output}` is {value}"
+    for output, quality in model.quantization.items():
+        limits = (("sqnr-db", quality.sqnr_db, 200), ("cosine", quality.cosine, 1), ("top1", quality.top1, 1))
+        for metric, value, limit in limits:
+            if not -limit <= value <= limit:
+                yield f"the {metric} of output `{output}` is {value}"
+
+
+def _package_problems(package: LockedPackage) -> Iterator[str]:
+    yield from _check_release(package.name, package.version)
+    yield from _check_format(package.python, "minor version of Python")
+    for wheel in package.wheels:
+        if not wheel.file.endswith(".whl") or "/" in wheel.file or "\\" in wheel.file:
+            yield f"`{wheel.file}` is no name of a wheel"
+        yield from (f"`{wheel.file}`: {problem}" for problem in _check_format(wheel.sha256, "sha256"))
+
+
+HEADER = "# Written by `onnxgate lock`, to be committed and reviewed. Not to be edited by hand.\n"
+_OMITTED_IF_EMPTY = ("producer", "function-opsets", "inputs", "outputs", "metadata-keys", "external")
+
+
+def write_lock(lock: Lock, path: Path) -> bool:
+    """Replace the lock atomically; return False if the file has this content already."""
+    data = render_lock(lock).encode()
+    path = path.resolve()
+    if path.is_file() and path.read_bytes() == data:
+        return False
+    try:
+        with replace_atomically(path) as scratch:
+            scratch.write_bytes(data)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise StorageError(f"`{path.name}` cannot be written: {reason}", hint=WRITE_FAILED_HINT) from error
+    return True
+
+
+def render_lock(lock: Lock) -> str:
+    """Return the text of a lock: tables sorted, models by path, a line per input, output, runtime and wheel."""
+    tables = [f"{HEADER}{_render_pairs({'version': lock.version, 'revision': lock.revision})}"]
+    tables += [_render_target(name, target) for name, target in sorted(lock.targets.items())]
+    if toolchain := lock.toolchain:
+        tables.append(_render_table({"policy": toolchain.policy, "python": toolchain.python}, "toolchain"))
+        tables.append(_render_table(dict(sorted(toolchain.packages.items())), "toolchain", "packages"))
+    for path, model in sorted(lock.models.items()):
+        tables += _render_model(path, model)
+    tables += [f"[[packages]]\n{_render_package(package)}" for package in sorted(lock.packages, key=_package_sort_key)]
+    tables += [
+        f"[[npm]]\n{_render_pairs(_to_toml_values(npm_package))}"
+        for npm_package in sorted(lock.npm, key=_package_sort_key)
+    ]
+    return "\n".join(tables)
+
+
+def _package_sort_key(package: LockedPackage | NpmPackage) -> tuple[str, Version, Version]:
+    return (package.name, Version(package.version), Version(package.python or "0"))
+
+
+def _render_target(name: str, target: LockedTarget) -> str:
+    order = sorted(target.runtimes, key=lambda runtime: (runtime.engine, Version(runtime.release), runtime.python))
+    resolved = {"resolved": target.resolved} if target.resolved else {}
+    rows = _MultilineArray(map(_to_toml_values, order))
+    return _render_table({"policy": target.policy, **resolved, "runtimes": rows}, "targets", name)
+
+
+def _render_model(path: str, model: LockedModel) -> Iterator[str]:
+    values = {
+        **_to_toml_values(model),
+        "opsets": dict(sorted(model.opsets.items())),
+        "function-opsets": dict(sorted(model.function_opsets.items())),
+        "inputs": _MultilineArray(map(_to_toml_values, model.inputs)),
+        "outputs": _MultilineArray(map(_to_toml_values, model.outputs)),
+        "metadata-keys": sorted(model.metadata_keys),
+        "external": _MultilineArray(map(_to_toml_values, sorted(model.external))),
+    }
+    tables = {name: values.pop(name, {}) for name in ("operators", "tolerance", "quantization")}
+    pairs = {key: value for key, value in values.items() if value or key not in _OMITTED_IF_EMPTY}
+    yield _render_table(pairs, "models", path)
+    for name, table in tables.items():
+        if table:
+            yield _render_table(dict(sorted(table.items())), "models", path, name)
+
+
+def _render_package(package: LockedPackage) -> str:
+    wheels = sorted(package.wheels, key=lambda wheel: wheel.file)
+    return _render_pairs({**_to_toml_values(package), "wheels": _MultilineArray(map(_to_toml_values, wheels))})
+
+
+class _MultilineArray(list[Any]):
+    """An array with a line per element."""
+
+
+def _to_toml_values(value: object) -> dict[str, Any]:
+    """Return a struct's values in the order of its fields, without those that are None."""
+    fields: dict[str, Any] = msgspec.to_builtins(value)
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+def _render_table(values: Mapping[str, Any], *keys: str) -> str:
+    return f"[{'.'.join(map(_render_key, keys))}]\n{_render_pairs(values)}"
+
+
+def _render_pairs(values: Mapping[str, Any]) -> str:
+    return "".join(f"{_render_key(key)} = {_render_value(value)}\n" for key, value in values.items())
+
+
+def _render_value(value: object) -> str:
+    match value:
+        case str():
+            return quote_string(value)
+        case _MultilineArray():
+            return "[\n" + "".join(f"  {_render_value(row)},\n" for row in value) + "]" if value else "[]"
+        case Mapping():
+            pairs = ", ".join(f"{_render_key(key)} = {_render_value(element)}" for key, element in value.items())
+            return f"{{ {pairs} }}" if value else "{}"
+        case list() | tuple():
+            return f"[{', '.join(map(_render_value, value))}]"
+        case _:
+            return repr(value)  # integers and floats are spelled in TOML as in Python
+
+
+def _render_key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else quote_string(key)

@@ -1,0 +1,399 @@
+"""Search for changes that make an unsupported operation supported by all required releases."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from onnx import helper
+
+from onnxgate.model.facts import ELEMENT_TYPES
+from onnxgate.support.limits import Limits, accepts_versions, find_support_span
+from onnxgate.support.matching.function_bodies import get_definition_nodes
+from onnxgate.support.matching.kernels import CPU_PROVIDER, MatchResult, match_operation
+from onnxgate.support.matching.node_checks import ArgumentTypes, find_parameter
+from onnxgate.support.matching.operations import (
+    DEFAULT_DOMAIN,
+    Attribute,
+    AttributeAddition,
+    AttributeRemoval,
+    DomainImport,
+    FunctionExpansion,
+    MinimumReleaseRaise,
+    Operation,
+    OperatorReplacement,
+    OpsetChange,
+    Suggestion,
+    SupportGap,
+    TypeCast,
+    TypedModel,
+)
+from onnxgate.support.operators import MIXED, FormalParameter, Implementation, Schema
+
+_INTERNAL_DOMAINS = frozenset({"com.microsoft.nchwc", "com.ms.internal.nhwc"})
+"""Domains of operators that only ONNX Runtime inserts into graphs."""
+_MIN_OPSET = 7
+"""The oldest opset of ai.onnx that ONNX Runtime documents as supported."""
+_MAX_OPSETS_TRIED = 6
+"""Number of opsets, the nearest ones, at which the whole model is matched."""
+_MAX_SUGGESTIONS = 3
+_MIN_NAME_SIMILARITY = 0.9
+_BREAKING_RULES = frozenset({"unknown-operator", "deprecated-operator", "missing-kernel"})
+_SUCCESSORS: dict[str, tuple[OperatorReplacement, ...]] = {
+    "Scatter": (OperatorReplacement(DEFAULT_DOMAIN, "ScatterElements"),),
+    "Upsample": (
+        OperatorReplacement(
+            DEFAULT_DOMAIN,
+            "Resize",
+            inputs=(0, None, 1),
+            attributes=(("coordinate_transformation_mode", "asymmetric"), ("nearest_mode", "floor")),
+        ),
+        OperatorReplacement(DEFAULT_DOMAIN, "Resize"),  # at opset 10, whose Resize takes no region
+    ),
+}
+"""Replacements of deprecated operators. Source: ONNX's operator changelog, opsets 10 and 11."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequiredRelease:
+    """One release that a model must run on."""
+
+    implementation: Implementation
+    limits: Limits
+    providers: tuple[str, ...] = (CPU_PROVIDER,)
+
+    def match(self, operation: Operation) -> MatchResult:
+        """Match an operation with the release."""
+        return match_operation(operation, self.implementation, self.providers)
+
+
+@dataclass(frozen=True, slots=True)
+class SupportGapGroup:
+    """Operations of a model that are not supported for the same reason."""
+
+    miss: SupportGap
+    operations: tuple[Operation, ...]
+    works_since: str = ""  # the first release since which all implement them; "" if the newest does not
+
+
+def find_implemented_span(
+    operations: Sequence[Operation], implementations: Sequence[Implementation]
+) -> tuple[str, str]:
+    """Return the release since which all implement the operations, and the one until which all did; "" for none."""
+    works = [
+        all(match_operation(operation, release) is None for operation in operations) for release in implementations
+    ]
+    return find_support_span([release.release for release in implementations], works)
+
+
+def find_suggestions(
+    missed: SupportGapGroup, prepared: TypedModel, releases: Sequence[RequiredRelease], others: Sequence[Limits] = ()
+) -> tuple[Suggestion, ...]:
+    """Return a few changes, the best first; nothing if no required release has a kernel table.
+
+    `others` are the limits of releases whose kernels are not known: a suggested opset is within them.
+    """
+    if not releases:
+        return ()
+    search = _SuggestionSearch(missed, prepared, releases, (*(release.limits for release in releases), *others))
+    return tuple(sorted(search.suggestions(), key=_rank_suggestion)[:_MAX_SUGGESTIONS])
+
+
+def _rank_suggestion(way: Suggestion) -> int:
+    match way:
+        case DomainImport() | AttributeAddition():
+            return 0
+        case OpsetChange(whole=is_complete):
+            return 1 if is_complete else 6
+        case FunctionExpansion():
+            return 2
+        case TypeCast(exact=exact):
+            return 3 if exact else 7
+        case OperatorReplacement():
+            return 3
+        case MinimumReleaseRaise():
+            return 4
+        case AttributeRemoval():
+            return 5
+
+
+@dataclass(frozen=True, eq=False)
+class _SuggestionSearch:
+    missed: SupportGapGroup
+    prepared: TypedModel
+    releases: Sequence[RequiredRelease]
+    limits: Sequence[Limits]  # also of releases whose kernels are not known
+
+    def suggestions(self) -> Iterator[Suggestion]:
+        """Yield each change after which all required releases implement the operations."""
+        match self.missed.miss.rule:
+            case "missing-kernel":
+                yield from self._type_casts()
+                yield from self._function_expansions()
+            case "type-mismatch":
+                yield from self._type_casts()
+            case "attribute-unsupported":
+                yield from self._attribute_removals()
+                yield from self._attribute_additions()
+            case "unknown-domain":
+                yield from self._domain_imports()
+                domains = set(self.releases[0].implementation.domains()) - _INTERNAL_DOMAINS - {self.first.domain}
+                similar = difflib.get_close_matches(self.first.domain, sorted(domains), cutoff=_MIN_NAME_SIMILARITY)
+                names = [*_find_same_names(self.first.domain, domains), *similar]
+                yield from self._replacements(OperatorReplacement(domain, self.first.name) for domain in names)
+            case "unknown-operator":
+                operators = self.releases[0].implementation.operators(self.first.domain)
+                names = _find_same_names(self.first.name, set(operators) - {self.first.name})
+                yield from self._replacements(OperatorReplacement(self.first.domain, name) for name in names)
+            case "deprecated-operator":
+                yield from self._replacements(_SUCCESSORS.get(self.first.name, ()))
+        yield from self._opset_changes()
+        if self.missed.works_since:
+            yield MinimumReleaseRaise(self.missed.works_since)
+
+    @property
+    def first(self) -> Operation:
+        """The first of the operations, which are equal but for types and attributes."""
+        return self.missed.operations[0]
+
+    def _all_implement(self, operations: Iterable[Operation]) -> bool:
+        return all(release.match(operation) is None for operation in operations for release in self.releases)
+
+    def _works_with(self, change: Callable[[Operation], Operation | None]) -> bool:
+        """Return whether all releases implement the operations once they are changed."""
+        changed = [change(operation) for operation in self.missed.operations]
+        return None not in changed and self._all_implement(operation for operation in changed if operation)
+
+    def _opset_changes(self) -> Iterator[OpsetChange]:
+        domain, current = self.first.domain, self.first.version
+        newest = _find_newest_common_opset(domain, self.limits)
+        if newest is None or not current:
+            return
+        oldest = _MIN_OPSET if domain == DEFAULT_DOMAIN else 1
+        near = sorted(set(range(oldest, newest + 1)) - {current}, key=lambda v: (abs(v - current), -v))
+        fitting = [v for v in near if self._works_with(functools.partial(_change_opset, domain=domain, version=v))]
+        rated = [(v, self._rate_opset(domain, v)) for v in fitting[:_MAX_OPSETS_TRIED]]
+        best = [v for v, rating in rated if rating == "whole"] or [v for v, rating in rated if rating == "kept"]
+        if best:
+            yield OpsetChange(domain, best[0], whole=(best[0], "whole") in rated)
+
+    def _rate_opset(self, domain: str, version: int) -> str:
+        """Rate a model at another opset: the "whole" is implemented, "kept" as before, or some of it is "lost"."""
+        opsets = {**self.prepared.opsets, domain: version}
+        accepted = all(accepts_versions(limit, self.prepared.ir_version, opsets) for limit in self.limits)
+        for operation in {node.operation for node in self.prepared.all_nodes() if not node.calls}:
+            changed = _change_opset(operation, domain, version)
+            for release in self.releases:
+                result = release.match(changed)
+                accepted = accepted and result is None
+                is_breaking = isinstance(result, SupportGap) and result.rule in _BREAKING_RULES
+                if is_breaking and release.match(operation) is None:
+                    return "lost"
+        return "whole" if accepted else "kept"
+
+    def _type_casts(self) -> Iterator[TypeCast]:
+        schema = self._schema()
+        if schema is None or not self.first.opset:
+            return
+        casts = [way for way in _list_type_casts(self.first, schema) if self._works_with_types(way, schema)]
+        yield from sorted(casts, key=lambda way: _rank_type_cast(self.first, schema, way))[:1]
+
+    def _works_with_types(self, way: TypeCast, schema: Schema) -> bool:
+        if not self._works_with(lambda operation: change_parameter_type(operation, schema, way.parameter, way.to)):
+            return False
+        casts = (list_casts(operation, schema, way.parameter, way.to) for operation in self.missed.operations)
+        return all(map(self._all_implement, casts))
+
+    def _schema(self) -> Schema | None:
+        """Return the operations' schema in the newest required release that has one."""
+        for release in reversed(self.releases):
+            operator = release.implementation.operator(self.first.domain, self.first.name)
+            schema = operator.schema(self.first.version or 1) if operator else None
+            if schema is not None:
+                return schema
+        return None
+
+    def _attribute_removals(self) -> Iterator[AttributeRemoval]:
+        for attribute in self.first.attributes:
+            if self._works_with(functools.partial(_remove_attribute, name=attribute.name)):
+                yield AttributeRemoval(attribute.name)
+
+    def _attribute_additions(self) -> Iterator[AttributeAddition]:
+        schema = self._schema()
+        if schema is None:
+            return
+        kinds = {attribute.name: attribute.kind for attribute in self.first.attributes}
+        missing = tuple(
+            (name, kind)
+            for name, (kind, required) in schema.attributes.items()
+            if (required and name not in kinds) or kinds.get(name, kind) != kind
+        )
+        if missing and self._works_with(lambda operation: _set_attributes(operation, missing)):
+            yield AttributeAddition(missing)
+
+    def _domain_imports(self) -> Iterator[DomainImport]:
+        """Import a domain; of a local function's domain any version, since the model defines its content."""
+        domain = self.first.domain
+        newest = _find_newest_common_opset(domain, self.limits)
+        if any(node.calls and node.operation == self.first for node in self.prepared.all_nodes()):
+            yield DomainImport(domain, 1)
+        elif not self.first.version and newest and self._works_with(functools.partial(replace, version=newest)):
+            yield DomainImport(domain, newest)
+
+    def _replacements(self, ways: Iterable[OperatorReplacement]) -> Iterator[OperatorReplacement]:
+        """Yield the first replacement that works."""
+        for way in ways:
+            version = self.prepared.opsets.get(way.domain) or _find_newest_common_opset(way.domain, self.limits) or 0
+            if self._works_with(functools.partial(_replace_operator, way=way, version=version)):
+                yield way
+                return
+
+    def _function_expansions(self) -> Iterator[FunctionExpansion]:
+        schema = self._schema()
+        for operation in self.missed.operations:
+            nodes = get_definition_nodes(operation, schema.since) if schema is not None else None
+            inner = [node.operation for top in nodes or () for node in top.all_nodes()]
+            if not inner or not self._all_implement(inner):
+                return
+        yield FunctionExpansion()
+
+
+def _change_opset(operation: Operation, domain: str, version: int) -> Operation:
+    """Return the operation as in a model that imports another version of a domain."""
+    opset = version if domain == DEFAULT_DOMAIN and operation.opset else operation.opset
+    own = version if domain == operation.domain and operation.version else operation.version
+    return replace(operation, version=own, opset=opset)
+
+
+def _remove_attribute(operation: Operation, name: str) -> Operation | None:
+    """Return the operation without an attribute, None if it does not have it."""
+    remaining = tuple(attribute for attribute in operation.attributes if attribute.name != name)
+    return replace(operation, attributes=remaining) if len(remaining) < len(operation.attributes) else None
+
+
+def _set_attributes(operation: Operation, attributes: Sequence[tuple[str, str]]) -> Operation:
+    """Return the operation with attributes of these kinds, which replace its own of the same names."""
+    by_name = {attribute.name: attribute for attribute in operation.attributes}
+    by_name |= {name: Attribute(name, kind, b"") for name, kind in attributes}
+    return replace(operation, attributes=tuple(attribute for _, attribute in sorted(by_name.items())))
+
+
+def _replace_operator(operation: Operation, way: OperatorReplacement, version: int) -> Operation | None:
+    """Return the operation with another operator, of another domain's `version`; None if it lacks an argument."""
+    order = way.inputs if way.inputs is not None else tuple(range(len(operation.inputs)))
+    if any(index is not None and index >= len(operation.inputs) for index in order):
+        return None
+    inputs = tuple(None if index is None else operation.inputs[index] for index in order)
+    version = operation.version if way.domain == operation.domain else version
+    replaced = replace(operation, domain=way.domain, name=way.name, version=version, inputs=inputs)
+    return _set_attributes(replaced, [(name, "STRING") for name, _ in way.attributes])
+
+
+def _find_newest_common_opset(domain: str, limits: Sequence[Limits]) -> int | None:
+    """Return the newest version of a domain within all limits; None if it is not limited."""
+    return min((limit.opsets[domain] for limit in limits if domain in limit.opsets), default=None)
+
+
+def _find_same_names(name: str, candidates: Iterable[str]) -> list[str]:
+    """Return names that differ only in case and underscores."""
+    folded = name.replace("_", "").casefold()
+    return [candidate for candidate in sorted(candidates) if candidate.replace("_", "").casefold() == folded]
+
+
+_ELEMENT_TYPE_NUMBERS = {f"tensor({element.name})": number for number, element in ELEMENT_TYPES.items()}
+_FLOAT_BITS: dict[str, tuple[int, int]] = {
+    "tensor(float8e4m3fn)": (4, 4),
+    "tensor(float8e5m2)": (3, 5),
+    "tensor(bfloat16)": (8, 8),
+    "tensor(float16)": (11, 5),
+    "tensor(float)": (24, 8),
+    "tensor(double)": (53, 11),
+}
+"""Significant bits and exponent bits. Source: IEEE 754, and ONNX's description of its types."""
+_INTEGER_BITS: dict[str, tuple[int, bool]] = {
+    f"tensor({sign}int{bits})": (bits if sign else bits - 1, not sign)
+    for bits in (2, 4, 8, 16, 32, 64)
+    for sign in ("u", "")
+}
+"""Bits without the sign, and whether the type is signed."""
+_INTEGER_BITS["tensor(bool)"] = (1, False)
+_NUMERIC_TYPES = _FLOAT_BITS.keys() | _INTEGER_BITS.keys()
+
+
+def change_parameter_type(operation: Operation, schema: Schema, parameter: str, to: str) -> Operation | None:
+    """Return the operation with another type for one parameter; None if a type is unknown or not numeric."""
+    inputs = _change_argument_types(operation.inputs, schema.inputs, parameter, to)
+    outputs = _change_argument_types(operation.outputs, schema.outputs, parameter, to)
+    if inputs is None or outputs is None or to not in _NUMERIC_TYPES:
+        return None
+    return replace(operation, inputs=inputs, outputs=outputs)
+
+
+def _change_argument_types(
+    types: ArgumentTypes, formals: Sequence[FormalParameter], parameter: str, to: str
+) -> tuple[str | None, ...] | None:
+    changed = []
+    for index, value_type in enumerate(types):
+        formal = find_parameter(formals, index)
+        bound = formal is not None and formal.type == parameter and formal.option != MIXED and value_type is not None
+        if bound and value_type not in _NUMERIC_TYPES:
+            return None
+        changed.append(to if bound else value_type)
+    return tuple(changed)
+
+
+def list_casts(operation: Operation, schema: Schema, parameter: str, to: str) -> tuple[Operation, ...]:
+    """Return the casts that another type of a parameter requires: of inputs to it, and of outputs back."""
+    changed = change_parameter_type(operation, schema, parameter, to)
+    if changed is None:
+        return ()
+    inputs = [_make_cast(operation.opset, *pair) for pair in _changed_types(operation.inputs, changed.inputs)]
+    outputs = [_make_cast(operation.opset, *pair) for pair in _changed_types(changed.outputs, operation.outputs)]
+    return (*inputs, *outputs)
+
+
+def _changed_types(before: ArgumentTypes, after: ArgumentTypes) -> Iterator[tuple[str, str]]:
+    return ((old, new) for old, new in zip(before, after, strict=True) if old and new and old != new)
+
+
+@functools.lru_cache(maxsize=512)
+def _make_cast(opset: int, source: str, to: str) -> Operation:
+    data = helper.make_attribute("to", _ELEMENT_TYPE_NUMBERS[to]).SerializeToString()
+    return Operation(
+        DEFAULT_DOMAIN, "Cast", opset, opset, (source,), (to,), (Attribute("to", "INT", data),), static=False
+    )
+
+
+def is_lossless_cast(source: str, to: str) -> bool:
+    """Return whether the target type can represent all values of the source type."""
+    if source in _INTEGER_BITS and to in _INTEGER_BITS:
+        (bits, signed), (target_bits, takes_sign) = _INTEGER_BITS[source], _INTEGER_BITS[to]
+        return bits <= target_bits and (takes_sign or not signed)
+    if source in _INTEGER_BITS and to in _FLOAT_BITS:
+        significant, exponent = _FLOAT_BITS[to]
+        return _INTEGER_BITS[source][0] <= min(significant, 1 << (exponent - 1))
+    if source in _FLOAT_BITS and to in _FLOAT_BITS:
+        return all(has <= takes for has, takes in zip(_FLOAT_BITS[source], _FLOAT_BITS[to], strict=True))
+    return False
+
+
+def _list_type_casts(operation: Operation, schema: Schema) -> Iterator[TypeCast]:
+    for parameter in dict.fromkeys(formal.type for formal in (*schema.inputs, *schema.outputs)):
+        for to in sorted(schema.constraints.get(parameter) or {parameter}):
+            changed = change_parameter_type(operation, schema, parameter, to)
+            if changed is not None and changed != operation:
+                exact = all(is_lossless_cast(*pair) for pair in _changed_types(operation.inputs, changed.inputs))
+                yield TypeCast(parameter, to, exact, back=changed.outputs != operation.outputs)
+
+
+def _rank_type_cast(operation: Operation, schema: Schema, way: TypeCast) -> tuple[object, ...]:
+    """Return a sort key: few casts first, then exact ones, then near types: of the same kind, and of similar width."""
+    changed = change_parameter_type(operation, schema, way.parameter, way.to)
+    assert changed is not None  # as when it was listed
+    before, after = (*operation.inputs, *operation.outputs), (*changed.inputs, *changed.outputs)
+    source, _ = next(_changed_types(before, after))
+    widths = [ELEMENT_TYPES[_ELEMENT_TYPE_NUMBERS[name]].bits for name in (source, way.to)]
+    distance = (source in _FLOAT_BITS) != (way.to in _FLOAT_BITS), abs(widths[0] - widths[1])
+    return len(list_casts(operation, schema, way.parameter, way.to)), not way.exact, distance, way.to

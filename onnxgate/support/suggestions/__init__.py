@@ -1,1 +1,0 @@
-"""Suggestions of changes that make a model supported by the required releases."""

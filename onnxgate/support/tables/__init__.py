@@ -1,1 +1,0 @@
-"""Tables of limits, operator schemas and kernels of each ONNX Runtime release."""
