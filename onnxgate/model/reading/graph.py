@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from onnxgate.model.facts import count_elements
 from onnxgate.model.reading.fact_extraction import AttributeValue, canonical_domain, read_attributes, read_opsets
 from onnxgate.model.reading.structure import iter_subgraphs
 from onnxgate.model.reading.tensor_data import UnreadableWeightError, read_chunks
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 OperatorKey = tuple[str, str, str]
 """Domain, name, overload."""
 _FLOAT, _INT64 = 1, 7
-_DISTINCTIVE_ELEMENTS = 4
-"""Smallest number of elements of a weight whose content distinguishes nodes."""
 _CONSTANT_ATTRIBUTES = {"value", "value_float", "value_floats", "value_int", "value_ints"}
 
 
@@ -227,12 +224,6 @@ def build_graphs(proto: ModelProto, model: Path) -> ModelGraphs:
         for it in proto.functions
     }
     return ModelGraphs(Graph(proto.graph, read_opsets(proto), model), functions)
-
-
-def has_distinctive_weight(wiring: Graph, index: int) -> bool:
-    """Return whether the node has a weight that is large enough to distinguish it."""
-    weights = map(wiring.weight, wiring.nodes[index].sources)
-    return any(weight is not None and count_elements(weight.dims) >= _DISTINCTIVE_ELEMENTS for weight in weights)
 
 
 def _iter_nested(wiring: Graph) -> Iterator[Graph]:
