@@ -12,7 +12,15 @@ from onnxgate.model.equality.node_matching import NodeMatching
 from onnxgate.model.equality.similarity import WeightDistance, decode_elements, measure_distance
 from onnxgate.model.facts import STRING, count_elements, element_name
 from onnxgate.model.reading.fact_extraction import DEFAULT_DOMAIN, format_change
-from onnxgate.model.reading.graph import NO_VALUE, Graph, Node, OperatorKey, ValueSource, Weight, trim_trailing_empty
+from onnxgate.model.reading.graph import (
+    NO_VALUE,
+    Graph,
+    Node,
+    ValueSource,
+    Weight,
+    format_operator_key,
+    trim_trailing_empty,
+)
 from onnxgate.model.reading.tensor_data import UnreadableWeightError
 
 COMMUTATIVE_OPERATORS = {
@@ -40,13 +48,6 @@ def collect_node_changes(models: ModelMatching) -> tuple[list[NodeChange], list[
         nodes += sorted(edits.nodes(), key=lambda it: it.position)
         ends += edits.ends()
     return nodes, ends
-
-
-def format_operator_key(operator: OperatorKey) -> str:
-    """Format an operator as `Conv`, with its domain unless that is the default one."""
-    domain, name, overload = operator
-    shown = name if domain == DEFAULT_DOMAIN else f"{domain}.{name}"
-    return f"{shown}:{overload}" if overload else shown
 
 
 def format_step(step: ScopeStep) -> str:

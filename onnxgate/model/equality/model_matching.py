@@ -92,7 +92,7 @@ def _match_functions(old: ModelGraphs, new: ModelGraphs) -> dict[OperatorKey, Op
 
 
 def _hash_body(wiring: Graph, symbols: KeyNumbers) -> object:
-    graph_hash = NodeHashes(wiring, symbols, lambda it: it, lambda it: (it.kind, it.index), exact=True).whole()
+    graph_hash = NodeHashes(wiring, symbols, lambda it: it, lambda it: (it.kind, it.index), exact=True).outputs()
     return graph_hash, tuple(sorted(wiring.imports.items()))
 
 

@@ -64,23 +64,23 @@ class NodeHashes:
         return numbers
 
     def backward(self) -> list[int]:
-        """Hash each node by its readers up to the graph's outputs."""
+        """Hash each node by its readers up to the graph's outputs, without those that no output needs."""
         numbers = [-1] * len(self._graph.nodes)
         for index in reversed(self._graph.order):
-            uses = tuple(sorted((out, numbers[reader], slot) for out, reader, slot in self._graph.consumers[index]))
+            uses = tuple(
+                sorted(
+                    (out, numbers[reader], slot)
+                    for out, reader, slot in self._graph.consumers[index]
+                    if reader in self._graph.live or index not in self._graph.live
+                )
+            )
             numbers[index] = self._numbers.of(("backward", self.own[index], tuple(self.ends.get(index, ())), uses))
         return numbers
 
-    def both_ways(self) -> list[Hashable]:
-        """Hash each node by what it computes and by its readers."""
-        return list(zip(self.forward(), self.backward(), strict=True))
-
-    def whole(self) -> Hashable:
-        """Hash the whole graph: its outputs and its unused nodes."""
+    def outputs(self) -> Hashable:
+        """Hash the graph's outputs."""
         forward = self.forward()
-        outputs = tuple(self._hash_source(source, forward) for source in self._graph.outputs)
-        unused = (it for it, uses in enumerate(self._graph.consumers) if not uses and it not in self.ends)
-        return outputs, tuple(sorted(forward[index] for index in unused))
+        return tuple(self._hash_source(source, forward) for source in self._graph.outputs)
 
     def _hash_source(self, source: ValueSource, numbers: list[int]) -> Hashable:
         if source.kind == "node":
@@ -107,7 +107,7 @@ class NodeHashes:
         def leaf(source: ValueSource) -> Hashable:
             return source.kind, positions.get(source.name, source.name) if source.kind == "outer" else source.index
 
-        return NodeHashes(body, self._numbers, self._operator, leaf, exact=True).whole()
+        return NodeHashes(body, self._numbers, self._operator, leaf, exact=True).outputs()
 
 
 class NodeMatching:
@@ -127,11 +127,12 @@ class NodeMatching:
         self.back: dict[int, int] = {}
         self._inputs = _number_inputs(old, new, by_name=around is None)
         loose = self._hash_nodes(numbers, exact=False)
-        if len(old.nodes) == len(new.nodes) and loose[0].whole() == loose[1].whole():
-            self._match_equal_keys(*(it.both_ways() for it in loose))
+        if loose[0].outputs() == loose[1].outputs():
+            self._match_equal_hashes(loose, old.live, new.live)
+        if len(self.forth) == len(old.nodes) == len(new.nodes):
             return
         exact = self._hash_nodes(numbers, exact=True)
-        self._match_equal_keys(*(it.both_ways() for it in exact))
+        self._match_equal_hashes(exact, self.unmatched(is_old=True), self.unmatched(is_old=False))
         for key in (lambda weight: weight.content, locate_extremes):
             self._match_weights(key)
         NeighbourMatching(self).match(loose[0].own, loose[1].own)
@@ -199,13 +200,15 @@ class NodeMatching:
             NodeHashes(self.new, numbers, self.operator, lambda it: self.value(it, is_old=False), exact=exact),
         )
 
-    def _match_equal_keys(self, old: Sequence[Hashable], new: Sequence[Hashable]) -> None:
-        """Match nodes of equal keys: several by name, then by order if there are as many in both graphs."""
+    def _match_equal_hashes(
+        self, hashes: tuple[NodeHashes, NodeHashes], old: Iterable[int], new: Iterable[int]
+    ) -> None:
+        """Match nodes of equal hashes: several by name, then by order if there are as many in both graphs."""
         groups: defaultdict[Hashable, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
-        for index in self.old.order:
-            groups[old[index]][0].append(index)
-        for index in self.new.order:
-            groups[new[index]][1].append(index)
+        for side, nodes in enumerate((old, new)):
+            keys = list(zip(hashes[side].forward(), hashes[side].backward(), strict=True))
+            for index in nodes:
+                groups[keys[index]][side].append(index)
         for first, second in groups.values():
             named = {self.new.nodes[index].name: index for index in second} if len(second) > 1 else {}
             for index in first:
@@ -386,7 +389,7 @@ class NeighbourMatching:
 
 def _share(first: Iterable[Hashable], second: Iterable[Hashable]) -> float:
     """Return the number of common elements divided by the number of all."""
-    a, b = (it if isinstance(it, Counter) else Counter(it) for it in (first, second))
+    a, b = Counter(first), Counter(second)
     return (a & b).total() / max((a | b).total(), 1)
 
 

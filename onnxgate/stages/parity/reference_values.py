@@ -47,7 +47,6 @@ class FreshExport:
     proto: ModelProto
     names: Mapping[str, str]  # value of the committed model -> what the fresh one calls it
     weights: tuple[WeightPair, ...]
-    whole: bool  # the graphs differ in weights at most
 
     def reference(self, side: SearchSide) -> ReferenceValues:
         """The values of the fresh export under the committed model's names; `side` runs the fresh one."""
@@ -59,14 +58,14 @@ class FreshExport:
         return values
 
 
-def match_fresh_export(committed: ModelProto, path: Path) -> FreshExport | None:
-    """Match the export at `path` with the committed model; None if it is not a model."""
+def match_fresh_export(committed: ModelProto, model: Path, path: Path) -> FreshExport | None:
+    """Match the export at `path` with the committed model at `model`; None if it is not a model."""
     try:
         proto = read_structure(path)
     except (OSError, UnreadableModel):
         return None
-    matching = GraphComparison(committed, proto)
-    return FreshExport(path, proto, matching.values, tuple(matching.weights), not matching.found)
+    matching = GraphComparison(committed, model, proto, path)
+    return FreshExport(path, proto, matching.values, tuple(matching.weights))
 
 
 def describe_differing_weight(
