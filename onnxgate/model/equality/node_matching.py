@@ -176,13 +176,13 @@ class NodeMatching:
         """Return whether both derive from a common value through unmatched nodes only."""
         return not self.origins(old, is_old=True).isdisjoint(self.origins(new, is_old=False))
 
-    def origins(self, source: ValueSource, *, is_old: bool) -> frozenset[Hashable]:
+    def origins(self, source: ValueSource, *, is_old: bool, most: int = MAX_FOLLOWED_NODES) -> frozenset[Hashable]:
         """Return the matched values and inputs that a value derives from through unmatched nodes, without weights."""
         graph, matched = (self.old, self.forth) if is_old else (self.new, self.back)
         values: set[Hashable] = set()
         followed: set[int] = set()
         stack = [source]
-        while stack and len(followed) < MAX_FOLLOWED_NODES:
+        while stack and len(followed) < most:
             current = stack.pop()
             if current.kind == "node" and current.node not in matched:
                 stack += graph.nodes[current.node].every if current.node not in followed else ()
@@ -190,7 +190,8 @@ class NodeMatching:
             elif current.kind in ("node", "input"):
                 values.add(self.value(current, is_old=is_old))
             elif current.kind == "outer" and self.around is not None and graph.parent is not None:
-                around = self.around.origins(graph.parent.resolve(current.name), is_old=is_old)
+                outer = graph.parent.resolve(current.name)
+                around = self.around.origins(outer, is_old=is_old, most=most)
                 values.update(("around", value) for value in around)
         return frozenset(values)
 
@@ -250,6 +251,8 @@ def _number_inputs(old: Graph, new: Graph, *, by_name: bool) -> tuple[dict[str, 
 
 _MAX_PAIRS = 400
 """Of nodes or readers with more pairs than this, none is tried."""
+_MAX_INDIRECT_NODES = 40
+"""At most this many unmatched nodes are followed to score a pair."""
 _INPUT_FACTOR, _ATTRIBUTE_FACTOR, _SURROUNDINGS_FACTOR, _NAME_FACTOR = 1.2, 0.3, 0.2, 0.1
 _INDIRECT_FACTOR = 0.9
 """Neighbours that agree only through unmatched nodes, and weights that are only similar, count a little less."""
@@ -342,31 +345,32 @@ class NeighbourMatching:
             if self._it.same(a, b):
                 agreeing += 1
             else:
-                agreeing += _INDIRECT_FACTOR * _share(
-                    self._it.origins(a, is_old=True), self._it.origins(b, is_old=False)
+                origins = (
+                    self._it.origins(it, is_old=is_old, most=_MAX_INDIRECT_NODES)
+                    for it, is_old in ((a, True), (b, False))
                 )
+                agreeing += _INDIRECT_FACTOR * _share(*origins)
         return agreeing / max(len(before), len(after), 1)
 
     def _compare_readers(self, old: int, new: int) -> float:
-        direct = _share(*self._collect_readers(old, new, most=1))
+        direct = _share(*self._collect_readers(old, new, direct=True))
         return direct if direct == 1 else max(direct, _INDIRECT_FACTOR * _share(*self._collect_readers(old, new)))
 
-    def _collect_readers(self, old: int, new: int, most: int = MAX_FOLLOWED_NODES) -> Iterator[set[Hashable]]:
-        """Yield the uses of each node by matched nodes and outputs, through up to `most` unmatched nodes."""
+    def _collect_readers(self, old: int, new: int, *, direct: bool = False) -> Iterator[set[Hashable]]:
+        """Yield each node's direct uses, or its uses by matched nodes and outputs through unmatched nodes."""
         for graph, ends, start, number in (
             (self._it.old, self._ends[0], old, self._it.forth.get),
             (self._it.new, self._ends[1], new, lambda it: it if it in self._it.back else None),
         ):
             uses: set[Hashable] = set()
             followed, stack = {start}, [start]
-            while stack and len(followed) <= most:
+            while stack and len(followed) <= _MAX_INDIRECT_NODES:
                 node = stack.pop()
-                is_direct = node == start and most == 1
-                uses.update(("end", out if is_direct else 0, position) for out, position in ends.get(node, ()))
+                uses.update(("end", out if direct else 0, position) for out, position in ends.get(node, ()))
                 for out, reader, slot in graph.consumers[node]:
                     if (counterpart := number(reader)) is not None:
-                        uses.add((out if is_direct else 0, counterpart, slot))
-                    elif is_direct:
+                        uses.add((out if direct else 0, counterpart, slot))
+                    elif direct:
                         uses.add((graph is self._it.old, out, reader, slot))
                     elif reader not in followed:
                         followed.add(reader)
