@@ -253,7 +253,7 @@ class MismatchSearch:
         if model.source is None:
             raise SearchError("its source cannot be asked for intermediate values")
         path = model.fresh or create_fresh_export(model.source, self.ask, self.place())
-        fresh = match_fresh_export(model.proto, path) if path else None
+        fresh = match_fresh_export(model.proto, model.absolute, path) if path else None
         if fresh is not None:
             exported = ModelOnDisk(fresh.path, fresh.proto)
             other = self._side(model, comparison.runtime, mismatch.optimization, mismatch.case, exported)

@@ -8,11 +8,19 @@ import msgspec
 
 from onnxgate.model.diff.result import Detail, EndChange, NodeChange, WeightChange
 from onnxgate.model.equality.model_matching import MatchedScope, ModelMatching, ScopeStep, WeightMatch
-from onnxgate.model.equality.node_matching import NeighbourMatching, NodeMatching
+from onnxgate.model.equality.node_matching import NodeMatching
 from onnxgate.model.equality.similarity import WeightDistance, decode_elements, measure_distance
 from onnxgate.model.facts import STRING, count_elements, element_name
 from onnxgate.model.reading.fact_extraction import DEFAULT_DOMAIN, format_change
-from onnxgate.model.reading.graph import NO_VALUE, Graph, Node, OperatorKey, ValueSource, Weight, trim_trailing_empty
+from onnxgate.model.reading.graph import (
+    NO_VALUE,
+    Graph,
+    Node,
+    ValueSource,
+    Weight,
+    format_operator_key,
+    trim_trailing_empty,
+)
 from onnxgate.model.reading.tensor_data import UnreadableWeightError
 
 COMMUTATIVE_OPERATORS = {
@@ -40,13 +48,6 @@ def collect_node_changes(models: ModelMatching) -> tuple[list[NodeChange], list[
         nodes += sorted(edits.nodes(), key=lambda it: it.position)
         ends += edits.ends()
     return nodes, ends
-
-
-def format_operator_key(operator: OperatorKey) -> str:
-    """Format an operator as `Conv`, with its domain unless that is the default one."""
-    domain, name, overload = operator
-    shown = name if domain == DEFAULT_DOMAIN else f"{domain}.{name}"
-    return f"{shown}:{overload}" if overload else shown
 
 
 def format_step(step: ScopeStep) -> str:
@@ -86,7 +87,6 @@ class NodeChangeCollector:
         self._scope = tuple(map(format_step, scope.steps))
         self._it, self._models = scope.alignment, models
         self._old, self._new = self._it.old, self._it.new
-        self._near = NeighbourMatching(self._it)
         self._replaced = dict(self._replacements())
         self._replacing = {new: old for old, new in self._replaced.items()}
 
@@ -149,7 +149,7 @@ class NodeChangeCollector:
         """Return the origins of the node's first input that is not a weight."""
         for source in wiring.nodes[index].sources:
             if source.kind != "nothing" and wiring.weight(source) is None:
-                return self._near.origins(source, is_old=wiring is self._old)
+                return self._it.origins(source, is_old=wiring is self._old)
         return None
 
     def _feed_the_same(self, old: int, new: int) -> bool:
@@ -166,7 +166,7 @@ class NodeChangeCollector:
             return self._models.partners.get(id(before)) is not after and before.content != after.content
         if new.kind == "node" and new.node not in self._it.back:
             return False
-        return not self._near.through(old, new)
+        return not self._it.through(old, new)
 
     def _changed(self, before: Node, after: Node) -> Iterator[NodeChange]:
         details = (*self._attributes(before, after), *self._inputs(before, after), *self._shape(before, after))
@@ -216,7 +216,7 @@ class NodeChangeCollector:
         sources = self._old.nodes[self._it.back[reader]].sources
         old = sources[slot] if slot < len(sources) else NO_VALUE
         new = self._new.nodes[reader].sources[slot]
-        if self._near.through(old, new):
+        if self._it.through(old, new):
             return ""
         return "which was not given" if old is NO_VALUE else f"which was {format_source(self._old, old)}"
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from onnxgate.core.file_hashes import sha256_of
-from onnxgate.model.diff.changes import collect_node_changes, collect_weight_changes, format_operator_key
+from onnxgate.model.diff.changes import collect_node_changes, collect_weight_changes
 from onnxgate.model.diff.result import (
     Changed,
     Difference,
@@ -27,7 +27,7 @@ from onnxgate.model.equality.similarity import measure_distance
 from onnxgate.model.facts import ExternalFile, ValueInfo
 from onnxgate.model.reading.external_data import hash_external_files, is_external
 from onnxgate.model.reading.fact_extraction import count_operators, read_opsets
-from onnxgate.model.reading.graph import Graph, ModelGraphs, build_graphs
+from onnxgate.model.reading.graph import Graph, ModelGraphs, build_graphs, format_operator_key
 from onnxgate.model.reading.structure import iter_graphs, iter_nodes, iter_tensors, read_structure
 from onnxgate.model.reading.tensor_data import UnreadableWeightError
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxgate.core.file_hashes import sha256_of
-from onnxgate.model.diff.changes import format_elements, format_operator_key
+from onnxgate.model.diff.changes import format_elements
 from onnxgate.model.facts import element_name
 from onnxgate.model.reading.external_data import is_external, read_external_entries
 from onnxgate.model.reading.fact_extraction import (
@@ -26,7 +26,7 @@ from onnxgate.model.reading.fact_extraction import (
     read_value_infos,
 )
 from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type, read_pointer
-from onnxgate.model.reading.graph import Graph, Node, ValueSource, Weight, build_graphs
+from onnxgate.model.reading.graph import Graph, Node, ValueSource, Weight, build_graphs, format_operator_key
 from onnxgate.model.reading.structure import MAX_PROTOBUF_BYTES, read_structure
 
 if TYPE_CHECKING:

@@ -77,11 +77,11 @@ def _iter_differences(first: ModelProto, old: Path, second: ModelProto, new: Pat
     for text in (*_compare_opsets(first, second), *_compare_interfaces(first, second)):
         has_differences = True
         yield text
-    matching = GraphComparison(first, second)
-    for comparison in sorted(matching.found, key=lambda comparison: comparison.where):
+    graphs = GraphComparison(first, old, second, new)
+    for comparison in sorted(graphs.found, key=lambda comparison: comparison.where):
         has_differences = True
         yield comparison.text
-    for pair in sorted(matching.weights, key=lambda pair: pair.where):
+    for pair in sorted(graphs.weights, key=lambda pair: pair.where):
         if text := _compare_weight(pair, old, new, rounded):
             has_differences = True
             yield text

@@ -6,8 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from onnxgate.model.equality.node_matching import NodeMatching
-from onnxgate.model.equality.similarity import KeyNumbers, NodeHashes
+from onnxgate.model.equality.node_matching import KeyNumbers, NodeHashes, NodeMatching
 from onnxgate.model.reading.graph import Graph, ModelGraphs, Node, OperatorKey, ValueSource, Weight
 
 
@@ -93,7 +92,7 @@ def _match_functions(old: ModelGraphs, new: ModelGraphs) -> dict[OperatorKey, Op
 
 
 def _hash_body(wiring: Graph, symbols: KeyNumbers) -> object:
-    graph_hash = NodeHashes(wiring, symbols, "exact", lambda it: it, lambda it: (it.kind, it.index)).whole()
+    graph_hash = NodeHashes(wiring, symbols, lambda it: it, lambda it: (it.kind, it.index), exact=True).outputs()
     return graph_hash, tuple(sorted(wiring.imports.items()))
 
 

@@ -1,181 +1,22 @@
-"""Hashes of nodes at several levels of strictness, and numeric distances between weights."""
+"""Numeric distances between weights."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from onnxgate.model.facts import ELEMENT_TYPES, STRING, count_elements
-from onnxgate.model.reading.graph import Graph, Node, OperatorKey, ValueSource, Weight, has_distinctive_weight
+from onnxgate.model.reading.graph import Weight
 from onnxgate.model.reading.tensor_data import UnreadableWeightError, read_chunks
 
 if TYPE_CHECKING:
     from onnx import TensorProto
 
-    from onnxgate.model.reading.graph import Weight
-
     Array = np.ndarray[Any, Any]
-
-
-Strictness = Literal["exact", "shaped", "loose", "bare"]
-"""Compared parts of a node: everything; all but the content of weights; operators and which inputs are weights;
-operators."""
-
-
-WeightCriterion = Literal["exact", "alike"]
-"""Compared content of a weight: all of it; the positions of its largest and smallest elements, which fine-tuning and
-another element type keep."""
-
-
-class KeyNumbers:
-    """One number for each key, the same number for equal keys, in all graphs that share it."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[Hashable, int] = {}
-
-    def of(self, key: Hashable) -> int:
-        """The key's number."""
-        return self._numbers.setdefault(key, len(self._numbers))
-
-
-def weight_key(weight: Weight, strictness: Strictness) -> Hashable:
-    """Return the compared part of a weight."""
-    match strictness:
-        case "exact":
-            return weight.content
-        case "shaped":
-            return weight.form
-        case _:
-            return "weight"
-
-
-class NodeHashes:
-    """Hashes of one graph's nodes. `leaf` returns the key of a value from outside the graph."""
-
-    def __init__(
-        self,
-        wiring: Graph,
-        symbols: KeyNumbers,
-        strictness: Strictness,
-        operator: Callable[[OperatorKey], OperatorKey],
-        leaf: Callable[[ValueSource], Hashable],
-    ) -> None:
-        self._wiring, self._symbols, self._strictness = wiring, symbols, strictness
-        self._operator, self._leaf = operator, leaf
-        self._local_keys = [self._local(node) for node in wiring.nodes]
-        self._weight_keys = [self._weights(node) for node in wiring.nodes]
-        self._ends = _index_graph_outputs(wiring)
-
-    def forward(self, matched: Mapping[int, int]) -> list[int]:
-        """Hash each node by what it computes from the graph's inputs. `matched` numbers the matched nodes."""
-        numbers = [-1] * len(self._wiring.nodes)
-        for index in self._wiring.order:
-            if index in matched:
-                numbers[index] = _matched_number(matched[index])
-                continue
-            sources = tuple([self._source(source, numbers) for source in self._wiring.nodes[index].every])
-            numbers[index] = self._symbols.of(("forward", self._local_keys[index], sources))
-        return numbers
-
-    def backward(self, matched: Mapping[int, int]) -> list[int]:
-        """Hash each node by its readers up to the graph's outputs."""
-        numbers = [-1] * len(self._wiring.nodes)
-        for index in reversed(self._wiring.order):
-            if index in matched:
-                numbers[index] = _matched_number(matched[index])
-                continue
-            uses = [(out, numbers[reader], slot) for out, reader, slot in self._wiring.consumers[index]]
-            own = (self._local_keys[index], self._weight_keys[index], self._ends.get(index))
-            numbers[index] = self._symbols.of(("backward", *own, tuple(sorted(uses))))
-        return numbers
-
-    def own(self) -> list[int]:
-        """Hash each node alone: its operator, attributes and weights."""
-        keys = zip(self._local_keys, self._weight_keys, strict=True)
-        return [self._symbols.of(("own", *key)) for key in keys]
-
-    def with_weights(self, likeness: WeightCriterion, nodes: Iterable[int]) -> Iterator[tuple[int, Hashable]]:
-        """Yield the nodes with distinctive weights, each with a key of their content."""
-        for index in nodes:
-            if not has_distinctive_weight(self._wiring, index):
-                continue
-            weights = map(self._wiring.weight, self._wiring.nodes[index].sources)
-            keys = tuple([_distinctive_key(weight, likeness) if weight is not None else None for weight in weights])
-            if any(keys):
-                yield index, (self._local_keys[index], keys)
-
-    def whole(self) -> Hashable:
-        """Hash the whole graph: its outputs and its unused nodes."""
-        forward = self.forward({})
-        outputs = tuple(self._source(source, forward) for source in self._wiring.outputs)
-        ends = {source.node for source in self._wiring.outputs}
-        idle = (i for i, uses in enumerate(self._wiring.consumers) if not uses and i not in ends)
-        return (outputs, tuple(sorted(forward[index] for index in idle)))
-
-    def _source(self, source: ValueSource, numbers: list[int]) -> Hashable:
-        if source.kind == "node":
-            return (numbers[source.node], source.index)
-        return self._weight(source) or self._leaf(source)
-
-    def _weight(self, source: ValueSource) -> Hashable:
-        if self._strictness == "bare" or source.kind not in ("weight", "outer"):
-            return None
-        weight = self._wiring.weight(source)
-        return ("weight", weight_key(weight, self._strictness)) if weight is not None else None
-
-    def _weights(self, node: Node) -> Hashable:
-        return tuple([(slot, key) for slot, source in enumerate(node.sources) if (key := self._weight(source))])
-
-    def _local(self, node: Node) -> int:
-        operator = self._operator(node.operator)
-        if self._strictness in ("loose", "bare"):
-            return self._symbols.of((operator, tuple(node.bodies)))
-        attributes = tuple(sorted(node.attributes.items()))
-        if not node.tensors and not node.bodies:
-            return self._symbols.of((operator, attributes))
-        tensor_keys = tuple(
-            (name, tuple(weight_key(weight, self._strictness) for weight in weights))
-            for name, weights in sorted(node.tensors.items())
-        )
-        return self._symbols.of((operator, attributes, tensor_keys, self._bodies(node)))
-
-    def _bodies(self, node: Node) -> Hashable:
-        if self._strictness != "exact":
-            return tuple(sorted((name, len(bodies)) for name, bodies in node.bodies.items()))
-        return tuple(
-            (name, tuple(self._body(body, node) for body in bodies)) for name, bodies in sorted(node.bodies.items())
-        )
-
-    def _body(self, body: Graph, node: Node) -> Hashable:
-        """Hash a graph inside a node; captured values are identified by their position among all captured ones."""
-        places = {source.name: place for place, source in enumerate(node.captured)}
-
-        def leaf(source: ValueSource) -> Hashable:
-            return (source.kind, places.get(source.name, source.name) if source.kind == "outer" else source.index)
-
-        return NodeHashes(body, self._symbols, self._strictness, self._operator, leaf).whole()
-
-
-def _matched_number(number: int) -> int:
-    """Return a hash that no key has."""
-    return -2 - number
-
-
-def _index_graph_outputs(wiring: Graph) -> dict[int, tuple[tuple[int, int], ...]]:
-    """Map each node to the graph outputs that it produces: (its output, the graph's)."""
-    outputs: dict[int, tuple[tuple[int, int], ...]] = {}
-    for position, source in enumerate(wiring.outputs):
-        if source.kind == "node":
-            outputs[source.node] = (*outputs.get(source.node, ()), (source.index, position))
-    return outputs
-
-
-def _distinctive_key(weight: Weight, likeness: WeightCriterion) -> Hashable:
-    return weight.content if likeness == "exact" else locate_extremes(weight)
 
 
 _NUMPY_TYPES = {

@@ -292,10 +292,3 @@ def format_change(before: AttributeValue | None, after: AttributeValue | None) -
             return f"has {len(after):,} elements, had {len(before):,}"
         return f"differs in {sum(map(operator.ne, before, after)):,} of {len(after):,} elements"
     return f"is {format_value(after)}, was {format_value(before)}"
-
-
-def format_operator(node: NodeProto) -> str:
-    """An operator as messages name it: `Conv`, or with a domain that is not the default one."""
-    if node.domain in _DEFAULT_DOMAINS:
-        return f"`{node.op_type}`"
-    return f"`{canonical_domain(node.domain)}.{node.op_type}`"

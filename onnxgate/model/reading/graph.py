@@ -12,8 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from onnxgate.model.facts import count_elements
-from onnxgate.model.reading.fact_extraction import AttributeValue, canonical_domain, read_attributes, read_opsets
+from onnxgate.model.reading.fact_extraction import (
+    DEFAULT_DOMAIN,
+    AttributeValue,
+    canonical_domain,
+    read_attributes,
+    read_opsets,
+)
 from onnxgate.model.reading.structure import iter_subgraphs
 from onnxgate.model.reading.tensor_data import UnreadableWeightError, read_chunks
 
@@ -23,8 +28,6 @@ if TYPE_CHECKING:
 OperatorKey = tuple[str, str, str]
 """Domain, name, overload."""
 _FLOAT, _INT64 = 1, 7
-_DISTINCTIVE_ELEMENTS = 4
-"""Smallest number of elements of a weight whose content distinguishes nodes."""
 _CONSTANT_ATTRIBUTES = {"value", "value_float", "value_floats", "value_int", "value_ints"}
 
 
@@ -118,7 +121,10 @@ class Graph:
         imports: dict[str, int],
         model: Path,
         parent: Graph | None = None,
+        *,
+        constants_as_nodes: bool = False,
     ) -> None:
+        self._constants_as_nodes = constants_as_nodes
         self.holder, self.imports, self.model, self.parent = holder, imports, model, parent
         self.weights: dict[str, Weight] = {weight.name: weight for weight in _iter_initializers(holder, model)}
         names = [str(getattr(value, "name", value)) for value in holder.input]
@@ -134,11 +140,12 @@ class Graph:
         self.outputs = [self.resolve(name) for name in self.output_names]
         self.order = _topological_order(self)
         self.consumers = _index_consumers(self)
+        self.live = dict.fromkeys(_iter_live_nodes(self))  # nodes that an output needs, in topological order
 
     def _fill(self) -> None:
         protos: list[tuple[int, NodeProto]] = []
         for position, proto in enumerate(self.holder.node):
-            constant = _constant_weight(proto, self.model)
+            constant = None if self._constants_as_nodes else _constant_weight(proto, self.model)
             if constant is not None:
                 self.weights.setdefault(constant.name, constant)
                 continue
@@ -157,7 +164,10 @@ class Graph:
         for attribute in proto.attribute:
             if tensors := tuple(self._read_tensors(node, attribute)):
                 node.tensors[attribute.name] = tensors
-            if bodies := tuple(Graph(graph, self.imports, self.model, self) for graph in iter_subgraphs(attribute)):
+            if bodies := tuple(
+                Graph(graph, self.imports, self.model, self, constants_as_nodes=self._constants_as_nodes)
+                for graph in iter_subgraphs(attribute)
+            ):
                 node.bodies[attribute.name] = bodies
         free = dict.fromkeys(name for bodies in node.bodies.values() for body in bodies for name in body.free)
         node.captured = tuple(map(self.resolve, free))
@@ -218,21 +228,26 @@ class ModelGraphs:
             yield from _iter_nested(wiring)
 
 
-def build_graphs(proto: ModelProto, model: Path) -> ModelGraphs:
-    """The model whose structure was read from `model`."""
+def build_graphs(proto: ModelProto, model: Path, *, constants_as_nodes: bool = False) -> ModelGraphs:
+    """Build the graphs of the model whose structure was read from `model`; a `Constant` is a weight unless a node."""
+
+    def build(holder: GraphProto | FunctionProto, imports: dict[str, int]) -> Graph:
+        return Graph(holder, imports, model, constants_as_nodes=constants_as_nodes)
+
     functions = {
-        (canonical_domain(it.domain), str(it.name), str(getattr(it, "overload", ""))): Graph(
-            it, {canonical_domain(imported.domain): imported.version for imported in it.opset_import}, model
+        (canonical_domain(it.domain), str(it.name), str(getattr(it, "overload", ""))): build(
+            it, {canonical_domain(imported.domain): imported.version for imported in it.opset_import}
         )
         for it in proto.functions
     }
-    return ModelGraphs(Graph(proto.graph, read_opsets(proto), model), functions)
+    return ModelGraphs(build(proto.graph, read_opsets(proto)), functions)
 
 
-def has_distinctive_weight(wiring: Graph, index: int) -> bool:
-    """Return whether the node has a weight that is large enough to distinguish it."""
-    weights = map(wiring.weight, wiring.nodes[index].sources)
-    return any(weight is not None and count_elements(weight.dims) >= _DISTINCTIVE_ELEMENTS for weight in weights)
+def format_operator_key(operator: OperatorKey) -> str:
+    """Format an operator as `Conv`, with its domain unless that is the default one."""
+    domain, name, overload = operator
+    shown = name if domain == DEFAULT_DOMAIN else f"{domain}.{name}"
+    return f"{shown}:{overload}" if overload else shown
 
 
 def _iter_nested(wiring: Graph) -> Iterator[Graph]:
@@ -304,6 +319,14 @@ def _topological_order(wiring: Graph) -> list[int]:
             begun.add(node)
             stack.extend(it for it in reversed(list(_producer_indices(wiring.nodes[node].every))) if it not in begun)
     return list(done)
+
+
+def _iter_live_nodes(wiring: Graph) -> Iterator[int]:
+    needed = set(_producer_indices(wiring.outputs))
+    for index in reversed(wiring.order):
+        if index in needed:
+            needed.update(_producer_indices(wiring.nodes[index].every))
+    return (index for index in wiring.order if index in needed)
 
 
 def _producer_indices(sources: Iterable[ValueSource]) -> Iterator[int]:

@@ -350,13 +350,13 @@ class FreshExport:
         return values
 
 
-def match_fresh_export(committed: ModelProto, path: Path) -> FreshExport | None:
-    """Match the export at `path` with the committed model; None if it is not a model."""
+def match_fresh_export(committed: ModelProto, model: Path, path: Path) -> FreshExport | None:
+    """Match the export at `path` with the committed model at `model`; None if it is not a model."""
     try:
         proto = read_structure(path)
     except (OSError, UnreadableModel):
         return None
-    matching = GraphComparison(committed, proto)
+    matching = GraphComparison(committed, model, proto, path)
     return FreshExport(path, proto, matching.values, tuple(matching.weights))
 
 
