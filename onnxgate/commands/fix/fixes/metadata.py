@@ -12,7 +12,7 @@ from onnxgate.model.checking.validity import find_leaked_paths
 from onnxgate.model.reading.fact_extraction import extract_facts, read_opsets
 from onnxgate.model.reading.file_format import VARINT, UnreadableModel, encode_varint
 from onnxgate.model.reading.structure import read_structure
-from onnxgate.runtimes.worker.exporters.ir_version import required_ir_version
+from onnxgate.runtimes.worker.exporters.model_file import required_ir_version
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
