@@ -21,7 +21,7 @@ from onnxgate.core.subprocesses import run_supervised
 from onnxgate.project.config.schema import Config, Toolchain
 from onnxgate.project.lock.comparison import toolchain_policy
 from onnxgate.project.lock.types import LockedToolchain
-from onnxgate.runtimes.worker.exporters import FRAMEWORKS, Framework
+from onnxgate.runtimes.worker.exporters import FRAMEWORKS, PYTORCH, Framework
 
 PROBE_TIMEOUT_S = 60.0
 RECORDED_PACKAGES = ("torch", "onnx", "onnxscript", "onnx-ir")
@@ -260,7 +260,7 @@ def packages_to_record(config: Config, folder: Path) -> tuple[str, ...]:
     sources = [each.source for each in config.model if each.source]
     used = _used_frameworks(sources, folder) or set(FRAMEWORKS if sources else ())
     if not sources or any(each.command for each in config.model):
-        used.add(FRAMEWORKS[0])
+        used.add(PYTORCH)
     return tuple(sorted({name for framework in used for name in (*framework.packages, *framework.recorded)}))
 
 

@@ -16,9 +16,11 @@ class Framework(NamedTuple):
     converters: Tuple[str, ...] = ()  # modules that an export requires, named as their distributions
 
 
+PYTORCH = Framework("PyTorch", "pytorch:export", ("torch",), ("torch",), ("onnx", "onnxscript", "onnx-ir"))
+"""It reports missing packages itself."""
+
 FRAMEWORKS = (
-    # PyTorch reports missing packages itself.
-    Framework("PyTorch", "pytorch:export", ("torch",), ("torch",), ("onnx", "onnxscript", "onnx-ir")),
+    PYTORCH,
     Framework(
         "scikit-learn",
         "estimators:export_sklearn",
