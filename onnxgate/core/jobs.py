@@ -249,7 +249,6 @@ class ExportResult(Message, frozen=True, kw_only=True, tag="export", tag_field="
 
     model: str | None  # absolute path, None if only eager outputs were requested
     failure: Failure | None = None  # of the export; eager outputs may still exist
-    packages: dict[str, str] = {}
     was_training: bool = False
     input_names: tuple[str, ...] = ()
     sample: tuple[str, ...] = ()  # the source's own example inputs, flattened, tensors only; absolute .npy paths

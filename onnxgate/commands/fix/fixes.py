@@ -29,7 +29,7 @@ from onnxgate.model.reading.fact_extraction import extract_facts, list_inputs, r
 from onnxgate.model.reading.file_format import VARINT, UnreadableModel, encode_varint, read_pointer
 from onnxgate.model.reading.structure import MAX_PROTOBUF_BYTES, iter_scopes, iter_tensors, read_structure
 from onnxgate.model.subgraphs.reduced_models import copy_for_checker, kind_without_shape
-from onnxgate.runtimes.worker.exporters.ir_version import required_ir_version
+from onnxgate.runtimes.worker.exporters.model_file import required_ir_version
 
 _RAW_DATA, _EXTERNAL_DATA, _DATA_LOCATION = 9, 13, 14
 _DATA_FIELDS = frozenset({4, 5, 6, 7, _RAW_DATA, 10, 11, _EXTERNAL_DATA, _DATA_LOCATION})

@@ -21,6 +21,7 @@ from onnxgate.core.subprocesses import run_supervised
 from onnxgate.project.config.schema import Config, Toolchain
 from onnxgate.project.lock.comparison import toolchain_policy
 from onnxgate.project.lock.types import LockedToolchain
+from onnxgate.runtimes.worker.exporters import FRAMEWORKS, PYTORCH, Framework
 
 PROBE_TIMEOUT_S = 60.0
 RECORDED_PACKAGES = ("torch", "onnx", "onnxscript", "onnx-ir")
@@ -235,26 +236,6 @@ PackageChoice = tuple[str, ...]
 """Packages of which one suffices: a framework may be distributed under several names."""
 
 
-@dataclass(frozen=True, slots=True)
-class Framework:
-    """Modules and packages of a framework, and the converters that affect its exports."""
-
-    modules: tuple[str, ...]
-    packages: PackageChoice
-    converters: tuple[str, ...]
-
-
-FRAMEWORKS = (
-    Framework(("torch",), ("torch",), ("onnx", "onnxscript", "onnx-ir")),
-    Framework(("sklearn",), ("scikit-learn",), ("onnx", "skl2onnx")),
-    Framework(("xgboost",), ("xgboost", "xgboost-cpu"), ("onnx", "onnxmltools", "skl2onnx")),
-    Framework(("lightgbm",), ("lightgbm",), ("onnx", "onnxmltools", "skl2onnx")),
-    Framework(("keras",), ("keras",), ("onnx", "tf2onnx", "jax2onnx")),
-    Framework(("tensorflow",), ("tensorflow", "tensorflow-cpu", "tensorflow-macos"), ("onnx", "tf2onnx")),
-    Framework(("jax", "flax", "equinox"), ("jax",), ("onnx", "onnx-ir", "jax2onnx")),
-)
-
-
 def required_frameworks(config: Config, folder: Path) -> tuple[PackageChoice, ...]:
     """Return the frameworks that the sources import; any framework if none is found, since a package may import it."""
     sources = [each.source for each in config.model if each.source]
@@ -279,8 +260,8 @@ def packages_to_record(config: Config, folder: Path) -> tuple[str, ...]:
     sources = [each.source for each in config.model if each.source]
     used = _used_frameworks(sources, folder) or set(FRAMEWORKS if sources else ())
     if not sources or any(each.command for each in config.model):
-        used.add(FRAMEWORKS[0])
-    return tuple(sorted({name for framework in used for name in (*framework.packages, *framework.converters)}))
+        used.add(PYTORCH)
+    return tuple(sorted({name for framework in used for name in (*framework.packages, *framework.recorded)}))
 
 
 def _used_frameworks(sources: list[str], folder: Path) -> set[Framework]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Iterator, List
+from typing import Any, Dict, Iterator, List
 
 import numpy as np
 
@@ -17,6 +17,11 @@ def read_array(path: str) -> Any:
     except (OSError, ValueError, EOFError) as error:
         raise UnusableError("the input `%s` cannot be read: %s" % (os.path.basename(path), error)) from error
     return array.astype(object) if array.dtype.kind == "U" else array
+
+
+def read_feeds(case: Dict[str, Any]) -> Dict[str, Any]:
+    """Return the inputs of a case by name: private copies, writable and in C order."""
+    return {name: np.asarray(read_array(path), order="C") for name, path in case["inputs"].items()}
 
 
 def to_storable(value: Any) -> Any:
@@ -66,8 +71,8 @@ def _describe_layout(value: Any) -> Iterator[str]:
             yield from _describe_layout(value[key])
     elif isinstance(value, (list, tuple)):
         yield "sequence of %d" % len(value)
-        for each in value:
-            yield from _describe_layout(each)
+        for element in value:
+            yield from _describe_layout(element)
     elif np.ndim(value):
         yield "shape %s" % list(np.shape(value))
 
@@ -78,8 +83,8 @@ def _leaves(value: Any) -> Iterator[Any]:
         for key in _sorted_keys(value):
             yield from _leaves(value[key])
     elif isinstance(value, (list, tuple)):
-        for each in value:
-            yield from _leaves(each)
+        for element in value:
+            yield from _leaves(element)
     elif value is not None:
         yield value
 
@@ -94,14 +99,9 @@ def _join_leaves(leaves: List[Any], value: Any) -> Any:
         return np.zeros(0, np.float32)
     if len({leaf.shape for leaf in leaves}) > 1:
         return np.concatenate([leaf.ravel() for leaf in leaves])
-    shape = leaves[0].shape
     if isinstance(value, np.ndarray):
         return leaves[0]
-    return np.stack(leaves).reshape(_leading_axes(value, len(leaves)) + shape)
-
-
-def _leading_axes(value: Any, count: int) -> Any:
-    """Return the row and column count for a list of maps of equal length; one axis for everything else."""
-    lengths = {len(each) if isinstance(each, dict) else 0 for each in value} if isinstance(value, list) else {0}
-    length = lengths.pop() if len(lengths) == 1 else 0
-    return (count // length, length) if length else (count,)
+    # A list of maps of equal length has rows and columns; everything else has one axis.
+    lengths = {len(part) if isinstance(part, dict) else 0 for part in value} if isinstance(value, list) else {0}
+    columns = lengths.pop() if len(lengths) == 1 else 0
+    return np.stack(leaves).reshape((*((-1, columns) if columns else (-1,)), *leaves[0].shape))

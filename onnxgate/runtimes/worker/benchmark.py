@@ -14,13 +14,10 @@ import sys
 import time
 from typing import Any, Callable, Dict, List, Tuple
 
-import numpy as np
-
 from . import arrays, failures, limits
 
 Phase = Callable[[str], None]
 Job = Dict[str, Any]
-Clock = Callable[[], float]
 MakeSession = Callable[[Job, Phase], Any]
 PrepareRun = Callable[[Any, Dict[str, Any]], Callable[[], Any]]
 
@@ -42,7 +39,7 @@ def run_benchmark(job: Job, phase: Phase, make: MakeSession, ready: PrepareRun) 
     for case in job["cases"]:
         phase("case " + case["name"])
         try:
-            runs = ready(baseline, _read_feeds(case)), ready(model, _read_feeds(case))
+            runs = ready(baseline, arrays.read_feeds(case)), ready(model, arrays.read_feeds(case))
             model_s, baseline_s = _measure_times(job, *runs)
         except KeyError as error:
             return _no_result("there is no input `%s` in what the model is fed" % error.args[0])
@@ -60,16 +57,13 @@ def _no_result(reason: str) -> Dict[str, Any]:
     return {"kind": "race", "reason": reason}
 
 
-def _read_feeds(case: Dict[str, Any]) -> Dict[str, Any]:
-    return {name: np.asarray(arrays.read_array(path), order="C") for name, path in case["inputs"].items()}
-
-
 def _measure_times(job: Job, baseline: Callable[[], Any], model: Callable[[], Any]) -> Tuple[List[float], List[float]]:
     """Return seconds per run of model and baseline in each round, the lower of two measurements.
 
     The models alternate, so that a slow machine affects both; the order is reversed, so that it has no effect.
     """
-    clock = _select_clock(job["providers"])
+    only_processor = list(job["providers"]) == ["CPUExecutionProvider"] and sys.platform != "win32"  # ticks of 15 ms
+    clock = time.process_time if only_processor else time.perf_counter  # CPU time if all work is on one CPU thread
     model_s: List[float] = []
     baseline_s: List[float] = []
     quickest = min(_time_runs(run, 1, clock) for run in (baseline, model) for _ in range(WARM_UP_RUNS))
@@ -88,13 +82,7 @@ def _measure_times(job: Job, baseline: Callable[[], Any], model: Callable[[], An
     return model_s, baseline_s
 
 
-def _select_clock(providers: List[str]) -> Clock:
-    """Return the process's CPU clock if all work is on one CPU thread, and the wall clock if not."""
-    on_processor = list(providers) == ["CPUExecutionProvider"] and sys.platform != "win32"  # ticks of 15 ms there
-    return time.process_time if on_processor else time.perf_counter
-
-
-def _time_runs(run: Callable[[], Any], times: int, clock: Clock) -> float:
+def _time_runs(run: Callable[[], Any], times: int, clock: Callable[[], float]) -> float:
     begin = clock()
     for _ in range(times):
         run()
@@ -103,22 +91,22 @@ def _time_runs(run: Callable[[], Any], times: int, clock: Clock) -> float:
 
 def _measure_memory(job: Job, case: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
     """Return the peak MiB of each, above that of a process that only imports the runtime."""
-    found: Dict[str, List[float]] = {"model": [], "baseline": []}
+    peaks: Dict[str, List[float]] = {"model": [], "baseline": []}
     idle = []
     for _ in range(job["weighings"]):
         phase("weigh")
         idle.append(_peak_in_fresh_process(job, "", case))
-        for name, weights in found.items():
+        for name, weights in peaks.items():
             weights.append(_peak_in_fresh_process(job, job[name], case))
     empty = max(idle, default=0.0)
-    return {name + "_mib": [max(0.0, weight - empty) for weight in weights] for name, weights in found.items()}
+    return {name + "_mib": [max(0.0, weight - empty) for weight in weights] for name, weights in peaks.items()}
 
 
 def measure_peak_memory(job: Job, phase: Phase, make: MakeSession, ready: PrepareRun) -> Dict[str, Any]:
     """Return the peak memory of this process in MiB; without a model, that of the runtime."""
     if job["model"]:
         session = make(job, phase)
-        ready(session, _read_feeds(job["case"]))()
+        ready(session, arrays.read_feeds(job["case"]))()
     return {"mib": limits.peak_bytes() / 2**20}
 
 
@@ -136,11 +124,7 @@ def _peak_in_fresh_process(job: Job, model: str, case: Dict[str, Any]) -> float:
             reply = json.loads(line).get("reply")
             if reply is not None:
                 child.stdin.close()
-                return _peak_of_reply(reply)
+                if reply["outcome"] != "completed":
+                    raise failures.UnusableError("a process that was to be weighed did not run the model")
+                return float(reply["result"]["mib"])
     raise failures.UnusableError("a process that was to be weighed ended without an answer")
-
-
-def _peak_of_reply(reply: Dict[str, Any]) -> float:
-    if reply["outcome"] != "completed":
-        raise failures.UnusableError("a process that was to be weighed did not run the model")
-    return float(reply["result"]["mib"])

@@ -17,15 +17,15 @@ LOOSE_TOLERANCE = 1e-3
 
 def find_unstable_outputs(names: Sequence[str], values: Sequence[Any], paths: Sequence[Any], exact: bool) -> List[str]:
     """Return the outputs that differ from the first run: in any bit if `exact`, or beyond `LOOSE_TOLERANCE`."""
-    found = []
+    unstable = []
     for name, value, path in zip(names, values, paths):  # noqa: B905 - Python 3.8
         again = arrays.to_storable(value)
         if path is None or again is None:
             continue
         first = np.load(path, allow_pickle=False)
         if not _are_same_bits(first, again) and (exact or not _are_close(first, again)):
-            found.append(name)
-    return found
+            unstable.append(name)
+    return unstable
 
 
 def find_aliased_outputs(names: Sequence[str], values: Sequence[Any], feeds: Dict[str, Any]) -> List[str]:
@@ -48,8 +48,8 @@ def _are_same_bits(first: Any, again: Any) -> bool:
         return True
     if first.dtype.kind not in "fc":
         return False
-    here = ~(np.isnan(first) & np.isnan(again))
-    return bool(first[here].tobytes() == again[here].tobytes())
+    numbers = ~(np.isnan(first) & np.isnan(again))
+    return bool(first[numbers].tobytes() == again[numbers].tobytes())
 
 
 def _are_close(first: Any, again: Any) -> bool:

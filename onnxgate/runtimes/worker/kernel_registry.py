@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import re
-from typing import Any, Dict, List
+from typing import Any, Dict, Iterable, List
 
 import onnxruntime as ort
 from onnxruntime.capi import onnxruntime_pybind11_state as state
@@ -16,33 +16,23 @@ REGISTRY_FUNCTIONS = ("get_all_opkernel_def", "get_all_operator_schema")
 
 def harvest(path: str) -> Dict[str, Any]:
     """Write the registry to a file; return the release and commit of the build."""
-    said = _read_registry()
-    with open(path, "w", encoding="utf-8", newline="\n") as file:
-        json.dump(said, file, sort_keys=True, separators=(",", ":"))
-    return {"kind": "harvest", "registry": said["registry"], "release": said["release"], "commit": said["commit"]}
-
-
-def _read_registry() -> Dict[str, Any]:
-    """Return the registry in an order that does not depend on the build."""
     registry = all(hasattr(state, name) for name in REGISTRY_FUNCTIONS)
-    return {
-        "registry": registry,
-        "release": ort.__version__,
-        "commit": _build_commit(),
+    info = ort.get_build_info() if hasattr(ort, "get_build_info") else ""
+    commit = re.search(r"git-commit-id=([0-9a-f]+)", info)  # Source: wheels before 1.17.0 do not contain it
+    build = {"registry": registry, "release": ort.__version__, "commit": commit.group(1) if commit else ""}
+    content = {
+        **build,
         "platform": "%s %s" % (platform.system().lower(), platform.machine()),
-        "kernels": _sort_rows([_kernel_row(each) for each in state.get_all_opkernel_def()]) if registry else [],
-        "schemas": _sort_rows([_schema_row(each) for each in state.get_all_operator_schema()]) if registry else [],
+        "kernels": _sort_rows(map(_kernel_row, state.get_all_opkernel_def())) if registry else [],
+        "schemas": _sort_rows(map(_schema_row, state.get_all_operator_schema())) if registry else [],
     }
+    with open(path, "w", encoding="utf-8", newline="\n") as file:
+        json.dump(content, file, sort_keys=True, separators=(",", ":"))
+    return {"kind": "harvest", **build}
 
 
-def _build_commit() -> str:
-    """Return the git commit of the build, "" if unknown. Source: wheels before 1.17.0 do not contain it."""
-    said = ort.get_build_info() if hasattr(ort, "get_build_info") else ""
-    found = re.search(r"git-commit-id=([0-9a-f]+)", said)
-    return found.group(1) if found else ""
-
-
-def _sort_rows(rows: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
+def _sort_rows(rows: Iterable[Dict[str, Any]]) -> List[Dict[str, Any]]:
+    """Return the rows in an order that does not depend on the build."""
     return sorted(rows, key=lambda row: json.dumps(row, sort_keys=True))
 
 
@@ -63,8 +53,8 @@ def _schema_row(schema: Any) -> Dict[str, Any]:
         "since": schema.since_version,
         "deprecated": schema.deprecated,
         "experimental": _enum_name(schema.support_level) == "EXPERIMENTAL",
-        "inputs": [_parameter_row(each) for each in schema.inputs],
-        "outputs": [_parameter_row(output) for output in schema.outputs],
+        "inputs": [_parameter_row(parameter) for parameter in schema.inputs],
+        "outputs": [_parameter_row(parameter) for parameter in schema.outputs],
         "constraints": {
             type_constraint.type_param_str: sorted(type_constraint.allowed_type_strs)
             for type_constraint in schema.type_constraints

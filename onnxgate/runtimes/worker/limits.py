@@ -8,14 +8,15 @@ import sys
 import threading
 from typing import Callable, Iterator, Optional
 
+if sys.platform != "win32":
+    import resource
+
 POLL_S = 0.2
 
 
 def disable_core_dumps() -> None:
     """Prevent core dumps."""
     if sys.platform != "win32":
-        import resource
-
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
@@ -36,8 +37,6 @@ def limit_memory(limit_mib: Optional[int], exceeded: Callable[[], None]) -> Iter
 def _limit_by_kernel(limit_bytes: int) -> Iterator[None]:
     # Source: measured with onnxruntime 1.16.3 and 1.31.1. RLIMIT_DATA and RLIMIT_AS limit alike, but RLIMIT_AS also
     # counts files that are only mapped and address space that each thread only reserves.
-    import resource
-
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     ceiling = limit_bytes if hard == resource.RLIM_INFINITY else min(limit_bytes, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (ceiling, hard))
@@ -71,8 +70,6 @@ def resident_bytes() -> int:
     """Return the resident memory of this process in bytes; on macOS its peak."""
     if sys.platform == "win32":
         return _windows_memory_bytes(1)
-    import resource
-
     if sys.platform == "darwin":
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with open("/proc/self/statm", encoding="ascii") as file:

@@ -1,4 +1,7 @@
-"""Linux sandbox: Landlock for files, seccomp for calls; both through `syscall`, since libc has no wrappers."""
+"""Linux sandbox: fewer privileges, Landlock for files, seccomp for calls.
+
+The last two go through `syscall`, since libc has no wrappers.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,25 @@ import os
 import stat
 import struct
 from typing import Any, Dict, Iterable, List, Sequence, Tuple
+
+# Source: linux/prctl.h, linux/capability.h.
+NO_NEW_PRIVILEGES = 38
+CAPABILITIES_VERSION = 0x20080522
+KEPT_CAPABILITIES = 0b110
+"""Capabilities to ignore a file's owner and mode: a worker that has them may need them for the files of a job."""
+
+
+def drop_privileges() -> None:
+    """Deny new privileges to programs started later, and drop root's capabilities except file access."""
+    libc = _libc()
+    if libc.prctl(NO_NEW_PRIVILEGES, *(ctypes.c_ulong(argument) for argument in (1, 0, 0, 0))) != 0:
+        raise _last_error()
+    header = (ctypes.c_uint32 * 2)(CAPABILITIES_VERSION, 0)
+    before = (ctypes.c_uint32 * 6)()
+    if libc.capget(header, before) == 0 and any(before):
+        after = [before[index] & KEPT_CAPABILITIES if index < 2 else 0 for index in range(6)]  # none is inheritable
+        libc.capset(header, (ctypes.c_uint32 * 6)(*after))
+
 
 # Source: linux/landlock.h. The numbers of the calls are the same on every architecture.
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
@@ -34,43 +56,38 @@ def restrict_files(reads: Sequence[str], writes: Sequence[str], *, all_reads: bo
 
     Paths that do not exist are left out. Raises OSError: the kernel refuses.
     """
-    known = landlock_version()
-    writing = WRITE_FILE | REMOVE_AND_MAKE | (REFER if known >= 2 else 0) | (TRUNCATE if known >= 3 else 0)
+    version = landlock_version()
+    writing = WRITE_FILE | REMOVE_AND_MAKE | (REFER if version >= 2 else 0) | (TRUNCATE if version >= 3 else 0)
     handled = writing if all_reads else writing | READ_RIGHTS
-    ruleset = _create_ruleset(handled, known)
+    fields = [handled] + ([0] if version >= 4 else []) + ([SIGNALS_AND_ABSTRACT_SOCKETS] if version >= 6 else [])
+    attributes = struct.pack("=%dQ" % len(fields), *fields)
+    ruleset = _landlock_call(CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0))
+    if ruleset < 0:
+        raise _last_error()
     try:
         _add_rules(ruleset, ((path, READ_RIGHTS & handled) for path in reads))
         _add_rules(ruleset, ((path, handled) for path in writes))
         if _landlock_call(RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint32(0)) != 0:
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+            raise _last_error()
     finally:
         os.close(ruleset)
-
-
-def _create_ruleset(handled: int, known: int) -> int:
-    fields = [handled] + ([0] if known >= 4 else []) + ([SIGNALS_AND_ABSTRACT_SOCKETS] if known >= 6 else [])
-    attributes = struct.pack("=%dQ" % len(fields), *fields)
-    ruleset = _landlock_call(CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0))
-    if ruleset < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return ruleset
 
 
 def _add_rules(ruleset: int, rules: Iterable[Tuple[str, int]]) -> None:
     for path, rights in rules:
         try:
-            place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
         except OSError:
             continue
         try:
-            allowed = rights if stat.S_ISDIR(os.fstat(place).st_mode) else rights & FILE_RIGHTS
-            rule = struct.pack("=Qi", allowed, place)
+            allowed = rights if stat.S_ISDIR(os.fstat(descriptor).st_mode) else rights & FILE_RIGHTS
+            rule = struct.pack("=Qi", allowed, descriptor)
             if allowed and _landlock_call(
                 ADD_RULE, ctypes.c_int(ruleset), ctypes.c_int(PATH_BENEATH), rule, ctypes.c_uint32(0)
             ):
-                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+                raise _last_error()
         finally:
-            os.close(place)
+            os.close(descriptor)
 
 
 def _landlock_call(number: int, *arguments: object) -> int:
@@ -82,6 +99,10 @@ def _libc() -> Any:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.syscall.restype = ctypes.c_long
     return libc
+
+
+def _last_error() -> OSError:
+    return OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 # Source: linux/prctl.h, linux/seccomp.h, linux/bpf_common.h, linux/audit.h.
@@ -154,14 +175,12 @@ def restrict_system_calls(*, processes: bool) -> None:
     packed = b"".join(struct.pack("=HBBI", *instruction) for instruction in instructions)
     buffer = ctypes.create_string_buffer(packed, len(packed))
     program = struct.pack("@HP", len(instructions), ctypes.addressof(buffer))
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.syscall.restype = ctypes.c_long
     number = ctypes.c_long(_call_number("seccomp", machine))
     # With the flag, the kernel does not enable mitigations that slow down the process.
     for flags in (SPEC_ALLOW, 0):
-        if libc.syscall(number, ctypes.c_uint(SET_MODE_FILTER), ctypes.c_uint(flags), program) == 0:
+        if _libc().syscall(number, ctypes.c_uint(SET_MODE_FILTER), ctypes.c_uint(flags), program) == 0:
             return
-    raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    raise _last_error()
 
 
 def _build_filter(machine: str, processes: bool) -> List[Instruction]:
@@ -179,9 +198,11 @@ def _build_filter(machine: str, processes: bool) -> List[Instruction]:
         program += _refuse_call(name, machine, errno.ENOSYS)
     for name in REFUSED_CALLS if processes else (*REFUSED_CALLS, *PROCESS_CALLS):
         program += _refuse_call(name, machine, errno.EPERM)
-    program += _filter_clone(machine, processes)
+    # Threads are always allowed; other processes only with `processes`, and without namespaces of their own.
+    test = (ANY_BIT, 1, 0, CLONE_NEW_NAMESPACES) if processes else (ANY_BIT, 0, 1, CLONE_THREAD)
+    program += _allow_if("clone", machine, test)
     for name in () if processes else SELF_SIGNAL_CALLS:
-        program += _allow_if(name, machine, [(EQUAL, 0, 1, os.getpid())])
+        program += _allow_if(name, machine, (EQUAL, 0, 1, os.getpid()))
     return [*program, (RETURN, 0, 0, ALLOW)]
 
 
@@ -190,17 +211,9 @@ def _refuse_call(name: str, machine: str, error: int) -> List[Instruction]:
     return [(EQUAL, 0, 1, number), (RETURN, 0, 0, ERROR | error)] if number >= 0 else []
 
 
-def _filter_clone(machine: str, processes: bool) -> List[Instruction]:
-    """Allow threads always; other processes only with `processes`, and without namespaces of their own."""
-    if processes:
-        return _allow_if("clone", machine, [(ANY_BIT, 1, 0, CLONE_NEW_NAMESPACES)])
-    return _allow_if("clone", machine, [(ANY_BIT, 0, 1, CLONE_THREAD)])
-
-
-def _allow_if(name: str, machine: str, test: List[Instruction]) -> List[Instruction]:
+def _allow_if(name: str, machine: str, test: Instruction) -> List[Instruction]:
     """Allow the call if the test of its first argument succeeds; refuse it if not."""
-    allowed = [(RETURN, 0, 0, ALLOW), (RETURN, 0, 0, ERROR | errno.EPERM)]
-    body = [(LOAD, 0, 0, FIRST_ARGUMENT), *test, *allowed]
+    body = [(LOAD, 0, 0, FIRST_ARGUMENT), test, (RETURN, 0, 0, ALLOW), (RETURN, 0, 0, ERROR | errno.EPERM)]
     return [(EQUAL, 0, len(body), _call_number(name, machine)), *body]
 
 

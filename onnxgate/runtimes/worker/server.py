@@ -5,30 +5,27 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import signal
 import sys
+import threading
 from typing import Any, Callable, Dict, Iterator, List
 
 from . import failures, limits, sandbox
 
+if sys.platform != "win32":
+    import select
+
 Phase = Callable[[str], None]
 Task = Callable[[Dict[str, Any], Phase], Dict[str, Any]]
 
-SOURCE_JOBS = {
-    "export": ("source_jobs", "export"),
-    "trace": ("pytorch", "trace"),
-    "inputs": ("source_jobs", "load_inputs"),
-    "command": ("command", "run_command"),
-}
-"""Jobs without an engine: kind of job -> module and function."""
 
-
-def main(kept: str = "") -> None:
-    """Answer jobs until the input ends; `kept` is the file with the permissions of this process."""
+def main(permissions: str = "") -> None:
+    """Answer jobs until the input ends; `permissions` is the file with the permissions of this process."""
     die_with_parent()
     channel = Channel()
     limits.disable_core_dumps()
-    if kept:
-        channel.note(sandbox.apply_sandbox(kept))
+    if permissions:
+        channel.note(sandbox.apply_sandbox(permissions))
     channel.phase("ready")
     for request in channel.requests():
         channel.reply(_answer_request(request, channel))
@@ -37,46 +34,28 @@ def main(kept: str = "") -> None:
 def _answer_request(request: Dict[str, Any], channel: Channel) -> Dict[str, Any]:
     channel.phase("start")
     try:
-        task = _find_task(request["engine"], request["job"]["kind"])
+        name = "adapters." + request["engine"] if request["engine"] else "exporters.source_jobs"
+        task = getattr(importlib.import_module("." + name, __package__), request["job"]["kind"])
     except Exception as error:  # noqa: BLE001 - an engine can raise anything when it is imported
         return _unavailable_reply("%s: %s" % (type(error).__name__, failures.clean_text(str(error))))
-    with limits.limit_memory(request["memory_mib"], lambda: channel.reply(_out_of_memory_reply())):
+    failure = {"type": "MemoryError", "text": "the job's memory limit was exceeded", "memory": True}
+    out_of_memory = {"outcome": "refused", "failure": failure}
+    with limits.limit_memory(request["memory_mib"], lambda: channel.reply(out_of_memory)):
         return _perform_task(task, request["job"], channel.phase)
-
-
-def _find_task(engine: str, kind: str) -> Task:
-    if kind in SOURCE_JOBS:
-        module, name = SOURCE_JOBS[kind]
-        return getattr(_import_module("exporters." + module), name)  # type: ignore[no-any-return]
-    if not engine:
-        return _import_module("exporters.source_jobs").probe  # type: ignore[no-any-return]
-    return getattr(_import_module("adapters." + engine), kind)  # type: ignore[no-any-return]
-
-
-def _import_module(name: str) -> Any:
-    return importlib.import_module("." + name, __package__)
 
 
 def _perform_task(task: Task, job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
     try:
-        result = task(job, phase)
+        return {"outcome": "completed", "result": task(job, phase)}
     except failures.UnusableError as error:
         return _unavailable_reply(str(error))
     except BaseException as error:  # noqa: BLE001 - also a source that ends the program
-        return {
-            "outcome": "refused",
-            "failure": failures.describe_failure(error, os.path.dirname(job.get("model", ""))),
-        }
-    return {"outcome": "completed", "result": result}
+        failure = failures.describe_failure(error, os.path.dirname(job.get("model", "")))
+        return {"outcome": "refused", "failure": failure}
 
 
 def _unavailable_reply(reason: str) -> Dict[str, Any]:
     return {"outcome": "unavailable", "reason": reason}
-
-
-def _out_of_memory_reply() -> Dict[str, Any]:
-    failure = {"type": "MemoryError", "text": "the job's memory limit was exceeded", "memory": True}
-    return {"outcome": "refused", "failure": failure}
 
 
 class Channel:
@@ -94,7 +73,8 @@ class Channel:
         os.dup2(null, 0)
         os.dup2(2, 1)
         os.close(null)
-        _enable_line_buffering()
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
 
     def requests(self) -> Iterator[Dict[str, Any]]:
         """Yield requests until the input ends."""
@@ -122,50 +102,33 @@ class Channel:
             data = data[os.write(self._outgoing, data) :]
 
 
-def _enable_line_buffering() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
-
-
 def die_with_parent() -> None:
     """End this worker and all that it started when the parent process ends, also during native code.
 
     Call it before any thread is started.
     """
     if sys.platform == "win32":
-        _watch_parent_process()
-    else:
-        _fork_parent_watch()
-
-
-def _fork_parent_watch() -> None:
+        threading.Thread(target=_wait_for_parent_process, daemon=True).start()
+        return
     # A separate process, since native code may block the interpreter's lock for any time.
     worker = os.getpid()
     if os.fork() == 0:
         try:
-            _detach_outputs()
             _wait_for_hangup()
         finally:
             _kill_worker(worker)
 
 
-def _detach_outputs() -> None:
+def _wait_for_hangup() -> None:
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 1)
     os.dup2(null, 2)
-
-
-def _wait_for_hangup() -> None:
-    import select
-
     jobs = select.poll()
     jobs.register(0, 0)  # no event is registered: only the hang-up of the pipe's last writer wakes it
     jobs.poll()
 
 
 def _kill_worker(worker: int) -> None:
-    import signal
-
     try:
         if os.getpgrp() == worker:
             os.killpg(worker, signal.SIGKILL)
@@ -173,12 +136,6 @@ def _kill_worker(worker: int) -> None:
             os.kill(worker, signal.SIGKILL)
     finally:
         os._exit(0)
-
-
-def _watch_parent_process() -> None:
-    import threading
-
-    threading.Thread(target=_wait_for_parent_process, daemon=True).start()
 
 
 def _wait_for_parent_process() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import onnxgate
-from onnxgate.runtimes.worker.exporters import command
+from onnxgate.runtimes.worker.exporters import source_jobs
 
 ROOT = Path(onnxgate.__file__).parent.parent
 JOB = {"argv": [sys.executable, "-c", "print(input('continue? '))"], "environment": {}}
@@ -22,7 +22,7 @@ JOB = {"argv": [sys.executable, "-c", "print(input('continue? '))"], "environmen
 def run(folder: Path, *argv: str, **environment: str) -> dict[str, Any]:
     """The result of a command in a folder."""
     job = {"kind": "command", "argv": list(argv), "folder": str(folder), "environment": environment}
-    return command.run_command(job, lambda phase: None)
+    return source_jobs.command(job, lambda phase: None)
 
 
 def python(folder: Path, code: str, **environment: str) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def test_no_shell(tmp_path: Path) -> None:
 
 def test_nothing_to_read(tmp_path: Path) -> None:
     """A command that asks a question gets no answer, also where the worker itself has something to read."""
-    code = f"from {command.__name__} import run_command; print(run_command({{**{JOB}, 'folder': '.'}}, print)['log'])"
+    code = f"from {source_jobs.__name__} import command; print(command({{**{JOB}, 'folder': '.'}}, print)['log'])"
     asked = subprocess.run(
         [sys.executable, "-c", code], input="yes", capture_output=True, text=True, check=True, cwd=ROOT
     )
@@ -81,7 +81,7 @@ def test_long_output_keeps_its_end(tmp_path: Path) -> None:
     """A flood is bounded, and its last words are kept."""
     result = python(tmp_path, "for i in range(200000): print('line', i)\nprint('the end')")
 
-    assert len(result["log"]) <= command.LOG_TAIL_BYTES
+    assert len(result["log"]) <= source_jobs.LOG_TAIL_BYTES
     assert result["log"].endswith("line 199999\nthe end\n")
 
 

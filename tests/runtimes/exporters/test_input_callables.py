@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxgate.runtimes.worker.exporters.source_jobs import load_inputs
+from onnxgate.runtimes.worker.exporters import source_jobs
 
 SAMPLES = """
 import random
@@ -52,7 +52,7 @@ def _ask(folder: Path, name: str) -> dict[str, Any]:
     output = folder / name
     output.mkdir()
     job = {"source": f"{folder / 'samples.py'}:{name}", "output": str(output), "folder": str(folder)}
-    return load_inputs(job, lambda _: None)
+    return source_jobs.inputs(job, lambda _: None)
 
 
 def _arrays(result: dict[str, Any]) -> list[dict[str, Any]]:

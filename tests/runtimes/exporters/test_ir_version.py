@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from onnxgate.runtimes.worker.exporters import export_result, ir_version, source_errors
+from onnxgate.runtimes.worker.exporters import model_file, source
 
 RELU = helper.make_node("Relu", ["x"], ["y"])
 
@@ -77,7 +77,7 @@ NEWER = helper.make_function("local", "F", ["x"], ["y"], [RELU], [helper.make_op
 )
 def test_needed(made: onnx.ModelProto, needed: int) -> None:
     """Opsets, types anywhere in the graph and features of functions each need an IR version; unknown ones keep it."""
-    assert ir_version.required_ir_version(made) == needed
+    assert model_file.required_ir_version(made) == needed
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_needed(made: onnx.ModelProto, needed: int) -> None:
 def test_lower(stamped: int, highest: int | None, left: int) -> None:
     """A stamp goes down to what is allowed or needed, and never up."""
     made = model(18, ir_version=stamped)
-    changed = ir_version.lower_ir_version(made, highest)
+    changed = model_file.lower_ir_version(made, highest)
 
     assert made.ir_version == left
     assert changed == (stamped != left)
@@ -104,14 +104,14 @@ def test_traces(tmp_path: Path) -> None:
     files = (own, packaged, "/usr/lib/a.py")
     entry.value = "\n".join(f'File "{file}", line 3, in forward\n    x' for file in files)
 
-    assert export_result.make_traces_relative(made, (str(tmp_path), str(tmp_path)))
+    assert model_file.make_traces_relative(made, (str(tmp_path), str(tmp_path)))
     assert entry.value.count("    x") == 3
     assert [line for line in entry.value.splitlines() if line.startswith("File")] == [
         'File "export/net.py", line 3, in forward',
         'File "timm/layers.py", line 3, in forward',
         'File "/usr/lib/a.py", line 3, in forward',
     ]
-    assert not export_result.make_traces_relative(made, (str(tmp_path), str(tmp_path)))
+    assert not model_file.make_traces_relative(made, (str(tmp_path), str(tmp_path)))
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_traces(tmp_path: Path) -> None:
 )
 def test_one_line(said: str, line: str) -> None:
     """A message is its first paragraph, plain, in one line, without advice that says nothing about it."""
-    assert source_errors.one_line(said) == line
+    assert source.one_line(said) == line
 
 
 def test_chain_that_bites_its_tail(tmp_path: Path) -> None:
@@ -139,6 +139,6 @@ def test_chain_that_bites_its_tail(tmp_path: Path) -> None:
         error = ValueError("again")
         raise error from error
     except ValueError as caught:
-        described = source_errors.describe_error(caught, (str(tmp_path),))
+        described = source.describe_error(caught, (str(tmp_path),))
 
     assert described == {"type": "ValueError", "text": "again", "memory": False, "source": ""}

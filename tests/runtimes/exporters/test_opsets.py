@@ -9,7 +9,7 @@ import onnx
 import onnx.parser
 import pytest
 
-from onnxgate.runtimes.worker.exporters import opsets
+from onnxgate.runtimes.worker.exporters import model_file
 
 SCALER = """<ir_version: 8, opset_import: ["" : 18, "ai.onnx.ml" : {version}]>
 g (float[N, 4] x) => (float[N, 4] y) {{ y = ai.onnx.ml.{operator} (x) }}"""
@@ -40,7 +40,7 @@ def test_conversion_is_repeated_within_the_limits(job: dict[str, Any], calls: li
         model.opset_import[0].version = job["opset"] or 22
         return model
 
-    model = opsets.convert_within_limits(job, convert)
+    model = model_file.convert_within_limits(job, convert, "unused")
 
     assert called == calls
     assert model.opset_import[0].version == (calls[-1][0] or 22)
@@ -56,7 +56,7 @@ def test_conversion_into_a_file(tmp_path: Path) -> None:
         onnx.save(model, path)
         return f"at {job['opset']}"
 
-    assert opsets.convert_within_limits({"opset": None, "opset_max": 20}, convert, path) == "at 20"
+    assert model_file.convert_within_limits({"opset": None, "opset_max": 20}, convert, path) == "at 20"
     assert onnx.load(path).opset_import[0].version == 20
 
 
@@ -74,7 +74,7 @@ def test_conversion_into_a_file(tmp_path: Path) -> None:
 def test_pinned_ml_opset(operator: str, before: int, wanted: int | None, after: int) -> None:
     """The version is raised to the pin only if every operator is defined the same there."""
     model = scaler(before, operator)
-    changed = opsets.raise_ml_opset(model, wanted)
+    changed = model_file.raise_ml_opset(model, wanted)
 
     assert {opset.domain: opset.version for opset in model.opset_import}["ai.onnx.ml"] == after
     assert changed is (before != after)

@@ -13,17 +13,18 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from onnxgate.runtimes.worker.exporters import estimators, export_result, numpy_eager, source, source_jobs
+from onnxgate.runtimes.worker import exporters
+from onnxgate.runtimes.worker.exporters import eager, estimators, model_file, source, source_jobs
 from tests.harness.models import parse
 
-FRAMEWORKS = "PyTorch, XGBoost, LightGBM, scikit-learn, Keras, TensorFlow, JAX"
+FRAMEWORKS = "PyTorch, scikit-learn, XGBoost, LightGBM, Keras, TensorFlow, JAX"
 
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of sources; no framework is imported, whatever other tests did."""
     for name in list(sys.modules):
-        if name.partition(".")[0] in {package for each in source_jobs.FRAMEWORKS for package in each.packages}:
+        if name.partition(".")[0] in {module for framework in exporters.FRAMEWORKS for module in framework.modules}:
             monkeypatch.delitem(sys.modules, name)
     return tmp_path
 
@@ -116,11 +117,11 @@ def case(folder: Path, **inputs: Any) -> dict[str, Any]:
     return {"name": "c", "inputs": paths}
 
 
-def run(folder: Path, call: numpy_eager.ArrayCall, *cases: dict[str, Any], wide: Any = None) -> dict[str, Any]:
+def run(folder: Path, call: eager.ArrayCall, *cases: dict[str, Any], wide: Any = None) -> dict[str, Any]:
     """What came of running a call on the cases."""
-    result = export_result.empty_result()
+    result = source_jobs.empty_result()
     job = {"cases": cases, "output": str(folder), "float64": True, "source": "m.py:build", "folder": str(folder)}
-    numpy_eager.run_cases(job, call, result, lambda _: None, wide)
+    eager.run_cases(job, call, result, lambda _: None, wide)
     return result
 
 
@@ -135,9 +136,7 @@ FLOAT = np.dtype("float32")
 
 def test_cases_by_name_and_sample(tmp_path: Path) -> None:
     """Inputs are found by name, whatever order a case has; the sample comes last; a float64 is taken as a float32."""
-    call = numpy_eager.ArrayCall(
-        lambda v: [v[0] - v[1]], ["a", "b"], [FLOAT, FLOAT], [np.float32([9]), np.float32([2])]
-    )
+    call = eager.ArrayCall(lambda v: [v[0] - v[1]], ["a", "b"], [FLOAT, FLOAT], [np.float32([9]), np.float32([2])])
     result = run(tmp_path, call, case(tmp_path, b=np.float32([1]), a=np.float64([5])))
 
     assert [outputs(each)[0].tolist() for each in result["eager"]] == [[4], [7]]
@@ -147,7 +146,7 @@ def test_cases_by_name_and_sample(tmp_path: Path) -> None:
 
 def test_another_number_of_inputs(tmp_path: Path) -> None:
     """Nothing is run, and it is said why."""
-    call = numpy_eager.ArrayCall(lambda v: v, ["a", "b"], [FLOAT, FLOAT])
+    call = eager.ArrayCall(lambda v: v, ["a", "b"], [FLOAT, FLOAT])
     result = run(tmp_path, call, case(tmp_path, a=np.float32([1])))
 
     assert (result["eager"], result["eager_reason"]) == ([], "the source takes 2 arrays and the model 1")
@@ -155,7 +154,7 @@ def test_another_number_of_inputs(tmp_path: Path) -> None:
 
 def test_another_type(tmp_path: Path) -> None:
     """Words where the source takes numbers: that case fails, and says so."""
-    call = numpy_eager.ArrayCall(lambda v: v, ["a"], [FLOAT])
+    call = eager.ArrayCall(lambda v: v, ["a"], [FLOAT])
     result = run(tmp_path, call, case(tmp_path, a=np.array(["x"])))
 
     assert result["eager"][0]["failure"]["text"] == "the source takes float32 where the model takes <U1"
@@ -164,7 +163,7 @@ def test_another_type(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("dtype", "runs"), [("float64", 1), ("float32", 0)])
 def test_float64_that_is_none(tmp_path: Path, dtype: str, runs: int) -> None:
     """A source that falls back to single precision on the way would seem to be exact."""
-    call = numpy_eager.ArrayCall(lambda v: v, ["a"], [FLOAT])
+    call = eager.ArrayCall(lambda v: v, ["a"], [FLOAT])
     result = run(tmp_path, call, case(tmp_path, a=np.float32([1])), wide=lambda v: [v[0].astype(dtype)])
 
     assert len(result["eager64"]) == runs
@@ -218,7 +217,7 @@ def test_renamed_outputs() -> None:
         " z = If (b) <then_branch = t () => (float[2] t)"
         " { t = Abs (y) }, else_branch = e () => (float[2] e) { e = Exp (y) }> }"
     )
-    export_result.rename_outputs(model.graph, {"y": "score"})
+    model_file.rename_outputs(model.graph, {"y": "score"})
 
     assert [each.name for each in model.graph.output] == ["score", "z"]
     assert model.graph.node[0].output[0] == "score"

@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List, Type
 import numpy as np
 import onnxruntime as ort
 
-from .. import arrays, benchmark, determinism, failures, versions
+from .. import arrays, benchmark, determinism, engine_results, failures
 
 Phase = Callable[[str], None]
 
@@ -32,7 +32,7 @@ if not hasattr(ort, "InferenceSession"):  # a folder without its `__init__.py` i
 def probe(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
     """Return versions, with the runtime's own version, after passing a tensor through it."""
     ort.OrtValue.ortvalue_from_numpy(np.ones(1)).numpy()
-    result = versions.probe_versions(job, phase)
+    result = engine_results.probe_result(job)
     result["packages"]["onnxruntime"] = ort.__version__
     return result
 
@@ -40,21 +40,32 @@ def probe(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
 def load(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
     """Create a session."""
     session = _create_session(job, phase)
-    _require_providers("the session has no", _other_providers(job), session.get_providers(), failures.UnusableError)
+    _require_providers("the session has no", job, session.get_providers(), failures.UnusableError)
     return {"kind": "load", "providers": session.get_providers()}
 
 
 def run(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
     """Create a session and run every case; the first that succeeds runs twice."""
     session = _create_session(job, phase)
-    _require_providers(
-        "the session has no", _other_providers(job), session.get_providers(), failures.ProviderNotUsedError
-    )
+    _require_providers("the session has no", job, session.get_providers(), failures.ProviderNotUsedError)
+    names = _output_names(session)
+
+    def compute(feeds: Dict[str, Any]) -> List[Any]:
+        return _compute_outputs(session, feeds)
+
+    def repeat(feeds: Dict[str, Any], paths: List[Any]) -> Dict[str, Any]:
+        """Return the outputs that differ in a second run of the case, and those that share memory with inputs."""
+        values, exact = compute(feeds), session.get_providers() == [CPU]
+        return {
+            "unstable": determinism.find_unstable_outputs(names, values, paths, exact),
+            "aliased": determinism.find_aliased_outputs(names, values, feeds),
+        }
+
     cases: List[Dict[str, Any]] = []
-    for index, case in enumerate(job["cases"]):
-        twice = job.get("again", True) and not any("outputs" in each for each in cases)
-        cases.append(_run_case(session, index, case, job, phase, twice))
-    return {"kind": "run", "providers": session.get_providers(), "outputs": _output_names(session), "cases": cases}
+    for index in range(len(job["cases"])):
+        twice = job.get("again", True) and not any("outputs" in result for result in cases)
+        cases.append(engine_results.run_case(job, index, phase, compute, repeat if twice else None))
+    return {"kind": "run", "providers": session.get_providers(), "outputs": names, "cases": cases}
 
 
 def race(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
@@ -69,7 +80,7 @@ def weigh(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
 
 def harvest(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
     """Write the kernels and schemas of the build to a file."""
-    from .. import kernel_registry
+    from .. import kernel_registry  # needs parts of a build that its other jobs do not
 
     phase("harvest")
     return kernel_registry.harvest(job["output"])
@@ -85,58 +96,26 @@ def _create_session(job: Dict[str, Any], phase: Phase) -> Any:
     if job["extensions"]:
         register_extensions(options, job["extensions"])
         phase("load")
-    return _open_session(job["model"], options, list(job["providers"]))
-
-
-def _open_session(model: str, options: Any, providers: List[str]) -> Any:
-    """Open the session. A provider that the build lacks raises `UnusableError`: it is not the model's fault."""
-    others = [provider for provider in providers if provider != CPU]
-    if others:
-        _require_providers("this build has no", others, ort.get_available_providers(), failures.UnusableError)
-    session = ort.InferenceSession(model, sess_options=options, providers=providers)
-    if others:
+    providers = list(job["providers"])
+    # A provider that the build lacks is not the model's fault.
+    _require_providers("this build has no", job, ort.get_available_providers(), failures.UnusableError)
+    session = ort.InferenceSession(job["model"], sess_options=options, providers=providers)
+    if set(providers) - {CPU}:
         session.disable_fallback()
     return session
 
 
-def _other_providers(job: Dict[str, Any]) -> List[str]:
-    return [provider for provider in job["providers"] if provider != CPU]
-
-
-def _require_providers(what: str, providers: List[str], there: List[str], error: Type[Exception]) -> None:
-    lacking = [provider for provider in providers if provider not in there]
+def _require_providers(subject: str, job: Dict[str, Any], present: List[str], error: Type[Exception]) -> None:
+    """Raise the error if a provider of the job other than the CPU's is not present."""
+    lacking = [provider for provider in job["providers"] if provider != CPU and provider not in present]
     if lacking:
-        raise error("%s `%s`; it has `%s`" % (what, "`, `".join(lacking), "`, `".join(there)))
-
-
-def _run_case(
-    session: Any, index: int, case: Dict[str, Any], job: Dict[str, Any], phase: Phase, twice: bool
-) -> Dict[str, Any]:
-    phase("case " + case["name"])
-    try:
-        feeds = {name: np.asarray(arrays.read_array(path), order="C") for name, path in case["inputs"].items()}
-        written = _write_outputs(os.path.join(job["output"], str(index)), _compute_outputs(session, feeds))
-        return {"outputs": written, **(_repeat_case(session, feeds, written) if twice else {})}
-    except failures.UnusableError:
-        raise
-    except Exception as error:  # noqa: BLE001 - the runtime's error is the result
-        return {"failure": failures.describe_failure(error)}
-
-
-def _repeat_case(session: Any, feeds: Dict[str, Any], written: List[Any]) -> Dict[str, Any]:
-    """Return the outputs that differ in a second run of the case, and those that share memory with inputs."""
-    names, values = _output_names(session), _compute_outputs(session, feeds)
-    exact = session.get_providers() == [CPU]
-    return {
-        "unstable": determinism.find_unstable_outputs(names, values, written, exact),
-        "aliased": determinism.find_aliased_outputs(names, values, feeds),
-    }
+        raise error("%s `%s`; it has `%s`" % (subject, "`, `".join(lacking), "`, `".join(present)))
 
 
 def _prepare_run(session: Any, feeds: Dict[str, Any]) -> Callable[[], Any]:
     """Return a function that runs the session once. Raises KeyError if the feeds lack an input."""
-    given = {value.name: feeds[value.name] for value in session.get_inputs()}
-    return lambda: _compute_outputs(session, given)
+    inputs = {value.name: feeds[value.name] for value in session.get_inputs()}
+    return lambda: _compute_outputs(session, inputs)
 
 
 def _output_names(session: Any) -> List[str]:
@@ -156,34 +135,18 @@ def _is_container(type_name: str) -> bool:
 def _compute_outputs(session: Any, feeds: Dict[str, Any]) -> List[Any]:
     """Return one value per name of `_output_names`, None if numpy cannot represent it; all nodes run in any case."""
     outputs = session.get_outputs()
-    wanted = [output.name for output in outputs if output.type in NUMPY_TENSOR_TYPES or _is_container(output.type)]
-    if not wanted:
+    names = [output.name for output in outputs if output.type in NUMPY_TENSOR_TYPES or _is_container(output.type)]
+    values = {}
+    if names:
+        values = dict(zip(names, session.run(names, feeds)))  # noqa: B905 - Python 3.8
+    else:
         _run_without_outputs(session, feeds)
-    values = dict(zip(wanted, session.run(wanted, feeds))) if wanted else {}  # noqa: B905 - Python 3.8
     values.update(_bfloat16_outputs(session, feeds))
-    found: List[Any] = []
+    computed: List[Any] = []
     for output in outputs:
         value = values.get(output.name)
-        found += arrays.flatten(value) if _is_container(output.type) else [value]
-    return found
-
-
-def _bfloat16_outputs(session: Any, feeds: Dict[str, Any]) -> Dict[str, Any]:
-    """Return outputs in bfloat16, as float32: the same numbers. This takes a second run; empty if not supported."""
-    wanted = [output.name for output in session.get_outputs() if output.type == BFLOAT16]
-    if not wanted or not hasattr(session, "run_with_ort_values"):
-        return {}
-    given = {name: ort.OrtValue.ortvalue_from_numpy(np.asarray(value)) for name, value in feeds.items()}
-    values = session.run_with_ort_values(wanted, given)
-    return {name: _widen_bfloat16(value) for name, value in zip(wanted, values)}  # noqa: B905 - Python 3.8
-
-
-def _widen_bfloat16(value: Any) -> Any:
-    """Convert bfloat16 bits, which are the upper half of a float32."""
-    shape = value.shape()
-    size_bytes = 2 * int(np.prod(shape))
-    bits = np.frombuffer(ctypes.string_at(value.data_ptr(), size_bytes), np.uint16)
-    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32).reshape(shape)
+        computed += arrays.flatten(value) if _is_container(output.type) else [value]
+    return computed
 
 
 def _run_without_outputs(session: Any, feeds: Dict[str, Any]) -> None:
@@ -194,9 +157,18 @@ def _run_without_outputs(session: Any, feeds: Dict[str, Any]) -> None:
             raise
 
 
-def _write_outputs(folder: str, values: List[Any]) -> List[Any]:
-    paths = [os.path.join(folder, "%d.npy" % index) for index in range(len(values))]
-    return [path if arrays.write_array(path, value) else None for path, value in zip(paths, values)]  # noqa: B905
+def _bfloat16_outputs(session: Any, feeds: Dict[str, Any]) -> Dict[str, Any]:
+    """Return outputs in bfloat16, as float32: the same numbers. This takes a second run; empty if not supported."""
+    names = [output.name for output in session.get_outputs() if output.type == BFLOAT16]
+    if not names or not hasattr(session, "run_with_ort_values"):
+        return {}
+    inputs = {name: ort.OrtValue.ortvalue_from_numpy(np.asarray(value)) for name, value in feeds.items()}
+    widened = {}
+    for name, value in zip(names, session.run_with_ort_values(names, inputs)):  # noqa: B905 - Python 3.8
+        size_bytes = 2 * int(np.prod(value.shape()))
+        bits = np.frombuffer(ctypes.string_at(value.data_ptr(), size_bytes), np.uint16)
+        widened[name] = engine_results.widen_bfloat16(bits).reshape(value.shape())
+    return widened
 
 
 def register_extensions(options: Any, extensions: List[str]) -> None:
@@ -211,31 +183,25 @@ def register_extensions(options: Any, extensions: List[str]) -> None:
             library = _find_library(extension)
             options.register_custom_ops_library(library)
         except Exception as error:  # noqa: BLE001 - a package can raise anything when imported
+            failure = failures.describe_failure(error, os.path.dirname(library))
+            text = failure["text"] if isinstance(error, LookupError) else "%(type)s: %(text)s" % failure
             name = os.path.basename(extension)
-            said = _error_text(error, os.path.dirname(library))
-            raise failures.UnusableError("extension `%s` cannot be registered: %s" % (name, said)) from error
+            raise failures.UnusableError("extension `%s` cannot be registered: %s" % (name, text)) from error
 
 
 def _find_library(extension: str) -> str:
-    """Return a path unchanged; for a package, the library that it names itself."""
+    """Return a path unchanged; for a package, the library that it names itself.
+
+    The module of a package is in its `top_level.txt`, or has its own name.
+    """
     if os.path.isabs(extension):
         if not os.path.isfile(extension):
             raise LookupError("there is no such file")
         return extension
-    module = importlib.import_module(_import_name(extension))
+    name = extension.replace("-", "_")
+    modules = (metadata.distribution(extension).read_text("top_level.txt") or "").split()
+    module = importlib.import_module(name if name in modules or not modules else modules[0])
     path = getattr(module, "get_library_path", None)
     if path is None:
         raise LookupError("its module `%s` has no `get_library_path`" % module.__name__)
     return str(path())
-
-
-def _import_name(package: str) -> str:
-    """Return the module to import for a package: from its `top_level.txt`, or its own name."""
-    usual = package.replace("-", "_")
-    said = (metadata.distribution(package).read_text("top_level.txt") or "").split()
-    return usual if usual in said or not said else said[0]
-
-
-def _error_text(error: Exception, hide: str) -> str:
-    said = failures.describe_failure(error, hide)
-    return str(said["text"]) if isinstance(error, LookupError) else "%(type)s: %(text)s" % said

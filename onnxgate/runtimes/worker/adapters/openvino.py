@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List
 import numpy as np
 import openvino as ov
 
-from .. import case_runs, io_names, versions
+from .. import engine_results
 
 Phase = Callable[[str], None]
 
@@ -42,50 +42,40 @@ UNSUPPORTED_ELEMENTS = (
 def probe(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
     """Return versions, after the engine has found its device."""
     ov.Core().get_property("CPU", "FULL_DEVICE_NAME")
-    return versions.probe_versions(job, phase)
+    return engine_results.probe_result(job)
 
 
 def load(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
     """Compile the model."""
     _compile_model(job, phase)
-    return case_runs.load_result()
+    return engine_results.load_result()
 
 
 def run(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
     """Compile the model and run every case."""
     compiled = _compile_model(job, phase)
     request = compiled.create_infer_request()
-    taken = {name for port in compiled.inputs for name in port.get_names()}
+    inputs = {name for port in compiled.inputs for name in port.get_names()}
+    names = engine_results.read_output_names(job["model"])
+    if len(names) != len(compiled.outputs):  # a value may have several names here
+        names = [port.get_any_name() for port in compiled.outputs]
 
     def compute(feeds: Dict[str, Any]) -> List[Any]:
         for name, value in feeds.items():
-            if name in taken:
-                request.set_tensor(name, _to_tensor(value))
-        with case_runs.strip_from_errors(ERROR_PREFIX):
+            if name in inputs:
+                request.set_tensor(name, ov.Tensor(value.astype(np.str_) if value.dtype.kind == "O" else value))
+        with engine_results.strip_from_errors(ERROR_PREFIX):
             request.infer()
         return [_to_array(request.get_output_tensor(index)) for index in range(len(compiled.outputs))]
 
-    return case_runs.run_cases(job, phase, _output_names(job["model"], compiled), compute)
+    return engine_results.run_cases(job, phase, names, compute)
 
 
 def _compile_model(job: Dict[str, Any], phase: Phase) -> Any:
     phase("load")
     core = ov.Core()
-    with case_runs.strip_from_errors(ERROR_PREFIX):
+    with engine_results.strip_from_errors(ERROR_PREFIX):
         return core.compile_model(core.read_model(job["model"]), "CPU", COMPILE_SETTINGS)
-
-
-def _output_names(model: str, compiled: Any) -> List[str]:
-    """Return the graph's own output names if the counts agree; a value may have several names here."""
-    names = io_names.read_io_names(model).outputs
-    if len(names) == len(compiled.outputs):
-        return names
-    return [port.get_any_name() for port in compiled.outputs]
-
-
-def _to_tensor(value: Any) -> Any:
-    array = np.asarray(value, order="C")
-    return ov.Tensor(array.astype(np.str_) if array.dtype.kind == "O" else array)
 
 
 def _to_array(tensor: Any) -> Any:
@@ -94,10 +84,5 @@ def _to_array(tensor: Any) -> Any:
     if name in UNSUPPORTED_ELEMENTS:
         return None
     if name == BFLOAT16:
-        return _widen_bfloat16(tensor.data)
+        return engine_results.widen_bfloat16(tensor.data.view(np.uint16))
     return np.array(tensor.str_data if name == "string" else tensor.data)
-
-
-def _widen_bfloat16(data: Any) -> Any:
-    """Convert bfloat16 bits, which are the upper half of a float32."""
-    return (data.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)

@@ -10,7 +10,7 @@ import numpy as np
 os.environ["RUST_BACKTRACE"] = os.environ["RUST_LIB_BACKTRACE"] = "0"  # without this, each error includes a backtrace
 import tract  # noqa: E402
 
-from .. import case_runs, io_names, versions  # noqa: E402
+from .. import engine_results  # noqa: E402
 
 Phase = Callable[[str], None]
 
@@ -18,13 +18,13 @@ Phase = Callable[[str], None]
 def probe(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
     """Return versions, after passing a tensor through the engine."""
     tract.Tensor.from_numpy(np.ones(1, np.float32)).to_numpy()
-    return versions.probe_versions(job, phase)
+    return engine_results.probe_result(job)
 
 
 def load(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
     """Prepare the model for running."""
     _load_runnable(job, phase)
-    return case_runs.load_result()
+    return engine_results.load_result()
 
 
 def run(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
@@ -32,9 +32,12 @@ def run(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
     runnable, inputs = _load_runnable(job, phase)
 
     def compute(feeds: Dict[str, Any]) -> List[Any]:
-        return [_to_array(value) for value in runnable.run([_to_input(feeds[name]) for name in inputs])]
+        values = [feeds[name] for name in inputs]
+        if any(value.dtype.kind == "O" for value in values):
+            raise TypeError("tract takes no tensors of strings")
+        return [_to_array(value) for value in runnable.run(values)]
 
-    return case_runs.run_cases(job, phase, io_names.read_io_names(job["model"]).outputs, compute)
+    return engine_results.run_cases(job, phase, engine_results.read_output_names(job["model"]), compute)
 
 
 def _load_runnable(job: Dict[str, Any], phase: Phase) -> Any:
@@ -54,9 +57,3 @@ def _to_array(value: Any) -> Any:
         return value.to_numpy()
     except tract.TractError:
         return value.convert_to(tract.DatumType.I64).to_numpy()
-
-
-def _to_input(value: Any) -> Any:
-    if value.dtype.kind == "O":
-        raise TypeError("tract takes no tensors of strings")
-    return np.asarray(value, order="C")

@@ -6,164 +6,181 @@ import linecache
 import os
 import sys
 import warnings
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
-from . import opsets, source, torch_behaviour, torch_eager
-from .export_result import finish_model
-from .source import SourceError, folders_of, load_callable, project_path, seed_generators
-from .source_errors import describe_error, run_user_code
-from .source_result import TorchSourceResult, read_torch_result
+import torch
+
+from . import eager, torch_behaviour, torch_eager
+from .source import SourceError, describe_error, folders_of, project_path, seed_generators
+from .source_result import SourceResult, describe_value, read_source_result, unexpected_return
+from .torch_eager import ModuleCall
 
 Phase = Callable[[str], None]
 Wire = Dict[str, Any]
 
-PACKAGES = ("torch", "onnx", "onnxscript", "onnx-ir", "numpy")
+MAPPING_KEYS = (
+    *("model", "args", "kwargs", "input_names", "output_names"),
+    *("dynamic_shapes", "dynamic_axes", "dynamo"),
+)
+EXPECTED_RETURN = "`(module, args)` or a mapping with `model` and `args`"
 EXPORTER_OPSETS = {"dynamo": (18, 25), "TorchScript": (7, 23)}
 """Lowest and highest opset that each exporter writes. Source: measured with torch 2.13; outside this range, dynamo
 keeps 18 unless it can convert, which depends on the graph, and TorchScript refuses."""
 _TRACER_WARNING = "Converting a tensor to a Python "
 
 
-def answer(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
+def export(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
     """Export what the callable returned and run it on the cases, into `result`. Raises `SourceError`."""
-    import torch
-
-    recipe = read_torch_result(returned, job["source"])
+    recipe = _read_result(returned, job["source"])
     result["was_training"] = any(part.training for part in recipe.model.modules())
     recipe.model.eval()
-    call = torch_eager.ModuleCall.of(recipe.model, recipe.args, recipe.kwargs)
-    asked = job.get("eager", True)
-    aside = torch_eager.copy_call(call) if job["export"] and asked else call
+    call = ModuleCall.of(recipe.model, recipe.args, recipe.kwargs)
+    runs = job.get("eager", True)
+    copied = torch_eager.copy_call(call) if job["export"] and runs else call
     if job["export"]:
-        _try_export(job, recipe, call, aside, result, phase)
+        _try_export(job, recipe, call, copied, result, phase)
     if len(recipe.input_names or ()) == len(call.tensors):
         result["input_names"] = list(recipe.input_names or ())
     del recipe, call
-    if asked:
+    if runs:
         with torch.no_grad():
-            _run_source(job, aside, result, phase)
+            _run_source(job, copied, result, phase)
+
+
+def _read_result(returned: Any, source: str) -> SourceResult:
+    """Read the value that the callable returned. Raises `SourceError` that names the expected form."""
+    if isinstance(returned, Mapping):
+        returned = {"args": (), **returned}
+    recipe = read_source_result(returned, source, EXPECTED_RETURN, MAPPING_KEYS)
+    if not isinstance(recipe.model, torch.nn.Module):
+        model = describe_value(recipe.model)
+        raise unexpected_return(source, f"{model} as the model; expected a `torch.nn.Module`")
+    if not isinstance(recipe.dynamo, bool):
+        raise unexpected_return(source, f"{describe_value(recipe.dynamo)} as `dynamo`; expected True or False")
+    if recipe.dynamic_shapes is not None and not recipe.dynamo:
+        expected = "`dynamic_axes`, which is what the TorchScript exporter takes"
+        raise unexpected_return(source, f"`dynamic_shapes` with `dynamo: False`; expected {expected}")
+    args, kwargs = recipe.args, dict(recipe.kwargs or {})
+    if isinstance(args, torch.Tensor):
+        args = (args,)
+    if not isinstance(args, (tuple, list)):
+        raise unexpected_return(source, f"{describe_value(args)} as `args`; expected a tuple")
+    args = tuple(args)
+    if not kwargs and args and isinstance(args[-1], dict):  # as `torch.onnx.export` reads it
+        args, kwargs = args[:-1], args[-1]
+    return recipe._replace(args=args, kwargs=kwargs)
 
 
 def _try_export(
-    job: Wire,
-    recipe: TorchSourceResult,
-    call: torch_eager.ModuleCall,
-    aside: torch_eager.ModuleCall,
-    result: Wire,
-    phase: Phase,
+    job: Wire, recipe: SourceResult, call: ModuleCall, copied: ModuleCall, result: Wire, phase: Phase
 ) -> None:
     phase("export")
-    path = os.path.join(job["output"], "model.onnx")
-    told: Wire = {"exporter": recipe.exporter, "opsets": list(EXPORTER_OPSETS[recipe.exporter])}
+    exporter = "dynamo" if recipe.dynamo else "TorchScript"
+    told: Wire = {"exporter": exporter, "opsets": list(EXPORTER_OPSETS[exporter])}
     result["told"] = told
     try:
-        wanted = torch_behaviour.find_requested_axes(recipe, call)
-        told.update(_requested_details(recipe, call, wanted))
-        fixed = told.pop("fixed", [])
+        from . import model_file  # imports onnx, which eager runs do not need
+
+        axes = torch_behaviour.find_requested_axes(recipe, call)
+        told.update(_requested_details(recipe, call, axes))
+        fixed = _number_arguments(call) if recipe.dynamo else []
 
         def convert(job: Wire) -> Any:
             told["fixed"] = [*fixed]
-            return _export(job, recipe, path, told)
+            return _export(job, recipe, model_file.export_path(job), told["fixed"])
 
-        program = opsets.convert_within_limits(job, convert, path)
-        result["input_names"] = finish_model(path, job)
-        result["model"] = path
+        program = model_file.write_model(job, result, convert)
         if job.get("eager", True):
             phase("observation of the source")
-            told.update(_observe_source(aside, wanted, program))
-            _mark_varying_branches(aside, told["fixed"])
+            told.update(_observe_source(copied, axes, program))
+            branches = [constant for constant in told["fixed"] if constant["kind"] == "branch"]
+            if branches and torch_behaviour.do_branches_vary(copied):
+                for branch in branches:
+                    branch["varies"] = True
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the exporter's error is the result
         result["failure"] = describe_error(error, folders_of(job))
 
 
-def _requested_details(
-    recipe: TorchSourceResult, call: torch_eager.ModuleCall, wanted: Sequence[torch_behaviour.RequestedAxis]
-) -> Wire:
+def _requested_details(recipe: SourceResult, call: ModuleCall, axes: Sequence[torch_behaviour.RequestedAxis]) -> Wire:
     """Return the options of the exporter except the opset."""
     by_name = list(torch_behaviour.read_named_axes(recipe))
     names = list(recipe.input_names or ())
-    whole = len(names) == len(call.tensors)
+    complete = len(names) == len(call.tensors)
     return {
-        "parameters": torch_behaviour.parameter_names(call) if recipe.dynamo and not recipe.input_names else [],
-        "inputs": list(recipe.input_names or ()),
+        "parameters": torch_behaviour.parameter_names(call) if recipe.dynamo and not names else [],
+        "inputs": names,
         "outputs": list(recipe.output_names or ()),
-        "axes": by_name or [{"input": e.input, "axis": e.axis, "name": e.name} for e in wanted if e.promised],
-        "grew": [{"input": e.input, "axis": e.axis, "value": names[e.input] if whole else ""} for e in wanted],
-        "fixed": _number_arguments(call) if recipe.dynamo else [],
+        "axes": by_name or [{"input": e.input, "axis": e.axis, "name": e.name} for e in axes if e.promised],
+        "grew": [{"input": e.input, "axis": e.axis, "value": names[e.input] if complete else ""} for e in axes],
     }
 
 
-def _number_arguments(call: torch_eager.ModuleCall) -> List[Wire]:
+def _number_arguments(call: ModuleCall) -> List[Wire]:
     """Return numbers among the arguments, which torch.export writes into the graph."""
-    found = []
+    numbers = []
     for name, position in torch_behaviour.leaves_by_parameter(call).items():
         leaf = call.leaves[position] if isinstance(position, int) else None
         if isinstance(leaf, (int, float)) and not isinstance(leaf, bool):
-            found.append({"what": "argument `{}` is the number {}".format(name, leaf), "kind": "argument"})
-    return found
+            numbers.append({"what": f"argument `{name}` is the number {leaf}", "kind": "argument"})
+    return numbers
 
 
-def _mark_varying_branches(aside: torch_eager.ModuleCall, fixed: Sequence[Wire]) -> None:
-    """Mark branches that were fixed in the file although the source takes others for other inputs."""
-    branches = [each for each in fixed if each["kind"] == "branch"]
-    if branches and torch_behaviour.do_branches_vary(aside):
-        for branch in branches:
-            branch["varies"] = True
-
-
-def _observe_source(
-    aside: torch_eager.ModuleCall, wanted: Sequence[torch_behaviour.RequestedAxis], program: Any
-) -> Wire:
+def _observe_source(copied: ModuleCall, axes: Sequence[torch_behaviour.RequestedAxis], program: Any) -> Wire:
     """Return the source's behaviour, and the sizes that the source accepts but its exported program does not."""
-    seen = torch_behaviour.observe_call(aside, wanted)
-    narrow = torch_behaviour.find_narrowed_axes(program.exported_program, list(wanted)) if program is not None else []
-    found = []
-    for each in narrow:
-        works = torch_behaviour.find_size_beyond(aside, each)
-        for number, axis in each.axes:
-            bounds = {"lowest": each.lowest, "highest": each.highest, "works": works}
-            found.append({"input": number, "axis": axis, **bounds})
-    return {**seen, "narrow": found}
+    behaviour = torch_behaviour.observe_call(copied, axes)
+    narrowed = torch_behaviour.find_narrowed_axes(program.exported_program, axes) if program is not None else []
+    rows = []
+    for symbol in narrowed:
+        works = torch_behaviour.find_size_beyond(copied, symbol)
+        for number, axis in symbol.axes:
+            bounds = {"lowest": symbol.lowest, "highest": symbol.highest, "works": works}
+            rows.append({"input": number, "axis": axis, **bounds})
+    return {**behaviour, "narrow": rows}
 
 
-def _export(job: Wire, recipe: TorchSourceResult, path: str, told: Wire) -> Any:
-    """Write the file; return the exported program if the exporter has one."""
-    import torch
-
-    asked: Dict[str, Any] = {} if job["opset"] is None else {"opset_version": job["opset"]}
+def _export(job: Wire, recipe: SourceResult, path: str, fixed: List[Wire]) -> Any:
+    """Write the file; return the exported program if the exporter has one. Append baked constants to `fixed`."""
+    options: Wire = {"dynamic_axes": recipe.dynamic_axes}
     if recipe.dynamo:
-        asked["external_data"] = job["external_data"]
-    with warnings.catch_warnings(record=True) as said:
+        options["external_data"] = job["external_data"]
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always" if not recipe.dynamo else "default")
-        seed_generators()
         try:
-            return torch.onnx.export(
-                recipe.model,
-                recipe.args,
-                path,
-                kwargs=recipe.kwargs or None,
-                input_names=recipe.input_names,
-                output_names=recipe.output_names,
-                dynamic_shapes=recipe.dynamic_shapes,
-                dynamic_axes=recipe.dynamic_axes,
-                dynamo=recipe.dynamo,
-                verbose=False,
-                **asked,
-            )
+            return _call_exporter(job, recipe, path, **options)
         finally:
-            told.setdefault("fixed", []).extend(_baked_constants(said, folders_of(job)))
+            fixed.extend(_baked_constants(caught, folders_of(job)))
 
 
-def _baked_constants(said: Sequence[Any], folders: Sequence[str]) -> List[Wire]:
+def _call_exporter(job: Wire, recipe: SourceResult, path: Optional[str], **options: Any) -> Any:
+    if job["opset"] is not None:
+        options["opset_version"] = job["opset"]
+    seed_generators()
+    return torch.onnx.export(
+        recipe.model,
+        recipe.args,
+        path,
+        kwargs=recipe.kwargs or None,
+        input_names=recipe.input_names,
+        output_names=recipe.output_names,
+        dynamic_shapes=recipe.dynamic_shapes,
+        dynamo=recipe.dynamo,
+        verbose=False,
+        **options,
+    )
+
+
+def _baked_constants(caught: Sequence[Any], folders: Sequence[str]) -> List[Wire]:
     """Return the tracer's warnings about lines of the project; write all other warnings to the log."""
-    found: List[Wire] = []
-    for each in said:
-        told = _baked_constant_at(each, folders)
-        if told is None:
-            sys.stderr.write(warnings.formatwarning(each.message, each.category, each.filename, each.lineno))
-        elif told not in found:
-            found.append(told)
-    return found
+    constants: List[Wire] = []
+    for warning in caught:
+        constant = _baked_constant_at(warning, folders)
+        if constant is None:
+            sys.stderr.write(
+                warnings.formatwarning(warning.message, warning.category, warning.filename, warning.lineno)
+            )
+        elif constant not in constants:
+            constants.append(constant)
+    return constants
 
 
 def _baked_constant_at(warning: Any, folders: Sequence[str]) -> Optional[Wire]:
@@ -175,130 +192,75 @@ def _baked_constant_at(warning: Any, folders: Sequence[str]) -> Optional[Wire]:
     if line.startswith("assert "):  # an assertion only refuses inputs unlike the example
         return None
     kind = "branch" if text.startswith(_TRACER_WARNING + "boolean") else "number"
-    return {"what": line, "source": "{}:{}".format(file, warning.lineno), "kind": kind}
+    return {"what": line, "source": f"{file}:{warning.lineno}", "kind": kind}
 
 
-def _run_source(job: Wire, call: torch_eager.ModuleCall, result: Wire, phase: Phase) -> None:
+def _run_source(job: Wire, call: ModuleCall, result: Wire, phase: Phase) -> None:
     cases, names = job["cases"], result["input_names"]
-    sample = torch_eager.save_tensors(call.sample(), os.path.join(job["output"], "sample"))
+    arrays = [torch_eager.to_numpy(tensor) for tensor in call.sample()]
+    sample = eager.save_arrays(arrays, os.path.join(job["output"], "sample"))
     result["sample"] = [] if None in sample else sample
     result["eager_reason"] = torch_eager.mismatch_reason(call, cases, names)
     if result["eager_reason"]:
         return
-    _drop_unused_inputs(result, cases)
-
-    def below(name: str) -> str:
-        return os.path.join(job["output"], name)
-
-    folders = folders_of(job)
-    result["eager"] = torch_eager.run_cases(call, cases, names, below("eager"), folders, phase)
+    inputs = cases[0]["inputs"] if cases else names
+    if len(result["sample"]) == len(names) > len(inputs):  # the model lacks inputs that the example has
+        pairs = [pair for pair in zip(names, result["sample"]) if pair[0] in inputs]  # noqa: B905 - Python 3.10
+        result["input_names"], result["sample"] = [name for name, _ in pairs], [path for _, path in pairs]
+    result["eager"] = torch_eager.run_cases(job, call, names, phase)
     if job["float64"]:
-        result["eager64"] = torch_eager.run_cases_in_float64(call, cases, names, below("eager64"), folders, phase)
+        result["eager64"] = torch_eager.run_cases_in_float64(job, call, names, phase)
 
 
-def _drop_unused_inputs(result: Wire, cases: Sequence[Wire]) -> None:
-    """Remove inputs of the example that the model does not have."""
-    taken = cases[0]["inputs"] if cases else result["input_names"]
-    if len(result["sample"]) == len(result["input_names"]) > len(taken):
-        pairs = zip(result["input_names"], result["sample"])  # noqa: B905 - new in Python 3.10
-        kept = [pair for pair in pairs if pair[0] in taken]
-        result["input_names"], result["sample"] = [name for name, _ in kept], [path for _, path in kept]
-
-
-def trace(job: Wire, phase: Phase) -> Wire:
-    """Answer a `Trace` job with a `TraceResult`; it includes errors of the user's code or the exporter."""
-    result: Wire = {"kind": "trace", "values": {}, "left_out": 0, "failure": None}
-    with run_user_code(job, result):
-        _trace_source(job, result, phase)
-    return result
-
-
-def _trace_source(job: Wire, result: Wire, phase: Phase) -> None:
-    phase("call of the source")
-    source.seed_generators()
-    build = load_callable(job["source"])
-    source.seed_generators()
-    returned = build()
-    recipe = read_torch_result(returned, job["source"])
+def trace(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
+    """Write the values of the source's nodes in one case, into `result`. Raises `SourceError`."""
+    recipe = _read_result(returned, job["source"])
     recipe.model.eval()
-    call = torch_eager.ModuleCall.of(recipe.model, recipe.args, recipe.kwargs)
+    call = ModuleCall.of(recipe.model, recipe.args, recipe.kwargs)
+    case, names = job["case"], list(recipe.input_names or ())
     phase("export")
-    program = _export_program(job, recipe)
-    phase("trace of case " + job["case"]["name"])
-    _TraceWriter(job, result).run(program, call, recipe)
+    # The program that the exporter translates is decomposed, and its nodes are named as the values of the file.
+    program = _call_exporter(job, recipe._replace(dynamo=True), None).exported_program
+    phase("trace of case " + case["name"])
+    reason = torch_eager.mismatch_reason(call, [case], names)
+    if reason:
+        raise SourceError(reason)
+    renamed = dict(zip(_output_nodes(program), job["outputs"]))  # noqa: B905 - new in Python 3.10
+    writer = _TraceWriter(job, result)
 
+    class Interpreter(torch.fx.Interpreter):  # type: ignore[misc]
+        def run_node(self, node: Any) -> Any:
+            value = super().run_node(node)
+            if node.op == "call_function" and isinstance(value, torch.Tensor):
+                writer.write(renamed.get(node.name, node.name), value)
+            return value
 
-def _export_program(job: Wire, recipe: TorchSourceResult) -> Any:
-    """Return the program that the exporter translates: decomposed, with nodes named as the values of the file."""
-    import torch
-
-    asked: Dict[str, Any] = {} if job["opset"] is None else {"opset_version": job["opset"]}
-    source.seed_generators()
-    exported: Any = torch.onnx.export(
-        recipe.model,
-        recipe.args,
-        kwargs=recipe.kwargs,
-        input_names=recipe.input_names,
-        output_names=recipe.output_names,
-        dynamic_shapes=recipe.dynamic_shapes,
-        dynamo=True,
-        verbose=False,
-        **asked,
-    )
-    return exported.exported_program
+    seed_generators()
+    with torch.no_grad():
+        call = call.with_tensors(torch_eager.read_case(call, case, names))
+        Interpreter(_program_module(program)).run(*call.leaves)
 
 
 class _TraceWriter:
     """Writes the values of nodes, up to the limit."""
 
     def __init__(self, job: Wire, result: Wire) -> None:
-        self._job = job
-        self._result = result
-        self._wanted = set(job["names"])
+        self._names = set(job["names"])
         self._left_bytes = job["limit_bytes"]
+        self._output = job["output"]
+        self._result = result
 
-    def run(self, program: Any, call: torch_eager.ModuleCall, recipe: TorchSourceResult) -> None:
-        """Run the program on the case, node by node; values are freed as soon as the program no longer needs them."""
-        import torch
-
-        module = _program_module(program)
-        leaves = self._leaves(call, list(recipe.input_names or ()))
-        renamed = dict(zip(_output_node_names(program), self._job["outputs"]))  # noqa: B905 - new in Python 3.10
-        note = self._note
-
-        class Interpreter(torch.fx.Interpreter):  # type: ignore[misc]
-            def run_node(self, node: Any) -> Any:
-                value = super().run_node(node)
-                if node.op == "call_function" and isinstance(value, torch.Tensor):
-                    note(renamed.get(node.name, node.name), value)
-                return value
-
-        source.seed_generators()
-        with torch.no_grad():
-            Interpreter(module).run(*leaves)
-
-    def _leaves(self, call: torch_eager.ModuleCall, names: Sequence[str]) -> List[Any]:
-        """Return the flattened arguments, which are the program's own inputs."""
-        case, leaves = self._job["case"], list(call.leaves)
-        reason = torch_eager.mismatch_reason(call, [case], names)
-        if reason:
-            raise SourceError(reason)
-        paths = torch_eager.in_source_order(case, names, len(call.tensors))
-        for index, path in zip(call.tensors, paths):  # noqa: B905 - new in Python 3.10
-            if path is not None:
-                leaves[index] = torch_eager.read_tensor(path, leaves[index])
-        return leaves
-
-    def _note(self, name: str, value: Any) -> None:
-        size_bytes = value.numel() * value.element_size()
-        if name not in self._wanted:
+    def write(self, name: str, tensor: Any) -> None:
+        """Write a value if the job requests it."""
+        if name not in self._names:
             return
+        size_bytes = tensor.numel() * tensor.element_size()
         if size_bytes > self._left_bytes:
             self._result["left_out"] += 1
             return
         self._left_bytes -= size_bytes
-        folder = os.path.join(self._job["output"], str(len(self._result["values"])))
-        path = torch_eager.save_tensors([value], folder)[0]
+        folder = os.path.join(self._output, str(len(self._result["values"])))
+        path = eager.save_arrays([torch_eager.to_numpy(tensor)], folder)[0]
         if path is not None:
             self._result["values"][name] = path
 
@@ -311,8 +273,11 @@ def _program_module(program: Any) -> Any:
         return program.module()
 
 
-def _output_node_names(program: Any) -> Iterator[str]:
-    """Yield the nodes whose values are the outputs; the exporter drops values that are not tensors."""
-    for output_spec in program.graph_signature.output_specs:
-        if output_spec.kind.name == "USER_OUTPUT" and type(output_spec.arg).__name__ == "TensorArgument":
-            yield output_spec.arg.name
+def _output_nodes(program: Any) -> List[str]:
+    """Return the names of nodes whose values are the outputs; the exporter drops values that are not tensors."""
+    specs = program.graph_signature.output_specs
+    return [
+        spec.arg.name
+        for spec in specs
+        if spec.kind.name == "USER_OUTPUT" and type(spec.arg).__name__ == "TensorArgument"
+    ]

@@ -1,4 +1,7 @@
-"""Import and environment of the user's file, as for `python file.py`."""
+"""Execution of the user's file as for `python file.py`, and its errors or those of an exporter.
+
+An error is one line of text with the line of the user's own code that was involved.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,17 @@ import contextlib
 import importlib.util
 import os
 import random
+import re
 import sys
-import types
+import traceback
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
-from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 # Modules imported from the folder of one source. Two sources may have different `models.py` in their folders, and a
 # module that registers an operator must not be imported twice in one process.
-_imported: Dict[str, Dict[str, types.ModuleType]] = {}
+_imported: Dict[str, Dict[str, ModuleType]] = {}
 
 
 class SourceError(Exception):
@@ -37,23 +41,26 @@ def load_callable(source: str) -> Callable[[], Any]:
     """Return the callable that `source` names. Call it inside `source_environment`."""
     file, name = split_source(source)
     if not os.path.isfile(file):
-        raise SourceError("there is no file `{}`".format(os.path.basename(file)))
-    module = _import_file(file)
-    found: Any = module
+        raise SourceError(f"there is no file `{os.path.basename(file)}`")
+    found: Any = _import_file(file)
     for part in name.split("."):
         found = getattr(found, part, None)
     if not callable(found):
-        raise SourceError("`{}` has no callable `{}`".format(os.path.basename(file), name))
+        raise SourceError(f"`{os.path.basename(file)}` has no callable `{name}`")
     return found  # type: ignore[no-any-return]
 
 
-def _import_file(file: str) -> types.ModuleType:
-    name = _module_name(file)
+def _import_file(file: str) -> ModuleType:
+    """Import a file under its stem, which the exporter writes into the model, unless another module has that name."""
+    name = os.path.splitext(os.path.basename(file))[0]
+    imported = sys.modules.get(name)
+    if name in sys.builtin_module_names if imported is None else getattr(imported, "__file__", None) != file:
+        name = "source_of_" + name
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
-        raise SourceError("`{}` is no Python file".format(os.path.basename(file)))
+        raise SourceError(f"`{os.path.basename(file)}` is no Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
@@ -64,21 +71,13 @@ def _import_file(file: str) -> types.ModuleType:
     return module
 
 
-def _module_name(file: str) -> str:
-    """Return the file's stem, which the exporter writes into the model, or another name if a module has that one."""
-    stem = os.path.splitext(os.path.basename(file))[0]
-    known = sys.modules.get(stem)
-    taken = stem in sys.builtin_module_names if known is None else getattr(known, "__file__", None) != file
-    return "source_of_" + stem if taken else stem
-
-
 @contextlib.contextmanager
 def source_environment(file: str, folder: str) -> Iterator[None]:
     """Import modules and resolve paths as for `python file.py` started in `folder`; restore the state at the end."""
-    beside = os.path.dirname(file)
+    source_folder = os.path.dirname(file)
     path, before, directory, argv = list(sys.path), dict(sys.modules), os.getcwd(), list(sys.argv)
-    sys.modules.update(_imported.get(beside, {}))
-    sys.path[:0] = [beside, folder]
+    sys.modules.update(_imported.get(source_folder, {}))
+    sys.path[:0] = [source_folder, folder]
     sys.argv[:] = [file]
     os.chdir(folder)
     try:
@@ -86,21 +85,17 @@ def source_environment(file: str, folder: str) -> Iterator[None]:
     finally:
         os.chdir(directory)
         sys.path[:], sys.argv[:] = path, argv
-        _imported[beside] = _remove_imported(before, (folder, beside))
+        _imported[source_folder] = _remove_imported(before, (folder, source_folder))
 
 
-def _remove_imported(before: Dict[str, types.ModuleType], folders: Tuple[str, ...]) -> Dict[str, types.ModuleType]:
+def _remove_imported(before: Dict[str, ModuleType], folders: Tuple[str, ...]) -> Dict[str, ModuleType]:
     """Remove modules that were imported from the user's folders since `before`, and return them."""
-    new = {name: module for name, module in sys.modules.items() if before.get(name) is not module}
-    taken = {name: module for name, module in new.items() if _is_module_in(module, folders)}
-    for name in taken:
-        del sys.modules[name]
-    return taken
-
-
-def _is_module_in(module: Any, folders: Sequence[str]) -> bool:
-    file = getattr(module, "__file__", None)
-    return isinstance(file, str) and project_path(file, folders) is not None
+    removed = {}
+    for name, module in list(sys.modules.items()):
+        file: Any = getattr(module, "__file__", None)
+        if before.get(name) is not module and isinstance(file, str) and project_path(file, folders) is not None:
+            removed[name] = sys.modules.pop(name)
+    return removed
 
 
 def project_path(path: str, folders: Sequence[str]) -> Optional[str]:
@@ -108,11 +103,11 @@ def project_path(path: str, folders: Sequence[str]) -> Optional[str]:
 
     An environment may be inside a project: packages installed in it are not the project's.
     """
-    real = [os.path.realpath(folder) for folder in folders]
-    for each, roots in ((path, folders), (os.path.realpath(path), real)):
+    real_folders = [os.path.realpath(folder) for folder in folders]
+    for file, roots in ((path, folders), (os.path.realpath(path), real_folders)):
         for root in roots:
-            if _contains_path(root, each) and not _is_installed(each, root):
-                return os.path.relpath(each, roots[0]).replace(os.sep, "/")
+            if _contains_path(root, file) and not _is_installed(file, root):
+                return os.path.relpath(file, roots[0]).replace(os.sep, "/")
     return None
 
 
@@ -163,7 +158,7 @@ class _SeedingLoader(SourceFileLoader):
 
 
 class _SeedingFinder(MetaPathFinder):
-    """Finds frameworks at their usual places."""
+    """Finds frameworks at their usual places, and seeds them as if they had been imported before."""
 
     def find_spec(
         self, fullname: str, path: Optional[Sequence[str]], target: Optional[ModuleType] = None
@@ -176,11 +171,125 @@ class _SeedingFinder(MetaPathFinder):
 
 
 @contextlib.contextmanager
-def seed_on_import() -> Iterator[None]:
-    """Seed each framework that is first imported in the block, as if it had been imported before."""
+def run_user_code(job: Dict[str, Any], result: Dict[str, Any]) -> Iterator[None]:
+    """Run a block with the source's imports and paths; store an exception as the result's failure."""
     finder = _SeedingFinder()
-    sys.meta_path.insert(0, finder)
+    try:
+        with source_environment(split_source(job["source"])[0], job["folder"]):
+            sys.meta_path.insert(0, finder)
+            try:
+                yield
+            finally:
+                sys.meta_path.remove(finder)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code; its error is the result
+        result["failure"] = describe_error(error, folders_of(job))
+    flush_output()
+
+
+@contextlib.contextmanager
+def record_failure(job: Dict[str, Any], result: Dict[str, Any]) -> Iterator[None]:
+    """Store an exception of an exporter as the result's failure; `SourceError` is raised again."""
     try:
         yield
-    finally:
-        sys.meta_path.remove(finder)
+    except SourceError:
+        raise
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the exporter's error is the result
+        result["failure"] = describe_error(error, folders_of(job))
+
+
+def flush_output() -> None:
+    """Flush the output of the user's code."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+
+
+MAX_TEXT_CHARS = 600
+_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+_FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')
+# PyTorch's general advice, which does not describe the failure. Source: messages of torch 2.13.
+_TORCH_ADVICE = re.compile(
+    r"\s*(?:For more information(?: about this error)?, (?:run with TORCH_LOGS=\S+|see: \S+)"
+    r"|See the stack trace for more information\."
+    r"|The error above occurred when calling torch\.export\.export\..*)"
+)
+
+
+def describe_error(error: BaseException, folders: Sequence[str]) -> Dict[str, Any]:
+    """Return the `Failure` of an exception: its cause, without the exporter's wrapping."""
+    chain = _exception_chain(error)
+    cause = next((part for part in chain if not type(part).__module__.startswith("torch.onnx")), chain[-1])
+    text = str(cause)
+    if isinstance(cause, SystemExit):
+        text = f"the source ended the program with status {cause.code}"
+    elif isinstance(cause, SyntaxError):
+        text = cause.msg
+    return {
+        "type": type(cause).__name__,
+        "text": one_line(_strip_folders(folders, text)),
+        "memory": isinstance(cause, MemoryError) or "can't allocate memory" in str(cause),
+        "source": _source_line(chain, folders),
+    }
+
+
+def _strip_folders(folders: Sequence[str], text: str) -> str:
+    """Make paths of the project relative to the first folder that contains them, so that all machines agree."""
+    for folder in folders:
+        for spelling in sorted({folder, os.path.realpath(folder)}, key=len, reverse=True):
+            text = text.replace(spelling.rstrip(os.sep) + os.sep, "") if spelling.strip(os.sep) else text
+    return text
+
+
+def plain_text(text: str) -> str:
+    """Remove terminal escapes, and text that a carriage return overwrote."""
+    lines = _ESCAPE.sub("", text).replace("\r\n", "\n").split("\n")
+    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)
+
+
+def one_line(text: str) -> str:
+    """Return the first paragraph in one line, without the exporter's advice."""
+    paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n", _TORCH_ADVICE.sub("", plain_text(text)))]
+    line = next((part for part in paragraphs if part), "")
+    return line if len(line) <= MAX_TEXT_CHARS else line[: MAX_TEXT_CHARS - 3] + "..."
+
+
+def _exception_chain(error: BaseException) -> List[BaseException]:
+    """Return the exception and those it was raised from, outermost first."""
+    chain = [error]
+    while chain[-1].__cause__ is not None and not any(chain[-1].__cause__ is part for part in chain):
+        chain.append(chain[-1].__cause__)
+    return chain
+
+
+def _source_line(chain: Sequence[BaseException], folders: Sequence[str]) -> str:
+    """Return `file.py:31` of the innermost line of the project's code that was involved; "" if there is none.
+
+    The best lines come first: a syntax error's own line, frames from the innermost, then lines of the graph.
+    """
+    for find in (_syntax_error_lines, _frame_lines, _node_lines):
+        for error in reversed(chain):
+            for path, line in reversed(find(error)):
+                relative = project_path(os.path.abspath(path), folders)
+                if relative is not None:
+                    return f"{relative}:{line}"
+    return ""
+
+
+def _syntax_error_lines(error: BaseException) -> List[Tuple[str, int]]:
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        return [(error.filename, error.lineno)]
+    return []
+
+
+def _frame_lines(error: BaseException) -> List[Tuple[str, int]]:
+    return [(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(error.__traceback__)]
+
+
+def _node_lines(error: BaseException) -> List[Tuple[str, int]]:
+    """Return lines of the FX node being translated: PyTorch stores them with the node, but not in the error."""
+    for frame, _ in reversed(list(traceback.walk_tb(error.__traceback__))):
+        trace = getattr(frame.f_locals.get("node"), "meta", {})
+        trace = trace.get("stack_trace") if isinstance(trace, dict) else None
+        if isinstance(trace, str):
+            return [(path, int(line)) for path, line in _FRAME.findall(trace)]
+    return []

@@ -1,0 +1,142 @@
+"""Results of engines: versions, loads, runs of cases, and the output names of a model."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import platform
+from importlib import metadata
+from typing import Any, Callable, Dict, Iterator, List, Optional, Pattern, Tuple
+
+import numpy as np
+
+from . import arrays, failures
+
+Phase = Callable[[str], None]
+Job = Dict[str, Any]
+Compute = Callable[[Dict[str, Any]], List[Any]]
+"""Computes one value per output from the inputs by name; None for values that numpy cannot represent."""
+Repeat = Callable[[Dict[str, Any], List[Any]], Dict[str, Any]]
+"""Returns further parts of a case's result from its inputs and the paths of its outputs."""
+
+NUMPY_KINDS = "biufcUSO"
+"""Kinds of numpy's own types; those of ml_dtypes are not included."""
+
+
+def probe_result(job: Job) -> Dict[str, Any]:
+    """Return the versions of the interpreter and of the job's packages; those not installed are left out."""
+    packages = {}
+    for name in job["packages"]:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            packages[name] = metadata.version(name)
+    packages = {name: version for name, version in packages.items() if version}
+    return {"kind": "probe", "python": platform.python_version(), "packages": packages}
+
+
+def load_result() -> Dict[str, Any]:
+    """Return the result of a load; only ONNX Runtime has providers."""
+    return {"kind": "load", "providers": []}
+
+
+def run_cases(job: Job, phase: Phase, names: List[str], compute: Compute) -> Dict[str, Any]:
+    """Return the result of a run; one failing case does not stop the next."""
+    cases = [run_case(job, index, phase, compute) for index in range(len(job["cases"]))]
+    return {"kind": "run", "providers": [], "outputs": names, "cases": cases}
+
+
+def run_case(job: Job, index: int, phase: Phase, compute: Compute, repeat: Optional[Repeat] = None) -> Dict[str, Any]:
+    """Return the result of one case: the paths of its outputs and what `repeat` returns, or the failure."""
+    case = job["cases"][index]
+    phase("case " + case["name"])
+    try:
+        feeds = arrays.read_feeds(case)
+        paths: List[Any] = []
+        for place, value in enumerate(map(_to_numpy, compute(feeds))):
+            path = os.path.join(job["output"], str(index), "%d.npy" % place)
+            paths.append(path if arrays.write_array(path, value) else None)
+        return {"outputs": paths, **(repeat(feeds, paths) if repeat else {})}
+    except failures.UnusableError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the engine's error is the result
+        return {"failure": failures.describe_failure(error)}
+
+
+def _to_numpy(value: Any) -> Any:
+    """Return the value for numpy: bfloat16 as float32, the same numbers; None if numpy cannot represent it."""
+    if not isinstance(value, (np.ndarray, np.generic)):
+        return None
+    if value.dtype.name == "bfloat16":
+        return value.astype(np.float32)
+    return value if value.dtype.kind in NUMPY_KINDS else None
+
+
+def widen_bfloat16(bits: Any) -> Any:
+    """Convert bits of bfloat16, as uint16, to float32: they are its upper half."""
+    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+@contextlib.contextmanager
+def strip_from_errors(noise: Pattern[str]) -> Iterator[None]:
+    """Remove the pattern from errors that are raised in the block: the engine's own files and lines."""
+    try:
+        yield
+    except Exception as error:
+        error.args = (noise.sub("", str(error)).strip(),)
+        raise
+
+
+# An engine's environment has no `onnx`: the wire format of the file is read.
+# Source: protocol buffers' encoding; the field numbers are those of `onnx.proto`.
+GRAPH = 7  # of ModelProto
+OUTPUT = 12  # of GraphProto
+NAME = 1  # of ValueInfoProto
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+
+Span = Tuple[int, int]
+
+
+def read_output_names(path: str) -> List[str]:
+    """Return the output names of a model's main graph in order, for engines that use their own names.
+
+    Raises:
+        ValueError: the file is not a model, or is truncated.
+    """
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        graphs = _read_fields(data, (0, len(data)), GRAPH)
+        outputs = [output for graph in graphs for output in _read_fields(data, graph, OUTPUT)]
+        names = [next(_read_fields(data, output, NAME), (0, 0)) for output in outputs]
+        return [bytes(data[begin:end]).decode("utf-8", "replace") for begin, end in names]
+
+
+def _read_fields(data: Any, span: Span, field: int) -> Iterator[Span]:
+    """Yield begin and end of each such field of a message, which contains bytes."""
+    position, end = span
+    while position < end:
+        key, position = _read_varint(data, position, end)
+        kind = key & 7
+        if kind == BYTES:
+            length, position = _read_varint(data, position, end)
+            if key >> 3 == field:
+                yield position, position + length
+            position += length
+        elif kind == VARINT:
+            _, position = _read_varint(data, position, end)
+        elif kind in (FIXED32, FIXED64):
+            position += 4 if kind == FIXED32 else 8
+        else:
+            raise ValueError("no model: a field of wire type %d" % kind)
+    if position != end:
+        raise ValueError("the model is cut off")
+
+
+def _read_varint(data: Any, position: int, end: int) -> Tuple[int, int]:
+    value = shift = 0
+    while position < end and shift < 64:
+        byte = data[position]
+        position += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, position
+        shift += 7
+    raise ValueError("the model is cut off")

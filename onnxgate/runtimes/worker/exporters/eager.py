@@ -1,0 +1,142 @@
+"""Eager runs of sources on each case and on their own sample; sources that compute with numpy arrays."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+
+from .source import SourceError, describe_error, folders_of, seed_generators
+from .source_result import describe_type
+
+Phase = Callable[[str], None]
+Wire = Dict[str, Any]
+Function = Callable[[List[Any]], Sequence[Any]]
+Feed = Tuple[str, Callable[[], List[Any]]]
+"""Name of a case, and the function that reads its inputs."""
+
+
+class MismatchError(Exception):
+    """A case does not fit the inputs of the source."""
+
+
+class ArrayCall(NamedTuple):
+    """A function of arrays, in the order of the graph's inputs and outputs."""
+
+    function: Function
+    names: Sequence[str]  # of the graph's inputs, in the function's order; () if unknown
+    dtypes: Sequence[Any]  # types that the function accepts
+    sample: Optional[Sequence[Any]] = None  # its own example inputs
+
+
+def run_cases(job: Wire, call: ArrayCall, result: Wire, phase: Phase, wide: Optional[Function] = None) -> None:
+    """Set the sample and outputs in `result`; `wide` is the function in float64, if it has one."""
+    result["input_names"] = list(call.names)
+    if call.sample is not None:
+        result["sample"] = save_arrays(call.sample, os.path.join(job["output"], "sample"))
+    if not job.get("eager", True):
+        return
+    takes = len(call.dtypes)
+    counts = [len(case["inputs"]) for case in job["cases"] if len(case["inputs"]) != takes]
+    if counts:
+        result["eager_reason"] = f"the source takes {takes} arrays and the model {counts[0]}"
+        return
+    result["eager"] = _run_all(job, call, "eager", phase)
+    if wide is not None and job["float64"]:
+        dtypes = [np.dtype("float64") if dtype.kind == "f" else dtype for dtype in call.dtypes]
+        outputs = _run_all(job, call._replace(function=wide, dtypes=dtypes), "eager64", phase)
+        result["eager64"] = [] if _has_float32(result["eager"], outputs) else outputs
+
+
+def _run_all(job: Wire, call: ArrayCall, folder: str, phase: Phase) -> List[Wire]:
+    """Return one `CaseResult` per case, then one for the sample if there is one."""
+    feeds: List[Feed] = [("case " + case["name"], partial(_read_case, call, case["inputs"])) for case in job["cases"]]
+    if call.sample is not None:
+        feeds.append(("the source's sample", partial(_cast_inputs, call, call.sample)))
+
+    def compute(arrays: List[Any]) -> Sequence[Any]:
+        seed_generators()
+        return call.function(arrays)
+
+    return run_feeds(job, feeds, compute, folder, phase)
+
+
+def run_feeds(job: Wire, feeds: Sequence[Feed], compute: Function, folder: str, phase: Phase) -> List[Wire]:
+    """Return one `CaseResult` per feed; `compute` returns arrays, or None for those that numpy cannot represent."""
+    results: List[Wire] = []
+    for number, (name, read) in enumerate(feeds):
+        phase("source on " + name)
+        try:
+            outputs = compute(read())
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code; its error is the result
+            results.append({"outputs": [], "failure": describe_error(error, folders_of(job))})
+        else:
+            paths = save_arrays(outputs, os.path.join(job["output"], folder, str(number)))
+            results.append({"outputs": paths, "failure": None})
+    return results
+
+
+def _read_case(call: ArrayCall, paths: Dict[str, str]) -> List[Any]:
+    """Return the arrays of a case: by name if all names are known, otherwise by position."""
+    names = call.names if set(call.names) == set(paths) else list(paths)
+    return _cast_inputs(call, [np.load(paths[name], allow_pickle=False) for name in names])
+
+
+def _cast_inputs(call: ArrayCall, arrays: Sequence[Any]) -> List[Any]:
+    """Convert each array to the function's type, which may differ from the graph's type of the same kind."""
+    typed = []
+    for array, dtype in zip(arrays, call.dtypes):  # noqa: B905 - new in Python 3.10
+        if array.dtype != dtype and _dtype_kind(array.dtype) != _dtype_kind(dtype):
+            raise MismatchError(f"the source takes {dtype} where the model takes {array.dtype}")
+        typed.append(array.astype(object if dtype.kind in "OU" else dtype))
+    return typed
+
+
+def _dtype_kind(dtype: Any) -> str:
+    return {"u": "i", "U": "O"}.get(dtype.kind, dtype.kind)  # type: ignore[no-any-return]
+
+
+def _has_float32(narrow: Sequence[Wire], wide: Sequence[Wire]) -> bool:
+    """Return whether an output stayed in single precision: it would show the source as exact."""
+    for few, many in zip(narrow, wide):  # noqa: B905 - new in Python 3.10
+        for paths in zip(few["outputs"], many["outputs"]):  # noqa: B905
+            types = [np.load(path, mmap_mode="r").dtype for path in paths if path is not None]
+            if types and types[0].kind == "f" and types[-1] != np.dtype("float64"):
+                return True
+    return False
+
+
+def save_arrays(arrays: Sequence[Any], folder: str) -> List[Optional[str]]:
+    """Write each array as `<index>.npy`; None for types that numpy cannot write without pickle."""
+    os.makedirs(folder, exist_ok=True)
+    paths: List[Optional[str]] = []
+    for number, value in enumerate(arrays):
+        array = np.asarray(value)
+        if value is not None and array.dtype.kind == "O":
+            array = array.astype(np.str_)
+        writable = array.dtype.kind in "biufcU"
+        path = os.path.join(folder, f"{number}.npy")
+        if writable:
+            np.save(path, array, allow_pickle=False)
+        paths.append(path if writable else None)
+    return paths
+
+
+def save_input(path: str, value: Any, name: str) -> None:
+    """Write a tensor of any framework, or a value that numpy converts to numbers or strings.
+
+    Raises `SourceError` with the name of the value if that is not possible.
+    """
+    if hasattr(value, "detach"):  # PyTorch
+        value = value.detach().cpu().resolve_conj().resolve_neg()
+    try:
+        array = np.asarray(value)
+    except Exception as error:  # noqa: BLE001 - a bfloat16 tensor, a ragged list
+        raise SourceError(f"{name} is no array: {error}") from error
+    if array.dtype.kind == "O":
+        if not all(isinstance(element, str) for element in array.flat):
+            raise SourceError(f"{name} is no array of numbers or words, but {describe_type(value)}")
+        array = array.astype(np.str_)
+    np.save(path, array, allow_pickle=False)
