@@ -24,7 +24,7 @@ from pathlib import Path
 
 import msgspec
 
-from onnxgate.core.file_hashes import Identity, file_identity, sha256_of
+from onnxgate.core.files import Identity, file_identity, sha256_of
 from onnxgate.core.jobs import CaseResult, Completed, Job, Observation, Run, RunResult
 from onnxgate.project.engines import runs_on_node
 from onnxgate.project.lock.types import LockedRuntime, PinnedPackage
