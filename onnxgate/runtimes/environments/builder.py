@@ -16,16 +16,10 @@ import filelock
 
 from onnxgate.core.errors import UnavailableError
 from onnxgate.core.files import temporary_folder
+from onnxgate.core.subprocesses import TIMED_OUT, CommandRunner, CompletedCommand, RunnerClosedError
 from onnxgate.project.engines import find_engine, import_name, runs_on_node
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime, PinnedPackage
 from onnxgate.runtimes.environments import node, storage, user_environment, wheels
-from onnxgate.runtimes.environments.command_runner import (
-    TIMED_OUT,
-    CommandRunner,
-    CompletedCommand,
-    RunnerClosedError,
-    last_error_line,
-)
 
 CREATE_TIMEOUT_S = 60
 INSTALL_TIMEOUT_S = 600
@@ -158,7 +152,7 @@ class Environments:
         """Lock the slot against other processes; wait for the lock until it times out or this process is closing."""
         lock = filelock.FileLock(slot.lock)
         for _ in range(LOCK_TIMEOUT_S):
-            self._commands.stay_open()
+            self._commands.require_open()
             try:
                 lock.acquire(timeout=1)
             except filelock.Timeout:
@@ -203,7 +197,7 @@ class Environments:
 
     def _create(self, attempt: Path, base: Path, runtime: LockedRuntime) -> None:
         venv = ["venv", "--quiet", "--no-project", "--python", str(base), str(attempt)]
-        ended = self._commands.uv(venv, timeout_s=CREATE_TIMEOUT_S)
+        ended = wheels.run_uv(self._commands, venv, timeout_s=CREATE_TIMEOUT_S)
         if ended.status != 0:
             raise UnavailableError(f"uv cannot make an environment for `{runtime.name}`: {_uv_error(ended)}")
 
@@ -214,7 +208,8 @@ class Environments:
             # uv does not check the hashes of its own cache, so cached wheels bypass it.
             local = [*_LOCAL_WHEELS_FLAGS, scratch] if kept else []
             offline = ["--offline"] if kept or self._offline or unreachable else []
-            ended = self._commands.uv(
+            ended = wheels.run_uv(
+                self._commands,
                 [*_INSTALL_COMMAND, *local, *offline, "--python", str(interpreter)],
                 timeout_s=INSTALL_TIMEOUT_S,
                 stdin=wheels.render_requirements(needed),
@@ -249,7 +244,7 @@ class Environments:
         trial = health_check_arguments(runtime.engine, tuple(expected))
         ended = self._commands.run([str(interpreter), *trial], timeout_s=HEALTH_TIMEOUT_S)
         if ended.status != 0:
-            raise UnavailableError(f"`{runtime.name}` does not work here: {last_error_line(ended)}")
+            raise UnavailableError(f"`{runtime.name}` does not work here: {ended.last_error_line}")
         found: Mapping[str, str] = json.loads(ended.out.splitlines()[-1])
         if wrong := sorted(f"{name} {found[name]}" for name in expected if found[name] != expected[name]):
             raise UnavailableError(f"`{runtime.name}` was installed with {', '.join(wrong)}, which is not locked")
@@ -275,7 +270,7 @@ def _build_in_slot(slot: storage.EnvironmentSlot, build: BuildFunction) -> Path:
 def _uv_error(ended: CompletedCommand) -> str:
     """Return uv's innermost cause, in one line."""
     causes = _UV_CAUSE.findall(ended.err)
-    return causes[-1].strip() if causes else last_error_line(ended)
+    return causes[-1].strip() if causes else ended.last_error_line
 
 
 PATH_VARIABLE = "ONNXGATE_PYTHON_PATH"
@@ -309,13 +304,13 @@ def _interpreter_candidates(minor: str, commands: CommandRunner, offline: bool) 
     """Yield interpreters, the cheapest and the most explicit first; uv fetches one only if no other remains."""
     yield from _interpreters_from_variable(minor)
     yield from _printed_path(
-        commands.uv(["python", "find", "--no-project", "--system", minor], timeout_s=PROBE_TIMEOUT_S)
+        wheels.run_uv(commands, ["python", "find", "--no-project", "--system", minor], timeout_s=PROBE_TIMEOUT_S)
     )
     if minor == f"{sys.version_info[0]}.{sys.version_info[1]}":
         yield Path(sys.executable)
     if not offline:
         fetch = ["run", "--quiet", "--no-project", "--python", minor, "python", "-I", "-c", _EXECUTABLE_SCRIPT]
-        yield from _printed_path(commands.uv(fetch, timeout_s=DOWNLOAD_TIMEOUT_S))
+        yield from _printed_path(wheels.run_uv(commands, fetch, timeout_s=DOWNLOAD_TIMEOUT_S))
 
 
 def _printed_path(ended: tuple[int, str, str]) -> Iterator[Path]:

@@ -14,10 +14,10 @@ import msgspec
 
 from onnxgate.core.errors import UnavailableError
 from onnxgate.core.jobs import Completed, Probe, ProbeResult, Unavailable
+from onnxgate.core.subprocesses import TIMED_OUT, CommandRunner, CompletedCommand
 from onnxgate.project.lock.types import LockedRuntime, NpmPackage, PinnedPackage
 from onnxgate.runtimes import protocol
 from onnxgate.runtimes.environments import storage
-from onnxgate.runtimes.environments.command_runner import TIMED_OUT, CommandRunner, CompletedCommand, last_error_line
 
 MIN_NODE_MAJOR = 18
 NODE_VARIABLES = ("NODE_OPTIONS", "NODE_PATH")
@@ -165,7 +165,7 @@ class NodeBuilder:
             case Unavailable(reason=reason):
                 raise UnavailableError(f"`{runtime.name}` does not work here: {reason}")
             case _:
-                raise UnavailableError(f"`{runtime.name}` does not work here: {last_error_line(ended)}")
+                raise UnavailableError(f"`{runtime.name}` does not work here: {ended.last_error_line}")
 
 
 def _find_node(commands: CommandRunner) -> Node | UnavailableError:
@@ -176,9 +176,7 @@ def _find_node(commands: CommandRunner) -> Node | UnavailableError:
     try:
         found = msgspec.json.decode(ended.out, type=Node)
     except msgspec.MsgspecError:
-        return UnavailableError(
-            f"`node` does not say which one it is: {last_error_line(ended)}", hint=INSTALL_NODE_HINT
-        )
+        return UnavailableError(f"`node` does not say which one it is: {ended.last_error_line}", hint=INSTALL_NODE_HINT)
     if found.major < MIN_NODE_MAJOR:
         return UnavailableError(f"`node` is {found.version}, which is too old", hint=INSTALL_NODE_HINT)
     return found
@@ -207,4 +205,4 @@ def _parse_reply(ended: CompletedCommand) -> protocol.Reply | None:
 def _npm_error(ended: CompletedCommand) -> str:
     """Return the first informative line of npm's errors."""
     lines = (line.strip() for line in _NPM_ERROR.findall(ended.err))
-    return next((line for line in lines if not line.startswith(_NPM_NOISE)), last_error_line(ended))
+    return next((line for line in lines if not line.startswith(_NPM_NOISE)), ended.last_error_line)

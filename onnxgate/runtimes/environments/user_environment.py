@@ -10,11 +10,11 @@ from pathlib import Path
 from packaging.version import InvalidVersion, Version
 
 from onnxgate.core.errors import UnavailableError
+from onnxgate.core.subprocesses import CommandRunner
 from onnxgate.project.config.schema import Target
 from onnxgate.project.engines import import_name, is_library, is_satisfied, package_name
 from onnxgate.project.lock.comparison import canonical_extensions
 from onnxgate.project.lock.types import LockedRuntime
-from onnxgate.runtimes.environments.command_runner import CommandRunner, last_error_line
 from onnxgate.runtimes.environments.toolchain import interpreter_in
 from onnxgate.runtimes.worker_spec import environment_path
 
@@ -143,7 +143,7 @@ def _probe_versions(
     ask = [str(interpreter), "-I", "-c", _PROBE_SCRIPT, import_name(engine), engine, *packages]
     ended = commands.run(ask, timeout_s=PROBE_TIMEOUT_S)
     if ended.status != 0:
-        raise UnavailableError(f"`{named}` has no {engine} that works: {last_error_line(ended)}")
+        raise UnavailableError(f"`{named}` has no {engine} that works: {ended.last_error_line}")
     try:
         version, found = json.loads(ended.out.splitlines()[-1])
         return Version(version).public, {name: Version(each).public for name, each in found.items()}

@@ -19,12 +19,13 @@ from urllib.parse import unquote, urlsplit
 
 from packaging import tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from uv import find_uv_bin
 
 from onnxgate.core.errors import UnavailableError
 from onnxgate.core.files import replace_atomically, temporary_folder
+from onnxgate.core.subprocesses import CommandRunner, CompletedCommand
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime, PinnedPackage, Wheel
 from onnxgate.project.toml import loads
-from onnxgate.runtimes.environments.command_runner import CommandRunner
 
 
 def required_wheels(runtime: LockedRuntime, packages: Sequence[LockedPackage]) -> tuple[LockedPackage, ...]:
@@ -256,6 +257,11 @@ def remove_entry(entry: Path) -> None:
         entry.unlink(missing_ok=True)
 
 
+def run_uv(commands: CommandRunner, arguments: Sequence[str], *, timeout_s: float, stdin: str = "") -> CompletedCommand:
+    """Run uv, with the user's settings."""
+    return commands.run([find_uv_bin(), *arguments], timeout_s=timeout_s, stdin=stdin)
+
+
 LOCATE_TIMEOUT_S = 120
 DOWNLOAD_TIMEOUT_S = 30
 DOWNLOAD_CHUNK_BYTES = 2**20
@@ -281,7 +287,7 @@ class WheelDownload:
         try:
             with urllib.request.urlopen(self._url, timeout=DOWNLOAD_TIMEOUT_S) as opened:
                 while chunk := opened.read(DOWNLOAD_CHUNK_BYTES):
-                    self._commands.stay_open()
+                    self._commands.require_open()
                     yield chunk
         except (http.client.HTTPException, ValueError) as error:
             raise OSError(str(error)) from error
@@ -293,7 +299,7 @@ def find_downloads(commands: CommandRunner, packages: Sequence[LockedPackage]) -
         answer = Path(scratch) / "pylock.onnxgate.toml"
         asked = "".join(f"{package.name}=={package.version}\n" for package in packages)
         ask = [*_LOCATE_COMMAND, "--python-version", packages[0].python, "--output-file", str(answer), "-"]
-        if commands.uv(ask, timeout_s=LOCATE_TIMEOUT_S, stdin=asked).status != 0 or not answer.exists():
+        if run_uv(commands, ask, timeout_s=LOCATE_TIMEOUT_S, stdin=asked).status != 0 or not answer.exists():
             return {}
         urls = _wheel_urls(loads(answer.read_text(encoding="utf-8")).get("packages", ()))
         return {unquote(urlsplit(url).path.rpartition("/")[2]): WheelDownload(url, commands) for url in urls}

@@ -253,7 +253,9 @@ class WorkerThread:
                 if self._talk is not None:
                     self._talk.end()
                 child = subprocesses.WorkerProcess(
-                    subprocesses.start_in_group(argv, self._environment(), self._room.folder)
+                    subprocesses.start_program(
+                        argv, environment=self._environment(), folder=self._room.folder, bound="group"
+                    )
                 )
                 self._talk, self._rights = pool_worker.WorkerSession(child, _adapter_name(self._seat.engine)), kept
         except OSError as error:

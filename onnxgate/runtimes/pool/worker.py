@@ -64,7 +64,7 @@ class WorkerSession:
     def ask(self, job: Job, time_s: float, memory_mib: int | None) -> Observation:
         """Run the job in the worker, and return its observation."""
         self._request += 1
-        self._child.forget_log()
+        self._child.clear_log()
         self._child.send(_encode_request(self._request, self._engine, memory_mib, job))
         return self._listen(job, time_s)
 

@@ -19,10 +19,10 @@ from filelock import FileLock
 from packaging.tags import platform_tags
 
 from onnxgate.core.errors import UnavailableError
+from onnxgate.core.subprocesses import CommandRunner
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime, Wheel
 from onnxgate.runtimes.environments import storage
 from onnxgate.runtimes.environments.builder import Environments, find_interpreter
-from onnxgate.runtimes.environments.command_runner import CommandRunner
 
 MINOR = f"{sys.version_info[0]}.{sys.version_info[1]}"
 NOWHERE = "http://127.0.0.1:9/simple"  # the discard port: refused at once

@@ -14,10 +14,10 @@ from filelock import FileLock
 from packaging.tags import platform_tags
 
 from onnxgate.core.errors import UnavailableError
+from onnxgate.core.subprocesses import CommandRunner
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime, NpmPackage, Wheel
 from onnxgate.runtimes.environments import wheels
 from onnxgate.runtimes.environments.builder import Environments, find_interpreter
-from onnxgate.runtimes.environments.command_runner import CommandRunner
 from onnxgate.runtimes.environments.node import NodeBuilder
 from onnxgate.runtimes.environments.wheels import WheelCache, WheelSource, rank_wheels, remove_unlocked
 

@@ -205,7 +205,9 @@ def start(node: str, package: Path) -> Iterator[Start]:
     def started(folder: Path = package) -> WorkerSession:
         argv = [node, str(WEB / "main.mjs"), str(folder), str(os.getpid())]
         talks.append(
-            WorkerSession(subprocesses.WorkerProcess(subprocesses.start_in_group(argv, os.environ)), "onnxruntime_web")
+            WorkerSession(
+                subprocesses.WorkerProcess(subprocesses.start_program(argv, bound="group")), "onnxruntime_web"
+            )
         )
         assert talks[-1].greet() is None
         return talks[-1]
