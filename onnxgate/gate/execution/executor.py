@@ -113,7 +113,7 @@ class _Executor:
 
     def _about(self, planned: PlannedModel, step: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Take a step with one model; the jobs that it submits count as cost of that model."""
-        with self._host.meter.about(str(planned.model.absolute)):
+        with self._host.meter.attribute_to(str(planned.model.absolute)):
             return step(*arguments, **named)
 
     def _warm_up(self) -> None:

@@ -23,7 +23,7 @@ MIN_NODE_MAJOR = 18
 NODE_VARIABLES = ("NODE_OPTIONS", "NODE_PATH")
 """Variables that would make a worker load packages that are not locked."""
 INSTALL_NODE_HINT = f"install Node {MIN_NODE_MAJOR} or newer, so that `node` and `npm` are on PATH"
-NODE_WORKER = Path(__file__).resolve().parents[1] / "worker" / "web" / "main.mjs"
+NODE_WORKER = protocol.WORKER_FOLDER / "web" / "main.mjs"
 FIND_TIMEOUT_S = 30
 INSTALL_TIMEOUT_S = 600
 HEALTH_TIMEOUT_S = 120

@@ -208,13 +208,13 @@ def test_an_index_that_does_not_answer_is_asked_once(
     """The reason is one line, and the next runtime does not wait for it again."""
     environments = Environments(tmp_path, offline=False)
     asked: list[list[str]] = []
-    uv = CommandRunner.uv
+    run = CommandRunner.run
 
     def remember(self: CommandRunner, arguments: list[str], **options: float) -> object:
         asked.append(arguments)
-        return uv(self, arguments, **options)  # type: ignore[arg-type]
+        return run(self, arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(CommandRunner, "uv", remember)
+    monkeypatch.setattr(CommandRunner, "run", remember)
     messages = []
     for _ in range(2):
         with pytest.raises(UnavailableError) as caught:
