@@ -140,7 +140,7 @@ def prepare_environments(names: Sequence[str], options: CommonOptions) -> int:
     project = load_project(options)
     lock = load_lock(project.lock_path)
     chosen = _select_runtimes(targets_of(lock), names)
-    environments = Environments(cache_dir(), offline=options.offline, kept=shared_cache_dir())
+    environments = Environments(cache_dir(), offline=options.offline, shared=shared_cache_dir())
     with open_progress(quiet=options.quiet) as progress, ThreadPoolExecutor(options.jobs) as threads:
         try:
             results = threads.map(lambda runtime: _prepare_environment(runtime, lock, environments, progress), chosen)

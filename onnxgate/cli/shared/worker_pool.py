@@ -39,7 +39,7 @@ def open_pool(
     """Return a pool with the limits of the config; the caller closes it."""
     limits = project.config.limits
     return WorkerPool(
-        Environments(cache_dir(), offline=options.offline, kept=shared_cache_dir()),
+        Environments(cache_dir(), offline=options.offline, shared=shared_cache_dir()),
         options.jobs,
         JobLimits(time_s=limits.time_s, memory_mib=limits.memory_mib),
         progress,

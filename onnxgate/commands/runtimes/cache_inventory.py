@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import filelock
 from msgspec.structs import replace
 
 from onnxgate.core.errors import UnavailableError
+from onnxgate.core.files import remove_path
 from onnxgate.core.inventory import Environment, Interpreter, Inventory, State
 from onnxgate.project.lock.types import Lock, LockedRuntime
 from onnxgate.runtimes.environments import storage
@@ -168,7 +168,8 @@ class Pruner:
     def _take_entry(self, entry: Path) -> bool:
         self._sizes.add(entry)
         if self._really:
-            _remove_path(entry)
+            with contextlib.suppress(OSError):
+                remove_path(entry)
         return True
 
     def _take(self, environment: Path) -> bool:
@@ -197,8 +198,9 @@ class Pruner:
                 ready.write_bytes(marker)
             return False
         self._sizes.add(environment)
-        _remove_path(environment)
-        _remove_path(storage.lease_folder(environment))
+        with contextlib.suppress(OSError):
+            remove_path(environment)
+            remove_path(storage.lease_folder(environment))
         return True
 
 
@@ -214,14 +216,6 @@ def _modified_at(path: Path) -> float:
         return path.lstat().st_mtime
     except OSError:
         return 0.0
-
-
-def _remove_path(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        with contextlib.suppress(OSError):
-            path.unlink()
 
 
 def environment_folders(locks: Iterable[Lock], environments: Environments) -> set[Path]:

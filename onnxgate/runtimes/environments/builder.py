@@ -38,19 +38,20 @@ BuildFunction = Callable[[Path], None]
 class Environments:
     """Locked environments below `cache`, each created once. Safe for several threads and several processes.
 
-    With `kept`, wheels are installed from that folder, and missing ones are downloaded into it.
+    With `shared`, wheels are installed from that folder, and missing ones are downloaded into it.
     """
 
-    def __init__(self, cache: Path, *, offline: bool, kept: Path | None = None) -> None:
+    def __init__(self, cache: Path, *, offline: bool, shared: Path | None = None) -> None:
         self._cache = cache
         self._offline = offline
         self._commands = CommandRunner()
-        self._keeper = wheels.WheelCache(kept, self._where) if kept else None
+        self._wheels = wheels.WheelCache(shared, self._find_downloads) if shared else None
         self._unreachable = ""  # why the index could not be reached; it is then not contacted a second time
         self._interpreters: dict[str, Path | UnavailableError] = {}
-        self._finding = threading.Lock()
-        self._uses = storage.EnvironmentLeases()
-        self.node = node.NodeBuilder(self._commands, offline=offline, kept=kept / wheels.NPM_FOLDER if kept else None)
+        self._interpreter_lock = threading.Lock()
+        self._leases = storage.EnvironmentLeases()
+        npm_cache = shared / wheels.NPM_FOLDER if shared else None
+        self.node = node.NodeBuilder(self._commands, offline=offline, npm_cache=npm_cache)
 
     def prepare(
         self,
@@ -69,7 +70,8 @@ class Environments:
         """
         try:
             slot, build = self._plan(runtime, packages, busy)
-            return self._held(slot, lambda: slot.ready() or self._build_alone(slot, runtime, build))
+            with self._leases.acquire(slot.folder):
+                return slot.ready() or self._build_once(slot, runtime, build)
         except OSError as error:
             raise UnavailableError(
                 f"the environment of `{runtime.name}` cannot be stored: {error.strerror or error}",
@@ -77,15 +79,6 @@ class Environments:
             ) from error
         except RunnerClosedError as error:
             raise UnavailableError("the gate was ended") from error
-
-    def _held(self, slot: storage.EnvironmentSlot, found: Callable[[], Path]) -> Path:
-        """Return the result of `found`, with the environment leased before the call."""
-        self._uses.hold(slot.folder)
-        try:
-            return found()
-        except BaseException:
-            self._uses.forget(slot.folder)
-            raise
 
     def find_own(self, path: Path, runtime: LockedRuntime) -> Path:
         """Return the interpreter of a user's own environment, after checking its versions against the lock.
@@ -100,7 +93,7 @@ class Environments:
 
     def discard(self, runtime: LockedRuntime, packages: Sequence[PinnedPackage]) -> None:
         """Mark a broken environment as not ready; it is rebuilt when it is needed next."""
-        self._plan(runtime, packages)[0].distrust()
+        self.slot_of(runtime, packages).distrust()
 
     def slot_of(self, runtime: LockedRuntime, packages: Sequence[PinnedPackage]) -> storage.EnvironmentSlot:
         """Return the slot of the runtime's environment without creating anything.
@@ -116,12 +109,21 @@ class Environments:
         Raises:
             UnavailableError: it is not installed and cannot be fetched.
         """
-        return self._interpreter(minor)
+        with self._interpreter_lock:
+            if minor not in self._interpreters:
+                try:
+                    self._interpreters[minor] = find_interpreter(minor, self._commands, offline=self._offline)
+                except UnavailableError as error:
+                    self._interpreters[minor] = error
+            interpreter = self._interpreters[minor]
+        if isinstance(interpreter, UnavailableError):
+            raise UnavailableError(interpreter.message, hint=interpreter.hint)
+        return interpreter
 
     def close(self) -> None:
         """Kill running builds, reject new ones, and release the environments in use."""
         self._commands.close()
-        self._uses.close()
+        self._leases.close()
 
     def _plan(
         self, runtime: LockedRuntime, packages: Sequence[PinnedPackage], busy: AbstractContextManager[object] = _NO_SLOT
@@ -133,23 +135,17 @@ class Environments:
         needed = wheels.required_wheels(
             runtime, [package for package in packages if isinstance(package, LockedPackage)]
         )
-        return self._slot(runtime, needed), lambda attempt: self._make(attempt, runtime, needed, busy)
-
-    def _slot(self, runtime: LockedRuntime, needed: Sequence[LockedPackage]) -> storage.EnvironmentSlot:
         name = f"{runtime.engine}-{runtime.release}-py{runtime.python}"
         hashes = [
             f"{pin.name}=={pin.version} {sha256}" for pin in needed for sha256 in sorted(wheels.compatible_hashes(pin))
         ]
-        return storage.environment_slot(self._cache, name, [runtime.engine, runtime.release, runtime.python, *hashes])
+        identity = [runtime.engine, runtime.release, runtime.python, *hashes]
+        slot = storage.environment_slot(self._cache, name, identity)
+        return slot, lambda attempt: self._build(attempt, runtime, needed, busy)
 
-    def _build_alone(self, slot: storage.EnvironmentSlot, runtime: LockedRuntime, build: BuildFunction) -> Path:
+    def _build_once(self, slot: storage.EnvironmentSlot, runtime: LockedRuntime, build: BuildFunction) -> Path:
+        """Build the environment, alone among all processes; waiting for others ends when this one is closing."""
         slot.folder.parent.mkdir(parents=True, exist_ok=True)
-        with self._locked(slot, runtime):
-            return slot.ready() or _build_in_slot(slot, build)
-
-    @contextlib.contextmanager
-    def _locked(self, slot: storage.EnvironmentSlot, runtime: LockedRuntime) -> Iterator[None]:
-        """Lock the slot against other processes; wait for the lock until it times out or this process is closing."""
         lock = filelock.FileLock(slot.lock)
         for _ in range(LOCK_TIMEOUT_S):
             self._commands.require_open()
@@ -158,56 +154,37 @@ class Environments:
             except filelock.Timeout:
                 continue
             try:
-                yield
+                return slot.ready() or _build_in_slot(slot, build)
             finally:
                 lock.release()
-            return
         raise UnavailableError(
             f"another onnxgate has been building the environment of `{runtime.name}` for {LOCK_TIMEOUT_S} s"
         )
 
-    def _make(
+    def _build(
         self,
         attempt: Path,
         runtime: LockedRuntime,
         needed: Sequence[LockedPackage],
         busy: AbstractContextManager[object],
     ) -> None:
-        base = self._interpreter(runtime.python)
-        interpreter = storage.interpreter_of(attempt)
-        self._create(attempt, base, runtime)
-        self._install(interpreter, runtime, needed)
-        with busy:
-            self._examine(interpreter, runtime, needed)
-
-    def _interpreter(self, minor: str) -> Path:
-        with self._finding:
-            if minor not in self._interpreters:
-                self._interpreters[minor] = self._find(minor)
-            found = self._interpreters[minor]
-        if isinstance(found, UnavailableError):
-            raise UnavailableError(found.message, hint=found.hint)
-        return found
-
-    def _find(self, minor: str) -> Path | UnavailableError:
-        try:
-            return find_interpreter(minor, self._commands, offline=self._offline)
-        except UnavailableError as error:
-            return error
-
-    def _create(self, attempt: Path, base: Path, runtime: LockedRuntime) -> None:
+        base = self.interpreter(runtime.python)
         venv = ["venv", "--quiet", "--no-project", "--python", str(base), str(attempt)]
         ended = wheels.run_uv(self._commands, venv, timeout_s=CREATE_TIMEOUT_S)
         if ended.status != 0:
             raise UnavailableError(f"uv cannot make an environment for `{runtime.name}`: {_uv_error(ended)}")
+        interpreter = storage.interpreter_of(attempt)
+        self._install(interpreter, runtime, needed)
+        with busy:
+            self._check_health(interpreter, runtime, needed)
 
     def _install(self, interpreter: Path, runtime: LockedRuntime, needed: Sequence[LockedPackage]) -> None:
         with temporary_folder() as scratch:
-            kept = self._keeper is not None and self._keeper.gather(needed, Path(scratch))
+            cached = self._wheels is not None and self._wheels.gather(needed, Path(scratch))
             unreachable = self._unreachable
             # uv does not check the hashes of its own cache, so cached wheels bypass it.
-            local = [*_LOCAL_WHEELS_FLAGS, scratch] if kept else []
-            offline = ["--offline"] if kept or self._offline or unreachable else []
+            local = ["--no-index", "--no-cache", "--find-links", scratch] if cached else []
+            offline = ["--offline"] if cached or self._offline or unreachable else []
             ended = wheels.run_uv(
                 self._commands,
                 [*_INSTALL_COMMAND, *local, *offline, "--python", str(interpreter)],
@@ -217,7 +194,7 @@ class Environments:
         if ended.status != 0:
             raise self._not_installed(ended, runtime, unreachable)
 
-    def _where(self, packages: Sequence[LockedPackage]) -> Mapping[str, wheels.WheelSource]:
+    def _find_downloads(self, packages: Sequence[LockedPackage]) -> wheels.Downloads:
         """Return the downloads of missing wheels; none if offline, or after the index could not be reached."""
         return {} if self._offline or self._unreachable else wheels.find_downloads(self._commands, packages)
 
@@ -234,7 +211,7 @@ class Environments:
             )
         return UnavailableError(f"`{runtime.name}` cannot be installed: {_uv_error(ended)}", hint=_INSTALL_HINT)
 
-    def _examine(self, interpreter: Path, runtime: LockedRuntime, needed: Sequence[LockedPackage]) -> None:
+    def _check_health(self, interpreter: Path, runtime: LockedRuntime, needed: Sequence[LockedPackage]) -> None:
         """Check that the engine runs a model and that the versions are the locked ones.
 
         Raises:
@@ -245,8 +222,8 @@ class Environments:
         ended = self._commands.run([str(interpreter), *trial], timeout_s=HEALTH_TIMEOUT_S)
         if ended.status != 0:
             raise UnavailableError(f"`{runtime.name}` does not work here: {ended.last_error_line}")
-        found: Mapping[str, str] = json.loads(ended.out.splitlines()[-1])
-        if wrong := sorted(f"{name} {found[name]}" for name in expected if found[name] != expected[name]):
+        installed: Mapping[str, str] = json.loads(ended.out.splitlines()[-1])
+        if wrong := sorted(f"{name} {installed[name]}" for name in expected if installed[name] != expected[name]):
             raise UnavailableError(f"`{runtime.name}` was installed with {', '.join(wrong)}, which is not locked")
 
 
@@ -256,7 +233,6 @@ _INSTALL_COMMAND = (
     *("pip", "install", "--quiet", "--no-deps", "--require-hashes"),
     *("--only-binary", ":all:", "--requirement", "-"),
 )
-_LOCAL_WHEELS_FLAGS = ("--no-index", "--no-cache", "--find-links")
 
 
 def _build_in_slot(slot: storage.EnvironmentSlot, build: BuildFunction) -> Path:
@@ -292,7 +268,8 @@ def find_interpreter(minor: str, commands: CommandRunner, *, offline: bool) -> P
         UnavailableError: it is not installed, and uv's settings or offline mode forbid fetching it.
     """
     for candidate in _interpreter_candidates(minor, commands, offline):
-        if _probe_minor(candidate, commands) == minor:
+        ended = commands.run([str(candidate), "-I", "-c", _MINOR_SCRIPT], timeout_s=PROBE_TIMEOUT_S)
+        if ended.status == 0 and ended.out.strip() == minor:
             return candidate
     raise UnavailableError(
         f"no Python {minor} was found here",
@@ -302,7 +279,8 @@ def find_interpreter(minor: str, commands: CommandRunner, *, offline: bool) -> P
 
 def _interpreter_candidates(minor: str, commands: CommandRunner, offline: bool) -> Iterator[Path]:
     """Yield interpreters, the cheapest and the most explicit first; uv fetches one only if no other remains."""
-    yield from _interpreters_from_variable(minor)
+    for entry in filter(None, os.environ.get(PATH_VARIABLE, "").split(os.pathsep)):
+        yield from _interpreters_in(Path(entry), minor)
     yield from _printed_path(
         wheels.run_uv(commands, ["python", "find", "--no-project", "--system", minor], timeout_s=PROBE_TIMEOUT_S)
     )
@@ -313,16 +291,9 @@ def _interpreter_candidates(minor: str, commands: CommandRunner, offline: bool) 
         yield from _printed_path(wheels.run_uv(commands, fetch, timeout_s=DOWNLOAD_TIMEOUT_S))
 
 
-def _printed_path(ended: tuple[int, str, str]) -> Iterator[Path]:
-    status, out, _ = ended
-    if status == 0 and out.strip():
-        yield Path(out.strip().splitlines()[-1])
-
-
-def _interpreters_from_variable(minor: str) -> Iterator[Path]:
-    for entry in os.environ.get(PATH_VARIABLE, "").split(os.pathsep):
-        if entry:
-            yield from _interpreters_in(Path(entry), minor)
+def _printed_path(ended: CompletedCommand) -> Iterator[Path]:
+    if ended.status == 0 and ended.out.strip():
+        yield Path(ended.out.strip().splitlines()[-1])
 
 
 def _interpreters_in(path: Path, minor: str) -> Iterator[Path]:
@@ -332,12 +303,7 @@ def _interpreters_in(path: Path, minor: str) -> Iterator[Path]:
     names = (f"python{minor}", f"python{minor}.exe", "python", "python.exe")
     for pattern in ("{}", "bin/{}", "*/bin/{}", "*/{}"):
         for name in names:
-            yield from (found for found in sorted(path.glob(pattern.format(name))) if found.is_file())
-
-
-def _probe_minor(interpreter: Path, commands: CommandRunner) -> str:
-    status, out, _ = commands.run([str(interpreter), "-I", "-c", _MINOR_SCRIPT], timeout_s=PROBE_TIMEOUT_S)
-    return out.strip() if status == 0 else ""
+            yield from (file for file in sorted(path.glob(pattern.format(name))) if file.is_file())
 
 
 HEALTH_MODEL_HEX = (
