@@ -23,13 +23,13 @@ from onnxgate.formats import runtime_inventory
 from onnxgate.project.lock.loader import load_lock
 from onnxgate.runtimes.environments.builder import Environments
 from onnxgate.runtimes.environments.storage import cache_dir, shared_cache_dir
-from onnxgate.runtimes.pool.scheduler import PREPARE_ACTIVITY
+from onnxgate.runtimes.pool import PREPARE_ACTIVITY
 
 if TYPE_CHECKING:
     from onnxgate.commands.runtimes.cache_inventory import PruneResult
     from onnxgate.core.inventory import Inventory
     from onnxgate.project.lock.types import Lock, LockedRuntime
-    from onnxgate.runtimes.pool.scheduler import Progress
+    from onnxgate.runtimes.pool import Progress
 
 
 FORMATS = ("text", "json", "markdown")

@@ -10,7 +10,7 @@ import msgspec
 
 from onnxgate.core.files import temporary_folder
 from onnxgate.core.jobs import Completed, Crashed, Harvest, Load, Observation, Refused, TimedOut
-from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
 from onnxgate.support.harvest import probes, table_builder
 from onnxgate.support.harvest.table_builder import decode_dump

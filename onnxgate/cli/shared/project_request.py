@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from onnxgate.core.findings import Stage
     from onnxgate.project.config.project import Project, SelectedModel
     from onnxgate.project.lock.types import Lock
-    from onnxgate.runtimes.pool.scheduler import WorkerPool
+    from onnxgate.runtimes.pool import WorkerPool
     from onnxgate.runtimes.worker_spec import JobMeter
 
 

@@ -19,7 +19,7 @@ from onnxgate.core.escape import escape_log_line
 from onnxgate.project.config.project import Project
 from onnxgate.runtimes.environments.builder import Environments
 from onnxgate.runtimes.environments.storage import cache_dir, shared_cache_dir
-from onnxgate.runtimes.pool.scheduler import (
+from onnxgate.runtimes.pool import (
     LOOK_UP_ACTIVITY,
     PREPARE_ACTIVITY,
     UNSANDBOXED_NOTE,

@@ -29,7 +29,7 @@ from onnxgate.model.reading.file_format import UnreadableModel, read_pointer
 from onnxgate.model.reading.structure import iter_tensors, read_structure
 from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.plan import PlannedModel
-from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
 from onnxgate.stages.export.jobs import common_ir_limit, common_opset_limits, highest_allowed_ir
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from onnxgate.core.report import Finding
     from onnxgate.gate.request import GateOutcome, GateRequest
     from onnxgate.model.diff.result import Difference
-    from onnxgate.runtimes.pool.scheduler import WorkerPool
+    from onnxgate.runtimes.pool import WorkerPool
 
 
 ALWAYS_EXPECTED_RULES = frozenset({"model-changed", "ignore-unused"})

@@ -28,7 +28,7 @@ from onnxgate.core.files import Identity, file_identity, sha256_of
 from onnxgate.core.jobs import CaseResult, Completed, Job, Observation, Run, RunResult
 from onnxgate.project.engines import runs_on_node
 from onnxgate.project.lock.types import LockedRuntime, PinnedPackage
-from onnxgate.runtimes.pool import sandbox
+from onnxgate.runtimes import sandbox
 from onnxgate.runtimes.protocol import WORKER_FOLDER, is_complete_npy
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 

@@ -43,7 +43,7 @@ from onnxgate.runtimes.environments.toolchain import (
     probe_interpreter,
     required_frameworks,
 )
-from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.stages.export import jobs
 from onnxgate.stages.export import stage as export_stage
 from onnxgate.stages.export.jobs import create_toolchain_spec

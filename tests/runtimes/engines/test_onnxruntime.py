@@ -33,7 +33,7 @@ from onnxgate.core.subprocesses import CommandRunner
 from onnxgate.diagnostics.classification import failure_family
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime
 from onnxgate.runtimes.environments.builder import Environments, find_interpreter
-from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 
 Locked = tuple[LockedRuntime, tuple[LockedPackage, ...]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from onnxgate.runtimes.pool.scheduler import Priority, WorkerSlots
+from onnxgate.runtimes.pool import Priority, WorkerSlots
 
 
 def test_the_most_awaited_goes_first() -> None:

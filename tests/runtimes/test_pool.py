@@ -34,7 +34,7 @@ from onnxgate.core.jobs import (
     Unavailable,
 )
 from onnxgate.runtimes.environments.builder import Environments
-from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 
 GOOD = Completed(result=LoadResult(providers=("Fake",)))
@@ -386,7 +386,7 @@ def test_no_worker_outlives_its_host(
         import sys
         from pathlib import Path
         from onnxgate.runtimes.environments.builder import Environments
-        from onnxgate.runtimes.pool.scheduler import WorkerPool
+        from onnxgate.runtimes.pool import WorkerPool
         from onnxgate.runtimes.worker_spec import WorkerSpec
         from onnxgate.core.jobs import Load, Probe
         fake = WorkerSpec.of_interpreter("fake 1.0", Path(sys.executable), engine="fake")

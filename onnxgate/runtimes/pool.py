@@ -21,11 +21,11 @@ from onnxgate.core.errors import UnavailableError
 from onnxgate.core.jobs import Job, Load, Observation, Probe, Run, Unavailable
 from onnxgate.core.subprocesses import WorkerProcess, start_program
 from onnxgate.project.engines import engine_family, runs_on_node
+from onnxgate.runtimes import sandbox
 from onnxgate.runtimes.environments import node
 from onnxgate.runtimes.environments.builder import Environments
-from onnxgate.runtimes.pool import sandbox
-from onnxgate.runtimes.pool.sandbox import InvalidOutputError, Permissions, WorkerFolder
 from onnxgate.runtimes.protocol import WORKER_FOLDER, WorkerSession
+from onnxgate.runtimes.sandbox import InvalidOutputError, Permissions, WorkerFolder
 from onnxgate.runtimes.worker_spec import JobLimits, JobMeter, WorkerSpec, memory_limit_mib
 
 MIN_PARALLEL_BUILDS = 4
