@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Literal, NamedTuple
 
+from onnxgate.core.errors import UnavailableError
 from onnxgate.core.files import create_process_folder
 
 LINE_LIMIT_BYTES = 16 * 2**20
@@ -176,10 +177,6 @@ class CompletedCommand(NamedTuple):
         return lines[-1] if lines else describe_exit_status(self.status)
 
 
-class RunnerClosedError(Exception):
-    """The gate is shutting down and starts no more programs."""
-
-
 class CommandRunner:
     """Runs programs that build environments, and tracks those that are running. Safe for several threads."""
 
@@ -195,7 +192,7 @@ class CommandRunner:
         """Run a program to its end; one that cannot be started has status 127.
 
         Raises:
-            RunnerClosedError: the gate is shutting down.
+            UnavailableError: the gate is shutting down.
         """
         environment = {name: value for name, value in os.environ.items() if name not in REMOVED_VARIABLES}
         try:
@@ -220,10 +217,10 @@ class CommandRunner:
         """Check that the gate is not shutting down.
 
         Raises:
-            RunnerClosedError: it is shutting down.
+            UnavailableError: it is shutting down.
         """
         if self._closed:
-            raise RunnerClosedError
+            raise UnavailableError("the gate was ended")
 
     def close(self) -> None:
         """Kill running programs, and start none afterwards."""

@@ -26,10 +26,10 @@ from onnxgate.core.jobs import (
     Harvest,
     HarvestResult,
     Job,
-    Load,
     Observation,
     Run,
     RunResult,
+    SessionJob,
 )
 from onnxgate.project.engines import RECORDS
 from onnxgate.runtimes.protocol import is_complete_npy_file
@@ -129,7 +129,7 @@ def readable_paths(folders: Iterable[Path]) -> Iterator[str]:
 
 
 def _job_files(job: Job) -> Iterator[str]:
-    if isinstance(job, Load | Run | Benchmark):
+    if isinstance(job, SessionJob):
         yield job.model
         yield from (extension for extension in job.extensions if Path(extension).is_absolute())
     if isinstance(job, Benchmark):

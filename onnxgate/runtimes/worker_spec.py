@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnxgate.core.jobs import Benchmark, Export, Job, Load, Run
+from onnxgate.core.jobs import Export, Job, Load, Run, SessionJob
 from onnxgate.model.reading.external_data import find_data_files
 from onnxgate.model.reading.file_format import UnreadableModel
 from onnxgate.model.reading.structure import read_light_structure
@@ -140,7 +140,7 @@ class JobMeter:
         model: str = getattr(self._thread, "model", "")
         if isinstance(job, Export):  # a second export is submitted by the thread that finished the first ones
             return self._sources.setdefault(job.source, model) if model else self._sources.get(job.source, "")
-        return model or (job.model if isinstance(job, Load | Run | Benchmark) else "")
+        return model or (job.model if isinstance(job, SessionJob) else "")
 
     def seconds(self) -> dict[str, dict[str, float]]:
         """Return the seconds by model and worker."""

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import filelock
 
 from onnxgate.core.errors import UnavailableError
 from onnxgate.core.files import temporary_folder
-from onnxgate.core.subprocesses import TIMED_OUT, CommandRunner, CompletedCommand, RunnerClosedError
+from onnxgate.core.subprocesses import TIMED_OUT, CommandRunner, CompletedCommand
 from onnxgate.project.engines import find_engine, import_name, runs_on_node
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime, PinnedPackage
 from onnxgate.runtimes.environments import node, storage, user_environment, wheels
@@ -31,8 +31,6 @@ _NOT_CACHED = re.compile(r"network was disabled|not found in the cache|Network c
 _UV_CAUSE = re.compile(r"^\s*(?:error|cause|Caused by|×|╰─▶):?\s*(.+)$", re.MULTILINE)
 
 _NO_SLOT: AbstractContextManager[object] = contextlib.nullcontext()
-BuildFunction = Callable[[Path], None]
-"""Creates an environment in a folder that does not exist yet; raises `UnavailableError`."""
 
 
 class Environments:
@@ -62,8 +60,7 @@ class Environments:
         """Return the program of the runtime's environment, which is built if it is not ready.
 
         The program is a Python interpreter, or the folder of a package that Node runs. `packages` contains at least
-        those that the runtime pins. The environment is tested within `busy`, which limits concurrent
-        work.
+        those that the runtime pins. The environment is tested within `busy`, which limits concurrent work.
 
         Raises:
             UnavailableError: the environment cannot be created here; the message is the reason.
@@ -77,8 +74,6 @@ class Environments:
                 f"the environment of `{runtime.name}` cannot be stored: {error.strerror or error}",
                 hint="`ONNXGATE_CACHE_DIR` names another folder for it",
             ) from error
-        except RunnerClosedError as error:
-            raise UnavailableError("the gate was ended") from error
 
     def find_own(self, path: Path, runtime: LockedRuntime) -> Path:
         """Return the interpreter of a user's own environment, after checking its versions against the lock.
@@ -86,10 +81,7 @@ class Environments:
         Raises:
             UnavailableError: the environment is missing, or has other versions.
         """
-        try:
-            return user_environment.check_user_environment(path, runtime, self._commands)
-        except RunnerClosedError as error:
-            raise UnavailableError("the gate was ended") from error
+        return user_environment.check_user_environment(path, runtime, self._commands)
 
     def discard(self, runtime: LockedRuntime, packages: Sequence[PinnedPackage]) -> None:
         """Mark a broken environment as not ready; it is rebuilt when it is needed next."""
@@ -127,14 +119,13 @@ class Environments:
 
     def _plan(
         self, runtime: LockedRuntime, packages: Sequence[PinnedPackage], busy: AbstractContextManager[object] = _NO_SLOT
-    ) -> tuple[storage.EnvironmentSlot, BuildFunction]:
+    ) -> tuple[storage.EnvironmentSlot, storage.BuildFunction]:
         """Return the slot of the environment and the function that builds it."""
         if runs_on_node(runtime.engine):
             pins = node.required_npm_packages(runtime, packages)
             return self.node.slot(self._cache, runtime, pins), lambda attempt: self.node.build(attempt, runtime, pins)
-        needed = wheels.required_wheels(
-            runtime, [package for package in packages if isinstance(package, LockedPackage)]
-        )
+        locked = [package for package in packages if isinstance(package, LockedPackage)]
+        needed = wheels.required_wheels(runtime, locked)
         name = f"{runtime.engine}-{runtime.release}-py{runtime.python}"
         hashes = [
             f"{pin.name}=={pin.version} {sha256}" for pin in needed for sha256 in sorted(wheels.compatible_hashes(pin))
@@ -143,7 +134,7 @@ class Environments:
         slot = storage.environment_slot(self._cache, name, identity)
         return slot, lambda attempt: self._build(attempt, runtime, needed, busy)
 
-    def _build_once(self, slot: storage.EnvironmentSlot, runtime: LockedRuntime, build: BuildFunction) -> Path:
+    def _build_once(self, slot: storage.EnvironmentSlot, runtime: LockedRuntime, build: storage.BuildFunction) -> Path:
         """Build the environment, alone among all processes; waiting for others ends when this one is closing."""
         slot.folder.parent.mkdir(parents=True, exist_ok=True)
         lock = filelock.FileLock(slot.lock)
@@ -154,7 +145,7 @@ class Environments:
             except filelock.Timeout:
                 continue
             try:
-                return slot.ready() or _build_in_slot(slot, build)
+                return slot.ready() or slot.build(build)
             finally:
                 lock.release()
         raise UnavailableError(
@@ -233,14 +224,6 @@ _INSTALL_COMMAND = (
     *("pip", "install", "--quiet", "--no-deps", "--require-hashes"),
     *("--only-binary", ":all:", "--requirement", "-"),
 )
-
-
-def _build_in_slot(slot: storage.EnvironmentSlot, build: BuildFunction) -> Path:
-    slot.clear()
-    with slot.attempt() as attempt:
-        build(attempt)
-        slot.mark_ready(attempt)
-    return slot.program_of(attempt)
 
 
 def _uv_error(ended: CompletedCommand) -> str:

@@ -11,7 +11,7 @@ import shutil
 import stat
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,6 +79,10 @@ def results_dir() -> Path:
     return (shared_cache_dir() or cache_dir()) / "results"
 
 
+BuildFunction = Callable[[Path], None]
+"""Creates an environment in a folder that does not exist yet; raises `UnavailableError`."""
+
+
 class ReadyMarker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Marker of an environment that is ready; it is written last, atomically."""
 
@@ -99,10 +103,6 @@ class EnvironmentSlot:
     key: str
     program: str = ""  # program of a finished attempt, relative to its folder; "" for a Python interpreter
 
-    def program_of(self, attempt: Path) -> Path:
-        """Return the program that an attempt provides."""
-        return attempt / self.program if self.program else interpreter_of(attempt)
-
     @property
     def lock(self) -> Path:
         """Path of the lock file of the process that builds."""
@@ -114,37 +114,34 @@ class EnvironmentSlot:
             marker = msgspec.json.decode(self._ready.read_bytes(), type=ReadyMarker)
         except (OSError, msgspec.MsgspecError):
             return None
-        program = self.program_of(self._attempts / marker.attempt)
+        program = self._program_of(self.folder / "attempts" / marker.attempt)
         return program if (marker.layout, marker.key) == (LAYOUT_VERSION, self.key) and program.exists() else None
 
-    def mark_ready(self, attempt: Path) -> None:
-        """Make `attempt` the environment."""
-        with replace_atomically(self._ready) as scratch:
-            scratch.write_bytes(msgspec.json.encode(ReadyMarker(LAYOUT_VERSION, self.key, attempt.name)))
+    def build(self, build: BuildFunction) -> Path:
+        """Make a new attempt the environment, and return its program; if it fails, all attempts are removed."""
+        self._clear()
+        attempt = self.folder / "attempts" / secrets.token_hex(4)
+        attempt.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            build(attempt)
+            with replace_atomically(self._ready) as scratch:
+                scratch.write_bytes(msgspec.json.encode(ReadyMarker(LAYOUT_VERSION, self.key, attempt.name)))
+        except BaseException:
+            self._clear()
+            raise
+        return self._program_of(attempt)
 
     def distrust(self) -> None:
         """Remove the marker, so that the next user of the environment rebuilds it."""
         remove_path(self._ready)
 
-    def clear(self) -> None:
+    def _clear(self) -> None:
         """Remove all attempts and the marker, except files that another process still writes."""
         self.distrust()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    @contextlib.contextmanager
-    def attempt(self) -> Iterator[Path]:
-        """Yield a path for a new attempt; all attempts are removed if the block raises."""
-        self._attempts.mkdir(parents=True, exist_ok=True)
-        path = self._attempts / secrets.token_hex(4)
-        try:
-            yield path
-        except BaseException:
-            self.clear()
-            raise
-
-    @property
-    def _attempts(self) -> Path:
-        return self.folder / "attempts"
+    def _program_of(self, attempt: Path) -> Path:
+        return attempt / self.program if self.program else interpreter_of(attempt)
 
     @property
     def _ready(self) -> Path:
