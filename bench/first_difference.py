@@ -18,7 +18,7 @@ from onnx import helper, numpy_helper, parser
 
 from onnxgate.core.jobs import InputCase, Observation, Probe, Run
 from onnxgate.runtimes.environments.builder import Environments
-from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
 from onnxgate.stages.parity.first_difference import SearchSide, search_origin
 

@@ -33,7 +33,7 @@ from onnxgate.project.lock.lock_file import load_lock
 from onnxgate.project.lock.types import Lock
 from onnxgate.project.plan import PlannedRuntime, plan_models
 from onnxgate.runtimes.environments.toolchain import find_toolchain, required_frameworks
-from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
 from onnxgate.stages.export import jobs
 from onnxgate.stages.parity import stage

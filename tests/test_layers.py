@@ -160,7 +160,7 @@ LAZY = {
         "stages/support.py",
     ),
     "one format is loaded": ("cli/shared/outputs.py", "github/cache.py", "github/comment.py"),
-    "modules of some systems alone": ("core/process_pool.py",),
+    "only children that end with their parent need it": ("core/process_pool.py",),
 }
 """Files that import within functions, by reason. The worker may everywhere: its exporters have different packages."""
 

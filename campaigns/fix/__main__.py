@@ -15,7 +15,7 @@ from pathlib import Path
 from onnxgate.commands.fix.model_file import find_replacement_target, replace_model_file
 from onnxgate.commands.fix.pipeline import FixOptions, FixResult, fix_models
 from onnxgate.gate.request import GateRequest
-from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.pool import WorkerPool
 from tests.harness import fix_cases
 
 ASKED = FixOptions(unsafe=True)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from onnxgate.project.config.project import Project, SelectedModel
     from onnxgate.project.git.baseline import BaselineChoice
     from onnxgate.project.lock.types import Lock
-    from onnxgate.runtimes.pool.progress import JobMeter
+    from onnxgate.runtimes.worker_spec import JobMeter
 
 
 @click.command("check")
@@ -230,7 +230,7 @@ def _make_cost_meter(selected_stages: frozenset[Stage], inputs: CaseSelection) -
     """Return the meter of job times; None if only a part of the check is run."""
     if not selected_stages.issuperset({"runtime", "parity", "export"}) or inputs.cases:
         return None
-    from onnxgate.runtimes.pool.progress import JobMeter
+    from onnxgate.runtimes.worker_spec import JobMeter
 
     return JobMeter()
 

@@ -27,7 +27,7 @@ from onnxgate.stages.export.stage import compare_toolchain
 if TYPE_CHECKING:
     from onnxgate.core.findings import Hit
     from onnxgate.project.config.project import Project, SelectedModel
-    from onnxgate.runtimes.pool.scheduler import WorkerPool
+    from onnxgate.runtimes.pool import WorkerPool
     from onnxgate.stages.export.stage import ExportOutcome
 
 EXIT_FAIL = 1

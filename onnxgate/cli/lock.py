@@ -40,7 +40,6 @@ from onnxgate.rules.lock.model_changed import model_changed
 from onnxgate.rules.lock.unlocked_model import unlocked_model
 from onnxgate.runtimes.environments.storage import static_dir
 from onnxgate.runtimes.environments.toolchain import (
-    ProbeError,
     find_toolchain,
     lock_toolchain,
     packages_to_record,
@@ -48,6 +47,7 @@ from onnxgate.runtimes.environments.toolchain import (
 )
 from onnxgate.runtimes.environments.user_environment import find_user_build
 from onnxgate.stages import lock as lock_stage
+from onnxgate.support.probes import ProbeError
 
 if TYPE_CHECKING:
     from onnxgate.evidence.file import ModelFile

@@ -23,13 +23,13 @@ from onnxgate.formats import runtime_inventory
 from onnxgate.project.lock.lock_file import load_lock
 from onnxgate.runtimes.environments.builder import Environments
 from onnxgate.runtimes.environments.storage import cache_dir, shared_cache_dir
-from onnxgate.runtimes.pool.progress import PREPARE_ACTIVITY
+from onnxgate.runtimes.pool import PREPARE_ACTIVITY
 
 if TYPE_CHECKING:
     from onnxgate.commands.cache_inventory import PruneResult
     from onnxgate.core.inventory import Inventory
     from onnxgate.project.lock.types import Lock, LockedRuntime
-    from onnxgate.runtimes.pool.progress import Progress
+    from onnxgate.runtimes.pool import Progress
 
 
 FORMATS = ("text", "json", "markdown")
@@ -140,7 +140,7 @@ def prepare_environments(names: Sequence[str], options: CommonOptions) -> int:
     project = load_project(options)
     lock = load_lock(project.lock_path)
     chosen = _select_runtimes(targets_of(lock), names)
-    environments = Environments(cache_dir(), offline=options.offline, kept=shared_cache_dir())
+    environments = Environments(cache_dir(), offline=options.offline, shared=shared_cache_dir())
     with open_progress(quiet=options.quiet) as progress, ThreadPoolExecutor(options.jobs) as threads:
         try:
             results = threads.map(lambda runtime: _prepare_environment(runtime, lock, environments, progress), chosen)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import filelock
 from msgspec.structs import replace
 
 from onnxgate.core.errors import UnavailableError
+from onnxgate.core.files import remove_path
 from onnxgate.core.findings import version_sort_key
 from onnxgate.core.inventory import Environment, Interpreter, Inventory
 from onnxgate.project.lock.types import Lock, LockedRuntime
@@ -142,7 +142,8 @@ class Pruner:
             for entry in self._old(self._cache / name):
                 self._sizes.add(entry)
                 if self._really:
-                    _remove_path(entry)
+                    with contextlib.suppress(OSError):
+                        remove_path(entry)
                 removed[name] = removed.get(name, 0) + 1
         return PruneResult(removed, tuple(in_use), kept_count, self._sizes.size_bytes, self._sizes.freed_bytes)
 
@@ -182,8 +183,9 @@ class Pruner:
                 ready.write_bytes(marker)
             return False
         self._sizes.add(environment)
-        _remove_path(environment)
-        _remove_path(storage.lease_folder(environment))
+        with contextlib.suppress(OSError):
+            remove_path(environment)
+            remove_path(storage.lease_folder(environment))
         return True
 
 
@@ -192,14 +194,6 @@ def _modified_at(path: Path) -> float:
         return path.lstat().st_mtime
     except OSError:
         return 0.0
-
-
-def _remove_path(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        with contextlib.suppress(OSError):
-            path.unlink()
 
 
 def environment_folders(locks: Iterable[Lock], environments: Environments) -> set[Path]:

@@ -18,8 +18,7 @@ from onnxgate.gate.request import GateRequest
 from onnxgate.project.lock.index import Release, ReleaseNotFound, UvIndex
 from onnxgate.project.lock.releases import PYTHONS, NumpyResolver, PackageIndex, runtime_from_release
 from onnxgate.project.lock.types import LockedRuntime
-from onnxgate.runtimes.pool.progress import LOOK_UP_ACTIVITY, Progress
-from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.pool import LOOK_UP_ACTIVITY, Progress, WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
 
 MAX_LOOKUPS = 4

@@ -25,7 +25,7 @@ from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.lock.types import Lock, MeasuredQuantization, MeasuredTolerance
 from onnxgate.project.plan import PlannedModel, PlannedRuntime, plan_models
 from onnxgate.runtimes.environments.toolchain import find_toolchain, required_frameworks
-from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
 from onnxgate.stages.export import jobs
 from onnxgate.stages.parity.stage import RunOutputs, list_outputs

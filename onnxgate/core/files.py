@@ -1,19 +1,22 @@
-"""Links, temporary folders and atomic replacement of files."""
+"""Links, removal, temporary folders, atomic replacement, and cached SHA-256 of files."""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import functools
 import hashlib
 import os
 import re
 import shutil
+import stat
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from io import FileIO
 from pathlib import Path
 
 if sys.platform != "win32":
@@ -29,6 +32,18 @@ def link_or_copy(file: Path, to: Path) -> None:
         os.link(os.path.realpath(file), to)
     except OSError:  # another device, or a system without links
         shutil.copyfile(file, to)
+
+
+def remove_path(path: Path) -> None:
+    """Remove a folder, a file or a link, if it exists; entries of a folder that cannot be removed remain.
+
+    Raises:
+        OSError: a file or a link cannot be removed.
+    """
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 PREFIX = "onnxgate-"
@@ -124,50 +139,48 @@ def _pid_space() -> str:
         return _UNKNOWN_PID_SPACE
 
 
-_process_roots: dict[int, str] = {}  # by process id: a forked process has none yet
+_process_roots: dict[int, Path] = {}  # by process id: a forked process has none yet
 _process_roots_lock = threading.Lock()
 
 
-def _process_root() -> str:
+def _process_root() -> Path:
     """Return the folder that contains all others of this process."""
     with _process_roots_lock:
         own = os.getpid()
-        if own not in _process_roots or not Path(_process_roots[own]).is_dir():
+        if own not in _process_roots or not _process_roots[own].is_dir():
             _process_roots[own] = _create_process_root()
         return _process_roots[own]
 
 
-def _create_process_root() -> str:
-    _remove_abandoned_roots(tempfile.gettempdir())
-    path = Path(tempfile.gettempdir(), f"{PREFIX}{os.urandom(8).hex()}")
-    atexit.register(_remove_own_root, str(path), os.getpid())  # first: an interruption may come between any two lines
-    path.mkdir(0o700)
-    _lock_owner_file(str(path))
-    return str(path)
+def _create_process_root() -> Path:
+    temporary, creator = Path(tempfile.gettempdir()), os.getpid()
+    _remove_abandoned_roots(temporary)
+    root = temporary / f"{PREFIX}{os.urandom(8).hex()}"
+
+    def remove() -> None:
+        if os.getpid() == creator:  # not in a fork
+            shutil.rmtree(root, ignore_errors=True)
+
+    atexit.register(remove)  # first: an interruption may come between any two lines
+    root.mkdir(0o700)
+    _lock_owner_file(root)
+    return root
 
 
-def _remove_own_root(path: str, made_by: int) -> None:
-    if os.getpid() == made_by:
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def _lock_owner_file(path: str) -> None:
+def _lock_owner_file(root: Path) -> None:
     """Mark the folder as in use. The file gets its name once locked, so that it is never visible unlocked."""
     if sys.platform == "win32":
         return
-
-    new = Path(path, f"{OWNER}.new")
+    new = root / f"{OWNER}.new"
     with contextlib.suppress(OSError):  # a file system without locks, or a full one: it is not removed
         descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)  # open until this process ends
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         new.rename(new.with_name(OWNER))
 
 
-def _remove_abandoned_roots(where: str) -> None:
+def _remove_abandoned_roots(folder: Path) -> None:
     """Remove the folders of processes that were killed."""
-    if sys.platform == "win32":
-        return
-    with contextlib.suppress(OSError), os.scandir(where) as entries:
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.startswith(PREFIX) and _is_abandoned(entry):
                 shutil.rmtree(entry.path, ignore_errors=True)
@@ -177,7 +190,6 @@ def _is_abandoned(entry: os.DirEntry[str]) -> bool:
     """Return whether this user's process created the folder and no longer runs."""
     if sys.platform == "win32":
         return False
-
     try:
         if not entry.is_dir(follow_symlinks=False) or entry.stat(follow_symlinks=False).st_uid != os.geteuid():
             return False
@@ -191,3 +203,74 @@ def _is_abandoned(entry: os.DirEntry[str]) -> bool:
     finally:
         os.close(descriptor)
     return True
+
+
+_OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+
+
+def open_regular(path: Path) -> FileIO:
+    """Open a regular file, unbuffered. The check uses the open file, since a path can change in between.
+
+    Raises:
+        OSError: the file cannot be opened, or is not a regular file.
+    """
+    file = FileIO(os.open(path, _OPEN_FLAGS), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "no regular file", str(path))
+    return file
+
+
+_CHUNK_BYTES = 1024 * 1024
+REMEMBERED_BYTES = 1024 * 1024
+"""Size in bytes below which a file is hashed faster than its digest is looked up."""
+SETTLED_NS = 2 * 10**9
+"""Minimum age in nanoseconds: a file that changed later than this before it was read may change with the same times.
+
+Source: the coarsest clock of a file system in use, FAT's, ticks every two seconds; git calls such files racy.
+"""
+
+Identity = tuple[int, int, int, int, int]
+"""Device, inode, size, mtime and ctime: git compares the same to detect changes. Programs cannot set
+ctime."""
+
+_digests: dict[Identity, str] = {}
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal digits."""
+    with open_regular(path) as file:
+        status = os.fstat(file.fileno())
+        if known := _digests.get(file_identity(status)):
+            return known
+        began_ns = time.time_ns()
+        digest = hashlib.sha256()
+        buffer = memoryview(bytearray(_CHUNK_BYTES))
+        remaining = status.st_size  # a file that grows meanwhile is read up to its first size
+        while remaining > 0 and (count := file.readinto(buffer[: min(remaining, _CHUNK_BYTES)])):
+            digest.update(buffer[:count])
+            remaining -= count
+        if file_identity(os.fstat(file.fileno())) == file_identity(status) and is_settled(status, began_ns):
+            _digests[file_identity(status)] = digest.hexdigest()
+    return digest.hexdigest()
+
+
+def file_identity(status: os.stat_result) -> Identity:
+    """Return the fields that identify the unchanged file."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def is_settled(status: os.stat_result, now_ns: int) -> bool:
+    """Return whether a large file is old enough that its times would show a change."""
+    newest_ns = max(status.st_mtime_ns, status.st_ctime_ns)
+    return status.st_size >= REMEMBERED_BYTES and newest_ns + SETTLED_NS < now_ns
+
+
+def remember_digests(digests: Mapping[Identity, str]) -> None:
+    """Add digests that were computed from exactly these files."""
+    _digests.update(digests)
+
+
+def known_digest(status: os.stat_result) -> str | None:
+    """Return the cached digest of a file, None if it must be read."""
+    return _digests.get(file_identity(status))

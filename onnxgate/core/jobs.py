@@ -87,8 +87,8 @@ class InputCase(Message, frozen=True, kw_only=True):
     leading: tuple[str, ...] = ()  # those of them that are the first axis of an input
 
 
-class Load(Message, frozen=True, kw_only=True, tag="load", tag_field="kind"):
-    """Create a session of the model without running it."""
+class SessionJob(Message, frozen=True, kw_only=True):
+    """Model and settings of a runtime's session."""
 
     model: str  # absolute path
     optimization: Optimization = "all"
@@ -96,30 +96,26 @@ class Load(Message, frozen=True, kw_only=True, tag="load", tag_field="kind"):
     extensions: tuple[str, ...] = ()  # packages, and absolute paths of libraries, that register custom operators
 
 
-class Run(Message, frozen=True, kw_only=True, tag="run", tag_field="kind"):
+class Load(SessionJob, frozen=True, kw_only=True, tag="load", tag_field="kind"):
+    """Create a session of the model without running it."""
+
+
+class Run(SessionJob, frozen=True, kw_only=True, tag="run", tag_field="kind"):
     """Create one session, then run every case in order; a failing case does not stop the next."""
 
-    model: str
     cases: tuple[InputCase, ...]
     output: str  # an existing empty folder; the worker writes <case index>/<output index>.npy below it
-    optimization: Optimization = "all"
-    providers: tuple[str, ...] = ("CPUExecutionProvider",)
-    extensions: tuple[str, ...] = ()  # packages, and absolute paths of libraries, that register custom operators
     again: bool = True  # run the first case that succeeds twice, to see whether outputs are stable
 
 
-class Benchmark(Message, frozen=True, kw_only=True, tag="race", tag_field="kind"):
+class Benchmark(SessionJob, frozen=True, kw_only=True, tag="race", tag_field="kind"):
     """Time a model and its baseline in turn, on the first case that both accept; then measure their memory."""
 
-    model: str
     baseline: str  # absolute path
     cases: tuple[InputCase, ...]
     rounds: int  # baseline, model, model, baseline; 0: nothing is timed
     weighings: int  # fresh processes per model; 0: memory is not measured
     time_s: float  # no round begins after this many seconds
-    optimization: Optimization = "all"
-    providers: tuple[str, ...] = ("CPUExecutionProvider",)
-    extensions: tuple[str, ...] = ()
 
 
 class Probe(Message, frozen=True, kw_only=True, tag="probe", tag_field="kind"):

@@ -12,6 +12,7 @@ import io
 import json
 import os
 import pickle
+import select
 import signal
 import struct
 import subprocess
@@ -23,6 +24,9 @@ from pathlib import Path
 from typing import IO, Any, Generic, Literal, NoReturn, TypeVar
 
 import msgspec
+
+if sys.platform != "win32":
+    import resource
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result", covariant=True)
@@ -84,34 +88,29 @@ class ProcessPool:
         """Return the result or failure of each call, in order. `at_once`: how many children are worth starting."""
         if not self._count:
             return [call.function(call.argument) for call in calls]
-        work = _CallQueue(deque(enumerate(calls)), [None] * len(calls))
+        most = min(self._count, at_once or self._count)
+        queue = _CallQueue(deque(enumerate(calls)), [None] * len(calls))
+        busy: list[_PoolProcess] = []
         try:
-            self._work(work, min(self._count, at_once or self._count))
+            while queue.ahead or busy:
+                for child in self._idle(busy, most) if queue.ahead else ():
+                    if queue.ahead:
+                        child.send(queue.take(most))
+                        busy.append(child)
+                for child in _wait_for_answers(busy):
+                    if not child.receive(queue):
+                        busy.remove(child)
+                    if not child.alive:
+                        self._children.remove(child)
         except BaseException:
             self.__exit__()  # the children still work on calls whose answers nothing reads
             raise
-        return work.results
-
-    def _work(self, work: _CallQueue, most: int) -> None:
-        busy: list[_PoolProcess] = []
-        while work.ahead or busy:
-            for child in self._idle(busy, most) if work.ahead else ():
-                if work.ahead:
-                    child.send(work.take(most))
-                    busy.append(child)
-            for child in _wait_for_answers(busy):
-                if not child.receive(work):
-                    busy.remove(child)
-                if not child.alive:
-                    self._children.remove(child)
+        return queue.results
 
     def _idle(self, busy: Sequence[_PoolProcess], most: int) -> list[_PoolProcess]:
-        idle = [child for child in self._children if child not in busy]
-        while len(idle) + len(busy) < most:
-            child = _start_pool_process()
-            self._children.append(child)
-            idle.append(child)
-        return idle[: most - len(busy)]
+        while len(self._children) < most:
+            self._children.append(_start_pool_process())
+        return [child for child in self._children if child not in busy][: most - len(busy)]
 
 
 @dataclass(slots=True)
@@ -135,31 +134,31 @@ class _PoolProcess:
     calls: IO[bytes]
     answers: IO[bytes]  # unbuffered: polling the pipe does not see data in a buffer
     process: subprocess.Popen[bytes] | None  # None if it was forked
-    under_way: deque[tuple[int, Call[Any, Any]]] = field(default_factory=deque)
+    pending: deque[tuple[int, Call[Any, Any]]] = field(default_factory=deque)
     alive: bool = True
 
     def send(self, share: Sequence[tuple[int, Call[Any, Any]]]) -> None:
         """Send calls to an idle child, so that neither side waits for the other to read."""
-        self.under_way.extend(share)
+        self.pending.extend(share)
         data = pickle.dumps([(call.function, call.argument, call.bounds) for _, call in share], pickle.HIGHEST_PROTOCOL)
         with contextlib.suppress(BrokenPipeError):  # the child has ended; reading from it reports that
             self.calls.write(_CALLS.pack(len(data)) + data)
             self.calls.flush()
 
-    def receive(self, work: _CallQueue) -> bool:
+    def receive(self, queue: _CallQueue) -> bool:
         """Receive one answer. False if the child is idle, or has ended: then only its current call has failed."""
-        index, call = self.under_way.popleft()
+        index, call = self.pending.popleft()
         try:
-            work.results[index] = _read_answer(self.answers, call.answer)
+            queue.results[index] = _read_answer(self.answers, call.answer)
         except (EOFError, OSError):
-            work.results[index] = _failure_of_status(self._wait(), call.bounds)
+            queue.results[index] = _failure_of_status(self._wait(), call.bounds)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             self.end()
-            work.results[index] = CallFailure("raised", f"unreadable answer: {error}")
+            queue.results[index] = CallFailure("raised", f"unreadable answer: {error}")
         if not self.alive:
-            work.ahead.extendleft(reversed(self.under_way))
-            self.under_way.clear()
-        return bool(self.under_way)
+            queue.ahead.extendleft(reversed(self.pending))
+            self.pending.clear()
+        return bool(self.pending)
 
     def end(self) -> None:
         """Kill the child."""
@@ -192,8 +191,6 @@ def _wait_for_answers(busy: Sequence[_PoolProcess]) -> list[_PoolProcess]:
     """Wait until at least one child has an answer, and return all that have."""
     if _IS_WINDOWS or len(busy) < 2:
         return list(busy)
-    import select
-
     poll = select.poll()
     by_number = {child.answers.fileno(): child for child in busy}
     for number in by_number:
@@ -284,7 +281,8 @@ def serve_standard(parent: int) -> None:
 
 def _serve_calls(calls: IO[bytes], answers: IO[bytes]) -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # the parent reports the interruption
-    _disable_core_dumps()
+    if sys.platform != "win32":
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     while True:
         (size,) = _CALLS.unpack(_read_exactly(calls, _CALLS.size))
         for function, argument, bounds in pickle.loads(_read_exactly(calls, size)):  # noqa: S301 - from the parent
@@ -339,28 +337,14 @@ def _limit_call(bounds: CallLimits) -> Iterator[None]:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(bounds.time_s)
     if bounds.memory_bytes and sys.platform == "linux":
-        _limit_memory(bounds.memory_bytes)
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        soft = bounds.memory_bytes if hard == resource.RLIM_INFINITY else min(bounds.memory_bytes, hard)
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
     try:
         yield
     finally:
         if bounds.time_s and hasattr(signal, "alarm"):
             signal.alarm(0)
-
-
-def _limit_memory(limit_bytes: int) -> None:
-    if sys.platform != "win32":
-        import resource
-
-        _, hard = resource.getrlimit(resource.RLIMIT_AS)
-        allowed = limit_bytes if hard == resource.RLIM_INFINITY else min(limit_bytes, hard)
-        resource.setrlimit(resource.RLIMIT_AS, (allowed, hard))
-
-
-def _disable_core_dumps() -> None:
-    if sys.platform != "win32":
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def _read_exactly(pipe: IO[bytes], size: int) -> bytes:

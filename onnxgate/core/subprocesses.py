@@ -1,4 +1,4 @@
-"""Child processes: started in a group of their own, read without blocking, and ended as a group with this process."""
+"""Child processes: started in one way, limited in time, and ended with all that they started."""
 
 from __future__ import annotations
 
@@ -11,52 +11,136 @@ import signal
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal, NamedTuple
+
+from onnxgate.core.errors import UnavailableError
+from onnxgate.core.files import create_process_folder
 
 LINE_LIMIT_BYTES = 16 * 2**20
 LOG_LIMIT_BYTES = 64 * 2**10
 QUEUED_LINES_LIMIT = 64
 REAP_TIMEOUT_S = 10
 LOG_GRACE_S = 2
+SHELL = "/bin/sh"
+# This process keeps the write end of a pipe open and never writes to it, so the pipe closes when this process ends. A
+# guard process that runs with the program waits for that; it closes all its other pipes, to keep none of them open.
+_GUARD_SCRIPT = '(exec </dev/fd/"$0" >/dev/null 2>&1; read -r _; kill -KILL 0) & exec "$@"'
+
+_guard_pipes: dict[int, tuple[int, int]] = {}  # by process id: a forked process opens its own
+_guard_pipes_lock = threading.Lock()
 
 
-def start_in_group(
-    argv: Sequence[str], environment: Mapping[str, str], folder: Path | None = None
+def start_program(
+    argv: Sequence[str],
+    *,
+    environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+    stdout: int | IO[bytes] = subprocess.PIPE,
+    stderr: int = subprocess.PIPE,
+    bound: Literal["guard", "group", "nothing"] = "guard",
 ) -> subprocess.Popen[bytes]:
-    """Start a program in a process group of its own, with three pipes.
+    """Start a program with a pipe as its standard input.
+
+    With `bound="group"` it leads a process group of its own. With "guard", which is the default, that group also ends
+    when this process is killed; call `release_supervised` when the program has ended. With "nothing" it stays in the
+    group of this process, and gets the signals of its terminal.
 
     Raises:
         OSError: the program cannot be started.
     """
+    guarded = bound == "guard" and sys.platform != "win32" and Path(SHELL).exists()
+    if guarded:
+        _check_executable(argv[0], folder)
     return subprocess.Popen(
-        argv,
+        [SHELL, "-c", _GUARD_SCRIPT, str(_guard_pipe()), *argv] if guarded else argv,
         env=environment,
         cwd=folder,
         stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=os.name != "nt",
-        creationflags=_group_creation_flags(),
+        stdout=stdout,
+        stderr=stderr,
+        pass_fds=(_guard_pipe(),) if guarded else (),
+        start_new_session=bound != "nothing" and sys.platform != "win32",
+        creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0) if bound != "nothing" else 0,
     )
 
 
-def _group_creation_flags() -> int:
-    if sys.platform == "win32":
-        return subprocess.CREATE_NEW_PROCESS_GROUP
-    return 0
+def _check_executable(program: str, folder: Path | None) -> None:
+    """Raise the `OSError` that starting the program would raise: a shell would only print it."""
+    if os.sep in program:
+        path = Path(folder or "", program)
+        if path.exists() and not os.access(path, os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), program)
+        if path.exists():
+            return
+    elif shutil.which(program) is not None:
+        return
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), program)
+
+
+def _guard_pipe() -> int:
+    """Return the read end; the write end stays open as long as this process runs."""
+    with _guard_pipes_lock:
+        return _guard_pipes.setdefault(os.getpid(), _guard_pipes.get(os.getpid()) or os.pipe())[0]
 
 
 def end_group(process: subprocess.Popen[bytes]) -> int:
-    """Kill the program with its whole group, and return its status."""
+    """Kill the program with the group that it leads, and return its status."""
     if sys.platform == "win32":
         tree = ["taskkill", "/T", "/F", "/PID", str(process.pid)]
         subprocess.run(tree, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     elif process.returncode is None:  # once reaped, the number may belong to another process
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
+        process.kill()  # it may be in our group
     return process.wait(REAP_TIMEOUT_S)
+
+
+def release_supervised(process: subprocess.Popen[bytes]) -> None:
+    """Kill the rest of the program's group: the guard, and processes that the program did not wait for."""
+    guarded = isinstance(process.args, list) and process.args[:1] == [SHELL]
+    # Without a guard, the id of the group is free once the program has ended.
+    if sys.platform != "win32" and (guarded or process.returncode is None):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def run_supervised(
+    argv: Sequence[str],
+    *,
+    input: bytes = b"",
+    environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+    timeout_s: float | None = None,
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a program to its end; any exception meanwhile kills it, and it ends with this process.
+
+    Raises:
+        OSError: the program cannot be started.
+        subprocess.TimeoutExpired: the program exceeded the time limit.
+    """
+    return finish_program(start_program(argv, environment=environment, folder=folder), input, timeout_s)
+
+
+def finish_program(
+    process: subprocess.Popen[bytes], input: bytes = b"", timeout_s: float | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    """Wait for the end of a program; any exception meanwhile kills it.
+
+    Raises:
+        subprocess.TimeoutExpired: the program exceeded the time limit.
+    """
+    with process:
+        try:
+            out, err = process.communicate(input, timeout=timeout_s)
+        except BaseException:
+            end_group(process)
+            raise
+        finally:
+            release_supervised(process)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
 def describe_exit_status(status: int) -> str:
@@ -69,22 +153,103 @@ def describe_exit_status(status: int) -> str:
         return f"signal {-status}"
 
 
+# Variables that select the user's Python or environment (ours are always named by path) or change the user's own
+# installs. Variables that configure package indexes are passed on.
+REMOVED_VARIABLES = (
+    *("UV_CONSTRAINT", "UV_OVERRIDE", "UV_BUILD_CONSTRAINT", "UV_EXCLUDE", "UV_NO_BINARY", "UV_NO_BINARY_PACKAGE"),
+    *("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONHOME", "PYTHONPATH", "UV_PYTHON", "UV_SYSTEM_PYTHON"),
+)
+UV_DEFAULTS = {"UV_HTTP_TIMEOUT": "30", "UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
+TIMED_OUT = -1000
+
+
+class CompletedCommand(NamedTuple):
+    """Status and output of a program; `TIMED_OUT` is never a real exit status."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def last_error_line(self) -> str:
+        """Last line of the program's errors; without one, its exit status."""
+        lines = [line.strip() for line in self.err.splitlines() if line.strip()]
+        return lines[-1] if lines else describe_exit_status(self.status)
+
+
+class CommandRunner:
+    """Runs programs that build environments, and tracks those that are running. Safe for several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._closed = False
+        # Programs run in an empty folder: `[tool.uv]` of the project applies to the project's own environment only.
+        self._folder = create_process_folder()
+        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+
+    def run(self, argv: Sequence[str], *, timeout_s: float, stdin: str = "") -> CompletedCommand:
+        """Run a program to its end; one that cannot be started has status 127.
+
+        Raises:
+            UnavailableError: the gate is shutting down.
+        """
+        environment = {name: value for name, value in os.environ.items() if name not in REMOVED_VARIABLES}
+        try:
+            with self._lock:
+                self.require_open()
+                process = start_program(argv, environment={**UV_DEFAULTS, **environment}, folder=self._folder)
+                self._running.add(process)
+        except OSError as error:
+            return CompletedCommand(127, "", f"`{argv[0]}` cannot be started: {error.strerror}")
+        try:
+            ended = finish_program(process, stdin.encode(), timeout_s)
+        except subprocess.TimeoutExpired:
+            return CompletedCommand(TIMED_OUT, "", f"no end within {timeout_s:g} s")
+        finally:
+            with self._lock:
+                self._running.discard(process)
+            self.require_open()
+        out, err = (output.decode("utf-8", "replace") for output in (ended.stdout, ended.stderr))
+        return CompletedCommand(ended.returncode, out, err)
+
+    def require_open(self) -> None:
+        """Check that the gate is not shutting down.
+
+        Raises:
+            UnavailableError: it is shutting down.
+        """
+        if self._closed:
+            raise UnavailableError("the gate was ended")
+
+    def close(self) -> None:
+        """Kill running programs, and start none afterwards."""
+        with self._lock:
+            self._closed = True
+            for process in self._running:
+                end_group(process)
+
+
 class LineTooLongError(Exception):
     """A line is longer than any that a worker writes."""
 
 
 class WorkerProcess:
-    """One worker process and the three pipes to it."""
+    """One worker process and the three pipes to it, read without blocking."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
         self._process = process
+        self._stdin = process.stdin
         self._lines: queue.Queue[bytes | None] = queue.Queue(QUEUED_LINES_LIMIT)
         self._log = bytearray()
         self._log_lock = threading.Lock()
         self._ended = threading.Event()
         self._silent = threading.Event()
-        self._log_reader = _start_thread(self._read_log)
-        _start_thread(self._read_lines)
+        self._log_reader = _start_thread(self._read_log, process.stderr)
+        _start_thread(self._read_lines, process.stdout)
 
     @property
     def alive(self) -> bool:
@@ -93,7 +258,7 @@ class WorkerProcess:
 
     def send(self, line: bytes) -> None:
         """Write a line in the background: a worker that does not read must not block this process."""
-        _start_thread(lambda: self._write(line + b"\n"))
+        _start_thread(self._write, line + b"\n")
 
     def receive(self, timeout_s: float) -> bytes | None:
         """Return the next line, None at the end of all lines.
@@ -114,23 +279,23 @@ class WorkerProcess:
         """Kill the process and all that it started; return its exit status, negative for a signal."""
         self._ended.set()
         status = end_group(self._process)
-        self._wake_listener()
+        self._wake_receiver()
         self._log_reader.join(LOG_GRACE_S)
         with contextlib.suppress(OSError, ValueError):
-            _require_pipe(self._process.stdin).close()
+            self._stdin.close()
         return status
 
-    def forget_log(self) -> None:
+    def clear_log(self) -> None:
         """Drop what earlier jobs printed."""
         with self._log_lock:
             self._log.clear()
 
     def log(self) -> str:
-        """Return the tail of the log since the last `forget_log`."""
+        """Return the tail of the log since the last `clear_log`."""
         with self._log_lock:
             return self._log.decode("utf-8", "replace")
 
-    def _wake_listener(self) -> None:
+    def _wake_receiver(self) -> None:
         while True:
             try:
                 return self._lines.put_nowait(None)
@@ -139,20 +304,19 @@ class WorkerProcess:
                     self._lines.get_nowait()
 
     def _write(self, data: bytes) -> None:
-        stdin = _require_pipe(self._process.stdin)
         with contextlib.suppress(OSError, ValueError):  # it died: the end of its lines shows that
-            stdin.write(data)
-            stdin.flush()
+            self._stdin.write(data)
+            self._stdin.flush()
 
-    def _read_lines(self) -> None:
-        with _require_pipe(self._process.stdout) as stdout:
+    def _read_lines(self, stdout: IO[bytes]) -> None:
+        with stdout:
             for line in _read_complete_lines(stdout):
-                if not self._hand_over(line):
+                if not self._queue_line(line):
                     return
         self._silent.set()
-        self._hand_over(None)
+        self._queue_line(None)
 
-    def _hand_over(self, line: bytes | None) -> bool:
+    def _queue_line(self, line: bytes | None) -> bool:
         """Queue a line. False if the worker was ended, so that nothing reads its lines."""
         while not self._ended.is_set():
             with contextlib.suppress(queue.Full):
@@ -160,17 +324,12 @@ class WorkerProcess:
                 return True
         return False
 
-    def _read_log(self) -> None:
-        with _require_pipe(self._process.stderr) as stderr:
+    def _read_log(self, stderr: IO[bytes]) -> None:
+        with stderr:
             while chunk := os.read(stderr.fileno(), 2**16):
                 with self._log_lock:
                     self._log += chunk
                     del self._log[:-LOG_LIMIT_BYTES]
-
-
-def _require_pipe(stream: IO[bytes] | None) -> IO[bytes]:
-    assert stream is not None  # `start_in_group` opens all three
-    return stream
 
 
 def _read_complete_lines(stream: IO[bytes]) -> Iterator[bytes]:
@@ -183,99 +342,7 @@ def _read_complete_lines(stream: IO[bytes]) -> Iterator[bytes]:
             return
 
 
-def _start_thread(work: Callable[[], None]) -> threading.Thread:
-    thread = threading.Thread(target=work, daemon=True)
+def _start_thread(target: Callable[..., None], *arguments: object) -> threading.Thread:
+    thread = threading.Thread(target=target, args=arguments, daemon=True)
     thread.start()
     return thread
-
-
-SHELL = "/bin/sh"
-# This process keeps the write end of a pipe open and never writes to it, so the pipe closes when this process ends. A
-# guard process that runs with the program waits for that; it closes all its other pipes, to keep none of them open.
-_GUARD_SCRIPT = '(exec </dev/fd/"$0" >/dev/null 2>&1; read -r _; kill -KILL 0) & exec "$@"'
-
-_guard_pipes: dict[int, tuple[int, int]] = {}  # by process id: a forked process opens its own
-_guard_pipes_lock = threading.Lock()
-
-
-def start_supervised(
-    argv: Sequence[str],
-    *,
-    environment: Mapping[str, str] | None = None,
-    folder: Path | None = None,
-    stdin: int = subprocess.PIPE,
-    stdout: int = subprocess.PIPE,
-) -> subprocess.Popen[bytes]:
-    """Start a program in a group of its own; call `release_supervised` when it has ended.
-
-    Raises:
-        OSError: the program cannot be started.
-    """
-    guarded = sys.platform != "win32" and Path(SHELL).exists()
-    if guarded:
-        _check_executable(argv[0], folder)
-    return subprocess.Popen(
-        [SHELL, "-c", _GUARD_SCRIPT, str(_guard_pipe()), *argv] if guarded else argv,
-        env=environment,
-        cwd=folder,
-        stdin=stdin,
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        pass_fds=(_guard_pipe(),) if guarded else (),
-        start_new_session=sys.platform != "win32",
-        creationflags=_group_creation_flags(),
-    )
-
-
-def release_supervised(process: subprocess.Popen[bytes]) -> None:
-    """Kill the rest of the program's group: the guard, and processes that the program did not wait for."""
-    if sys.platform != "win32" and _is_guarded(process):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-
-
-def _is_guarded(process: subprocess.Popen[bytes]) -> bool:
-    """Return whether its process group still has its id: without a guard, the id is free once the program has ended."""
-    return process.returncode is None or (isinstance(process.args, list) and process.args[:1] == [SHELL])
-
-
-def run_supervised(
-    argv: Sequence[str],
-    *,
-    input: bytes = b"",
-    environment: Mapping[str, str] | None = None,
-    folder: Path | None = None,
-    timeout_s: float | None = None,
-    stdout: int = subprocess.PIPE,
-) -> subprocess.CompletedProcess[bytes]:
-    """Run a program to its end; any exception meanwhile kills it.
-
-    Raises:
-        OSError: the program cannot be started.
-        subprocess.TimeoutExpired: the program exceeded the time limit.
-    """
-    with start_supervised(argv, environment=environment, folder=folder, stdout=stdout) as process:
-        try:
-            out, err = process.communicate(input, timeout=timeout_s)
-        finally:
-            release_supervised(process)
-    return subprocess.CompletedProcess(argv, process.returncode, out, err)
-
-
-def _check_executable(program: str, folder: Path | None) -> None:
-    """Raise the `OSError` that starting the program would raise: a shell would only print it."""
-    if os.sep in program:
-        found = Path(folder or "", program)
-        if found.exists() and not os.access(found, os.X_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), program)
-        if found.exists():
-            return
-    elif shutil.which(program) is not None:
-        return
-    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), program)
-
-
-def _guard_pipe() -> int:
-    """Return the read end; the write end stays open as long as this process runs."""
-    with _guard_pipes_lock:
-        return _guard_pipes.setdefault(os.getpid(), _guard_pipes.get(os.getpid()) or os.pipe())[0]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     ObserveRuns = Callable[[ParityModel, Sequence[ObservedRun]], None]
     from onnxgate.gate.sharding.plan import Share
-    from onnxgate.runtimes.pool.scheduler import WorkerPool
+    from onnxgate.runtimes.pool import WorkerPool
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxgate import rules
-from onnxgate.core.file_hashes import (
+from onnxgate.core.files import (
     REMEMBERED_BYTES,
     Identity,
     file_identity,

@@ -17,6 +17,7 @@ import msgspec
 
 from onnxgate import __version__
 from onnxgate.core.errors import OnnxgateError
+from onnxgate.core.files import remove_path
 from onnxgate.core.findings import STATIC_STAGES
 from onnxgate.core.text import join_phrases
 from onnxgate.gate.cache.run_results import MAX_RUN_BYTES, identify_machine
@@ -27,7 +28,7 @@ from onnxgate.project.config.loader import find_config
 from onnxgate.project.config.project import LOCK_NAME
 from onnxgate.project.lock.lock_file import load_lock
 from onnxgate.runtimes.environments.storage import SHARED_CACHE_VARIABLE
-from onnxgate.runtimes.environments.wheels import COSTS_FOLDER, NPM_FOLDER, RESULTS_FOLDER, WHEELS_FOLDER, remove_entry
+from onnxgate.runtimes.environments.wheels import COSTS_FOLDER, NPM_FOLDER, RESULTS_FOLDER, WHEELS_FOLDER
 
 if TYPE_CHECKING:
     from onnxgate.project.lock.types import Lock
@@ -266,10 +267,10 @@ def remove_untrusted_entries(folder: Path, contents: Collection[str]) -> list[st
     """Remove unknown files, and costs of other contents; return the names of invalid results."""
     for file in _entries(folder / COSTS_FOLDER):
         if file.name not in contents or not plan.is_cost_file(file):
-            remove_entry(file)
+            remove_path(file)
     strange = [entry for entry in _entries(folder / RESULTS_FOLDER) if not _is_result(entry)]
     for entry in strange:
-        remove_entry(entry)
+        remove_path(entry)
     return [entry.name for entry in strange if _SHA256.fullmatch(entry.name)]
 
 
@@ -287,7 +288,7 @@ def remove_unused_results(folder: Path) -> str:
             left.append(entry.name)
             total += size
         else:
-            remove_entry(entry)
+            remove_path(entry)
     return hashlib.sha256("\n".join(sorted(left)).encode()).hexdigest()[:16] if left else ""
 
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import glob
+import io
 import shlex
 import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from onnxgate.core.errors import UsageError
 from onnxgate.core.escape import escape_command_data, escape_log_line, escape_unprintable
 from onnxgate.core.findings import ALL_STAGES
+from onnxgate.core.subprocesses import start_program
 from onnxgate.gate.sharding import plan
 
 if TYPE_CHECKING:
@@ -284,30 +286,32 @@ def run_command(inputs: Inputs, results: ResultFiles, environment: Mapping[str, 
     safe = {name: value for name, value in environment.items() if name not in COMMAND_FILES}
     printed: list[str] = []
     answered: list[str] = []
-    with subprocess.Popen(
+    with start_program(
         command,
-        cwd=inputs.folder,
-        env={**safe, "NO_COLOR": "1"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
+        environment={**safe, "NO_COLOR": "1"},
+        folder=inputs.folder,
         stderr=subprocess.PIPE if inputs.command == "plan" else subprocess.STDOUT,
-        encoding="utf-8",
-        errors="replace",
+        bound="nothing",
     ) as process:
-        aside = threading.Thread(target=_copy_to_log, args=(process.stderr or (), printed))
+        assert process.stdin is not None
+        process.stdin.close()
+        aside = threading.Thread(target=_copy_to_log, args=(process.stderr, printed))
         aside.start()
-        _copy_to_log(process.stdout or (), printed, answered)
+        _copy_to_log(process.stdout, printed, answered)
         aside.join()
     status = process.returncode
     return CommandRun(status if status >= 0 else 128 - status, tuple(printed), tuple(answered))
 
 
-def _copy_to_log(lines: Iterable[str], *copies: list[str]) -> None:
-    for line in lines:
-        text = line.rstrip("\n")
-        for copy in copies:
-            copy.append(text)
-        print(escape_log_line(text), flush=True)
+def _copy_to_log(stream: IO[bytes] | None, *copies: list[str]) -> None:
+    if stream is None:
+        return
+    with io.TextIOWrapper(stream, "utf-8", "replace") as lines:
+        for line in lines:
+            text = line.rstrip("\n")
+            for copy in copies:
+                copy.append(text)
+            print(escape_log_line(text), flush=True)
 
 
 def annotate(level: str, *lines: str) -> None:

@@ -1,9 +1,10 @@
-"""Decoder of a worker's lines. Workers are untrusted: a reply that does not fit its job is an error."""
+"""Session with one worker process. Workers are untrusted: a reply that does not fit its job is an error."""
 
 from __future__ import annotations
 
 import math
 import re
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
@@ -16,6 +17,7 @@ from onnxgate.core.jobs import (
     Command,
     CommandResult,
     Completed,
+    Crashed,
     Export,
     ExportResult,
     Harvest,
@@ -25,17 +27,30 @@ from onnxgate.core.jobs import (
     Job,
     Load,
     LoadResult,
+    Observation,
     Probe,
     ProbeResult,
     Refused,
     Result,
     Run,
     RunResult,
+    TimedOut,
     Trace,
     TraceResult,
     Unavailable,
 )
+from onnxgate.core.subprocesses import LineTooLongError, WorkerProcess, describe_exit_status
 
+WORKER_FOLDER = Path(__file__).with_name("worker")
+"""The program that runs in a worker process."""
+READY_TIMEOUT_S = 60.0
+INVALID_ANSWER = "answered nonsense"
+START_PHASE = "start"
+"""The phase in which the worker or its engine is imported: failures in it are not caused by the model."""
+EXTENSIONS_PHASE = "extensions"
+"""The phase in which libraries of custom operators are registered: failures in it are not caused by the model."""
+MEMORY_EXCEEDED = "the job's memory limit was exceeded"
+"""Error text of a worker that watches its own memory, sent before it ends itself."""
 LOG_LIMIT = 4_000
 RESULT_TYPES: dict[type[Job], type[Result]] = {
     Load: LoadResult,
@@ -98,9 +113,13 @@ def validate_reply(reply: Reply, job: Job) -> Reply:
         case Run(), RunResult() as result:
             _check_run(job, result)
         case Benchmark(), BenchmarkResult() as result:
-            _check_benchmark(result)
+            if len(result.model_s) != len(result.baseline_s) or len(result.model_mib) != len(result.baseline_mib):
+                raise ProtocolError("a race has more of one than of the other")
+            if not all(math.isfinite(time_s) and time_s > 0 for time_s in (*result.model_s, *result.baseline_s)):
+                raise ProtocolError("a run took no time")
         case Export(), ExportResult() as result:
-            _check_files(_export_files(result), Path(job.output))
+            outputs = (path for case in (*result.eager, *result.eager64) for path in case.outputs)
+            _check_files((result.model, *result.sample, *outputs), Path(job.output))
         case Trace(), TraceResult() as result:
             _check_files(result.values.values(), Path(job.output))
         case Inputs(), InputsResult() as result:
@@ -121,20 +140,6 @@ def _check_run(job: Run, result: RunResult) -> None:
         _check_files(case.outputs, Path(job.output))
 
 
-def _check_benchmark(result: BenchmarkResult) -> None:
-    if len(result.model_s) != len(result.baseline_s) or len(result.model_mib) != len(result.baseline_mib):
-        raise ProtocolError("a race has more of one than of the other")
-    if not all(math.isfinite(model_) and model_ > 0 for model_ in (*result.model_s, *result.baseline_s)):
-        raise ProtocolError("a run took no time")
-
-
-def _export_files(result: ExportResult) -> Iterable[str | None]:
-    yield result.model
-    yield from result.sample
-    for case in (*result.eager, *result.eager64):
-        yield from case.outputs
-
-
 def _check_files(paths: Iterable[str | None], folder: Path) -> None:
     real = folder.resolve()
     for path in paths:
@@ -147,6 +152,100 @@ def _is_inside(path: Path, folder: Path) -> bool:
         return path.is_file() and path.resolve().is_relative_to(folder)
     except (OSError, ValueError, RuntimeError):  # an invalid name, or links in a circle
         return False
+
+
+class WorkerSession:
+    """Sends jobs to one worker, one at a time. The worker is ended after anything other than a reply."""
+
+    def __init__(self, child: WorkerProcess, engine: str) -> None:
+        self._child = child
+        self._engine = engine
+        self._request = 0
+        self.notes: tuple[str, ...] = ()  # restrictions that could not be applied to the worker
+        self.cannot_start = False  # worker or engine cannot be imported here: all further jobs would fail
+
+    @property
+    def ended(self) -> bool:
+        """True if the next job needs another worker."""
+        return not self._child.alive
+
+    def end(self) -> None:
+        """End the worker and all processes that it started."""
+        self._child.end()
+
+    def wait_until_ready(self) -> Unavailable | None:
+        """Wait until the worker is ready; return None if it is."""
+        try:
+            event = self._first_event()
+            if event is not None and event.phase == "rights":
+                self.notes = event.notes
+                event = self._first_event()
+            if event is not None and event.phase == "ready":
+                return None
+        except (TimeoutError, LineTooLongError, ProtocolError):
+            pass
+        return self._not_started(describe_exit_status(self._child.end()))
+
+    def _first_event(self) -> Event | None:
+        line = self._child.receive(READY_TIMEOUT_S)
+        return parse_event(line, 0) if line is not None else None
+
+    def run(self, job: Job, time_s: float, memory_mib: int | None) -> Observation:
+        """Run the job in the worker, and return its observation."""
+        self._request += 1
+        self._child.clear_log()
+        request = {"id": self._request, "engine": self._engine, "memory_mib": memory_mib, "job": job}
+        self._child.send(msgspec.json.encode(request))
+        during, limit_s = START_PHASE, READY_TIMEOUT_S
+        deadline = time.monotonic() + limit_s
+        while True:
+            try:
+                line = self._child.receive(deadline - time.monotonic())
+                if line is None:
+                    status = describe_exit_status(self._child.end())
+                    return self._unavailable(during, status) or Crashed(signal=status, during=during, log=self._log())
+                event = parse_event(line, self._request)
+                if event.reply is not None:
+                    return self._accept(validate_reply(event.reply, job), during)
+            except TimeoutError:
+                self._child.end()
+                unavailable = self._unavailable(during, f"no end within {limit_s:g} s")
+                return unavailable or TimedOut(limit_s=time_s, during=during, log=self._log())
+            except (LineTooLongError, ProtocolError):
+                return self.reject_answer(during)
+            if during == START_PHASE != event.phase:  # the time limit of the job starts after the engine is imported
+                limit_s = time_s
+                deadline = time.monotonic() + limit_s
+            during = event.phase
+
+    def reject_answer(self, during: str = "") -> Observation:
+        """End the worker, and return the observation for a job with an invalid answer."""
+        self._child.end()
+        return Crashed(signal=INVALID_ANSWER, during=during, log=self._log())
+
+    def _accept(self, reply: Reply, during: str) -> Observation:
+        self.cannot_start = during == START_PHASE and isinstance(reply, Unavailable)
+        if isinstance(reply, Refused) and reply.failure.text == MEMORY_EXCEEDED:
+            self._child.end()  # it is ending, and must not get another job
+        if isinstance(reply, Completed) and isinstance(reply.result, ExportResult) and not reply.result.log:
+            return Completed(result=msgspec.structs.replace(reply.result, log=self._log()))
+        return reply
+
+    def _unavailable(self, during: str, reason: str) -> Unavailable | None:
+        """Return the observation for an end in a phase that the model has no part in; None for other phases."""
+        if during == START_PHASE:
+            return self._not_started(reason)
+        if during == EXTENSIONS_PHASE:
+            return Unavailable(reason=f"its extensions cannot be registered: {reason}")
+        return None
+
+    def _not_started(self, reason: str) -> Unavailable:
+        self.cannot_start = True
+        lines = self._log().splitlines()
+        return Unavailable(reason=f"its worker does not start: {lines[-1] if lines else reason}")
+
+    def _log(self) -> str:
+        return clean_log(self._child.log())
 
 
 def clean_log(log: str) -> str:

@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 
 from onnxgate.core.files import temporary_folder
-from onnxgate.core.jobs import Completed, Crashed, Harvest, Job, Load, Observation, Refused, TimedOut
-from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.core.jobs import Completed, Crashed, Harvest, Load, Observation, Refused, TimedOut
+from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
 from onnxgate.support import harvest, probes
-from onnxgate.support.harvest import BuildDump, decode_dump
+from onnxgate.support.harvest import decode_dump
 from onnxgate.support.operators import TableSource
 
 KERNEL_QUERY = "the question for its kernels"
@@ -23,43 +23,38 @@ class HarvestError(Exception):
     """The build cannot be harvested; the message is the reason, and is empty if the build is not available."""
 
 
-def harvest_build(host: WorkerPool, seat: WorkerSpec, source: TableSource) -> harvest.HarvestRecord:
+def harvest_build(pool: WorkerPool, spec: WorkerSpec, source: TableSource) -> harvest.HarvestRecord:
     """Return the operator support of the build in a worker. `source` names it; its commit is read from the build.
 
     Raises:
         HarvestError: it does not list its kernels, or the loaded probes are inconsistent.
     """
     with temporary_folder() as scratch:
-        output = Path(scratch).absolute() / "said.json"
-        host.show(output.parent)  # some probes have their data outside their own folders
-        if _is_refused(host.submit(seat, Harvest(output=str(output))).result(), KERNEL_QUERY):
+        output = Path(scratch).absolute() / "dump.json"
+        pool.show(output.parent)  # some probes have their data outside their own folders
+        if _is_refused(pool.submit(spec, Harvest(output=str(output))).result(), KERNEL_QUERY):
             raise HarvestError(f"it refuses {KERNEL_QUERY}")
-        said = _read_dump(output)
+        try:
+            dump = decode_dump(output.read_bytes())
+        except (OSError, msgspec.MsgspecError, UnicodeError) as error:
+            raise HarvestError(f"what it says cannot be read: {type(error).__name__}") from error
         folder = output.with_name("probes")
         folder.mkdir()
-        loads = _load_probes(host, seat, probes.write_probes(folder))
+        loads = _load_probes(pool, spec, probes.write_probes(folder))
     try:
-        measured = probes.derive_limits(loads)
+        limits = probes.derive_limits(loads)
     except probes.ProbeError as error:
         raise HarvestError(str(error)) from error
-    return harvest.make_harvest_record(said, measured, msgspec.structs.replace(source, commit=said.commit))
+    return harvest.make_harvest_record(dump, limits, msgspec.structs.replace(source, commit=dump.commit))
 
 
-def _read_dump(output: Path) -> BuildDump:
-    try:
-        return decode_dump(output.read_bytes())
-    except (OSError, msgspec.MsgspecError, UnicodeError) as error:
-        raise HarvestError(f"what it says cannot be read: {type(error).__name__}") from error
-
-
-def _load_probes(host: WorkerPool, seat: WorkerSpec, paths: Mapping[str, Path]) -> dict[str, bool]:
+def _load_probes(pool: WorkerPool, spec: WorkerSpec, paths: Mapping[str, Path]) -> dict[str, bool]:
     """Return whether each probe loads, in a process with the environment variables that it needs."""
-    waiting = {}
+    futures = {}
     for name, path in paths.items():
         environment = tuple(probes.get_probe_environment(name).items())
-        job: Job = Load(model=str(path))
-        waiting[name] = host.submit(replace(seat, environment=environment), job)
-    return {name: not _is_refused(future.result(), f"the probe `{name}`") for name, future in waiting.items()}
+        futures[name] = pool.submit(replace(spec, environment=environment), Load(model=str(path)))
+    return {name: not _is_refused(future.result(), f"the probe `{name}`") for name, future in futures.items()}
 
 
 def _is_refused(observation: Observation, what: str) -> bool:

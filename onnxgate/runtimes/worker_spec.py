@@ -1,14 +1,16 @@
-"""Workers' specifications: a locked runtime or a user's interpreter, and limits per job."""
+"""Workers as the gate specifies, limits and measures them."""
 
 from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnxgate.core.jobs import Job, Load, Run
+from onnxgate.core.jobs import Export, Job, Load, Run, SessionJob
 from onnxgate.model.reading.external_data import find_data_files
 from onnxgate.model.reading.file_format import UnreadableModel
 from onnxgate.model.reading.structure import read_light_structure
@@ -50,12 +52,8 @@ class WorkerSpec:
         if runtime.environment:
             path = environment_path(folder or Path(), runtime.environment)
             return cls(runtime.name, runtime.engine, runtime, interpreter=path)
-        pins = frozenset(runtime.packages)
-        own = [
-            package
-            for package in packages
-            if f"{package.name}=={package.version}" in pins and package.python == runtime.python
-        ]
+        pins = {(pin, runtime.python) for pin in runtime.packages}
+        own = (package for package in packages if (f"{package.name}=={package.version}", package.python) in pins)
         return cls(runtime.name, runtime.engine, runtime, tuple(own))
 
     @classmethod
@@ -106,3 +104,45 @@ def _content_size_bytes(path: Path, *_: int) -> int:
     except (UnreadableModel, OSError):
         data_files = {}
     return path.stat().st_size + sum(file.size_bytes for file in data_files.values())
+
+
+class JobMeter:
+    """Seconds of work per model and worker, without waiting times. Safe for several threads."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        self._lock = threading.Lock()
+        self._thread = threading.local()
+        self._sources: dict[str, str] = {}
+
+    @contextmanager
+    def attribute_to(self, model: str) -> Iterator[None]:
+        """Attribute the jobs that this thread submits in the block to that model, even if they name another file."""
+        before = getattr(self._thread, "model", "")
+        self._thread.model = model
+        try:
+            yield
+        finally:
+            self._thread.model = before
+
+    def begin(self, worker: str, job: Job) -> Callable[[float], None]:
+        """Return a callback for the number of seconds that the job takes."""
+        model = self._model_of(job)
+
+        def add_seconds(seconds: float) -> None:
+            with self._lock:
+                self._seconds[model][worker] += seconds
+
+        return add_seconds if model else lambda _: None
+
+    def _model_of(self, job: Job) -> str:
+        """Return the model that a job belongs to, as an absolute path; "" if unknown."""
+        model: str = getattr(self._thread, "model", "")
+        if isinstance(job, Export):  # a second export is submitted by the thread that finished the first ones
+            return self._sources.setdefault(job.source, model) if model else self._sources.get(job.source, "")
+        return model or (job.model if isinstance(job, SessionJob) else "")
+
+    def seconds(self) -> dict[str, dict[str, float]]:
+        """Return the seconds by model and worker."""
+        with self._lock:
+            return {model: dict(workers) for model, workers in self._seconds.items()}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from onnxgate.core.file_hashes import sha256_of
+from onnxgate.core.files import sha256_of
 from onnxgate.core.findings import Place
 from onnxgate.evidence.file import ModelFile
 from onnxgate.evidence.lock import LockConfigComparison, ModelLockComparison

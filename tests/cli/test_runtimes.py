@@ -166,8 +166,9 @@ def test_only_what_nobody_needs_is_removed(capsys: pytest.CaptureFixture[str], p
     backup, result, fresh = (entry(own_cache / name) for name in ("backups/a.onnx", "results/1/e", "results/2"))
     os.utime(result.parent, (LONG_AGO, LONG_AGO))
     os.utime(fresh)
-    held = storage.EnvironmentLeases()
-    held.hold(used)
+    leases = storage.EnvironmentLeases()
+    with leases.acquire(used):
+        pass
     os.utime(storage.lease_folder(used), (LONG_AGO, LONG_AGO))
     before = sorted(own_cache.rglob("*"))
     said = run(capsys, "prune", "--dry-run", "--directory", project)
@@ -177,7 +178,7 @@ def test_only_what_nobody_needs_is_removed(capsys: pytest.CaptureFixture[str], p
     assert [path for path in before if not path.exists()] == []
 
     status, text = run(capsys, "prune", "--directory", project)
-    held.close()
+    leases.close()
 
     assert (status, text.splitlines()[-1].endswith("; 2 environments kept, 1 in use")) == (0, True)
     assert [path.exists() for path in (named, late, used, backup, fresh)] == [True] * 5

@@ -13,7 +13,7 @@ from onnxgate.core.errors import ResolutionError
 from onnxgate.core.jobs import Completed, Crashed, Failure, LoadResult, Observation, Refused, TimedOut, Unavailable
 from onnxgate.project.lock.index import Release, ReleaseNotFound
 from onnxgate.project.lock.types import LockedRuntime, Wheel
-from onnxgate.runtimes.pool.progress import NoProgress
+from onnxgate.runtimes.pool import NoProgress
 from onnxgate.runtimes.worker_spec import WorkerSpec
 
 RUNTIMES = [

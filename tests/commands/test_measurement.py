@@ -13,7 +13,7 @@ from onnxgate.commands.measurement import ToleranceMeasurement, measure_source_t
 from onnxgate.project.config.loader import load_config
 from onnxgate.project.config.project import Project
 from onnxgate.runtimes.environments.builder import Environments
-from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.pool import WorkerPool
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.torch

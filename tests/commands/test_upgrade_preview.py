@@ -16,7 +16,7 @@ from onnxgate.project.lock.lock_file import render_lock
 from onnxgate.project.lock.types import Lock, LockedTarget
 from onnxgate.project.lock.update import lock_models
 from onnxgate.runtimes.environments.builder import Environments
-from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.pool import WorkerPool
 from tests.harness.locks import package, project_of, runtime
 from tests.harness.models import parse, write
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.index
 COUNTING = """
 import sys
 from pathlib import Path
-from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.pool import WorkerPool
 WorkerPool.__init__.__kwdefaults__.update(worker=Path(sys.argv[1]), limited=False)
 sys.argv = ["onnxgate", "check", *sys.argv[2:]]
 from onnxgate.cli import main

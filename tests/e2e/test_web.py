@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from onnxgate.runtimes.pool.scheduler import WORKER_FOLDER
+from onnxgate.runtimes.protocol import WORKER_FOLDER
 from tests.conftest import need
 from tests.harness.repositories.user_repository import Repository
 from tests.runtimes.engines.test_web import npm_trouble

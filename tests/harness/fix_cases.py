@@ -24,7 +24,7 @@ from onnxgate.project.git.baseline import choose_baseline
 from onnxgate.project.lock.lock_file import load_lock
 from onnxgate.project.lock.types import Lock, LockedModel
 from onnxgate.project.lock.update import UnlockableError, lock_models
-from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.pool import WorkerPool
 from tests.conftest import ROOT
 from tests.harness.repositories.checkout import commit
 from tests.harness.rule_cases import CASES, every_case, unfold

@@ -19,7 +19,7 @@ from onnxgate.inputs import roles
 from onnxgate.model.reading.fact_extraction import read_model
 from onnxgate.project.lock.lock_file import load_lock
 from onnxgate.runtimes.environments.builder import Environments
-from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 from tests.conftest import ROOT
 from tests.inputs.role_models import HEAD, MODELS

@@ -14,7 +14,8 @@ from uv import find_uv_bin
 
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime, Wheel
 from onnxgate.runtimes.environments.builder import Environments
-from onnxgate.runtimes.pool.scheduler import WORKER_FOLDER, WorkerPool
+from onnxgate.runtimes.pool import WorkerPool
+from onnxgate.runtimes.protocol import WORKER_FOLDER
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 
 if sys.version_info >= (3, 11):

@@ -9,7 +9,7 @@ import onnx
 import onnx.parser
 import pytest
 
-from onnxgate.core.file_hashes import sha256_of
+from onnxgate.core.files import sha256_of
 from onnxgate.core.findings import Place
 from onnxgate.evidence.lock import LockConfigComparison, ModelLockComparison
 from onnxgate.project.config.loader import load_config

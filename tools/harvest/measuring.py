@@ -14,7 +14,8 @@ from harvest.releases import Installable
 from onnxgate.core.files import replace_atomically
 from onnxgate.core.jobs import Completed, Harvest, Job, Load, Observation, Refused
 from onnxgate.runtimes.environments.builder import Environments
-from onnxgate.runtimes.pool.scheduler import WORKER_FOLDER, WorkerPool
+from onnxgate.runtimes.pool import WorkerPool
+from onnxgate.runtimes.protocol import WORKER_FOLDER
 from onnxgate.runtimes.worker_spec import WorkerSpec
 from onnxgate.support import harvest, probes
 from onnxgate.support.harvest import BuildDump, decode_dump

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from onnxgate.core.findings import Stage
     from onnxgate.project.config.project import Project, SelectedModel
     from onnxgate.project.lock.types import Lock
-    from onnxgate.runtimes.pool.progress import JobMeter
-    from onnxgate.runtimes.pool.scheduler import WorkerPool
+    from onnxgate.runtimes.pool import WorkerPool
+    from onnxgate.runtimes.worker_spec import JobMeter
 
 
 def make_project_request(

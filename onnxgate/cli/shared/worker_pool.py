@@ -19,10 +19,15 @@ from onnxgate.core.escape import escape_log_line
 from onnxgate.project.config.project import Project
 from onnxgate.runtimes.environments.builder import Environments
 from onnxgate.runtimes.environments.storage import cache_dir, shared_cache_dir
-from onnxgate.runtimes.pool.job_queue import UNSANDBOXED_NOTE
-from onnxgate.runtimes.pool.progress import LOOK_UP_ACTIVITY, PREPARE_ACTIVITY, JobMeter, NoProgress, Progress
-from onnxgate.runtimes.pool.scheduler import WorkerPool
-from onnxgate.runtimes.worker_spec import JobLimits
+from onnxgate.runtimes.pool import (
+    LOOK_UP_ACTIVITY,
+    PREPARE_ACTIVITY,
+    UNSANDBOXED_NOTE,
+    NoProgress,
+    Progress,
+    WorkerPool,
+)
+from onnxgate.runtimes.worker_spec import JobLimits, JobMeter
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -34,7 +39,7 @@ def open_pool(
     """Return a pool with the limits of the config; the caller closes it."""
     limits = project.config.limits
     return WorkerPool(
-        Environments(cache_dir(), offline=options.offline, kept=shared_cache_dir()),
+        Environments(cache_dir(), offline=options.offline, shared=shared_cache_dir()),
         options.jobs,
         JobLimits(time_s=limits.time_s, memory_mib=limits.memory_mib),
         progress,

@@ -15,8 +15,7 @@ from typing import Any, BinaryIO
 from onnx import ModelProto
 
 from onnxgate.core.errors import OnnxgateError
-from onnxgate.core.file_hashes import sha256_of
-from onnxgate.core.files import link_or_copy, replace_atomically
+from onnxgate.core.files import link_or_copy, replace_atomically, sha256_of
 from onnxgate.model.reading.file_format import (
     LENGTH,
     Field,

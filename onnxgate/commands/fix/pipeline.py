@@ -34,7 +34,7 @@ from onnxgate.model.reading.file_format import UnreadableModel, read_pointer
 from onnxgate.model.reading.structure import iter_tensors, read_structure
 from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.plan import PlannedModel
-from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
 from onnxgate.stages.export.jobs import common_ir_limit, common_opset_limits, highest_allowed_ir
 

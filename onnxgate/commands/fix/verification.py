@@ -38,7 +38,7 @@ from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
 from onnxgate.project.config.project import SelectedModel
 from onnxgate.project.lock.types import LockedModel, LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
-from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
 from onnxgate.stages.parity.output_comparison import find_output_masks
 from onnxgate.stages.parity.stage import ParityModel, RunOutputs, collect_outputs, compare_runtimes

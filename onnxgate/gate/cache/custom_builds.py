@@ -19,7 +19,7 @@ from onnxgate.support import limits, operators
 from onnxgate.support.operators import TableSource
 
 if TYPE_CHECKING:
-    from onnxgate.runtimes.pool.scheduler import WorkerPool
+    from onnxgate.runtimes.pool import WorkerPool
     from onnxgate.support.harvest import BuildSupport
 
 REGISTRY_SINCE = "1.16.0"

@@ -24,12 +24,12 @@ from pathlib import Path
 
 import msgspec
 
-from onnxgate.core.file_hashes import Identity, file_identity, sha256_of
+from onnxgate.core.files import Identity, file_identity, sha256_of
 from onnxgate.core.jobs import CaseResult, Completed, Job, Observation, Run, RunResult
 from onnxgate.project.engines import runs_on_node
 from onnxgate.project.lock.types import LockedRuntime, PinnedPackage
-from onnxgate.runtimes.pool import sandbox
-from onnxgate.runtimes.protocol import is_complete_npy
+from onnxgate.runtimes import sandbox
+from onnxgate.runtimes.protocol import WORKER_FOLDER, is_complete_npy
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 
 MAX_RUN_BYTES = 64 * 2**20
@@ -248,7 +248,6 @@ def _number_outputs(result: RunResult) -> Iterator[tuple[str, str]]:
 
 RESULT_LAYOUT = 2
 """Version of the meaning of an entry."""
-WORKER_FOLDER = Path(__file__).parents[2] / "runtimes" / "worker"
 KEY_HALF_DIGITS = 32
 """Digits of a key for runtime and model; as many digits are for the inputs."""
 IRRELEVANT_VARIABLES = frozenset({*sandbox.HOME_VARIABLES, "PATH", "TERM"})

@@ -20,15 +20,15 @@ from typing import TypeVar
 
 import msgspec
 
-from onnxgate.core.file_hashes import (
+from onnxgate.core.files import (
     REMEMBERED_BYTES,
     Identity,
     file_identity,
     is_settled,
     known_digest,
     remember_digests,
+    replace_atomically,
 )
-from onnxgate.core.files import replace_atomically
 from onnxgate.project.git.repository import find_lfs_contents
 
 ENTRY_LAYOUT = 1

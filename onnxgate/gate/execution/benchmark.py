@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from onnxgate.core.file_hashes import sha256_of
+from onnxgate.core.files import sha256_of
 from onnxgate.core.findings import IncompleteCheck, Place, Stage, runtime_sort_key
 from onnxgate.core.jobs import (
     Benchmark,

@@ -28,7 +28,7 @@ from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
 from onnxgate.project.config.project import Project
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedModel, PlannedRuntime
-from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec, default_memory_mib
 from onnxgate.stages.runtime import isolated_nodes
 from onnxgate.stages.runtime import stage as runtime_stage
@@ -113,7 +113,7 @@ class _Executor:
 
     def _about(self, planned: PlannedModel, step: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Take a step with one model; the jobs that it submits count as cost of that model."""
-        with self._host.meter.about(str(planned.model.absolute)):
+        with self._host.meter.attribute_to(str(planned.model.absolute)):
             return step(*arguments, **named)
 
     def _warm_up(self) -> None:

@@ -37,18 +37,18 @@ from onnxgate.model.reading.fact_extraction import ParsedModel
 from onnxgate.project.config.project import Project
 from onnxgate.project.plan import PlannedModel, PlannedRuntime
 from onnxgate.runtimes.environments.toolchain import (
-    ProbeError,
     find_toolchain,
     imported_frameworks,
     probe_interpreter,
     required_frameworks,
 )
-from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.stages.export import jobs
 from onnxgate.stages.export import stage as export_stage
 from onnxgate.stages.export.jobs import create_toolchain_spec
 from onnxgate.stages.export.stage import ExportOutcome
 from onnxgate.stages.runtime.stage import ObservedRun
+from onnxgate.support.probes import ProbeError
 
 
 @dataclass(frozen=True, slots=True)

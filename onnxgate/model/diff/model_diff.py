@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from onnxgate.core.file_hashes import sha256_of
+from onnxgate.core.files import sha256_of
 from onnxgate.model.diff.changes import collect_node_changes, collect_weight_changes
 from onnxgate.model.diff.result import (
     Changed,

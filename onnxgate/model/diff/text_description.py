@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnxgate.core.file_hashes import sha256_of
+from onnxgate.core.files import sha256_of
 from onnxgate.model.diff.changes import format_elements
 from onnxgate.model.facts import element_name
 from onnxgate.model.reading.external_data import is_external, read_external_entries

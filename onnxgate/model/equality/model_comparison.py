@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from onnxgate.core.file_hashes import sha256_of
+from onnxgate.core.files import sha256_of
 from onnxgate.core.text import join_quoted
 from onnxgate.model.equality.graph_comparison import GraphComparison, WeightPair
 from onnxgate.model.facts import Dim, ValueInfo, element_name

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Literal
 
-from onnxgate.core.file_hashes import sha256_of
+from onnxgate.core.files import sha256_of
 from onnxgate.model.facts import ExternalFile, ModelFacts, required_bytes
 from onnxgate.model.reading.file_format import LfsPointer, read_pointer
 from onnxgate.model.reading.structure import iter_tensors

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnxgate.core.file_hashes import sha256_of
+from onnxgate.core.files import sha256_of
 from onnxgate.model.facts import Dim, ModelFacts, ValueInfo, format_type
 from onnxgate.model.reading.external_data import find_external_files
 from onnxgate.model.reading.structure import iter_nodes, read_light_structure, read_structure

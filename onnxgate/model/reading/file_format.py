@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from onnxgate.core.file_hashes import open_regular
+from onnxgate.core.files import open_regular
 
 VARINT, FIXED64, LENGTH, GROUP, GROUP_END, FIXED32 = range(6)
 """Wire types. No ONNX file needs groups; protobuf skips one that it does not know. Source: protobuf.dev, "Encoding"."""

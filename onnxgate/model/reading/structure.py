@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnxgate.core.file_hashes import open_regular
+from onnxgate.core.files import open_regular
 from onnxgate.model.facts import ELEMENT_TYPES, STRING
 from onnxgate.model.reading.file_format import (
     LENGTH,

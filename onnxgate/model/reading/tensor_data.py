@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnxgate.core.file_hashes import open_regular
+from onnxgate.core.files import open_regular
 from onnxgate.model.facts import ELEMENT_TYPES, STRING, count_tensor_elements, required_bytes
 from onnxgate.model.reading.external_data import inspect_data_file, is_external, read_data_range, read_external_entries
 from onnxgate.model.reading.file_format import encode_length_prefix

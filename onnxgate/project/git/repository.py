@@ -7,8 +7,9 @@ import re
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import IO, Literal
 
-from onnxgate.core import subprocesses
+from onnxgate.core.subprocesses import finish_program, start_program
 from onnxgate.model.reading.file_format import MAX_POINTER_BYTES, LfsPointer, parse_pointer
 
 SAFE_OPTIONS = ("-c", "safe.directory=*", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false")
@@ -24,7 +25,7 @@ def run_git(
     arguments: Sequence[str],
     *,
     stdin: bytes = b"",
-    stdout: object = subprocess.PIPE,
+    stdout: int | IO[bytes] = subprocess.PIPE,
     offline: bool = False,
 ) -> subprocess.CompletedProcess[bytes]:
     """Run git and return the result, with status 127 if git is not installed. `offline`: git does not fetch objects."""
@@ -33,26 +34,11 @@ def run_git(
     environment |= {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
     environment |= {"GIT_NO_LAZY_FETCH": "1"} if offline else {}
     limit_s = LOCAL_TIMEOUT_S if offline else FETCH_TIMEOUT_S
+    # One that fetches may wait for another machine, and must end with this process.
+    bound: Literal["guard", "nothing"] = "nothing" if offline else "guard"
     try:
-        if not offline:  # it may wait for another machine, and must end with this process
-            return subprocesses.run_supervised(
-                command,
-                input=stdin,
-                environment=environment,
-                folder=folder,
-                timeout_s=limit_s,
-                stdout=stdout,  # type: ignore[arg-type]
-            )
-        return subprocess.run(  # type: ignore[call-overload,no-any-return]
-            command,
-            cwd=folder,
-            input=stdin,
-            stdout=stdout,
-            stderr=subprocess.PIPE,
-            check=False,
-            env=environment,
-            timeout=limit_s,
-        )
+        process = start_program(command, environment=environment, folder=folder, stdout=stdout, bound=bound)
+        return finish_program(process, stdin, limit_s)
     except OSError as error:
         return subprocess.CompletedProcess(command, 127, b"", f"git: {error.strerror}".encode())
     except subprocess.TimeoutExpired:

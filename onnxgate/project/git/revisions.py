@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from onnxgate.core.errors import UsageError
-from onnxgate.core.file_hashes import sha256_of
-from onnxgate.core.files import link_or_copy, replace_atomically, temporary_folder
+from onnxgate.core.files import link_or_copy, replace_atomically, sha256_of, temporary_folder
 from onnxgate.model.reading.external_data import is_external, read_external_entries
 from onnxgate.model.reading.file_format import (
     MAX_POINTER_BYTES,

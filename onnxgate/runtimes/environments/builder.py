@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -16,16 +16,10 @@ import filelock
 
 from onnxgate.core.errors import UnavailableError
 from onnxgate.core.files import temporary_folder
+from onnxgate.core.subprocesses import TIMED_OUT, CommandRunner, CompletedCommand
 from onnxgate.project.engines import find_engine, import_name, runs_on_node
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime, PinnedPackage
 from onnxgate.runtimes.environments import node, storage, user_environment, wheels
-from onnxgate.runtimes.environments.command_runner import (
-    TIMED_OUT,
-    CommandRunner,
-    CompletedCommand,
-    RunnerClosedError,
-    last_error_line,
-)
 
 CREATE_TIMEOUT_S = 60
 INSTALL_TIMEOUT_S = 600
@@ -37,26 +31,25 @@ _NOT_CACHED = re.compile(r"network was disabled|not found in the cache|Network c
 _UV_CAUSE = re.compile(r"^\s*(?:error|cause|Caused by|×|╰─▶):?\s*(.+)$", re.MULTILINE)
 
 _NO_SLOT: AbstractContextManager[object] = contextlib.nullcontext()
-BuildFunction = Callable[[Path], None]
-"""Creates an environment in a folder that does not exist yet; raises `UnavailableError`."""
 
 
 class Environments:
     """Locked environments below `cache`, each created once. Safe for several threads and several processes.
 
-    With `kept`, wheels are installed from that folder, and missing ones are downloaded into it.
+    With `shared`, wheels are installed from that folder, and missing ones are downloaded into it.
     """
 
-    def __init__(self, cache: Path, *, offline: bool, kept: Path | None = None) -> None:
+    def __init__(self, cache: Path, *, offline: bool, shared: Path | None = None) -> None:
         self._cache = cache
         self._offline = offline
         self._commands = CommandRunner()
-        self._keeper = wheels.WheelCache(kept, self._where) if kept else None
+        self._wheels = wheels.WheelCache(shared, self._find_downloads) if shared else None
         self._unreachable = ""  # why the index could not be reached; it is then not contacted a second time
         self._interpreters: dict[str, Path | UnavailableError] = {}
-        self._finding = threading.Lock()
-        self._uses = storage.EnvironmentLeases()
-        self.node = node.NodeBuilder(self._commands, offline=offline, kept=kept / wheels.NPM_FOLDER if kept else None)
+        self._interpreter_lock = threading.Lock()
+        self._leases = storage.EnvironmentLeases()
+        npm_cache = shared / wheels.NPM_FOLDER if shared else None
+        self.node = node.NodeBuilder(self._commands, offline=offline, npm_cache=npm_cache)
 
     def prepare(
         self,
@@ -67,31 +60,20 @@ class Environments:
         """Return the program of the runtime's environment, which is built if it is not ready.
 
         The program is a Python interpreter, or the folder of a package that Node runs. `packages` contains at least
-        those that the runtime pins. The environment is tested within `busy`, which limits concurrent
-        work.
+        those that the runtime pins. The environment is tested within `busy`, which limits concurrent work.
 
         Raises:
             UnavailableError: the environment cannot be created here; the message is the reason.
         """
         try:
             slot, build = self._plan(runtime, packages, busy)
-            return self._held(slot, lambda: slot.ready() or self._build_alone(slot, runtime, build))
+            with self._leases.acquire(slot.folder):
+                return slot.ready() or self._build_once(slot, runtime, build)
         except OSError as error:
             raise UnavailableError(
                 f"the environment of `{runtime.name}` cannot be stored: {error.strerror or error}",
                 hint="`ONNXGATE_CACHE_DIR` names another folder for it",
             ) from error
-        except RunnerClosedError as error:
-            raise UnavailableError("the gate was ended") from error
-
-    def _held(self, slot: storage.EnvironmentSlot, found: Callable[[], Path]) -> Path:
-        """Return the result of `found`, with the environment leased before the call."""
-        self._uses.hold(slot.folder)
-        try:
-            return found()
-        except BaseException:
-            self._uses.forget(slot.folder)
-            raise
 
     def find_own(self, path: Path, runtime: LockedRuntime) -> Path:
         """Return the interpreter of a user's own environment, after checking its versions against the lock.
@@ -99,14 +81,11 @@ class Environments:
         Raises:
             UnavailableError: the environment is missing, or has other versions.
         """
-        try:
-            return user_environment.check_user_environment(path, runtime, self._commands)
-        except RunnerClosedError as error:
-            raise UnavailableError("the gate was ended") from error
+        return user_environment.check_user_environment(path, runtime, self._commands)
 
     def discard(self, runtime: LockedRuntime, packages: Sequence[PinnedPackage]) -> None:
         """Mark a broken environment as not ready; it is rebuilt when it is needed next."""
-        self._plan(runtime, packages)[0].distrust()
+        self.slot_of(runtime, packages).distrust()
 
     def slot_of(self, runtime: LockedRuntime, packages: Sequence[PinnedPackage]) -> storage.EnvironmentSlot:
         """Return the slot of the runtime's environment without creating anything.
@@ -122,99 +101,83 @@ class Environments:
         Raises:
             UnavailableError: it is not installed and cannot be fetched.
         """
-        return self._interpreter(minor)
+        with self._interpreter_lock:
+            if minor not in self._interpreters:
+                try:
+                    self._interpreters[minor] = find_interpreter(minor, self._commands, offline=self._offline)
+                except UnavailableError as error:
+                    self._interpreters[minor] = error
+            interpreter = self._interpreters[minor]
+        if isinstance(interpreter, UnavailableError):
+            raise UnavailableError(interpreter.message, hint=interpreter.hint)
+        return interpreter
 
     def close(self) -> None:
         """Kill running builds, reject new ones, and release the environments in use."""
         self._commands.close()
-        self._uses.close()
+        self._leases.close()
 
     def _plan(
         self, runtime: LockedRuntime, packages: Sequence[PinnedPackage], busy: AbstractContextManager[object] = _NO_SLOT
-    ) -> tuple[storage.EnvironmentSlot, BuildFunction]:
+    ) -> tuple[storage.EnvironmentSlot, storage.BuildFunction]:
         """Return the slot of the environment and the function that builds it."""
         if runs_on_node(runtime.engine):
             pins = node.required_npm_packages(runtime, packages)
             return self.node.slot(self._cache, runtime, pins), lambda attempt: self.node.build(attempt, runtime, pins)
-        needed = wheels.required_wheels(
-            runtime, [package for package in packages if isinstance(package, LockedPackage)]
-        )
-        return self._slot(runtime, needed), lambda attempt: self._make(attempt, runtime, needed, busy)
-
-    def _slot(self, runtime: LockedRuntime, needed: Sequence[LockedPackage]) -> storage.EnvironmentSlot:
+        locked = [package for package in packages if isinstance(package, LockedPackage)]
+        needed = wheels.required_wheels(runtime, locked)
         name = f"{runtime.engine}-{runtime.release}-py{runtime.python}"
         hashes = [
             f"{pin.name}=={pin.version} {sha256}" for pin in needed for sha256 in sorted(wheels.compatible_hashes(pin))
         ]
-        return storage.environment_slot(self._cache, name, [runtime.engine, runtime.release, runtime.python, *hashes])
+        identity = [runtime.engine, runtime.release, runtime.python, *hashes]
+        slot = storage.environment_slot(self._cache, name, identity)
+        return slot, lambda attempt: self._build(attempt, runtime, needed, busy)
 
-    def _build_alone(self, slot: storage.EnvironmentSlot, runtime: LockedRuntime, build: BuildFunction) -> Path:
+    def _build_once(self, slot: storage.EnvironmentSlot, runtime: LockedRuntime, build: storage.BuildFunction) -> Path:
+        """Build the environment, alone among all processes; waiting for others ends when this one is closing."""
         slot.folder.parent.mkdir(parents=True, exist_ok=True)
-        with self._locked(slot, runtime):
-            return slot.ready() or _build_in_slot(slot, build)
-
-    @contextlib.contextmanager
-    def _locked(self, slot: storage.EnvironmentSlot, runtime: LockedRuntime) -> Iterator[None]:
-        """Lock the slot against other processes; wait for the lock until it times out or this process is closing."""
         lock = filelock.FileLock(slot.lock)
         for _ in range(LOCK_TIMEOUT_S):
-            self._commands.stay_open()
+            self._commands.require_open()
             try:
                 lock.acquire(timeout=1)
             except filelock.Timeout:
                 continue
             try:
-                yield
+                return slot.ready() or slot.build(build)
             finally:
                 lock.release()
-            return
         raise UnavailableError(
             f"another onnxgate has been building the environment of `{runtime.name}` for {LOCK_TIMEOUT_S} s"
         )
 
-    def _make(
+    def _build(
         self,
         attempt: Path,
         runtime: LockedRuntime,
         needed: Sequence[LockedPackage],
         busy: AbstractContextManager[object],
     ) -> None:
-        base = self._interpreter(runtime.python)
-        interpreter = storage.interpreter_of(attempt)
-        self._create(attempt, base, runtime)
-        self._install(interpreter, runtime, needed)
-        with busy:
-            self._examine(interpreter, runtime, needed)
-
-    def _interpreter(self, minor: str) -> Path:
-        with self._finding:
-            if minor not in self._interpreters:
-                self._interpreters[minor] = self._find(minor)
-            found = self._interpreters[minor]
-        if isinstance(found, UnavailableError):
-            raise UnavailableError(found.message, hint=found.hint)
-        return found
-
-    def _find(self, minor: str) -> Path | UnavailableError:
-        try:
-            return find_interpreter(minor, self._commands, offline=self._offline)
-        except UnavailableError as error:
-            return error
-
-    def _create(self, attempt: Path, base: Path, runtime: LockedRuntime) -> None:
+        base = self.interpreter(runtime.python)
         venv = ["venv", "--quiet", "--no-project", "--python", str(base), str(attempt)]
-        ended = self._commands.uv(venv, timeout_s=CREATE_TIMEOUT_S)
+        ended = wheels.run_uv(self._commands, venv, timeout_s=CREATE_TIMEOUT_S)
         if ended.status != 0:
             raise UnavailableError(f"uv cannot make an environment for `{runtime.name}`: {_uv_error(ended)}")
+        interpreter = storage.interpreter_of(attempt)
+        self._install(interpreter, runtime, needed)
+        with busy:
+            self._check_health(interpreter, runtime, needed)
 
     def _install(self, interpreter: Path, runtime: LockedRuntime, needed: Sequence[LockedPackage]) -> None:
         with temporary_folder() as scratch:
-            kept = self._keeper is not None and self._keeper.gather(needed, Path(scratch))
+            cached = self._wheels is not None and self._wheels.gather(needed, Path(scratch))
             unreachable = self._unreachable
             # uv does not check the hashes of its own cache, so cached wheels bypass it.
-            local = [*_LOCAL_WHEELS_FLAGS, scratch] if kept else []
-            offline = ["--offline"] if kept or self._offline or unreachable else []
-            ended = self._commands.uv(
+            local = ["--no-index", "--no-cache", "--find-links", scratch] if cached else []
+            offline = ["--offline"] if cached or self._offline or unreachable else []
+            ended = wheels.run_uv(
+                self._commands,
                 [*_INSTALL_COMMAND, *local, *offline, "--python", str(interpreter)],
                 timeout_s=INSTALL_TIMEOUT_S,
                 stdin=wheels.render_requirements(needed),
@@ -222,7 +185,7 @@ class Environments:
         if ended.status != 0:
             raise self._not_installed(ended, runtime, unreachable)
 
-    def _where(self, packages: Sequence[LockedPackage]) -> Mapping[str, wheels.WheelSource]:
+    def _find_downloads(self, packages: Sequence[LockedPackage]) -> wheels.Downloads:
         """Return the downloads of missing wheels; none if offline, or after the index could not be reached."""
         return {} if self._offline or self._unreachable else wheels.find_downloads(self._commands, packages)
 
@@ -239,7 +202,7 @@ class Environments:
             )
         return UnavailableError(f"`{runtime.name}` cannot be installed: {_uv_error(ended)}", hint=_INSTALL_HINT)
 
-    def _examine(self, interpreter: Path, runtime: LockedRuntime, needed: Sequence[LockedPackage]) -> None:
+    def _check_health(self, interpreter: Path, runtime: LockedRuntime, needed: Sequence[LockedPackage]) -> None:
         """Check that the engine runs a model and that the versions are the locked ones.
 
         Raises:
@@ -249,9 +212,9 @@ class Environments:
         trial = health_check_arguments(runtime.engine, tuple(expected))
         ended = self._commands.run([str(interpreter), *trial], timeout_s=HEALTH_TIMEOUT_S)
         if ended.status != 0:
-            raise UnavailableError(f"`{runtime.name}` does not work here: {last_error_line(ended)}")
-        found: Mapping[str, str] = json.loads(ended.out.splitlines()[-1])
-        if wrong := sorted(f"{name} {found[name]}" for name in expected if found[name] != expected[name]):
+            raise UnavailableError(f"`{runtime.name}` does not work here: {ended.last_error_line}")
+        installed: Mapping[str, str] = json.loads(ended.out.splitlines()[-1])
+        if wrong := sorted(f"{name} {installed[name]}" for name in expected if installed[name] != expected[name]):
             raise UnavailableError(f"`{runtime.name}` was installed with {', '.join(wrong)}, which is not locked")
 
 
@@ -261,21 +224,12 @@ _INSTALL_COMMAND = (
     *("pip", "install", "--quiet", "--no-deps", "--require-hashes"),
     *("--only-binary", ":all:", "--requirement", "-"),
 )
-_LOCAL_WHEELS_FLAGS = ("--no-index", "--no-cache", "--find-links")
-
-
-def _build_in_slot(slot: storage.EnvironmentSlot, build: BuildFunction) -> Path:
-    slot.clear()
-    with slot.attempt() as attempt:
-        build(attempt)
-        slot.mark_ready(attempt)
-    return slot.program_of(attempt)
 
 
 def _uv_error(ended: CompletedCommand) -> str:
     """Return uv's innermost cause, in one line."""
     causes = _UV_CAUSE.findall(ended.err)
-    return causes[-1].strip() if causes else last_error_line(ended)
+    return causes[-1].strip() if causes else ended.last_error_line
 
 
 PATH_VARIABLE = "ONNXGATE_PYTHON_PATH"
@@ -297,7 +251,8 @@ def find_interpreter(minor: str, commands: CommandRunner, *, offline: bool) -> P
         UnavailableError: it is not installed, and uv's settings or offline mode forbid fetching it.
     """
     for candidate in _interpreter_candidates(minor, commands, offline):
-        if _probe_minor(candidate, commands) == minor:
+        ended = commands.run([str(candidate), "-I", "-c", _MINOR_SCRIPT], timeout_s=PROBE_TIMEOUT_S)
+        if ended.status == 0 and ended.out.strip() == minor:
             return candidate
     raise UnavailableError(
         f"no Python {minor} was found here",
@@ -307,27 +262,21 @@ def find_interpreter(minor: str, commands: CommandRunner, *, offline: bool) -> P
 
 def _interpreter_candidates(minor: str, commands: CommandRunner, offline: bool) -> Iterator[Path]:
     """Yield interpreters, the cheapest and the most explicit first; uv fetches one only if no other remains."""
-    yield from _interpreters_from_variable(minor)
+    for entry in filter(None, os.environ.get(PATH_VARIABLE, "").split(os.pathsep)):
+        yield from _interpreters_in(Path(entry), minor)
     yield from _printed_path(
-        commands.uv(["python", "find", "--no-project", "--system", minor], timeout_s=PROBE_TIMEOUT_S)
+        wheels.run_uv(commands, ["python", "find", "--no-project", "--system", minor], timeout_s=PROBE_TIMEOUT_S)
     )
     if minor == f"{sys.version_info[0]}.{sys.version_info[1]}":
         yield Path(sys.executable)
     if not offline:
         fetch = ["run", "--quiet", "--no-project", "--python", minor, "python", "-I", "-c", _EXECUTABLE_SCRIPT]
-        yield from _printed_path(commands.uv(fetch, timeout_s=DOWNLOAD_TIMEOUT_S))
+        yield from _printed_path(wheels.run_uv(commands, fetch, timeout_s=DOWNLOAD_TIMEOUT_S))
 
 
-def _printed_path(ended: tuple[int, str, str]) -> Iterator[Path]:
-    status, out, _ = ended
-    if status == 0 and out.strip():
-        yield Path(out.strip().splitlines()[-1])
-
-
-def _interpreters_from_variable(minor: str) -> Iterator[Path]:
-    for entry in os.environ.get(PATH_VARIABLE, "").split(os.pathsep):
-        if entry:
-            yield from _interpreters_in(Path(entry), minor)
+def _printed_path(ended: CompletedCommand) -> Iterator[Path]:
+    if ended.status == 0 and ended.out.strip():
+        yield Path(ended.out.strip().splitlines()[-1])
 
 
 def _interpreters_in(path: Path, minor: str) -> Iterator[Path]:
@@ -337,12 +286,7 @@ def _interpreters_in(path: Path, minor: str) -> Iterator[Path]:
     names = (f"python{minor}", f"python{minor}.exe", "python", "python.exe")
     for pattern in ("{}", "bin/{}", "*/bin/{}", "*/{}"):
         for name in names:
-            yield from (found for found in sorted(path.glob(pattern.format(name))) if found.is_file())
-
-
-def _probe_minor(interpreter: Path, commands: CommandRunner) -> str:
-    status, out, _ = commands.run([str(interpreter), "-I", "-c", _MINOR_SCRIPT], timeout_s=PROBE_TIMEOUT_S)
-    return out.strip() if status == 0 else ""
+            yield from (file for file in sorted(path.glob(pattern.format(name))) if file.is_file())
 
 
 HEALTH_MODEL_HEX = (

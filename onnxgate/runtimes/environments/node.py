@@ -14,16 +14,16 @@ import msgspec
 
 from onnxgate.core.errors import UnavailableError
 from onnxgate.core.jobs import Completed, Probe, ProbeResult, Unavailable
+from onnxgate.core.subprocesses import TIMED_OUT, CommandRunner, CompletedCommand
 from onnxgate.project.lock.types import LockedRuntime, NpmPackage, PinnedPackage
 from onnxgate.runtimes import protocol
 from onnxgate.runtimes.environments import storage
-from onnxgate.runtimes.environments.command_runner import TIMED_OUT, CommandRunner, CompletedCommand, last_error_line
 
 MIN_NODE_MAJOR = 18
 NODE_VARIABLES = ("NODE_OPTIONS", "NODE_PATH")
 """Variables that would make a worker load packages that are not locked."""
 INSTALL_NODE_HINT = f"install Node {MIN_NODE_MAJOR} or newer, so that `node` and `npm` are on PATH"
-NODE_WORKER = Path(__file__).resolve().parents[1] / "worker" / "web" / "main.mjs"
+NODE_WORKER = protocol.WORKER_FOLDER / "web" / "main.mjs"
 FIND_TIMEOUT_S = 30
 INSTALL_TIMEOUT_S = 600
 HEALTH_TIMEOUT_S = 120
@@ -54,25 +54,25 @@ def required_npm_packages(runtime: LockedRuntime, packages: Sequence[PinnedPacka
     Raises:
         UnavailableError: the lock lacks one of them.
     """
-    known = {f"{package.name}=={package.version}": package for package in packages if isinstance(package, NpmPackage)}
+    locked = {f"{package.name}=={package.version}": package for package in packages if isinstance(package, NpmPackage)}
     for pin in runtime.packages:
-        if pin not in known:
+        if pin not in locked:
             raise UnavailableError(f"the lock has no integrity of `{pin}`", hint="run `onnxgate lock --upgrade`")
-    return tuple(known[pin] for pin in runtime.packages)
+    return tuple(locked[pin] for pin in runtime.packages)
 
 
 class NodeBuilder:
     """Builds environments with the Node and the npm on PATH. Safe for several threads.
 
-    `kept` is an untrusted npm cache: npm checks the integrity of each package, and downloads those that do not match.
+    `npm_cache` is untrusted: npm checks the integrity of each package, and downloads those that do not match.
     """
 
-    def __init__(self, commands: CommandRunner, *, offline: bool, kept: Path | None = None) -> None:
+    def __init__(self, commands: CommandRunner, *, offline: bool, npm_cache: Path | None = None) -> None:
         self._commands = commands
         self._offline = offline
-        self._kept = kept
-        self._found: Node | UnavailableError | None = None
-        self._finding = threading.Lock()
+        self._npm_cache = npm_cache
+        self._node: Node | UnavailableError | None = None
+        self._node_lock = threading.Lock()
 
     def node(self) -> Node:
         """Return the Node on PATH.
@@ -80,11 +80,11 @@ class NodeBuilder:
         Raises:
             UnavailableError: Node is not installed, or too old.
         """
-        with self._finding:
-            self._found = self._found or _find_node(self._commands)
-        if isinstance(self._found, UnavailableError):
-            raise UnavailableError(self._found.message, hint=self._found.hint)
-        return self._found
+        with self._node_lock:
+            self._node = self._node or _find_node(self._commands)
+        if isinstance(self._node, UnavailableError):
+            raise UnavailableError(self._node.message, hint=self._node.hint)
+        return self._node
 
     def argv(self, worker: Path, package: Path) -> list[str]:
         """Return the command that starts the worker of one environment."""
@@ -98,14 +98,10 @@ class NodeBuilder:
     def slot(self, cache: Path, runtime: LockedRuntime, packages: Sequence[NpmPackage]) -> storage.EnvironmentSlot:
         """Return the slot of the environment."""
         major = self.node().major
-        identity = [f"{package.name}=={package.version} {package.integrity}" for package in packages]
-        program = f"node_modules/{runtime.engine}"
-        return storage.environment_slot(
-            cache,
-            f"{runtime.engine}-{runtime.release}-node{major}",
-            [runtime.engine, runtime.release, f"node {major}", *identity],
-            program,
-        )
+        name = f"{runtime.engine}-{runtime.release}-node{major}"
+        pins = [f"{package.name}=={package.version} {package.integrity}" for package in packages]
+        identity = [runtime.engine, runtime.release, f"node {major}", *pins]
+        return storage.environment_slot(cache, name, identity, f"node_modules/{runtime.engine}")
 
     def build(self, attempt: Path, runtime: LockedRuntime, packages: Sequence[NpmPackage]) -> None:
         """Install the packages in a new folder, and test them.
@@ -114,58 +110,57 @@ class NodeBuilder:
             UnavailableError: the installation or the test fails, or the versions are not the locked ones.
         """
         attempt.mkdir(parents=True)
-        for name, said in _npm_manifests(packages).items():
-            (attempt / name).write_text(json.dumps(said, indent=2), encoding="utf-8", newline="\n")
+        for name, manifest in _npm_manifests(packages).items():
+            (attempt / name).write_text(json.dumps(manifest, indent=2), encoding="utf-8", newline="\n")
         self._install(attempt, runtime)
-        self._examine(attempt / "node_modules" / runtime.engine, runtime, packages)
+        expected = {package.name: package.version for package in packages}
+        installed = self._probe(attempt / "node_modules" / runtime.engine, runtime, tuple(expected))
+        differing = [name for name in expected if installed.get(name) != expected[name]]
+        if wrong := sorted(f"{name} {installed.get(name)}" for name in differing):
+            raise UnavailableError(f"`{runtime.name}` was installed with {', '.join(wrong)}, which is not locked")
 
     def _install(self, attempt: Path, runtime: LockedRuntime) -> None:
         npm = shutil.which("npm")
         if npm is None:
             raise UnavailableError(f"`{runtime.name}` cannot be installed: npm is not there", hint=INSTALL_NODE_HINT)
         offline = ["--offline"] if self._offline else []
-        kept = ["--cache", str(self._kept), "--prefer-offline"] if self._kept else []
+        cache = ["--cache", str(self._npm_cache), "--prefer-offline"] if self._npm_cache else []
         ended = self._commands.run(
-            [npm, *_NPM_CI, *kept, *offline, "--prefix", str(attempt)], timeout_s=INSTALL_TIMEOUT_S
+            [npm, *_NPM_CI, *cache, *offline, "--prefix", str(attempt)], timeout_s=INSTALL_TIMEOUT_S
         )
         if ended.status != 0:
             raise self._not_installed(ended, runtime)
 
     def _not_installed(self, ended: CompletedCommand, runtime: LockedRuntime) -> UnavailableError:
-        reason = _npm_error(ended)
+        lines = (line.strip() for line in _NPM_ERROR.findall(ended.err))
+        reason = next((line for line in lines if not line.startswith(_NPM_NOISE)), ended.last_error_line)
         if _INTEGRITY_ERROR.search(ended.err):
-            said = f"`{runtime.name}` is not what is locked: {reason}"
-            return UnavailableError(said, hint="see where your npm registry has its packages from")
+            return UnavailableError(
+                f"`{runtime.name}` is not what is locked: {reason}",
+                hint="see where your npm registry has its packages from",
+            )
         if self._offline and "ENOTCACHED" in ended.err:
-            said = f"`{runtime.name}` is not in npm's cache, and `--offline` was asked for"
-            return UnavailableError(said, hint="run it once without")
+            return UnavailableError(
+                f"`{runtime.name}` is not in npm's cache, and `--offline` was asked for", hint="run it once without"
+            )
         if ended.status == TIMED_OUT or _UNREACHABLE.search(reason):
             return UnavailableError(f"`{runtime.name}` cannot be fetched: no npm registry answers ({reason})")
         return UnavailableError(f"`{runtime.name}` cannot be installed: {reason}")
-
-    def _examine(self, package: Path, runtime: LockedRuntime, packages: Sequence[NpmPackage]) -> None:
-        """Check that the worker runs and that the versions are the locked ones.
-
-        Raises:
-            UnavailableError: it does not, or they are not.
-        """
-        expected = {each.name: each.version for each in packages}
-        found = self._probe(package, runtime, tuple(expected))
-        if wrong := sorted(f"{name} {found.get(name)}" for name in expected if found.get(name) != expected[name]):
-            raise UnavailableError(f"`{runtime.name}` was installed with {', '.join(wrong)}, which is not locked")
 
     def _probe(self, package: Path, runtime: LockedRuntime, names: tuple[str, ...]) -> dict[str, str]:
         """Return the versions that the worker reports, after a test computation."""
         job = {"id": 1, "engine": runtime.engine.replace("-", "_"), "memory_mib": None, "job": Probe(packages=names)}
         request = msgspec.json.encode(job).decode() + "\n"
         ended = self._commands.run(self.argv(NODE_WORKER, package), timeout_s=HEALTH_TIMEOUT_S, stdin=request)
-        match _parse_reply(ended):
-            case Completed(result=ProbeResult(packages=found)):
-                return found
-            case Unavailable(reason=reason):
-                raise UnavailableError(f"`{runtime.name}` does not work here: {reason}")
-            case _:
-                raise UnavailableError(f"`{runtime.name}` does not work here: {last_error_line(ended)}")
+        lines = ended.out.splitlines()
+        try:
+            reply = protocol.parse_event(lines[-1].encode(), 1).reply if lines else None
+        except protocol.ProtocolError:
+            reply = None
+        if isinstance(reply, Completed) and isinstance(reply.result, ProbeResult):
+            return reply.result.packages
+        reason = reply.reason if isinstance(reply, Unavailable) else ended.last_error_line
+        raise UnavailableError(f"`{runtime.name}` does not work here: {reason}")
 
 
 def _find_node(commands: CommandRunner) -> Node | UnavailableError:
@@ -174,14 +169,12 @@ def _find_node(commands: CommandRunner) -> Node | UnavailableError:
         return UnavailableError("there is no `node` on PATH", hint=INSTALL_NODE_HINT)
     ended = commands.run([program, "-e", _NODE_PROBE], timeout_s=FIND_TIMEOUT_S)
     try:
-        found = msgspec.json.decode(ended.out, type=Node)
+        node = msgspec.json.decode(ended.out, type=Node)
     except msgspec.MsgspecError:
-        return UnavailableError(
-            f"`node` does not say which one it is: {last_error_line(ended)}", hint=INSTALL_NODE_HINT
-        )
-    if found.major < MIN_NODE_MAJOR:
-        return UnavailableError(f"`node` is {found.version}, which is too old", hint=INSTALL_NODE_HINT)
-    return found
+        return UnavailableError(f"`node` does not say which one it is: {ended.last_error_line}", hint=INSTALL_NODE_HINT)
+    if node.major < MIN_NODE_MAJOR:
+        return UnavailableError(f"`node` is {node.version}, which is too old", hint=INSTALL_NODE_HINT)
+    return node
 
 
 def _npm_manifests(packages: Sequence[NpmPackage]) -> dict[str, object]:
@@ -194,17 +187,3 @@ def _npm_manifests(packages: Sequence[NpmPackage]) -> dict[str, object]:
     }
     lock = {"name": "onnxgate", "version": "1.0.0", "lockfileVersion": 3, "packages": {"": root, **pinned}}
     return {"package.json": root, "package-lock.json": lock}
-
-
-def _parse_reply(ended: CompletedCommand) -> protocol.Reply | None:
-    lines = ended.out.splitlines()
-    try:
-        return protocol.parse_event(lines[-1].encode(), 1).reply if lines else None
-    except protocol.ProtocolError:
-        return None
-
-
-def _npm_error(ended: CompletedCommand) -> str:
-    """Return the first informative line of npm's errors."""
-    lines = (line.strip() for line in _NPM_ERROR.findall(ended.err))
-    return next((line for line in lines if not line.startswith(_NPM_NOISE)), last_error_line(ended))

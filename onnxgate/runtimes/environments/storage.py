@@ -11,20 +11,16 @@ import shutil
 import stat
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import filelock
 import msgspec
 import platformdirs
+from filelock import BaseFileLock
 
-from onnxgate.core.files import replace_atomically
-
-if TYPE_CHECKING:
-    from filelock import BaseFileLock
-
+from onnxgate.core.files import remove_path, replace_atomically
 
 LAYOUT_VERSION = 1
 """Version of the slot's folder layout; each change creates new environments."""
@@ -36,7 +32,6 @@ def cache_dir() -> Path:
     """Return `ONNXGATE_CACHE_DIR`, or by default the user's cache folder; it need not exist yet."""
     if chosen := os.environ.get("ONNXGATE_CACHE_DIR"):
         return Path(chosen).absolute()
-
     return platformdirs.user_cache_path("onnxgate", appauthor=False)
 
 
@@ -63,11 +58,8 @@ def create_private_folder(folder: Path) -> Path | None:
         status = folder.lstat()
     except OSError:
         return None
-    if not stat.S_ISDIR(status.st_mode):
-        return None
-    if os.name != "nt" and (status.st_uid != os.geteuid() or status.st_mode & 0o022):
-        return None
-    return folder
+    is_private = os.name == "nt" or (status.st_uid == os.geteuid() and not status.st_mode & 0o022)
+    return folder if stat.S_ISDIR(status.st_mode) and is_private else None
 
 
 def costs_dir() -> Path:
@@ -85,6 +77,10 @@ def shared_cache_dir() -> Path | None:
 def results_dir() -> Path:
     """Return the folder of cached results."""
     return (shared_cache_dir() or cache_dir()) / "results"
+
+
+BuildFunction = Callable[[Path], None]
+"""Creates an environment in a folder that does not exist yet; raises `UnavailableError`."""
 
 
 class ReadyMarker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -107,10 +103,6 @@ class EnvironmentSlot:
     key: str
     program: str = ""  # program of a finished attempt, relative to its folder; "" for a Python interpreter
 
-    def program_of(self, attempt: Path) -> Path:
-        """Return the program that an attempt provides."""
-        return attempt / self.program if self.program else interpreter_of(attempt)
-
     @property
     def lock(self) -> Path:
         """Path of the lock file of the process that builds."""
@@ -118,53 +110,42 @@ class EnvironmentSlot:
 
     def ready(self) -> Path | None:
         """Return the program of the environment if it is complete and still exists."""
-        state = self._state()
-        if state is None or state.layout != LAYOUT_VERSION or state.key != self.key:
+        try:
+            marker = msgspec.json.decode(self._ready.read_bytes(), type=ReadyMarker)
+        except (OSError, msgspec.MsgspecError):
             return None
-        program = self.program_of(self._attempts / state.attempt)
-        return program if program.exists() else None
+        program = self._program_of(self.folder / "attempts" / marker.attempt)
+        return program if (marker.layout, marker.key) == (LAYOUT_VERSION, self.key) and program.exists() else None
 
-    def mark_ready(self, attempt: Path) -> None:
-        """Make `attempt` the environment."""
-        with replace_atomically(self._ready) as scratch:
-            scratch.write_bytes(msgspec.json.encode(ReadyMarker(LAYOUT_VERSION, self.key, attempt.name)))
+    def build(self, build: BuildFunction) -> Path:
+        """Make a new attempt the environment, and return its program; if it fails, all attempts are removed."""
+        self._clear()
+        attempt = self.folder / "attempts" / secrets.token_hex(4)
+        attempt.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            build(attempt)
+            with replace_atomically(self._ready) as scratch:
+                scratch.write_bytes(msgspec.json.encode(ReadyMarker(LAYOUT_VERSION, self.key, attempt.name)))
+        except BaseException:
+            self._clear()
+            raise
+        return self._program_of(attempt)
 
     def distrust(self) -> None:
         """Remove the marker, so that the next user of the environment rebuilds it."""
-        if self._ready.is_dir() and not self._ready.is_symlink():
-            shutil.rmtree(self._ready, ignore_errors=True)
-        else:
-            self._ready.unlink(missing_ok=True)
+        remove_path(self._ready)
 
-    def clear(self) -> None:
+    def _clear(self) -> None:
         """Remove all attempts and the marker, except files that another process still writes."""
         self.distrust()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    @contextlib.contextmanager
-    def attempt(self) -> Iterator[Path]:
-        """Yield a path for a new attempt; all attempts are removed if the block raises."""
-        self._attempts.mkdir(parents=True, exist_ok=True)
-        path = self._attempts / secrets.token_hex(4)
-        try:
-            yield path
-        except BaseException:
-            self.clear()
-            raise
-
-    @property
-    def _attempts(self) -> Path:
-        return self.folder / "attempts"
+    def _program_of(self, attempt: Path) -> Path:
+        return attempt / self.program if self.program else interpreter_of(attempt)
 
     @property
     def _ready(self) -> Path:
         return self.folder / "ready.json"
-
-    def _state(self) -> ReadyMarker | None:
-        try:
-            return msgspec.json.decode(self._ready.read_bytes(), type=ReadyMarker)
-        except (OSError, msgspec.MsgspecError):
-            return None
 
 
 def interpreter_of(environment: Path) -> Path:
@@ -183,38 +164,42 @@ class EnvironmentLeases:
     """Leases on the environments that this process uses. Safe for several threads."""
 
     def __init__(self) -> None:
-        self._held: dict[Path, BaseFileLock] = {}
+        self._leases: dict[Path, BaseFileLock] = {}
         self._lock = threading.Lock()
 
-    def hold(self, environment: Path) -> None:
-        """Mark the environment as in use; if the folder is not writable, no other process can remove it either."""
-        with self._lock, contextlib.suppress(OSError):
-            if environment in self._held:
-                return
-            place = lease_folder(environment) / f"{secrets.token_hex(8)}.lock"
-            place.parent.mkdir(parents=True, exist_ok=True)
-            held = filelock.FileLock(place, thread_local=False)  # it is released by the thread that ends the gate
-            held.acquire(timeout=0)
-            self._held[environment] = held
+    @contextlib.contextmanager
+    def acquire(self, environment: Path) -> Iterator[None]:
+        """Mark the environment as in use until `close`, or until the block raises: then it could not be created.
 
-    def forget(self, environment: Path) -> None:
-        """Remove the lease on an environment that could not be created."""
-        with self._lock, contextlib.suppress(OSError, KeyError):
-            _release_lease(self._held.pop(environment))
-            lease_folder(environment).rmdir()
+        If the folder is not writable, no other process can remove it either.
+        """
+        with self._lock, contextlib.suppress(OSError):
+            if environment not in self._leases:
+                file = lease_folder(environment) / f"{secrets.token_hex(8)}.lock"
+                file.parent.mkdir(parents=True, exist_ok=True)
+                lease = filelock.FileLock(file, thread_local=False)  # it is released by the thread that ends the gate
+                lease.acquire(timeout=0)
+                self._leases[environment] = lease
+        try:
+            yield
+        except BaseException:
+            with self._lock, contextlib.suppress(OSError, KeyError):
+                _release_lease(self._leases.pop(environment))
+                lease_folder(environment).rmdir()
+            raise
 
     def close(self) -> None:
         """Release all leases; the time of the last use remains visible."""
         with self._lock:
-            for held in self._held.values():
-                _release_lease(held)
-            self._held.clear()
+            for lease in self._leases.values():
+                _release_lease(lease)
+            self._leases.clear()
 
 
-def _release_lease(held: BaseFileLock) -> None:
-    held.release()
+def _release_lease(lease: BaseFileLock) -> None:
+    lease.release()
     with contextlib.suppress(OSError):
-        Path(held.lock_file).unlink(missing_ok=True)
+        Path(lease.lock_file).unlink(missing_ok=True)
 
 
 def lease_folder(environment: Path) -> Path:
@@ -225,13 +210,11 @@ def lease_folder(environment: Path) -> Path:
 def is_in_use(environment: Path) -> bool:
     """Return whether a running process leases the environment; leases of ended processes are removed."""
     folder = lease_folder(environment)
-    for place in sorted(folder.glob("*.lock")) if folder.is_dir() else ():
-        held = filelock.FileLock(place)
+    for file in sorted(folder.glob("*.lock")) if folder.is_dir() else ():
+        lease = filelock.FileLock(file)
         try:
-            held.acquire(timeout=0)
+            lease.acquire(timeout=0)
         except filelock.Timeout:
             return True
-        held.release()
-        with contextlib.suppress(OSError):
-            place.unlink(missing_ok=True)
+        _release_lease(lease)
     return False

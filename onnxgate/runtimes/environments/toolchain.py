@@ -68,7 +68,7 @@ class Interpreter:
 
 
 class ProbeError(Exception):
-    """An interpreter does not answer; the message is the reason."""
+    """An interpreter does not answer, or cannot be used; the message is the reason."""
 
 
 def find_toolchain(folder: Path, settings: Toolchain, needs: Sequence[PackageChoice] = ()) -> Path:
@@ -81,15 +81,18 @@ def find_toolchain(folder: Path, settings: Toolchain, needs: Sequence[PackageCho
         UnavailableError: no candidate does; the message gives the reason for each.
     """
     requires: list[PackageChoice] = [(require,) for require in settings.requires] or list(needs)
-    refused = []
+    problems = []
     for name, candidate in _toolchain_candidates(folder, settings):
-        reason, found = _check_candidate(candidate, folder, requires)
-        if found is not None:
-            return found
-        refused.append(f"{name} {reason}")
-    asked = ", ".join(" or ".join(f"`{name}`" for name in require) for require in requires)
-    wanted = f"no toolchain with {asked}" if asked else "no toolchain"
-    raise UnavailableError(f"{wanted}: {'; '.join(refused)}", hint=_toolchain_hint(settings))
+        try:
+            return _check_candidate(candidate, folder, requires)
+        except ProbeError as error:
+            problems.append(f"{name} {error}")
+    packages = ", ".join(" or ".join(f"`{name}`" for name in require) for require in requires)
+    missing = f"no toolchain with {packages}" if packages else "no toolchain"
+    hint = "activate the environment that models are exported with, or name it as `toolchain.python`"
+    if settings.python is not None:
+        hint = "install what `toolchain.requires` asks for there, or name another `toolchain.python`"
+    raise UnavailableError(f"{missing}: {'; '.join(problems)}", hint=hint)
 
 
 def probe_interpreter(python: Path, names: Iterable[str], *, folder: Path | None = None) -> Interpreter:
@@ -101,23 +104,22 @@ def probe_interpreter(python: Path, names: Iterable[str], *, folder: Path | None
     command = [str(python), "-s", "-c", _PROBE_SCRIPT, json.dumps(sorted({canonical_name(name) for name in names}))]
     try:
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONHOME"}
-        answer = run_supervised(command, environment=environment, folder=folder, timeout_s=PROBE_TIMEOUT_S)
-        said = json.loads(answer.stdout)
-        return Interpreter(Path(said["executable"]), said["python"], said["packages"], said["system"])
+        ended = run_supervised(command, environment=environment, folder=folder, timeout_s=PROBE_TIMEOUT_S)
+        answer = json.loads(ended.stdout)
+        return Interpreter(Path(answer["executable"]), answer["python"], answer["packages"], answer["system"])
     except OSError as error:
         raise ProbeError(f"cannot be started ({error.strerror})") from error
     except subprocess.TimeoutExpired as error:
         raise ProbeError(f"does not answer within {PROBE_TIMEOUT_S:g} s") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise ProbeError(f"does not work (exit status {answer.returncode})") from error
+        raise ProbeError(f"does not work (exit status {ended.returncode})") from error
 
 
 def lock_toolchain(python: Path, settings: Toolchain, deciding: Sequence[str] = RECORDED_PACKAGES) -> LockedToolchain:
     """Return the toolchain for the lock: public versions, since another local build of a release is not drift."""
-    found = probe_interpreter(python, recorded_names(settings, deciding))
-    return LockedToolchain(
-        policy=toolchain_policy(settings), python=found.minor, packages=public_versions(found.packages)
-    )
+    interpreter = probe_interpreter(python, recorded_names(settings, deciding))
+    versions = public_versions(interpreter.packages)
+    return LockedToolchain(policy=toolchain_policy(settings), python=interpreter.minor, packages=versions)
 
 
 def recorded_names(settings: Toolchain, deciding: Sequence[str] = RECORDED_PACKAGES) -> tuple[str, ...]:
@@ -136,13 +138,13 @@ def public_versions(packages: dict[str, str]) -> dict[str, str]:
     return public
 
 
-def find_drift(locked: LockedToolchain, found: Interpreter) -> dict[str, tuple[str, str]]:
-    """Return package -> (locked, found) for each difference; found is "" if absent. Python itself is not included."""
-    here = public_versions(found.packages)
+def find_drift(locked: LockedToolchain, interpreter: Interpreter) -> dict[str, tuple[str, str]]:
+    """Return package -> (locked, installed) for each difference, "" if not installed. Python itself is not included."""
+    installed = public_versions(interpreter.packages)
     return {
-        name: (version, here.get(name, ""))
+        name: (version, installed.get(name, ""))
         for name, version in sorted(locked.packages.items())
-        if here.get(name) != version
+        if installed.get(name) != version
     }
 
 
@@ -159,31 +161,26 @@ def _toolchain_candidates(folder: Path, settings: Toolchain) -> Iterator[tuple[s
     if active := os.environ.get("VIRTUAL_ENV"):
         yield "`$VIRTUAL_ENV`", Path(active)
     yield "`.venv`", folder / ".venv"
-    yield "`python` on PATH", _python_on_path()
+    # Outside onnxgate's environment, which pre-commit puts before the project's.
+    path = os.pathsep.join(entry for entry in os.get_exec_path() if Path(entry) != Path(sys.executable).parent)
+    yield "`python` on PATH", Path(shutil.which("python", path=path) or shutil.which("python3", path=path) or "python")
     yield "onnxgate's own Python", Path(sys.executable)
 
 
-def _python_on_path() -> Path:
-    """Return the first `python` on PATH outside onnxgate's environment, which pre-commit puts before the project's."""
-    own = Path(sys.executable).parent
-    others = [folder for folder in os.get_exec_path() if Path(folder) != own]
-    found = (shutil.which(name, path=os.pathsep.join(others)) for name in ("python", "python3"))
-    return Path(next((each for each in found if each), "python"))
+def _check_candidate(candidate: Path, folder: Path, requires: Sequence[PackageChoice]) -> Path:
+    """Return the interpreter of the candidate.
 
-
-def _check_candidate(candidate: Path, folder: Path, requires: Sequence[PackageChoice]) -> tuple[str, Path | None]:
-    """Return the reason why the candidate is rejected, or its interpreter."""
-    interpreter = interpreter_in(candidate)
-    if interpreter is None:
-        return "is not there", None
-    try:
-        found = probe_interpreter(
-            interpreter, [_requirement_name(name) for require in requires for name in require], folder=folder
-        )
-    except ProbeError as error:
-        return str(error), None
-    lacks = [problem for require in requires if (problem := _missing_choice(require, found))]
-    return (f"has {' and '.join(lacks)}", None) if lacks else ("", found.path)
+    Raises:
+        ProbeError: it is missing, does not work, or lacks a package.
+    """
+    path = interpreter_in(candidate)
+    if path is None:
+        raise ProbeError("is not there")
+    names = [Requirement(name).name for require in requires for name in require]
+    interpreter = probe_interpreter(path, names, folder=folder)
+    if lacks := [problem for require in requires if (problem := _missing_choice(require, interpreter))]:
+        raise ProbeError(f"has {' and '.join(lacks)}")
+    return interpreter.path
 
 
 def interpreter_in(path: Path) -> Path | None:
@@ -194,25 +191,21 @@ def interpreter_in(path: Path) -> Path | None:
     return next((name for name in names if name.is_file()), None)
 
 
-def _requirement_name(requirement: str) -> str:
-    return Requirement(requirement).name
-
-
-def _missing_choice(need: PackageChoice, found: Interpreter) -> str:
+def _missing_choice(choice: PackageChoice, interpreter: Interpreter) -> str:
     """Return the conflicting versions if no package of the choice is satisfied, "" otherwise."""
-    problems = [_unmet_requirement(text, found) for text in need]
-    if "" in problems:
+    first, *others = (_unmet_requirement(text, interpreter) for text in choice)
+    if "" in (first, *others):
         return ""
-    others = [problem.removeprefix("no ") for problem in problems[1:]]
-    return " or ".join([problems[0], *others])
+    return " or ".join([first, *(problem.removeprefix("no ") for problem in others)])
 
 
-def _unmet_requirement(text: str, found: Interpreter) -> str:
+def _unmet_requirement(text: str, interpreter: Interpreter) -> str:
     """Return the conflicting version, or "no <package>", of an unmet requirement; "" if it is met."""
     requirement = Requirement(text)
-    if requirement.marker is not None and not requirement.marker.evaluate(_markers(found)):
+    versions = {"python_version": interpreter.minor, "python_full_version": interpreter.python}
+    if requirement.marker is not None and not requirement.marker.evaluate({**versions, **interpreter.system}):
         return ""
-    version = found.packages.get(canonical_name(requirement.name))
+    version = interpreter.packages.get(canonical_name(requirement.name))
     if version is None:
         return f"no {requirement.name}"
     try:
@@ -222,33 +215,21 @@ def _unmet_requirement(text: str, found: Interpreter) -> str:
     return "" if fits else f"{requirement.name} {version}"
 
 
-def _markers(found: Interpreter) -> dict[str, str]:
-    return {"python_version": found.minor, "python_full_version": found.python, **found.system}
-
-
-def _toolchain_hint(settings: Toolchain) -> str:
-    if settings.python is not None:
-        return "install what `toolchain.requires` asks for there, or name another `toolchain.python`"
-    return "activate the environment that models are exported with, or name it as `toolchain.python`"
-
-
 PackageChoice = tuple[str, ...]
 """Packages of which one suffices: a framework may be distributed under several names."""
 
 
 def required_frameworks(config: Config, folder: Path) -> tuple[PackageChoice, ...]:
     """Return the frameworks that the sources import; any framework if none is found, since a package may import it."""
-    sources = [each.source for each in config.model if each.source]
-    found = [framework for framework in FRAMEWORKS if framework in _used_frameworks(sources, folder)]
-    if sources and not found:
+    used = _used_frameworks(config, folder)
+    if not used and any(model.source for model in config.model):
         return (tuple(framework.packages[0] for framework in FRAMEWORKS),)
-    return tuple(framework.packages for framework in found)
+    return tuple(framework.packages for framework in used)
 
 
 def imported_frameworks(config: Config, folder: Path) -> tuple[str, ...]:
     """Return the modules of frameworks that the sources import."""
-    sources = [each.source for each in config.model if each.source]
-    names = {name for source in sources for name in _imported_packages(source, folder)}
+    names = _imported_packages(config, folder)
     return tuple(name for framework in FRAMEWORKS for name in framework.modules if name in names)
 
 
@@ -257,30 +238,32 @@ def packages_to_record(config: Config, folder: Path) -> tuple[str, ...]:
 
     The dependencies of a command that writes a model are unknown: PyTorch's packages are recorded for it.
     """
-    sources = [each.source for each in config.model if each.source]
-    used = _used_frameworks(sources, folder) or set(FRAMEWORKS if sources else ())
-    if not sources or any(each.command for each in config.model):
-        used.add(PYTORCH)
+    has_sources = any(model.source for model in config.model)
+    used = _used_frameworks(config, folder) or list(FRAMEWORKS if has_sources else ())
+    if not has_sources or any(model.command for model in config.model):
+        used.append(PYTORCH)
     return tuple(sorted({name for framework in used for name in (*framework.packages, *framework.recorded)}))
 
 
-def _used_frameworks(sources: list[str], folder: Path) -> set[Framework]:
-    modules = {name for source in sources for name in _imported_packages(source, folder)}
-    return {framework for framework in FRAMEWORKS if modules.intersection(framework.modules)}
+def _used_frameworks(config: Config, folder: Path) -> list[Framework]:
+    names = _imported_packages(config, folder)
+    return [framework for framework in FRAMEWORKS if names.intersection(framework.modules)]
 
 
-def _imported_packages(source: str, folder: Path) -> Iterator[str]:
-    """Yield top-level names of the packages that the source and its project modules import."""
-    start = folder / source.rpartition(":")[0]
-    waiting, seen = [start], {start}
-    while waiting:
-        file = waiting.pop()
-        for name in _read_imports(file, deep=file == start):
-            own = _project_files(name, (start.parent, folder, file.parent))
-            if not own:
-                yield name.partition(".")[0]
-            waiting += [each for each in own if each not in seen]
-            seen.update(own)
+def _imported_packages(config: Config, folder: Path) -> set[str]:
+    """Return top-level names of the packages that the sources and their project modules import."""
+    names = set()
+    for start in (folder / model.source.rpartition(":")[0] for model in config.model if model.source):
+        waiting, visited = [start], {start}
+        while waiting:
+            file = waiting.pop()
+            for name in _read_imports(file, deep=file == start):
+                own = _project_files(name, (start.parent, folder, file.parent))
+                if not own:
+                    names.add(name.partition(".")[0])
+                waiting += [path for path in own if path not in visited]
+                visited.update(own)
+    return names
 
 
 def _read_imports(file: Path, *, deep: bool) -> Iterator[str]:
@@ -310,11 +293,9 @@ def _read_imports(file: Path, *, deep: bool) -> Iterator[str]:
 def _project_files(name: str, folders: tuple[Path, ...]) -> list[Path]:
     """Return the project's file of a module, and those of its parent packages."""
     parts = name.split(".")
-    found = []
     for folder in dict.fromkeys(folders):
-        for count in range(1, len(parts) + 1):
-            place = folder.joinpath(*parts[:count])
-            found += [each for each in (place.with_name(place.name + ".py"), place / "__init__.py") if each.is_file()]
-        if found:
-            return found
-    return found
+        packages = [folder.joinpath(*parts[:count]) for count in range(1, len(parts) + 1)]
+        paths = (path for package in packages for path in (Path(f"{package}.py"), package / "__init__.py"))
+        if files := [path for path in paths if path.is_file()]:
+            return files
+    return []

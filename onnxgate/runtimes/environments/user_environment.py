@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
 from onnxgate.core.errors import UnavailableError
+from onnxgate.core.subprocesses import CommandRunner
 from onnxgate.project.config.schema import Target
 from onnxgate.project.engines import import_name, is_library, is_satisfied, package_name
 from onnxgate.project.lock.comparison import canonical_extensions
 from onnxgate.project.lock.types import LockedRuntime
-from onnxgate.runtimes.environments.command_runner import CommandRunner, last_error_line
 from onnxgate.runtimes.environments.toolchain import interpreter_in
 from onnxgate.runtimes.worker_spec import environment_path
 
@@ -45,8 +45,8 @@ def find_user_build(folder: Path, target: Target) -> LockedRuntime:
     """
     assert target.python is not None
     engine = package_name(target.runtime)
-    asked = canonical_extensions(target)
-    packages = {package_name(text): text for text in asked if not is_library(text)}
+    extensions = canonical_extensions(target)
+    packages = {package_name(text): text for text in extensions if not is_library(text)}
     interpreter = _require_interpreter(environment_path(folder, target.python), target.python)
     release, versions = _probe_versions(interpreter, target.python, engine, packages, CommandRunner())
     for name, text in {engine: target.runtime, **packages}.items():
@@ -56,7 +56,9 @@ def find_user_build(folder: Path, target: Target) -> LockedRuntime:
                 f"`{target.python}` {_describe_installed(name, version)}, and the target asks for `{text}`"
             )
     pins = tuple(sorted(f"{name}=={version}" for name, version in versions.items()))
-    return LockedRuntime(engine=engine, release=release, packages=pins, extensions=asked, environment=target.python)
+    return LockedRuntime(
+        engine=engine, release=release, packages=pins, extensions=extensions, environment=target.python
+    )
 
 
 def check_user_environment(path: Path, runtime: LockedRuntime, commands: CommandRunner) -> Path:
@@ -68,19 +70,15 @@ def check_user_environment(path: Path, runtime: LockedRuntime, commands: Command
     interpreter = _require_interpreter(path, runtime.environment)
     locked = dict(pin.split("==", 1) for pin in runtime.packages)
     release, versions = _probe_versions(interpreter, runtime.environment, runtime.engine, locked, commands)
-    found = {runtime.engine: release, **versions}
     for name, version in {runtime.engine: runtime.release, **locked}.items():
-        if found.get(name) != version:
-            raise UnavailableError(
-                f"`{runtime.environment}` {_describe_installed(name, found.get(name, ''))}, and {version} is locked",
-                hint=_mismatch_hint(name, version, found.get(name, "")),
-            )
+        installed = {runtime.engine: release, **versions}.get(name, "")
+        if installed != version:
+            hint = f"install {name} {version} there"
+            if installed:
+                hint += f", or lock what it has: `onnxgate lock --upgrade {name}={installed}`"
+            problem = f"{_describe_installed(name, installed)}, and {version} is locked"
+            raise UnavailableError(f"`{runtime.environment}` {problem}", hint=hint)
     return interpreter
-
-
-def _mismatch_hint(name: str, locked: str, found: str) -> str:
-    install = f"install {name} {locked} there"
-    return f"{install}, or lock what it has: `onnxgate lock --upgrade {name}={found}`" if found else install
 
 
 def _describe_installed(name: str, version: str) -> str:
@@ -93,16 +91,17 @@ def build_identity(path: Path) -> str:
     A version does not identify a build: the same version can be built with other options, or patched. Official wheels
     cannot be recognised either: each Python and platform has its own, and no list contains them all.
     """
-    folders = sorted(
-        {
-            site_package.resolve()
-            for site_package in _site_packages(path)
-            if (site_package / "onnxruntime" / "capi").is_dir()
-        }
-    )
+    prefix = path.parent.parent if path.is_file() else path  # of an interpreter, the environment that it belongs to
+    patterns = ("lib/python3*/site-packages", "lib64/python3*/site-packages", "Lib/site-packages")
+    folders = {packages.resolve() / "onnxruntime" / "capi" for pattern in patterns for packages in prefix.glob(pattern)}
+    folders = {folder for folder in folders if folder.is_dir()}
     if len(folders) != 1:
         return ""
-    libraries = sorted(each for each in (folders[0] / "onnxruntime" / "capi").iterdir() if _is_native(each))
+    libraries = sorted(
+        file
+        for file in folders.pop().iterdir()
+        if file.is_file() and (file.suffix in NATIVE_SUFFIXES or ".so." in file.name)
+    )
     digest = hashlib.sha256()
     for library in libraries:
         digest.update(f"{library.name} {library.stat().st_size}\n".encode())
@@ -112,25 +111,13 @@ def build_identity(path: Path) -> str:
     return digest.hexdigest() if libraries else ""
 
 
-def _site_packages(path: Path) -> Iterator[Path]:
-    """Yield site-packages of an environment's folder, or of the environment that an interpreter belongs to."""
-    prefix = path.parent.parent if path.is_file() else path
-    for pattern in ("lib/python3*/site-packages", "lib64/python3*/site-packages", "Lib/site-packages"):
-        yield from prefix.glob(pattern)
-
-
-def _is_native(file: Path) -> bool:
-    return file.is_file() and (file.suffix in NATIVE_SUFFIXES or ".so." in file.name)
-
-
 def _require_interpreter(path: Path, named: str) -> Path:
-    found = interpreter_in(path)
-    if found is None:
-        what = "has no Python" if path.exists() else "is not there"
-        raise UnavailableError(
-            f"`{named}` {what}", hint="`python` names an interpreter or the folder of an environment"
-        )
-    return found.absolute()
+    interpreter = interpreter_in(path)
+    if interpreter is None:
+        problem = "has no Python" if path.exists() else "is not there"
+        hint = "`python` names an interpreter or the folder of an environment"
+        raise UnavailableError(f"`{named}` {problem}", hint=hint)
+    return interpreter.absolute()
 
 
 def _probe_versions(
@@ -140,12 +127,12 @@ def _probe_versions(
 
     For ONNX Runtime, it is the version of the module, since the package of a user's own build may have any name.
     """
-    ask = [str(interpreter), "-I", "-c", _PROBE_SCRIPT, import_name(engine), engine, *packages]
-    ended = commands.run(ask, timeout_s=PROBE_TIMEOUT_S)
+    command = [str(interpreter), "-I", "-c", _PROBE_SCRIPT, import_name(engine), engine, *packages]
+    ended = commands.run(command, timeout_s=PROBE_TIMEOUT_S)
     if ended.status != 0:
-        raise UnavailableError(f"`{named}` has no {engine} that works: {last_error_line(ended)}")
+        raise UnavailableError(f"`{named}` has no {engine} that works: {ended.last_error_line}")
     try:
-        version, found = json.loads(ended.out.splitlines()[-1])
-        return Version(version).public, {name: Version(each).public for name, each in found.items()}
+        release, versions = json.loads(ended.out.splitlines()[-1])
+        return Version(release).public, {name: Version(version).public for name, version in versions.items()}
     except (ValueError, IndexError, TypeError, InvalidVersion) as error:
         raise UnavailableError(f"`{named}` has no {engine} that says its version: {error}") from error

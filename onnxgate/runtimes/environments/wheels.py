@@ -13,18 +13,19 @@ import sys
 import sysconfig
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 from packaging import tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from uv import find_uv_bin
 
 from onnxgate.core.errors import UnavailableError
-from onnxgate.core.files import replace_atomically, temporary_folder
+from onnxgate.core.files import remove_path, replace_atomically, temporary_folder
+from onnxgate.core.subprocesses import CommandRunner, CompletedCommand
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime, PinnedPackage, Wheel
 from onnxgate.project.toml import loads
-from onnxgate.runtimes.environments.command_runner import CommandRunner
 
 
 def required_wheels(runtime: LockedRuntime, packages: Sequence[LockedPackage]) -> tuple[LockedPackage, ...]:
@@ -33,15 +34,28 @@ def required_wheels(runtime: LockedRuntime, packages: Sequence[LockedPackage]) -
     Raises:
         UnavailableError: one has no such wheel, or is not in the lock.
     """
-    found = tuple(_find_pinned(pin, runtime, packages) for pin in runtime.packages)
-    for package in found:
+    by_pin = {
+        (canonicalize_name(package.name), package.version): package
+        for package in reversed(packages)  # the first one of equal ones counts
+        if package.python == runtime.python
+    }
+    needed = []
+    for pin in runtime.packages:
+        name, _, version = pin.partition("==")
+        package = by_pin.get((canonicalize_name(name), version))
+        if package is None:
+            raise UnavailableError(
+                f"the lock has no wheels of `{pin}` for Python {runtime.python}", hint="run `onnxgate lock --upgrade`"
+            )
+        needed.append(package)
+    for package in needed:
         if not compatible_hashes(package):
             raise UnavailableError(
                 f"`{package.name} {package.version}` has no wheel for {sysconfig.get_platform()} "
                 f"and Python {package.python}",
                 hint="check it on another system, or set `required = false` for its target",
             )
-    return found
+    return tuple(needed)
 
 
 def compatible_hashes(package: LockedPackage) -> tuple[str, ...]:
@@ -52,12 +66,12 @@ def compatible_hashes(package: LockedPackage) -> tuple[str, ...]:
 
 def rank_wheels(package: LockedPackage) -> tuple[Wheel, ...]:
     """Return the package's wheels that this machine supports, the installer's first choice first."""
-    rank = _supported_tags(package.python)
-    ranked = (
-        (min((rank[tag] for tag in _wheel_tags(wheel.file) if tag in rank), default=-1), wheel)
+    ranks = _supported_tags(package.python)
+    ranked = [
+        (min((ranks[tag] for tag in _wheel_tags(wheel.file) if tag in ranks), default=-1), wheel)
         for wheel in package.wheels
-    )
-    return tuple(wheel for _, wheel in sorted((each for each in ranked if each[0] >= 0), key=lambda each: each[0]))
+    ]
+    return tuple(wheel for rank, wheel in sorted(ranked, key=itemgetter(0)) if rank >= 0)
 
 
 def render_requirements(packages: Sequence[LockedPackage]) -> str:
@@ -67,17 +81,6 @@ def render_requirements(packages: Sequence[LockedPackage]) -> str:
         for package in packages
     )
     return "\n".join(lines) + "\n"
-
-
-def _find_pinned(pin: str, runtime: LockedRuntime, packages: Sequence[LockedPackage]) -> LockedPackage:
-    name, _, version = pin.partition("==")
-    wanted = (canonicalize_name(name), version, runtime.python)
-    for package in packages:
-        if (canonicalize_name(package.name), package.version, package.python) == wanted:
-            return package
-    raise UnavailableError(
-        f"the lock has no wheels of `{pin}` for Python {runtime.python}", hint="run `onnxgate lock --upgrade`"
-    )
 
 
 def _wheel_tags(file: str) -> frozenset[tags.Tag]:
@@ -106,46 +109,42 @@ CHUNK_BYTES = 2**20
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-class WheelSource(Protocol):
-    """A source of a wheel's bytes."""
-
-    def chunks(self) -> Iterator[bytes]:
-        """Yield all bytes; raises `OSError`."""
-
-
-FindSources = Callable[[Sequence[LockedPackage]], Mapping[str, WheelSource]]
-"""Finds sources for the wheels of these packages, by file name."""
+Downloads = Mapping[str, Callable[[], Iterator[bytes]]]
+"""Functions that yield the bytes of a wheel or raise `OSError`, by the wheel's file name."""
 
 
 class WheelCache:
     """Wheels in an untrusted folder."""
 
-    def __init__(self, folder: Path, find: FindSources) -> None:
+    def __init__(self, folder: Path, find: Callable[[Sequence[LockedPackage]], Downloads]) -> None:
         self._folder = folder / WHEELS_FOLDER
         self._find = find
 
     def gather(self, needed: Sequence[LockedPackage], target: Path) -> bool:
         """Copy one locked wheel of each package to `target`, cache downloads, and return whether all are there."""
-        missing = [package for package in needed if not self._take(package, target)]
-        found = self._find(missing) if missing else {}
-        return all(self._get(package, found, target) for package in missing)
+        missing = [package for package in needed if not self._copy_cached(package, target)]
+        downloads = self._find(missing) if missing else {}
+        return all(self._download(package, downloads, target) for package in missing)
 
-    def _take(self, package: LockedPackage, target: Path) -> bool:
+    def _copy_cached(self, package: LockedPackage, target: Path) -> bool:
         return any(
-            copy_verified(_read_chunks(place), target / wheel.file, wheel.sha256)
+            copy_verified(_read_chunks(file), target / wheel.file, wheel.sha256)
             for wheel in rank_wheels(package)
-            if (place := _cached_path(self._folder, wheel)) is not None
+            if (file := _cached_path(self._folder, wheel)) is not None
         )
 
-    def _get(self, package: LockedPackage, found: Mapping[str, WheelSource], target: Path) -> bool:
-        wheel = next((rank_wheel for rank_wheel in rank_wheels(package) if rank_wheel.file in found), None)
-        place = _cached_path(self._folder, wheel) if wheel else None
-        if wheel is None or place is None:
+    def _download(self, package: LockedPackage, downloads: Downloads, target: Path) -> bool:
+        wheel = next((wheel for wheel in rank_wheels(package) if wheel.file in downloads), None)
+        cached = _cached_path(self._folder, wheel) if wheel else None
+        if wheel is None or cached is None:
             return False
-        fetched = copy_verified(found[wheel.file].chunks(), target / wheel.file, wheel.sha256)
-        if fetched:
-            _store_wheel(target / wheel.file, place)
-        return fetched
+        if not copy_verified(downloads[wheel.file](), target / wheel.file, wheel.sha256):
+            return False
+        with contextlib.suppress(OSError):  # a full disk: the wheel is fetched again when it is needed next
+            cached.parent.mkdir(parents=True, exist_ok=True)
+            with replace_atomically(cached) as scratch:
+                shutil.copyfile(target / wheel.file, scratch)
+        return True
 
 
 def _cached_path(folder: Path, wheel: Wheel) -> Path | None:
@@ -170,19 +169,12 @@ def copy_verified(source: Iterator[bytes], target: Path, sha256: str) -> bool:
     return digest.hexdigest() == sha256
 
 
-def _read_chunks(place: Path) -> Iterator[bytes]:
+def _read_chunks(path: Path) -> Iterator[bytes]:
     """Yield the bytes of a regular file; links are refused, and a pipe does not block."""
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    with os.fdopen(os.open(place, flags), "rb") as file:
+    with os.fdopen(os.open(path, flags), "rb") as file:
         while chunk := file.read(CHUNK_BYTES):
             yield chunk
-
-
-def _store_wheel(wheel: Path, place: Path) -> None:
-    with contextlib.suppress(OSError):  # a full disk: the wheel is fetched again when it is needed next
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with replace_atomically(place) as scratch:
-            shutil.copyfile(wheel, scratch)
 
 
 def remove_unlocked(folder: Path, packages: Iterable[PinnedPackage]) -> list[str]:
@@ -195,16 +187,16 @@ def remove_unlocked(folder: Path, packages: Iterable[PinnedPackage]) -> list[str
         wheel.sha256: wheel for package in packages if isinstance(package, LockedPackage) for wheel in package.wheels
     }
     if folder.is_symlink() or not folder.is_dir():
-        remove_entry(folder)
+        remove_path(folder)
         return []
     for entry in sorted(folder.iterdir()):
-        if (
-            entry.name not in (WHEELS_FOLDER, NPM_FOLDER, RESULTS_FOLDER, COSTS_FOLDER)
-            or entry.is_symlink()
-            or not entry.is_dir()
-        ):
-            remove_entry(entry)
-    _remove_links(folder / NPM_FOLDER)
+        is_cache = entry.name in (WHEELS_FOLDER, NPM_FOLDER, RESULTS_FOLDER, COSTS_FOLDER)
+        if not is_cache or entry.is_symlink() or not entry.is_dir():
+            remove_path(entry)
+    for parent, folders, files in os.walk(folder / NPM_FOLDER):
+        for path in (Path(parent, name) for name in (*folders, *files)):
+            if path.is_symlink():  # through it, files outside the folder would be written
+                path.unlink()
     return [
         entry.name
         for entry in _cached_wheels(folder / WHEELS_FOLDER)
@@ -219,41 +211,25 @@ def _cached_wheels(folder: Path) -> Iterator[Path]:
         if len(entries) == 1 and _SHA256.fullmatch(home.name):
             yield entries[0]
         else:
-            remove_entry(home)
+            remove_path(home)
 
 
 def _is_invalid(entry: Path, wheel: Wheel | None) -> bool:
     """Remove a wheel that is not locked or does not match its hash; return whether its folder is a locked hash."""
-    if wheel is not None and entry.name == wheel.file and _has_sha256(entry, wheel.sha256):
-        return False
-    remove_entry(entry.parent)
+    if wheel is not None and entry.name == wheel.file:
+        digest = hashlib.sha256()
+        with contextlib.suppress(OSError):
+            for chunk in _read_chunks(entry):
+                digest.update(chunk)
+            if digest.hexdigest() == wheel.sha256:
+                return False
+    remove_path(entry.parent)
     return wheel is not None
 
 
-def _has_sha256(entry: Path, sha256: str) -> bool:
-    digest = hashlib.sha256()
-    try:
-        for chunk in _read_chunks(entry):
-            digest.update(chunk)
-    except OSError:
-        return False
-    return digest.hexdigest() == sha256
-
-
-def _remove_links(folder: Path) -> None:
-    """Remove symbolic links, through which files outside the folder would be written."""
-    for parent, folders, files in os.walk(folder):
-        for name in (*folders, *files):
-            if (Path(parent) / name).is_symlink():
-                (Path(parent) / name).unlink()
-
-
-def remove_entry(entry: Path) -> None:
-    """Remove a folder, a file or a link."""
-    if entry.is_dir() and not entry.is_symlink():
-        shutil.rmtree(entry, ignore_errors=True)
-    else:
-        entry.unlink(missing_ok=True)
+def run_uv(commands: CommandRunner, arguments: Sequence[str], *, timeout_s: float, stdin: str = "") -> CompletedCommand:
+    """Run uv, with the user's settings."""
+    return commands.run([find_uv_bin(), *arguments], timeout_s=timeout_s, stdin=stdin)
 
 
 LOCATE_TIMEOUT_S = 120
@@ -265,40 +241,34 @@ _LOCATE_COMMAND = (
 )
 
 
-class WheelDownload:
-    """A wheel at a URL; reading it stops when the gate is closed."""
+def download(url: str, commands: CommandRunner) -> Iterator[bytes]:
+    """Yield the bytes at a URL; it stops when the gate is closed.
 
-    def __init__(self, url: str, commands: CommandRunner) -> None:
-        self._url = url
-        self._commands = commands
-
-    def chunks(self) -> Iterator[bytes]:
-        """Yield the bytes of the wheel.
-
-        Raises:
-            OSError: it cannot be downloaded, or only in part.
-        """
-        try:
-            with urllib.request.urlopen(self._url, timeout=DOWNLOAD_TIMEOUT_S) as opened:
-                while chunk := opened.read(DOWNLOAD_CHUNK_BYTES):
-                    self._commands.stay_open()
-                    yield chunk
-        except (http.client.HTTPException, ValueError) as error:
-            raise OSError(str(error)) from error
+    Raises:
+        OSError: they cannot be downloaded, or only in part.
+    """
+    try:
+        with urllib.request.urlopen(url, timeout=DOWNLOAD_TIMEOUT_S) as response:
+            while chunk := response.read(DOWNLOAD_CHUNK_BYTES):
+                commands.require_open()
+                yield chunk
+    except (http.client.HTTPException, ValueError) as error:
+        raise OSError(str(error)) from error
 
 
-def find_downloads(commands: CommandRunner, packages: Sequence[LockedPackage]) -> Mapping[str, WheelDownload]:
+def find_downloads(commands: CommandRunner, packages: Sequence[LockedPackage]) -> Downloads:
     """Return the wheels of these packages, all for one Python, by file name; those without an HTTP URL are left out."""
     with temporary_folder() as scratch:
-        answer = Path(scratch) / "pylock.onnxgate.toml"
-        asked = "".join(f"{package.name}=={package.version}\n" for package in packages)
-        ask = [*_LOCATE_COMMAND, "--python-version", packages[0].python, "--output-file", str(answer), "-"]
-        if commands.uv(ask, timeout_s=LOCATE_TIMEOUT_S, stdin=asked).status != 0 or not answer.exists():
+        output = Path(scratch) / "pylock.onnxgate.toml"
+        requirements = "".join(f"{package.name}=={package.version}\n" for package in packages)
+        arguments = [*_LOCATE_COMMAND, "--python-version", packages[0].python, "--output-file", str(output), "-"]
+        ended = run_uv(commands, arguments, timeout_s=LOCATE_TIMEOUT_S, stdin=requirements)
+        if ended.status != 0 or not output.exists():
             return {}
-        urls = _wheel_urls(loads(answer.read_text(encoding="utf-8")).get("packages", ()))
-        return {unquote(urlsplit(url).path.rpartition("/")[2]): WheelDownload(url, commands) for url in urls}
-
-
-def _wheel_urls(packages: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    urls = (str(wheel.get("url", "")) for package in packages for wheel in package.get("wheels", ()))
-    return (url for url in urls if re.match(r"https?://", url))
+        solution = loads(output.read_text(encoding="utf-8")).get("packages", ())
+    urls = (str(wheel.get("url", "")) for package in solution for wheel in package.get("wheels", ()))
+    return {
+        unquote(urlsplit(url).path.rpartition("/")[2]): functools.partial(download, url, commands)
+        for url in urls
+        if re.match(r"https?://", url)
+    }

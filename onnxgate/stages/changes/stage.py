@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from onnxgate.core.file_hashes import sha256_of
-from onnxgate.core.files import temporary_folder
+from onnxgate.core.files import sha256_of, temporary_folder
 from onnxgate.core.findings import IncompleteCheck, Place, Stage, name_runtimes
 from onnxgate.core.report import Change
 from onnxgate.evidence.lock import MinimumRelease, ModelChange, ModelLockComparison, WeightChanges

@@ -53,7 +53,7 @@ from onnxgate.model.reading.structure import iter_nodes
 from onnxgate.model.subgraphs.node_context import find_node, find_source_line
 from onnxgate.numerics.agreement import are_both_nan, find_not_finite
 from onnxgate.project.engines import engine_family
-from onnxgate.runtimes.pool.worker import INVALID_ANSWER
+from onnxgate.runtimes.protocol import INVALID_ANSWER
 from onnxgate.stages.runtime.output_shapes import DeclaredOutputs, read_declared_outputs
 
 if TYPE_CHECKING:

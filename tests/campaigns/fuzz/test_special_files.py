@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from campaigns.fuzz.large_models import external_model
-from onnxgate.core.file_hashes import open_regular
+from onnxgate.core.files import open_regular
 from onnxgate.model.reading.file_format import UnreadableModel
 from onnxgate.model.reading.structure import read_structure
 from tests.conftest import ROOT

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from onnxgate.cli.shared import worker_pool
-from onnxgate.runtimes.pool.progress import NoProgress
+from onnxgate.runtimes.pool import NoProgress
 
 
 def shown(board: worker_pool.ProgressBoard) -> str:

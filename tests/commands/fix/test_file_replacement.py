@@ -14,7 +14,7 @@ import pytest
 
 from onnxgate.commands.fix.model_file import find_replacement_target, replace_model_file
 from onnxgate.core.errors import OnnxgateError
-from onnxgate.core.file_hashes import sha256_of
+from onnxgate.core.files import sha256_of
 
 OLD, NEW = b"the old model", b"the new model"
 
@@ -135,7 +135,7 @@ KILLED = """
 import sys
 from pathlib import Path
 from onnxgate.commands.fix.model_file import place_of, replace
-from onnxgate.core.file_hashes import sha256_of
+from onnxgate.core.files import sha256_of
 model, one, two, backups = map(Path, sys.argv[1:])
 print("begun", flush=True)
 while True:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.core import file_hashes
+from onnxgate.core import files
 from onnxgate.gate.cache.static_results import FileDigestCache
 from onnxgate.model.reading.file_format import LfsPointer
 from onnxgate.project.git.repository import find_lfs_contents
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="there is no
 @pytest.fixture(autouse=True)
 def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """No digest is known at the beginning."""
-    monkeypatch.setattr(file_hashes, "_known", {})
+    monkeypatch.setattr(files, "_digests", {})
 
 
 @pytest.fixture
@@ -106,48 +106,48 @@ def test_what_git_does_not_prove(checkout: Path, what: str, monkeypatch: pytest.
 def test_digests_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What one run hashed the next one knows; not a file that was touched since, nor one that just changed."""
     same, touched, just = (make(tmp_path / name) for name in ("same", "touched", "just"))
-    file_hashes.remember_digests({file_hashes.file_identity(file.stat()): SHA256 for file in (same, touched)})
-    file_hashes.sha256_of(just)
+    files.remember_digests({files.file_identity(file.stat()): SHA256 for file in (same, touched)})
+    files.sha256_of(just)
     FileDigestCache(tmp_path / "kept").keep([same, touched, just])
     os.utime(touched)
-    monkeypatch.setattr(file_hashes, "_known", {})
+    monkeypatch.setattr(files, "_digests", {})
 
     FileDigestCache(tmp_path / "kept").recall([same, touched, just], tmp_path)
-    assert file_hashes.known_digest(same.stat()) == SHA256
-    assert file_hashes.known_digest(touched.stat()) is None
-    assert file_hashes.known_digest(just.stat()) is None  # it may change once more and show the same times
+    assert files.known_digest(same.stat()) == SHA256
+    assert files.known_digest(touched.stat()) is None
+    assert files.known_digest(just.stat()) is None  # it may change once more and show the same times
 
 
 def test_a_file_that_changed_since_it_was_hashed_is_not_kept(tmp_path: Path) -> None:
     """Not even where the clock went back meanwhile, or is that of another machine: its times say an hour ago."""
     file = make(tmp_path / "file")
-    file_hashes.remember_digests({file_hashes.file_identity(file.stat()): SHA256})
+    files.remember_digests({files.file_identity(file.stat()): SHA256})
     make(file, CONTENT[:-1] + b"!")
     FileDigestCache(tmp_path / "kept").keep([file])
 
     FileDigestCache(tmp_path / "kept").recall([file], tmp_path)
 
-    assert file_hashes.known_digest(file.stat()) is None
+    assert files.known_digest(file.stat()) is None
 
 
 def test_projects_do_not_forget_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One whose files had nothing to be recalled keeps what the other knew."""
     first, second = make(tmp_path / "first"), make(tmp_path / "second")
-    file_hashes.remember_digests({file_hashes.file_identity(file.stat()): SHA256 for file in (first, second)})
+    files.remember_digests({files.file_identity(file.stat()): SHA256 for file in (first, second)})
     FileDigestCache(tmp_path / "kept").keep([first])
     FileDigestCache(tmp_path / "kept").keep([second])
-    monkeypatch.setattr(file_hashes, "_known", {})
+    monkeypatch.setattr(files, "_digests", {})
 
     FileDigestCache(tmp_path / "kept").recall([first, second], tmp_path)
 
-    assert [file_hashes.known_digest(file.stat()) for file in (first, second)] == [SHA256, SHA256]
+    assert [files.known_digest(file.stat()) for file in (first, second)] == [SHA256, SHA256]
 
 
 def test_small_files_are_not_kept(tmp_path: Path) -> None:
     """They are hashed in less time than it takes to remember them."""
     digests = FileDigestCache(tmp_path / "kept")
     digests.recall([make(tmp_path / "small", b"small")], tmp_path)
-    file_hashes.sha256_of(tmp_path / "small")
+    files.sha256_of(tmp_path / "small")
     digests.keep([tmp_path / "small"])
 
     assert not (tmp_path / "kept").exists()
@@ -162,4 +162,4 @@ def test_damaged_digests(tmp_path: Path, content: bytes) -> None:
 
     FileDigestCache(tmp_path / "kept").recall([file], tmp_path)
 
-    assert file_hashes.known_digest(file.stat()) is None
+    assert files.known_digest(file.stat()) is None

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from onnxgate.core import file_hashes, files, process_pool
+from onnxgate.core import files, process_pool
 from onnxgate.core.findings import STATIC_STAGES
 from onnxgate.evidence.file import ModelFile
 from onnxgate.gate import pipeline
@@ -149,8 +149,8 @@ def test_large_external_data_are_read_once(
     request_: GateRequest, counted: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What an earlier check hashed is not hashed again, also where the model itself is small."""
-    monkeypatch.setattr(file_hashes, "_known", {})
-    monkeypatch.setattr(file_hashes, "SETTLED_NS", -(10**12))
+    monkeypatch.setattr(files, "_digests", {})
+    monkeypatch.setattr(files, "SETTLED_NS", -(10**12))
     monkeypatch.setattr(process_pool, "is_fork_safe", lambda: True)  # what is patched here is patched there, too
     model = external_model()
     data = write(request_.models[0].absolute, model).with_name("w.bin")
@@ -158,9 +158,9 @@ def test_large_external_data_are_read_once(
     pipeline.run(with_jobs(request_, 1))
     counted()
     opened: list[Path] = []
-    open_regular = file_hashes.open_regular
-    monkeypatch.setattr(file_hashes, "_known", {})
-    monkeypatch.setattr(file_hashes, "open_regular", lambda path: opened.append(path) or open_regular(path))
+    open_regular = files.open_regular
+    monkeypatch.setattr(files, "_digests", {})
+    monkeypatch.setattr(files, "open_regular", lambda path: opened.append(path) or open_regular(path))
 
     pipeline.run(request_)
 
@@ -299,19 +299,19 @@ def test_children_say_the_same(request_: GateRequest) -> None:
 
 def test_large_files_are_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The digest of a large file is remembered while its times prove that it is the same, not just after a change."""
-    monkeypatch.setattr(file_hashes, "_known", {})
+    monkeypatch.setattr(files, "_digests", {})
     file = tmp_path / "large"
     file.write_bytes(bytes(2 * 2**20))
-    fresh = file_hashes.sha256_of(file)
-    after_fresh = file_hashes.known_digest(file.stat())
-    monkeypatch.setattr(file_hashes, "SETTLED_NS", -(10**12))
-    file_hashes.sha256_of(file)
-    settled = file_hashes.known_digest(file.stat())
+    fresh = files.sha256_of(file)
+    after_fresh = files.known_digest(file.stat())
+    monkeypatch.setattr(files, "SETTLED_NS", -(10**12))
+    files.sha256_of(file)
+    settled = files.known_digest(file.stat())
     time.sleep(0.02)
     file.write_bytes(b"\x01" + bytes(2 * 2**20 - 1))
 
     assert (after_fresh, settled) == (None, fresh)
-    assert file_hashes.sha256_of(file) != fresh
+    assert files.sha256_of(file) != fresh
 
 
 def replace_lock(request: GateRequest, lock: Lock) -> GateRequest:

@@ -35,8 +35,7 @@ from onnxgate.model.reading.fact_extraction import read_facts
 from onnxgate.project.config.loader import load_config
 from onnxgate.project.lock.types import Lock, LockedRuntime
 from onnxgate.project.plan import PlannedModel, PlannedRuntime
-from onnxgate.runtimes.pool.progress import JobMeter
-from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
+from onnxgate.runtimes.worker_spec import JobLimits, JobMeter, WorkerSpec
 
 OLD, NEW = "onnxruntime 1.9.0", "onnxruntime 1.10.0"
 WAVE = """<ir_version: 8, opset_import: ["" : 17]>

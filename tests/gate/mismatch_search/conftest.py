@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from onnxgate.runtimes.environments.builder import Environments
-from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import JobLimits
 from tests.gate.mismatch_search.search_bench import Bench
 from tests.runtimes.conftest import _lock

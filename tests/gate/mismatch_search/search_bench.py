@@ -25,7 +25,7 @@ from onnxgate.model.subgraphs.instrumented_models import list_search_nodes
 from onnxgate.numerics.tolerance import measure_tolerance
 from onnxgate.project.lock.types import LockedModel, LockedPackage, LockedRuntime, MeasuredTolerance
 from onnxgate.project.plan import PlannedRuntime
-from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 from onnxgate.stages.export.jobs import create_toolchain_spec
 from onnxgate.stages.parity import stage

@@ -13,7 +13,7 @@ from onnxgate.gate.sharding import plan
 from onnxgate.gate.sharding.plan import save_measured_costs
 from onnxgate.project.lock.types import Lock
 from onnxgate.project.plan import PlannedModel, plan_models
-from onnxgate.runtimes.pool.progress import JobMeter
+from onnxgate.runtimes.worker_spec import JobMeter
 from tests.harness.locks import MODEL
 from tests.harness.sharded_outcomes import PATHS, make_project, request_of
 
@@ -124,9 +124,9 @@ def test_metered() -> None:
     """Work counts for the model that it is about, also where the job names another file."""
     meter = JobMeter()
     meter.begin("r", load("/a.onnx"))(1.0)
-    with meter.about("/b.onnx"):
+    with meter.attribute_to("/b.onnx"):
         meter.begin("r", load("/scratch/node.onnx"))(2.0)
-        with meter.about("/c.onnx"):
+        with meter.attribute_to("/c.onnx"):
             meter.begin("r", load("/scratch/node.onnx"))(4.0)
         later = meter.begin("s", load("/scratch/node.onnx"))
     later(8.0)
@@ -139,7 +139,7 @@ def test_second_exports_are_metered() -> None:
     """They are submitted when the first ones are done, by whichever thread: the source tells the model."""
     meter, job = JobMeter(), Export(source="x.py:build", output="/o", folder="/f", opset=None, ir_version_max=None)
     meter.begin("toolchain", job)(1.0)
-    with meter.about("/a.onnx"):
+    with meter.attribute_to("/a.onnx"):
         meter.begin("toolchain", job)(2.0)
     meter.begin("toolchain again", job)(4.0)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.core.file_hashes import sha256_of
+from onnxgate.core.files import sha256_of
 from onnxgate.model.reading.file_format import LfsPointer
 from onnxgate.project.git.revisions import (
     MissingAtRevisionError,

@@ -9,7 +9,7 @@ import onnx
 import onnx.parser
 import pytest
 
-from onnxgate.core.file_hashes import sha256_of
+from onnxgate.core.files import sha256_of
 from onnxgate.core.findings import Place
 from onnxgate.project.config.project import MergedSettings, SelectedModel
 from onnxgate.project.lock.types import LockedModel, MeasuredQuantization, MeasuredTolerance

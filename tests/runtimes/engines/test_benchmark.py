@@ -15,7 +15,7 @@ from onnxgate.evidence.policy import Raced
 from onnxgate.gate.execution import benchmark
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime
 from onnxgate.runtimes.environments.builder import Environments
-from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 
 pytestmark = pytest.mark.index

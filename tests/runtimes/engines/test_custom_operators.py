@@ -15,7 +15,7 @@ import pytest
 from onnxgate.core.jobs import Completed, InputCase, Load, Observation, Refused, Run, RunResult, Unavailable
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime
 from onnxgate.runtimes.environments.builder import Environments
-from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
 
 Locked = tuple[LockedRuntime, tuple[LockedPackage, ...]]

@@ -11,7 +11,7 @@ import pytest
 from onnxgate.core.jobs import CaseResult, Optimization
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime
 from onnxgate.runtimes.environments.builder import Environments
-from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker import determinism
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 from tests.runtimes.engines.test_onnxruntime import Bench, results, value

@@ -29,11 +29,11 @@ from onnxgate.core.jobs import (
     TimedOut,
     Unavailable,
 )
+from onnxgate.core.subprocesses import CommandRunner
 from onnxgate.diagnostics.classification import failure_family
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime
 from onnxgate.runtimes.environments.builder import Environments, find_interpreter
-from onnxgate.runtimes.environments.command_runner import CommandRunner
-from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 
 Locked = tuple[LockedRuntime, tuple[LockedPackage, ...]]

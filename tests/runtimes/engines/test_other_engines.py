@@ -13,7 +13,7 @@ from onnxgate.core.jobs import CaseResult, Completed, Crashed, InputCase, Observ
 from onnxgate.project.lock.lock_file import load_lock
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime
 from onnxgate.runtimes.environments.builder import Environments
-from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 
 Locked = tuple[LockedRuntime, tuple[LockedPackage, ...]]

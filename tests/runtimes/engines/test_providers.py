@@ -12,7 +12,8 @@ import pytest
 from onnxgate.core.jobs import Completed, Failure, InputCase, Load, Refused, Run, RunResult, Unavailable
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime
 from onnxgate.runtimes.environments.builder import Environments
-from onnxgate.runtimes.pool.scheduler import WORKER_FOLDER, WorkerPool
+from onnxgate.runtimes.pool import WorkerPool
+from onnxgate.runtimes.protocol import WORKER_FOLDER
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 from tests.runtimes.engines.test_onnxruntime import ADD, CPU, Bench
 

@@ -10,7 +10,7 @@ from onnx import ModelProto
 
 from onnxgate.core.jobs import Completed, Load, Refused
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime
-from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
 from tests.support.suggestions.test_search import CASES, Case, changed, kept, predictions, refusals
 

@@ -17,7 +17,7 @@ from onnxgate.core.errors import UnavailableError
 from onnxgate.core.jobs import Completed, InputCase, Load, Observation, Probe, Refused, Run, RunResult, Unavailable
 from onnxgate.project.lock.types import LockedRuntime, NpmPackage
 from onnxgate.runtimes.environments.builder import Environments
-from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 from tests.conftest import need
 

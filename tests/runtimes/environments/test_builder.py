@@ -19,10 +19,10 @@ from filelock import FileLock
 from packaging.tags import platform_tags
 
 from onnxgate.core.errors import UnavailableError
+from onnxgate.core.subprocesses import CommandRunner
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime, Wheel
 from onnxgate.runtimes.environments import storage
 from onnxgate.runtimes.environments.builder import Environments, find_interpreter
-from onnxgate.runtimes.environments.command_runner import CommandRunner
 
 MINOR = f"{sys.version_info[0]}.{sys.version_info[1]}"
 NOWHERE = "http://127.0.0.1:9/simple"  # the discard port: refused at once
@@ -208,13 +208,13 @@ def test_an_index_that_does_not_answer_is_asked_once(
     """The reason is one line, and the next runtime does not wait for it again."""
     environments = Environments(tmp_path, offline=False)
     asked: list[list[str]] = []
-    uv = CommandRunner.uv
+    run = CommandRunner.run
 
     def remember(self: CommandRunner, arguments: list[str], **options: float) -> object:
         asked.append(arguments)
-        return uv(self, arguments, **options)  # type: ignore[arg-type]
+        return run(self, arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(CommandRunner, "uv", remember)
+    monkeypatch.setattr(CommandRunner, "run", remember)
     messages = []
     for _ in range(2):
         with pytest.raises(UnavailableError) as caught:

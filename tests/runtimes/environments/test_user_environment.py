@@ -17,7 +17,7 @@ from onnxgate.project.config.schema import Target
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime
 from onnxgate.runtimes.environments.builder import Environments
 from onnxgate.runtimes.environments.user_environment import build_identity, find_user_build
-from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
 
 Locked = tuple[LockedRuntime, tuple[LockedPackage, ...]]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,12 @@ from filelock import FileLock
 from packaging.tags import platform_tags
 
 from onnxgate.core.errors import UnavailableError
+from onnxgate.core.subprocesses import CommandRunner
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime, NpmPackage, Wheel
 from onnxgate.runtimes.environments import wheels
 from onnxgate.runtimes.environments.builder import Environments, find_interpreter
-from onnxgate.runtimes.environments.command_runner import CommandRunner
 from onnxgate.runtimes.environments.node import NodeBuilder
-from onnxgate.runtimes.environments.wheels import WheelCache, WheelSource, rank_wheels, remove_unlocked
+from onnxgate.runtimes.environments.wheels import Downloads, WheelCache, rank_wheels, remove_unlocked
 
 MINOR = f"{sys.version_info[0]}.{sys.version_info[1]}"
 TAG = f"cp{MINOR.replace('.', '')}"
@@ -56,22 +57,22 @@ class Index:
         self.contents = contents
         self.asked: list[str] = []
 
-    def __call__(self, packages: Sequence[LockedPackage]) -> Mapping[str, WheelSource]:
+    def __call__(self, packages: Sequence[LockedPackage]) -> Downloads:
         """Where its wheels are."""
-        self.asked += [each.name for each in packages]
-        return {wheel.file: _Opened(self.contents.get(each.name)) for each in packages for wheel in each.wheels}
+        self.asked += [package.name for package in packages]
+        return {
+            wheel.file: functools.partial(_download, self.contents.get(package.name))
+            for package in packages
+            for wheel in package.wheels
+        }
 
 
-class _Opened:
-    def __init__(self, content: bytes | None) -> None:
-        self.content = content
-
-    def chunks(self) -> Iterator[bytes]:
-        """All of it, or the half and an error."""
-        yield (self.content or GOOD)[:4]
-        if self.content is None:
-            raise OSError("connection reset")
-        yield self.content[4:]
+def _download(content: bytes | None) -> Iterator[bytes]:
+    """All of it, or the half and an error."""
+    yield (content or GOOD)[:4]
+    if content is None:
+        raise OSError("connection reset")
+    yield content[4:]
 
 
 @pytest.fixture
@@ -221,7 +222,7 @@ def test_npm_keeps_its_own_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(shutil, "which", lambda _: "npm")
     runtime = LockedRuntime(engine="onnxruntime-web", release="1.0")
     with pytest.raises(RuntimeError):
-        NodeBuilder(commands, offline=False, kept=tmp_path / "npm").build(tmp_path / "attempt", runtime, [])
+        NodeBuilder(commands, offline=False, npm_cache=tmp_path / "npm").build(tmp_path / "attempt", runtime, [])
 
     assert ["--cache", str(tmp_path / "npm"), "--prefer-offline"] == list(asked[0][asked[0].index("--cache") :][:3])
 
@@ -241,7 +242,7 @@ def filled(shared_folder: Path, locked: Callable[[str], Locked]) -> Path:
     """A folder with the real wheels of that release, as the first machine leaves it."""
     kept = shared_folder / "kept"
     with FileLock(shared_folder / "kept.lock"):
-        Environments(shared_folder / "first machine", offline=False, kept=kept).prepare(*locked("1.18.1"))
+        Environments(shared_folder / "first machine", offline=False, shared=kept).prepare(*locked("1.18.1"))
     return kept
 
 
@@ -257,7 +258,7 @@ def test_an_environment_is_made_of_kept_wheels_alone(
 ) -> None:
     """No index is asked, and uv's own cache is neither read nor written."""
     _no_index(monkeypatch, tmp_path)
-    interpreter = Environments(tmp_path / "second machine", offline=False, kept=filled).prepare(*small)
+    interpreter = Environments(tmp_path / "second machine", offline=False, shared=filled).prepare(*small)
     packages = interpreter.parent.parent / "lib" / "python3.11" / "site-packages"
 
     assert {"numpy-1.26.4", "onnxruntime-1.18.1"} == {path.stem for path in packages.glob("*.dist-info")}
@@ -278,8 +279,8 @@ def test_a_poisoned_wheel_makes_no_environment(
     if not index:
         _no_index(monkeypatch, tmp_path)
         with pytest.raises(UnavailableError, match=r"^`onnxruntime 1\.18\.1` cannot be fetched"):
-            Environments(tmp_path / "cache", offline=False, kept=kept).prepare(*small)
+            Environments(tmp_path / "cache", offline=False, shared=kept).prepare(*small)
         return
-    Environments(tmp_path / "cache", offline=False, kept=kept).prepare(*small)
+    Environments(tmp_path / "cache", offline=False, shared=kept).prepare(*small)
 
     assert right == poisoned.read_bytes()

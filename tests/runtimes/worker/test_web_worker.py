@@ -33,8 +33,7 @@ from onnxgate.core.jobs import (
     TimedOut,
     Unavailable,
 )
-from onnxgate.runtimes.pool.scheduler import WORKER_FOLDER
-from onnxgate.runtimes.pool.worker import WorkerSession
+from onnxgate.runtimes.protocol import WORKER_FOLDER, WorkerSession
 from onnxgate.runtimes.worker import failures
 from tests.conftest import need
 
@@ -205,9 +204,11 @@ def start(node: str, package: Path) -> Iterator[Start]:
     def started(folder: Path = package) -> WorkerSession:
         argv = [node, str(WEB / "main.mjs"), str(folder), str(os.getpid())]
         talks.append(
-            WorkerSession(subprocesses.WorkerProcess(subprocesses.start_in_group(argv, os.environ)), "onnxruntime_web")
+            WorkerSession(
+                subprocesses.WorkerProcess(subprocesses.start_program(argv, bound="group")), "onnxruntime_web"
+            )
         )
-        assert talks[-1].greet() is None
+        assert talks[-1].wait_until_ready() is None
         return talks[-1]
 
     yield started
@@ -231,7 +232,7 @@ def run(folder: Path, text: str, cases: int = 2) -> Run:
 
 def ask(talk: WorkerSession, job: Job, time_s: float = 20, memory_mib: int | None = None) -> Observation:
     """What becomes of a job."""
-    return talk.ask(job, time_s, memory_mib)
+    return talk.run(job, time_s, memory_mib)
 
 
 def test_a_probe_says_versions(start: Start) -> None:
@@ -250,7 +251,7 @@ def test_one_worker_does_many_jobs(start: Start, tmp_path: Path) -> None:
     found = [ask(talk, job) for job in (load(tmp_path, "good"), run(tmp_path, "good"), load(tmp_path, "good"))]
 
     assert all(isinstance(each, Completed) for each in found), found
-    assert not talk.over
+    assert not talk.ended
 
 
 @pytest.mark.parametrize("phase", ["load", "run"])
@@ -272,7 +273,7 @@ def test_a_trap_is_a_crash(start: Start, tmp_path: Path, phase: str, during: str
     talk = start()
 
     assert Crashed(signal="exit status 1", during=during, log=said) == ask(talk, run(tmp_path, f"{phase} {deed}"))
-    assert talk.over
+    assert talk.ended
 
 
 def test_an_error_that_nobody_awaits_is_a_crash(start: Start, tmp_path: Path) -> None:
@@ -339,7 +340,7 @@ def test_an_engine_that_is_not_there(start: Start, tmp_path: Path) -> None:
 
     assert isinstance(found, Unavailable)
     assert found.reason.startswith("Error: Cannot find module 'onnxruntime-web'")
-    assert talk.hopeless
+    assert talk.cannot_start
 
 
 HOSTS = """

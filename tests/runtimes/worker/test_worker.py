@@ -13,7 +13,7 @@ from textwrap import dedent
 import numpy as np
 import pytest
 
-from onnxgate.runtimes.pool.scheduler import WORKER_FOLDER
+from onnxgate.runtimes.protocol import WORKER_FOLDER
 from onnxgate.runtimes.worker import arrays, failures
 
 SIGNATURES = {

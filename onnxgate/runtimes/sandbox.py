@@ -26,10 +26,10 @@ from onnxgate.core.jobs import (
     Harvest,
     HarvestResult,
     Job,
-    Load,
     Observation,
     Run,
     RunResult,
+    SessionJob,
 )
 from onnxgate.project.engines import RECORDS
 from onnxgate.runtimes.protocol import is_complete_npy_file
@@ -82,34 +82,38 @@ class Permissions:
     devices: bool = False
     file_mib: int = MIN_FILE_LIMIT_MIB  # size limit of each file that it writes
 
-    def covers(self, other: Permissions) -> bool:
-        """Return whether a worker with these permissions can run a job that needs `other`."""
-        flags = (self.all_reads, self.processes, self.devices)
-        wanted = (other.all_reads, other.processes, other.devices)
-        if any(want and not has for has, want in zip(flags, wanted, strict=True)) or other.file_mib > self.file_mib:
-            return False
-        return self.all_reads or all(self._shows(path) for path in other.reads)
+    def covers(self, required: Permissions) -> bool:
+        """Return whether a worker with these permissions can run a job that requires these."""
+        return (
+            self.all_reads >= required.all_reads
+            and self.processes >= required.processes
+            and self.devices >= required.devices
+            and self.file_mib >= required.file_mib
+            and (self.all_reads or all(self._is_readable(path) for path in required.reads))
+        )
 
-    def _shows(self, path: str) -> bool:
+    def _is_readable(self, path: str) -> bool:
         return path in self.reads or any(str(parent) in self.reads for parent in Path(path).parents)
 
-    def __or__(self, other: Permissions) -> Permissions:
+    def __or__(self, added: Permissions) -> Permissions:
         return Permissions(
-            self.reads | other.reads,
-            self.all_reads or other.all_reads,
-            self.processes or other.processes,
-            self.devices or other.devices,
-            max(self.file_mib, other.file_mib),
+            self.reads | added.reads,
+            self.all_reads or added.all_reads,
+            self.processes or added.processes,
+            self.devices or added.devices,
+            max(self.file_mib, added.file_mib),
         )
 
 
 def required_permissions(job: Job, memory_mib: int | None, *, own: bool) -> Permissions:
     """Return the permissions for a job. `own`: its environment is the user's, whose files may lie anywhere."""
+    # The folders of files and of their link targets, which contain external weights.
+    files = [path for file in dict.fromkeys(_job_files(job)) for path in (file, os.path.realpath(file))]
     return Permissions(
-        reads=frozenset(_readable_around(_job_files(job))),
+        reads=frozenset(readable_paths(Path(file).absolute().parent for file in files)),
         all_reads=own,
         processes=isinstance(job, Benchmark),  # it measures memory in fresh processes
-        devices=own or any(each != CPU_PROVIDER for each in getattr(job, "providers", ())),
+        devices=own or any(provider != CPU_PROVIDER for provider in getattr(job, "providers", ())),
         file_mib=MIN_FILE_LIMIT_MIB << max(0, -(-(memory_mib or 0) // MIN_FILE_LIMIT_MIB) - 1).bit_length(),
     )
 
@@ -124,14 +128,8 @@ def readable_paths(folders: Iterable[Path]) -> Iterator[str]:
             yield str(folder)
 
 
-def _readable_around(files: Iterable[str]) -> Iterator[str]:
-    """Yield the folders of files and of their link targets, which contain external weights."""
-    for file in dict.fromkeys(files):
-        yield from readable_paths((Path(file).absolute().parent, Path(os.path.realpath(file)).parent))
-
-
 def _job_files(job: Job) -> Iterator[str]:
-    if isinstance(job, Load | Run | Benchmark):
+    if isinstance(job, SessionJob):
         yield job.model
         yield from (extension for extension in job.extensions if Path(extension).is_absolute())
     if isinstance(job, Benchmark):
@@ -142,15 +140,15 @@ def _job_files(job: Job) -> Iterator[str]:
 
 def runtime_variables(variables: Mapping[str, str], scratch: Path, *, own: bool) -> dict[str, str]:
     """Return the environment variables of a runtime's worker."""
-    wanted = _compile_patterns((*RUNTIME_VARIABLES, *USER_ENVIRONMENT_VARIABLES) if own else RUNTIME_VARIABLES)
-    passed = {name: value for name, value in variables.items() if wanted.fullmatch(name.upper())}
+    names = _compile_patterns((*RUNTIME_VARIABLES, *USER_ENVIRONMENT_VARIABLES) if own else RUNTIME_VARIABLES)
+    passed = {name: value for name, value in variables.items() if names.fullmatch(name.upper())}
     return {**passed, **dict.fromkeys(HOME_VARIABLES, str(scratch))}
 
 
 def source_variables(variables: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables of a source's worker: the user's, without those of the CI system."""
-    unwanted = _compile_patterns((*REMOVED_VARIABLES, *CI_VARIABLES))
-    return {name: value for name, value in variables.items() if not unwanted.fullmatch(name)}
+    names = _compile_patterns((*REMOVED_VARIABLES, *CI_VARIABLES))
+    return {name: value for name, value in variables.items() if not names.fullmatch(name)}
 
 
 def _compile_patterns(names: Iterable[str]) -> re.Pattern[str]:
@@ -165,19 +163,19 @@ class WorkerFolder:
     """Folder of one worker. It is hidden from other workers, as are the files that the gate itself has written."""
 
     def __init__(self) -> None:
-        self._folder = create_process_folder()
-        self.folder = (self._folder / "work").absolute()
+        self._root = create_process_folder()
+        self.path = (self._root / "work").absolute()
         """Home of the worker, and the only folder that it may write to."""
-        self.folder.mkdir()
+        self.path.mkdir()
 
-    def say(self, rights: Permissions) -> Path:
+    def write_permissions(self, permissions: Permissions) -> Path:
         """Write the file of the worker's permissions, outside the folder that the worker can write to."""
-        file = self.folder.with_name("rights.json")
-        said = {**asdict(rights), "reads": sorted(rights.reads), "folder": str(self.folder)}
-        file.write_bytes(msgspec.json.encode(said))
+        file = self.path.with_name("rights.json")
+        fields = {**asdict(permissions), "reads": sorted(permissions.reads), "folder": str(self.path)}
+        file.write_bytes(msgspec.json.encode(fields))
         return file
 
-    def inside(self, job: Job) -> Job:
+    def redirect(self, job: Job) -> Job:
         """Return the job with its output in this folder."""
         match job:
             case Run():
@@ -187,58 +185,54 @@ class WorkerFolder:
             case _:
                 return job
 
-    def deliver(self, observation: Observation, inside: Job, job: Job) -> Observation:
-        """Move the output files to the paths of the job, and return the observation with these paths.
+    def deliver(self, observation: Observation, inner: Job, job: Job) -> Observation:
+        """Move the output files of a redirected job to the paths of the job; return the observation with these paths.
 
         Raises:
             InvalidOutputError: one of them is not a regular file, or not a complete array.
             OSError: one of them cannot be moved.
         """
         try:
-            match observation, inside, job:
+            match observation, inner, job:
                 case Completed(result=RunResult() as result), Run(), Run():
-                    cases = tuple(_move_case(case, Path(inside.output), Path(job.output)) for case in result.cases)
+                    cases = tuple(_move_outputs(case, Path(inner.output), Path(job.output)) for case in result.cases)
                     return Completed(result=msgspec.structs.replace(result, cases=cases))
                 case Completed(result=HarvestResult()), Harvest(), Harvest():
-                    _move_file(Path(inside.output), Path(job.output))
+                    _move_file(Path(inner.output), Path(job.output))
             return observation
         finally:
-            self._forget(inside)
+            if isinstance(inner, Run | Harvest):
+                output = Path(inner.output)
+                shutil.rmtree(output if isinstance(inner, Run) else output.parent, ignore_errors=True)
 
     def close(self) -> None:
         """Remove the folder."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self._root, ignore_errors=True)
 
     def _new(self) -> Path:
-        folder = self.folder / secrets.token_hex(8)
+        folder = self.path / secrets.token_hex(8)
         folder.mkdir()
         return folder
 
-    def _forget(self, inside: Job) -> None:
-        match inside:
-            case Run():
-                shutil.rmtree(inside.output, ignore_errors=True)
-            case Harvest():
-                shutil.rmtree(Path(inside.output).parent, ignore_errors=True)
+
+def _move_outputs(case: CaseResult, source: Path, target: Path) -> CaseResult:
+    moved: list[str | None] = []
+    for path in case.outputs:
+        if path is None:
+            moved.append(None)
+            continue
+        if not Path(path).is_relative_to(source) or ".." in Path(path).parts:
+            raise InvalidOutputError
+        destination = target / Path(path).relative_to(source)
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        _move_file(Path(path), destination)
+        if not is_complete_npy_file(destination):
+            raise InvalidOutputError
+        moved.append(str(destination))
+    return msgspec.structs.replace(case, outputs=tuple(moved))
 
 
-def _move_case(case: CaseResult, source: Path, target: Path) -> CaseResult:
-    paths = tuple(None if path is None else _move_output(Path(path), source, target) for path in case.outputs)
-    return msgspec.structs.replace(case, outputs=paths)
-
-
-def _move_output(path: Path, source: Path, target: Path) -> str:
-    if not path.is_relative_to(source) or ".." in path.parts:
-        raise InvalidOutputError
-    place = target / path.relative_to(source)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    _move_file(path, place)
-    if not is_complete_npy_file(place):
-        raise InvalidOutputError
-    return str(place)
-
-
-def _move_file(file: Path, place: Path) -> None:
+def _move_file(file: Path, destination: Path) -> None:
     if not stat.S_ISREG(os.lstat(file).st_mode):
         raise InvalidOutputError
-    shutil.move(file, place)
+    shutil.move(file, destination)

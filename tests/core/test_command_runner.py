@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.runtimes.environments.command_runner import CommandRunner
+from onnxgate.core.subprocesses import CommandRunner
 
 ASK = "import json, os; print(json.dumps([os.getcwd(), os.listdir(), sorted(os.environ)]))"
 

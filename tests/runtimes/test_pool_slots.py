@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from onnxgate.runtimes.pool.job_queue import Priority, WorkerSlots
+from onnxgate.runtimes.pool import Priority, WorkerSlots
 
 
 def test_the_most_awaited_goes_first() -> None:
@@ -13,10 +13,10 @@ def test_the_most_awaited_goes_first() -> None:
     slots, order, threads = WorkerSlots(1), list[Priority](), list[threading.Thread]()
 
     def work(rank: Priority) -> None:
-        with slots.taken(rank):
+        with slots.occupy(rank):
             order.append(rank)
 
-    with slots.taken():
+    with slots.occupy():
         for rank in (Priority.AHEAD, Priority.USUAL, Priority.AWAITED):
             threads.append(threading.Thread(target=work, args=(rank,)))
             threads[-1].start()
@@ -34,7 +34,7 @@ def test_no_more_than_there_are() -> None:
 
     def work(number: int) -> None:
         try:
-            with slots.taken():
+            with slots.occupy():
                 inside.append(number)
                 most.append(len(inside))
                 time.sleep(0.005)

@@ -34,7 +34,7 @@ from onnxgate.core.jobs import (
     Unavailable,
 )
 from onnxgate.runtimes.environments.builder import Environments
-from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 
 GOOD = Completed(result=LoadResult(providers=("Fake",)))
@@ -351,7 +351,7 @@ def test_a_crash_comes_with_its_own_log(fake_host: WorkerPool, fake: WorkerSpec)
 def test_of_a_log_the_end_is_kept() -> None:
     """However long it is."""
     script = "import os; os.write(2, b'x' * 10**7 + b'the end')"
-    child = subprocesses.WorkerProcess(subprocesses.start_in_group([sys.executable, "-c", script], dict(os.environ)))
+    child = subprocesses.WorkerProcess(subprocesses.start_program([sys.executable, "-c", script], bound="group"))
     end_of_lines = child.receive(30)
     child.end()
 
@@ -386,7 +386,7 @@ def test_no_worker_outlives_its_host(
         import sys
         from pathlib import Path
         from onnxgate.runtimes.environments.builder import Environments
-        from onnxgate.runtimes.pool.scheduler import WorkerPool
+        from onnxgate.runtimes.pool import WorkerPool
         from onnxgate.runtimes.worker_spec import WorkerSpec
         from onnxgate.core.jobs import Load, Probe
         fake = WorkerSpec.of_interpreter("fake 1.0", Path(sys.executable), engine="fake")

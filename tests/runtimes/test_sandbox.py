@@ -26,11 +26,10 @@ from onnxgate.core.jobs import (
     Refused,
     Run,
 )
+from onnxgate.runtimes import sandbox
 from onnxgate.runtimes.environments.builder import Environments
-from onnxgate.runtimes.pool import sandbox
-from onnxgate.runtimes.pool.job_queue import UNSANDBOXED_NOTE
-from onnxgate.runtimes.pool.sandbox import Permissions
-from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.pool import UNSANDBOXED_NOTE, WorkerPool
+from onnxgate.runtimes.sandbox import Permissions
 from onnxgate.runtimes.worker import linux_sandbox
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 from tests.runtimes.conftest import Locked

@@ -1,0 +1,436 @@
+"""Worker pool: accepts jobs, runs them in one worker process per spec, and returns their observations."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import sys
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol
+
+from onnxgate.core.errors import UnavailableError
+from onnxgate.core.jobs import Job, Load, Observation, Probe, Run, Unavailable
+from onnxgate.core.subprocesses import WorkerProcess, start_program
+from onnxgate.project.engines import engine_family, runs_on_node
+from onnxgate.runtimes import sandbox
+from onnxgate.runtimes.environments import node
+from onnxgate.runtimes.environments.builder import Environments
+from onnxgate.runtimes.protocol import WORKER_FOLDER, WorkerSession
+from onnxgate.runtimes.sandbox import InvalidOutputError, Permissions, WorkerFolder
+from onnxgate.runtimes.worker_spec import JobLimits, JobMeter, WorkerSpec, memory_limit_mib
+
+MIN_PARALLEL_BUILDS = 4
+"""Minimum of parallel builds, also on fewer cores: most of a build is waiting for an index and a disk."""
+UNSANDBOXED_NOTE = "its engine does not start with limits, and runs without"
+PYTHON_FLAGS = ("-B", "-X", "utf8")
+ISOLATED_FLAG = "-I"  # an engine sees its environment only
+USER_FLAG = "-s"  # a source sees the user's settings: PYTHONHASHSEED, PYTHONPATH
+PREPARE_ACTIVITY = "prepare"
+LOOK_UP_ACTIVITY = "look up"
+"""Activities that are not jobs: an environment is prepared, or its wheels are looked up."""
+
+
+class Progress(Protocol):
+    """Receiver of progress, called from several threads; each worker has one activity at a time."""
+
+    def started(self, worker: str, activity: str) -> None:
+        """Report that `onnxruntime 1.18.1` begins with `prepare`, or with `run classifier.onnx`."""
+
+    def finished(self, worker: str, activity: str, outcome: str) -> None:
+        """Report its outcome: `ready`, `completed`, `refused`, `crashed`, `timed-out` or `unavailable`."""
+
+
+class NoProgress:
+    """A receiver that ignores progress."""
+
+    def started(self, worker: str, activity: str) -> None:
+        """Do nothing."""
+
+    def finished(self, worker: str, activity: str, outcome: str) -> None:
+        """Do nothing."""
+
+
+class WorkerPool:
+    """Runs jobs in one long-lived worker process per spec.
+
+    A worker's jobs run in the order in which they were submitted; at most `jobs` workers run at the same time.
+    Environments are created in parallel with jobs, several at once unless `jobs` is 1. The behaviour of a runtime is an
+    observation, never an exception. When the pool is closed, or its process ends, all child processes end.
+
+    Unless `limited` is False, engines run in a sandbox (`sandbox.py`).
+    """
+
+    def __init__(
+        self,
+        environments: Environments,
+        jobs: int,
+        limits: JobLimits | None = None,
+        progress: Progress | None = None,
+        *,
+        worker: Path = WORKER_FOLDER,
+        meter: JobMeter | None = None,
+        limited: bool = True,
+    ) -> None:
+        self.meter = meter or JobMeter()
+        self._limits = limits or JobLimits()
+        slots = WorkerSlots(max(1, jobs))
+        builds = threading.BoundedSemaphore(max(MIN_PARALLEL_BUILDS, jobs) if jobs > 1 else 1)
+        self._state = PoolState(environments, slots, builds, progress or NoProgress(), worker, limited)
+        self._threads: dict[WorkerSpec, WorkerThread] = {}
+        self._lock = threading.Lock()
+
+    def show(self, *folders: Path) -> None:
+        """Let every engine started after this call read these folders; the files of a job are always readable."""
+        self._state.readable.update(sandbox.readable_paths(folder.absolute() for folder in folders))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Restrictions that could not be applied, with the names of the workers."""
+        workers: dict[str, list[str]] = {}
+        for worker, note in sorted(self._state.notes):
+            workers.setdefault(note, []).append(worker)
+        return tuple(f"{', '.join(names)}: {note}" for note, names in workers.items())
+
+    def submit(self, spec: WorkerSpec, job: Job, *, limits: JobLimits | None = None) -> Future[Observation]:
+        """Queue a job; may be called at any time, from any thread, until the pool is closed."""
+        future: Future[Observation] = Future()
+        with self._lock:
+            if self._state.closing.is_set():
+                raise RuntimeError("the host is closed")
+            if spec not in self._threads:
+                self._threads[spec] = WorkerThread(spec, self._state)
+            add_seconds = self.meter.begin(spec.name, job)
+            self._threads[spec].put(QueuedJob(job, limits or self._limits, future, add_seconds))
+        return future
+
+    def close(self) -> None:
+        """End every worker; queued jobs are cancelled, and running ones raise `CancelledError`."""
+        with self._lock:
+            self._state.closing.set()
+            workers = tuple(self._threads.values())
+        self._state.environments.close()
+        endings = [threading.Thread(target=worker.end_worker, daemon=True) for worker in workers]
+        for thread in endings:
+            thread.start()
+        for thread in endings:
+            thread.join()
+        for worker in workers:
+            worker.join()
+
+    def __enter__(self) -> WorkerPool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class PoolState:
+    """State that all worker threads share."""
+
+    environments: Environments
+    slots: WorkerSlots  # limits how many workers run at once
+    builds: threading.Semaphore  # limits how many environments are created at once; most of that is waiting
+    progress: Progress
+    worker: Path  # the worker's folder
+    limited: bool  # engines run in a sandbox; False: with the permissions of this process
+    closing: threading.Event = field(default_factory=threading.Event)
+    readable: set[str] = field(default_factory=set)  # folders that every engine may read
+    notes: set[tuple[str, str]] = field(default_factory=set)  # worker name, restriction not applied
+    turns: Mapping[str, threading.Lock] = field(default_factory=lambda: defaultdict(threading.Lock))
+
+
+class Priority(IntEnum):
+    """Order in which waiting jobs get a worker slot."""
+
+    AWAITED = 0  # other jobs depend on it
+    USUAL = 1
+    AHEAD = 2  # no other job depends on it yet
+
+
+class WorkerSlots:
+    """Limit on the number of busy workers. Waiting jobs of a higher priority come first."""
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._waiting: Counter[Priority] = Counter()
+        self._changed = threading.Condition()
+
+    @contextlib.contextmanager
+    def occupy(self, priority: Priority = Priority.USUAL) -> Iterator[None]:
+        """Wait for a slot, and occupy it during the block."""
+        with self._changed:
+            self._waiting[priority] += 1
+            self._changed.wait_for(
+                lambda: self._free > 0 and not any(self._waiting[rank] for rank in Priority if rank < priority)
+            )
+            self._waiting[priority] -= 1
+            self._free -= 1
+            self._changed.notify_all()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._free += 1
+                self._changed.notify_all()
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedJob:
+    """A queued job and the future of its observation."""
+
+    job: Job
+    limits: JobLimits
+    future: Future[Observation]
+    add_seconds: Callable[[float], None]  # called with the seconds that the job took
+
+
+class WorkerThread:
+    """A thread that runs the jobs of one worker spec in order. It starts nothing before the first job."""
+
+    def __init__(self, spec: WorkerSpec, pool: PoolState) -> None:
+        self._spec = spec
+        self._pool = pool
+        self._queue: queue.Queue[QueuedJob | None] = queue.Queue()
+        self._session: WorkerSession | None = None
+        self._session_lock = threading.Lock()
+        self._interpreter: Path | None = None
+        self._unavailable: Unavailable | None = None
+        self._build_error: BaseException | None = None  # of ours, while the environment was made
+        self._folder: WorkerFolder | None = None
+        self._permissions = Permissions()  # those of the running worker
+        self._limited = pool.limited and bool(spec.engine)
+        self._turn = pool.turns[spec.turn] if spec.turn else contextlib.nullcontext()
+        self._thread = threading.Thread(target=self._serve, name=spec.name, daemon=True)
+        self._thread.start()
+
+    def put(self, queued: QueuedJob) -> None:
+        """Add a job to the queue."""
+        self._queue.put(queued)
+
+    def end_worker(self) -> None:
+        """End the worker and its current job; the pool is already closing, so no other worker is started."""
+        with self._session_lock:
+            if self._session is not None:
+                self._session.end()
+        self._queue.put(None)
+
+    def join(self) -> None:
+        """Wait until the thread has ended."""
+        self._thread.join()
+
+    def _serve(self) -> None:
+        try:
+            while (queued := self._queue.get()) is not None:
+                try:
+                    self._process(queued)
+                except BaseException as error:  # noqa: BLE001 - the future of every job must be completed
+                    if not queued.future.done():
+                        queued.future.set_exception(error)
+        finally:
+            if self._folder is not None:
+                self._folder.close()
+
+    def _process(self, queued: QueuedJob) -> None:
+        """Run a job in its turn: exports, which runs depend on, come first, and probes of toolchains last."""
+        is_probe = isinstance(queued.job, Probe)  # it runs nothing of the user's
+        priority = Priority.AHEAD if is_probe else Priority.AWAITED
+        with contextlib.nullcontext() if is_probe else self._turn:
+            self._prepare_once()
+            with self._pool.slots.occupy(priority if self._spec.turn else Priority.USUAL):
+                self._complete(queued)
+
+    def _prepare_once(self) -> None:
+        """Create the environment unless that was done. Only its test takes a worker slot, not the installation."""
+        if self._interpreter is not None or self._unavailable is not None:
+            return
+        try:
+            with self._pool.builds:
+                prepared = self._prepare() if not self._pool.closing.is_set() else None
+        except BaseException as error:  # noqa: BLE001 - raised by the future of the job
+            self._build_error = error
+            return
+        if isinstance(prepared, Unavailable):
+            self._unavailable = prepared
+        else:
+            self._interpreter = prepared
+
+    def _prepare(self) -> Path | Unavailable:
+        spec, progress, environments = self._spec, self._pool.progress, self._pool.environments
+        if spec.engine and not self._program().is_file():
+            return Unavailable(reason=f"this onnxgate cannot run `{spec.engine}`")
+        if spec.runtime is None:
+            return spec.interpreter or Unavailable(reason=f"`{spec.name}` names no interpreter")
+        progress.started(spec.name, PREPARE_ACTIVITY)
+        try:
+            if spec.interpreter:
+                prepared = environments.find_own(spec.interpreter, spec.runtime)
+            else:
+                prepared = environments.prepare(spec.runtime, spec.packages, self._pool.slots.occupy())
+        except UnavailableError as error:
+            progress.finished(spec.name, PREPARE_ACTIVITY, "unavailable")
+            return Unavailable(reason=error.message, hint=error.hint or "")
+        progress.finished(spec.name, PREPARE_ACTIVITY, "ready")
+        return prepared
+
+    def _complete(self, queued: QueuedJob) -> None:
+        if self._pool.closing.is_set():
+            queued.future.cancel()
+        if not queued.future.set_running_or_notify_cancel():
+            return
+        try:
+            observation = self._observe(queued)
+            if self._pool.closing.is_set():  # the closing pool caused the observation
+                raise CancelledError
+        except BaseException as error:  # noqa: BLE001 - raised by the future of the job
+            queued.future.set_exception(error)
+        else:
+            queued.future.set_result(observation)
+
+    def _observe(self, queued: QueuedJob) -> Observation:
+        if self._build_error is not None:
+            raise self._build_error
+        session = self._unavailable or self._ready_session(queued)
+        if isinstance(session, Unavailable):
+            self._unavailable = session
+            return session
+        activity = str(type(queued.job).__struct_config__.tag)
+        if isinstance(queued.job, Load | Run):
+            activity += f" {Path(queued.job.model).name}"
+        self._pool.progress.started(self._spec.name, activity)
+        began = time.monotonic()
+        observation = self._run_or_restart(session, queued)
+        queued.add_seconds(time.monotonic() - began)
+        outcome = str(type(observation).__struct_config__.tag)
+        self._pool.progress.finished(self._spec.name, activity, outcome)
+        return observation
+
+    def _run_or_restart(self, session: WorkerSession, queued: QueuedJob) -> Observation:
+        observation = self._run(session, queued)
+        if not (session.cannot_start and isinstance(observation, Unavailable)):
+            return observation
+        if self._limited:
+            unlimited = self._start_unlimited(queued)
+            return unlimited if isinstance(unlimited, Unavailable) else self._run_or_restart(unlimited, queued)
+        return self._give_up(observation)
+
+    def _run(self, session: WorkerSession, queued: QueuedJob) -> Observation:
+        job, time_s = queued.job, queued.limits.time_s
+        memory_mib = memory_limit_mib(job, queued.limits)
+        if self._folder is None or not self._spec.engine:
+            return session.run(job, time_s, memory_mib)
+        try:
+            inner = self._folder.redirect(job)
+            return self._folder.deliver(session.run(inner, time_s, memory_mib), inner, job)
+        except InvalidOutputError:
+            return session.reject_answer()
+        except OSError as error:
+            return Unavailable(reason=f"what `{self._spec.name}` writes cannot be stored: {error.strerror or error}")
+
+    def _ready_session(self, queued: QueuedJob) -> WorkerSession | Unavailable:
+        """Return a worker that is ready and has the permissions for the job; start one if necessary."""
+        memory_mib = memory_limit_mib(queued.job, queued.limits) if self._limited else None
+        required = self._required_permissions(queued.job, memory_mib)
+        if self._session is not None and not self._session.ended and self._permissions.covers(required):
+            return self._session
+        if self._interpreter is None:
+            raise CancelledError  # the pool was closed before the environment was created
+        with self._queue.mutex:  # one worker can run all the queued jobs
+            waiting = [later.job for later in self._queue.queue if later is not None]
+        for job in waiting:
+            required |= self._required_permissions(job, None)
+        return self._start(self._interpreter, queued, required | Permissions(frozenset(self._pool.readable)))
+
+    def _required_permissions(self, job: Job, memory_mib: int | None) -> Permissions:
+        if not self._limited:
+            return Permissions()
+        return sandbox.required_permissions(job, memory_mib, own=self._spec.interpreter is not None)
+
+    def _start_unlimited(self, queued: QueuedJob) -> WorkerSession | Unavailable:
+        """Start a worker without a sandbox if it fails to start in one: no model is loaded yet, so none is to blame."""
+        self._limited = False
+        if self._session is not None:
+            self._session.end()
+        session = self._ready_session(queued)
+        if not isinstance(session, Unavailable):
+            self._pool.notes.add((self._spec.name, UNSANDBOXED_NOTE))
+        return session
+
+    def _start(self, interpreter: Path, queued: QueuedJob, permissions: Permissions) -> WorkerSession | Unavailable:
+        try:
+            folder = self._folder = self._folder or WorkerFolder()
+            argv = self._argv(interpreter, permissions, folder)
+            with self._session_lock:
+                if self._pool.closing.is_set():
+                    raise CancelledError
+                if self._session is not None:
+                    self._session.end()
+                environment = self._environment(folder)
+                process = start_program(argv, environment=environment, folder=folder.path, bound="group")
+                self._session = WorkerSession(WorkerProcess(process), _adapter_name(self._spec.engine))
+                self._permissions = permissions
+        except OSError as error:
+            reason = f"`{interpreter.name}` of `{self._spec.name}` cannot be started: {error.strerror}"
+            unavailable = Unavailable(reason=reason)
+            return self._give_up(unavailable) if error.filename == str(interpreter) else unavailable
+        refused = self._session.wait_until_ready()
+        if refused is not None and self._limited and not self._pool.closing.is_set():
+            return self._start_unlimited(queued)
+        if refused is not None:
+            refused = self._give_up(refused)
+        self._pool.notes.update((self._spec.name, note) for note in self._session.notes)
+        return refused or self._session
+
+    def _program(self) -> Path:
+        """Return the program that supports the engine."""
+        worker, engine = self._pool.worker, self._spec.engine
+        if runs_on_node(engine):
+            return worker / "web" / "main.mjs"
+        return worker / "adapters" / f"{_adapter_name(engine)}.py"
+
+    def _argv(self, prepared: Path, permissions: Permissions, folder: WorkerFolder) -> list[str]:
+        main = str(self._pool.worker / "__main__.py")
+        if not runs_on_node(self._spec.engine):
+            flag = ISOLATED_FLAG if self._spec.engine else USER_FLAG
+            rights = [str(folder.write_permissions(permissions))] if self._limited else []
+            return [str(prepared), flag, *PYTHON_FLAGS, main, *rights]
+        builder = self._pool.environments.node
+        argv = builder.argv(self._program(), prepared)
+        if not self._limited:
+            return argv
+        file = folder.write_permissions(permissions | Permissions(frozenset(builder.reads(prepared))))
+        return [sys.executable, ISOLATED_FLAG, "-S", *PYTHON_FLAGS, main, str(file), *argv]
+
+    def _environment(self, folder: WorkerFolder) -> Mapping[str, str]:
+        spec = self._spec
+        if self._limited:
+            own = spec.interpreter is not None
+            return {**sandbox.runtime_variables(os.environ, folder.path, own=own), **dict(spec.environment)}
+        removed = node.NODE_VARIABLES if runs_on_node(spec.engine) else ()
+        users = sandbox.source_variables(os.environ)
+        return {**{name: value for name, value in users.items() if name not in removed}, **dict(spec.environment)}
+
+    def _give_up(self, observation: Unavailable) -> Unavailable:
+        """Run no more jobs here, and have the environment rebuilt by the next run."""
+        runtime = self._spec.runtime
+        if runtime is not None and not runtime.environment and not self._pool.closing.is_set():
+            self._pool.environments.discard(runtime, self._spec.packages)
+            hint = observation.hint or "run it again: its environment is then built anew"
+            observation = Unavailable(reason=observation.reason, hint=hint)
+        self._unavailable = observation
+        return observation
+
+
+def _adapter_name(engine: str) -> str:
+    return engine_family(engine).replace("-", "_")
