@@ -24,10 +24,9 @@ from onnxgate.numerics.tolerance import measure_tolerance
 from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.lock.types import Lock, MeasuredQuantization, MeasuredTolerance
 from onnxgate.project.plan import PlannedModel, PlannedRuntime, plan_models
-from onnxgate.runtimes.environments.toolchain import find_toolchain, required_frameworks
 from onnxgate.runtimes.pool.scheduler import WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
-from onnxgate.stages.export import jobs
+from onnxgate.stages.export.jobs import ProjectToolchain, plan_source_run
 from onnxgate.stages.parity.stage import RunOutputs, list_outputs
 
 if TYPE_CHECKING:
@@ -60,12 +59,10 @@ def measure_source_tolerances(
         measurement.notes.append("no model has a `source`: there is nothing to measure")
     if not sourced:
         return measurement
-    python = find_toolchain(
-        project.folder, project.config.toolchain, required_frameworks(project.config, project.folder)
-    )
+    toolchain = ProjectToolchain.of_project(project)
     with temporary_folder() as scratch:
         submitted = [
-            (model, *_submit_source(project, model, python, Path(scratch) / str(index), pool))
+            (model, *_submit_source(toolchain, model, Path(scratch) / str(index), pool))
             for index, model in enumerate(sourced)
             if _is_present(model, measurement)
         ]
@@ -166,14 +163,15 @@ def _is_present(model: SelectedModel, measurement: ToleranceMeasurement) -> bool
 
 
 def _submit_source(
-    project: Project, model: SelectedModel, python: Path, scratch: Path, pool: WorkerPool
+    toolchain: ProjectToolchain, model: SelectedModel, scratch: Path, pool: WorkerPool
 ) -> tuple[tuple[str, ...], Future[Observation]]:
     reading = read_model(model.absolute, model.path)
-    fed = create_cases(project, model, reading, scratch / "inputs", call=functools.partial(call_inputs, project, pool))
+    call = functools.partial(call_inputs, toolchain.project, pool)
+    fed = create_cases(toolchain.project, model, reading, scratch / "inputs", call=call)
     planned = PlannedModel(model, ())
-    job = jobs.plan_source_run(project, planned, python, scratch / "export", fed.cases, float64=True)
+    job = plan_source_run(toolchain, planned, scratch / "export", fed.cases, float64=True)
     names = tuple(value.name for value in reading.facts.outputs)
-    return names, pool.submit(jobs.create_toolchain_spec(python), job)
+    return names, pool.submit(toolchain.spec, job)
 
 
 def _record_tolerance(

@@ -30,6 +30,7 @@ from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedModel, PlannedRuntime
 from onnxgate.runtimes.pool.scheduler import WorkerPool
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec, default_memory_mib
+from onnxgate.stages.export.jobs import ProjectToolchain
 from onnxgate.stages.runtime import isolated_nodes
 from onnxgate.stages.runtime import stage as runtime_stage
 from onnxgate.stages.runtime.stage import ExecutedModel, ObservedRun
@@ -156,7 +157,7 @@ class _Executor:
             future.set_result(observation)
         return future
 
-    def _prepare_all(self, toolchain: Path | None) -> list[PreparedModel]:
+    def _prepare_all(self, toolchain: ProjectToolchain | None) -> list[PreparedModel]:
         """Prepare all models; the first is exported while cases of the others are created."""
         if not self._settings.inputs.cases:
             return [
@@ -176,7 +177,7 @@ class _Executor:
         return reading, create_cases(project, selected, reading, self._folder(), self._settings.inputs, call)
 
     def _prepare(
-        self, model: RunnableModel, reading: ParsedModel, fed: InputCases, toolchain: Path | None
+        self, model: RunnableModel, reading: ParsedModel, fed: InputCases, toolchain: ProjectToolchain | None
     ) -> PreparedModel:
         exporting, planned = None, model.planned
         if toolchain is not None and planned.model.settings.is_exported:

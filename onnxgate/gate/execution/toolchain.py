@@ -36,17 +36,11 @@ from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.fact_extraction import ParsedModel
 from onnxgate.project.config.project import Project
 from onnxgate.project.plan import PlannedModel, PlannedRuntime
-from onnxgate.runtimes.environments.toolchain import (
-    ProbeError,
-    find_toolchain,
-    imported_frameworks,
-    probe_interpreter,
-    required_frameworks,
-)
+from onnxgate.runtimes.environments.toolchain import ProbeError, imported_frameworks, probe_interpreter
 from onnxgate.runtimes.pool.scheduler import WorkerPool
 from onnxgate.stages.export import jobs
 from onnxgate.stages.export import stage as export_stage
-from onnxgate.stages.export.jobs import create_toolchain_spec
+from onnxgate.stages.export.jobs import ProjectToolchain
 from onnxgate.stages.export.second_export import ExportOutcome
 from onnxgate.stages.runtime.stage import ObservedRun
 
@@ -86,14 +80,14 @@ class Exporter:
         self._folder = folder
         self._second_exports: list[_SecondExport] = []
 
-    def find_toolchain(self, models: Sequence[RunnableModel]) -> tuple[Path | None, StepResult]:
-        """Find the interpreter that exports; None if no model needs it, or with the reason if there is none."""
+    def find_toolchain(self, models: Sequence[RunnableModel]) -> tuple[ProjectToolchain | None, StepResult]:
+        """Find the toolchain; None if no model needs it, or with the reason if there is none."""
         exported = [model for model in models if model.planned.model.settings.is_exported]
         if not exported:
             return None, StepResult()
         try:
-            python = self._python()
-            return python, self._judge_toolchain(python)
+            toolchain = ProjectToolchain.of_project(self._settings.project)
+            return toolchain, self._judge_toolchain(toolchain.python)
         except (UnavailableError, ProbeError) as error:
             reason, hint = str(error), getattr(error, "hint", None) or ""
             undone = (undone for model in exported for undone in self._undone_source(model.planned, reason, hint))
@@ -111,45 +105,41 @@ class Exporter:
         return [IncompleteCheck(stage, planned.path, "", reason, hint) for stage in stages]
 
     def export(
-        self, planned: PlannedModel, facts: ModelFacts, cases: tuple[InputCase, ...], toolchain: Path
+        self, planned: PlannedModel, facts: ModelFacts, cases: tuple[InputCase, ...], toolchain: ProjectToolchain
     ) -> ModelExport:
         """Export a model with its source or command, twice if the export stage runs, and run the source."""
         plan = jobs.plan_export(
-            self._settings.project,
-            planned,
             toolchain,
+            planned,
             self._folder(),
             cases=cases if Stage.PARITY in self._settings.stages else (),
             external_data=bool(facts.external),
             twice=Stage.EXPORT in self._settings.stages,
         )
-        spec = jobs.create_toolchain_spec(toolchain)
-        command = (
-            self._host.submit(spec, plan.command) if plan.command and Stage.EXPORT in self._settings.stages else None
-        )
+        spec, is_exported = toolchain.spec, Stage.EXPORT in self._settings.stages
+        command = self._host.submit(spec, plan.command) if plan.command and is_exported else None
         source = self._host.submit(spec, plan.source) if plan.source else None
         writes = command or source
         again = self._later(plan.again, writes, toolchain) if plan.again and writes else None
         return ModelExport(plan, writes, source, again)
 
-    def _later(self, job: Job, first: Future[Observation], toolchain: Path) -> Future[Observation]:
+    def _later(self, job: Job, first: Future[Observation], toolchain: ProjectToolchain) -> Future[Observation]:
         """Return the future of a second export; its worker starts while the first exports run."""
         if not self._second_exports and isinstance(job, Export):
             frameworks = imported_frameworks(self._settings.project.config, self._settings.project.folder)
-            self._host.submit(jobs.create_second_toolchain_spec(toolchain), Probe(exporters=frameworks))
+            self._host.submit(toolchain.second_spec, Probe(exporters=frameworks))
         again: Future[Observation] = Future()
         self._second_exports.append(_SecondExport(job, first, again))
         return again
 
-    def export_again(self, toolchain: Path | None) -> None:
+    def export_again(self, toolchain: ProjectToolchain | None) -> None:
         """Start the second exports after all first ones: runtimes wait only for those."""
         if toolchain is None or not self._second_exports:
             return
-        spec = jobs.create_second_toolchain_spec(toolchain)
 
         def begin(_: Future[Observation]) -> None:
             for second_export in self._second_exports:
-                second_export.begin(lambda job: self._host.submit(spec, job))
+                second_export.begin(lambda job: self._host.submit(toolchain.second_spec, job))
 
         self._second_exports[-1].first.add_done_callback(begin)
 
@@ -174,11 +164,11 @@ class Exporter:
         if prepared.planned.model.settings.source is None:
             return None
         try:
-            python = self._python()
+            toolchain = ProjectToolchain.of_project(self._settings.project)
         except UnavailableError:
             return None
-        job = jobs.plan_source_run(self._settings.project, prepared.planned, python, self._folder(), cases)
-        answer = self._host.submit(jobs.create_toolchain_spec(python), job).result()
+        job = jobs.plan_source_run(toolchain, prepared.planned, self._folder(), cases)
+        answer = self._host.submit(toolchain.spec, job).result()
         result = answer.result if isinstance(answer, Completed) else None
         if not isinstance(result, ExportResult) or not result.eager:
             return None
@@ -186,13 +176,7 @@ class Exporter:
 
     def ask(self, job: Job) -> Observation:
         """Run a job in the toolchain."""
-        return self._host.submit(jobs.create_toolchain_spec(self._python()), job).result()
-
-    def _python(self) -> Path:
-        project = self._settings.project
-        return find_toolchain(
-            project.folder, project.config.toolchain, required_frameworks(project.config, project.folder)
-        )
+        return self._host.submit(ProjectToolchain.of_project(self._settings.project).spec, job).result()
 
     def judge(self, prepared: PreparedModel) -> StepResult:
         """Collect the evidence of exporting one model."""
@@ -225,7 +209,7 @@ class Exporter:
             return outcome, ()
         planned = jobs.with_project_folder(planned)
         assert planned.again is not None
-        spec = jobs.create_second_toolchain_spec(self._python())
+        spec = ProjectToolchain.of_project(project).second_spec
         outcome = export_stage.collect_evidence(
             project, planned, first, self._host.submit(spec, planned.again).result()
         )
@@ -344,14 +328,12 @@ def call_inputs(
         ConfigError: it fails, or returns something else.
     """
     try:
-        python = find_toolchain(
-            project.folder, project.config.toolchain, required_frameworks(project.config, project.folder)
-        )
+        toolchain = ProjectToolchain.of_project(project)
     except UnavailableError as error:
         return InputCases((), error.message, error.hint or "")
     folder.mkdir(parents=True)
     job = Inputs(source=str(project.folder / source), output=str(folder.absolute()), folder=str(project.folder))
-    answer = host.submit(create_toolchain_spec(python), job).result()
+    answer = host.submit(toolchain.spec, job).result()
     match answer:
         case Completed(result=InputsResult(cases=cases, failure=None)):
             return cases

@@ -70,7 +70,7 @@ def _build_shard(request: GateRequest, outcome: GateOutcome) -> Shard | None:
     from onnxgate.gate.sharding.shard_report import create_shard
 
     return create_shard(
-        request, outcome, request.share, "; ".join(_describe_left_out(request, len(request.share.whole)))
+        request, outcome, request.share, "; ".join(_describe_left_out(request, len(request.share.all_models)))
     )
 
 
@@ -96,10 +96,10 @@ def _describe_scope(request: GateRequest) -> str:
     """Describe what the check leaves out."""
     if request.share is None:
         return "; ".join(_describe_left_out(request, len(request.models)))
-    others = len(request.share.whole) - len(request.models)
+    others = len(request.share.all_models) - len(request.models)
     elsewhere = f"the other {others} models are" if others > 1 else "the other model is"
     scope = f"{request.share}: {elsewhere} judged elsewhere" if others else f"{request.share}, which has all models"
-    return "; ".join([scope, *_describe_left_out(request, len(request.share.whole))])
+    return "; ".join([scope, *_describe_left_out(request, len(request.share.all_models))])
 
 
 def _describe_left_out(request: GateRequest, models: int) -> list[str]:

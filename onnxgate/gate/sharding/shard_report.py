@@ -84,7 +84,7 @@ def _project_hits(request: GateRequest, outcome: GateOutcome, share: Share) -> I
     ignores = resolution.select_ignores(request, outcome.gathered)
     for resolve_hit in resolution.resolve_hits(outcome.gathered.judged, ignores.accepts):
         hit, judged = resolve_hit.judged.hit, resolve_hit.judged
-        if hit.model not in share.whole:
+        if hit.model not in share.all_models:
             yield SharedHit(
                 rule=judged.rule,
                 level=judged.level.value,
@@ -107,7 +107,7 @@ def _shard_ignores(request: GateRequest, outcome: GateOutcome, share: Share) -> 
     """Describe what each ignore matches in this shard, and if the shard checked all that it is about."""
     ignores = resolution.select_ignores(request, outcome.gathered)
     scope = resolution.determine_scope(request, outcome.gathered, outcome.blocked, ignores)
-    scope = replace(scope, models=scope.models | share.whole)
+    scope = replace(scope, models=scope.models | share.all_models)
     own = {model.path for model in request.models}
     judged = [
         assign_fingerprint

@@ -15,6 +15,7 @@ from packaging.specifiers import SpecifierSet
 
 from onnxgate.core.errors import ConfigError
 from onnxgate.core.jobs import Command, Export, InputCase
+from onnxgate.runtimes.environments.toolchain import find_toolchain, required_frameworks
 from onnxgate.runtimes.worker_spec import WorkerSpec
 from onnxgate.stages.support.predictions import has_release_limits
 from onnxgate.support.tables.limits import get_limits
@@ -60,20 +61,43 @@ class ExportPlan:
         return " ".join(self.model.settings.command or (self.model.settings.source or "",))
 
 
-def create_toolchain_spec(python: Path) -> WorkerSpec:
-    """The seat of the toolchain's interpreter; sets and dictionaries of strings have one order there."""
-    return WorkerSpec.of_interpreter("toolchain", python, {"PYTHONHASHSEED": SEED}, turn=_TOOLCHAIN_TURN)
+@dataclass(frozen=True, slots=True)
+class ProjectToolchain:
+    """The interpreter that exports the models of a project."""
+
+    project: Project
+    python: Path
+
+    @classmethod
+    def of_project(cls, project: Project) -> ProjectToolchain:
+        """
+        Find the interpreter.
+
+        Raises:
+            UnavailableError: none has what the exports need.
+        """
+        needs = required_frameworks(project.config, project.folder)
+        return cls(project, find_toolchain(project.folder, project.config.toolchain, needs))
+
+    @property
+    def spec(self) -> WorkerSpec:
+        """The worker that exports."""
+        return create_toolchain_spec(self.python)
+
+    @property
+    def second_spec(self) -> WorkerSpec:
+        """A second process of the same interpreter, with another order of sets and dictionaries of strings."""
+        return create_toolchain_spec(self.python, "toolchain again", SECOND_SEED)
 
 
-def create_second_toolchain_spec(python: Path) -> WorkerSpec:
-    """A second process of the same interpreter, in which they have another order."""
-    return WorkerSpec.of_interpreter("toolchain again", python, {"PYTHONHASHSEED": SECOND_SEED}, turn=_TOOLCHAIN_TURN)
+def create_toolchain_spec(python: Path, name: str = "toolchain", seed: str = SEED) -> WorkerSpec:
+    """Return the worker of an interpreter; sets and dictionaries of strings have one order in it."""
+    return WorkerSpec.of_interpreter(name, python, {"PYTHONHASHSEED": seed}, turn=_TOOLCHAIN_TURN)
 
 
 def plan_export(
-    project: Project,
+    toolchain: ProjectToolchain,
     planned: PlannedModel,
-    python: Path,
     scratch: Path,
     *,
     cases: Sequence[InputCase] = (),
@@ -90,10 +114,10 @@ def plan_export(
     Raises:
         ConfigError: the command has an opset placeholder and the config pins no opset.
     """
-    model, pinned = planned.model, project.config.opset
+    project, model, pinned = toolchain.project, planned.model, toolchain.project.config.opset
     runtimes = [runtime.runtime for runtime in planned.runtimes]
     limits = common_opset_limits(runtimes)
-    command, written = _create_command(project, model, python, scratch)
+    command, written = _create_command(toolchain, model, scratch)
     source = None
     if model.settings.source is not None:
         source = Export(
@@ -111,28 +135,27 @@ def plan_export(
             float64=float64,
         )
     plan = ExportPlan(model, source, command, written, limits)
-    return _with_second_export(project, plan, python, scratch / "again") if twice else plan
+    return _with_second_export(toolchain, plan, scratch / "again") if twice else plan
 
 
 def plan_source_run(
-    project: Project,
+    toolchain: ProjectToolchain,
     planned: PlannedModel,
-    python: Path,
     scratch: Path,
     cases: Sequence[InputCase],
     *,
     float64: bool = False,
 ) -> Export:
     """Return the job that runs a model's source on the cases, and writes no model."""
-    plan = plan_export(project, planned, python, scratch, cases=cases, float64=float64)
+    plan = plan_export(toolchain, planned, scratch, cases=cases, float64=float64)
     assert plan.source is not None
     return msgspec.structs.replace(plan.source, export=False)
 
 
-def _with_second_export(project: Project, planned: ExportPlan, python: Path, scratch: Path) -> ExportPlan:
+def _with_second_export(toolchain: ProjectToolchain, planned: ExportPlan, scratch: Path) -> ExportPlan:
     """The same with a second export of what writes the file, from another folder and with another seed."""
     if planned.command is not None:
-        command, written = _create_command(project, planned.model, python, scratch)
+        command, written = _create_command(toolchain, planned.model, scratch)
         return replace(planned, again=command, written_again=written)
     assert planned.source is not None
     again = msgspec.structs.replace(
@@ -143,7 +166,7 @@ def _with_second_export(project: Project, planned: ExportPlan, python: Path, scr
         eager=False,
         seed=1,
     )
-    return replace(planned, again=_relocate_job(project, planned.model, again, scratch / "elsewhere"))
+    return replace(planned, again=_relocate_job(toolchain.project, planned.model, again, scratch / "elsewhere"))
 
 
 def _relocate_job(project: Project, model: SelectedModel, job: Export, link: Path) -> Export:
@@ -177,19 +200,20 @@ def is_relocated(planned: ExportPlan) -> bool:
 
 
 def _create_command(
-    project: Project, model: SelectedModel, python: Path, scratch: Path
+    toolchain: ProjectToolchain, model: SelectedModel, scratch: Path
 ) -> tuple[Command | None, Path | None]:
     words = model.settings.command
     if words is None:
         return None, None
     written = _create_folder(scratch / "command") / Path(model.path).name
-    values = {"{python}": str(python), "{output}": str(written), "{opset}": _pinned_opset(project, model)}
+    opset = _pinned_opset(toolchain.project, model)
+    values = {"{python}": str(toolchain.python), "{output}": str(written), "{opset}": opset}
     argv = []
     for word in words:
         for placeholder, value in values.items():
             word = word.replace(placeholder, value)
         argv.append(word)
-    return Command(argv=tuple(argv), folder=str(project.folder)), written
+    return Command(argv=tuple(argv), folder=str(toolchain.project.folder)), written
 
 
 def _create_folder(path: Path) -> Path:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import faulthandler
 import os
+import pickle
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -17,7 +19,7 @@ import pytest
 from onnxgate.core import file_hashes, files, process_pool
 from onnxgate.core.findings import STATIC_STAGES
 from onnxgate.evidence.file import ModelFile
-from onnxgate.gate import pipeline
+from onnxgate.gate import pipeline, static
 from onnxgate.gate.cache import static_results
 from onnxgate.gate.cache.static_results import StaticResultCache
 from onnxgate.gate.request import GateOutcome, GateRequest, StaticSettings
@@ -43,6 +45,52 @@ def request_(tmp_path: Path) -> GateRequest:
     return replace(
         request_of(project, frozenset(STATIC_STAGES)), static=StaticSettings(folder=lambda: tmp_path / "kept")
     )
+
+
+NOT_JUDGING = {
+    "inputs.axis_sizes": "names the axes in the config that no model has",
+    "inputs.case_selection": "a default of the request",
+    "runtimes.environments.storage": "names the folder of the cache",
+}
+"""Modules that child processes import and no static result depends on."""
+LIST_MODULES = """
+import pickle, sys
+from onnxgate.gate import static
+for name, argument in pickle.load(open(sys.argv[1], "rb")):
+    getattr(static, name)(argument)
+print(*(name.removeprefix("onnxgate.") for name in sys.modules if name.startswith("onnxgate.")))
+"""
+
+
+def test_the_key_has_all_code_that_judges(
+    request_: GateRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A result is not reused after a change of any module that a static judgement loads."""
+    write(request_.models[1].absolute, parse(MISH, HEAD_22))
+    calls: list[tuple[str, object]] = []
+
+    def record(name: str) -> None:
+        function = getattr(static, name)
+
+        def recorded(argument: object) -> object:
+            calls.append((name, argument))
+            return function(argument)
+
+        monkeypatch.setattr(static, name, recorded)
+
+    record("read_model_file")
+    record("match_support")
+    pipeline.run(request_)
+    (tmp_path / "calls").write_bytes(pickle.dumps(calls))
+    command = [sys.executable, "-c", LIST_MODULES, str(tmp_path / "calls")]
+    listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    packages = {name for name in listed if any(other.startswith(f"{name}.") for other in listed)}
+    modules = {name for name in listed if name not in packages}
+
+    assert {name for name, _ in calls} == {"read_model_file", "match_support"}
+    assert set(NOT_JUDGING) == {
+        name for name in modules if name.partition(".")[0] not in static_results._JUDGING_FOLDERS
+    }
 
 
 @pytest.fixture
