@@ -24,7 +24,7 @@ from onnxgate.core.errors import ConfigError, LockError, UsageError
 from onnxgate.core.jobs import CaseResult, Completed, InputCase, Load, Probe, Run, RunResult
 from onnxgate.core.report import Report, Shard
 from onnxgate.formats.report import text
-from onnxgate.gate.cache.run_results import ResultCache
+from onnxgate.gate.result_cache import ResultCache
 from onnxgate.gate.sharding import merge, plan, shard_report
 from onnxgate.github import api
 from onnxgate.inputs import case_files
@@ -227,7 +227,7 @@ def _kept_array(data: bytes, folder: Path) -> None:
 
 def _found(entry: bytes, array: bytes, folder: Path) -> bool:
     """Return True if the cache accepts an entry that was modified after it was written."""
-    from tests.gate.cache.test_run_results import seat
+    from tests.gate.test_result_cache import seat
 
     job = _job(folder)
     output = folder / "out" / "0" / "0.npy"

@@ -185,7 +185,7 @@ def _run_gate(
     from onnxgate.cli.shared.project_request import current_date, make_project_request
     from onnxgate.gate import pipeline
     from onnxgate.gate.request import Baseline, RunCaches, Selection, StaticSettings
-    from onnxgate.gate.results import report_builder
+    from onnxgate.gate.results.verdict import build_report
     from onnxgate.project.config.loader import load_config
     from onnxgate.project.lock.loader import load_lock
     from onnxgate.runtimes.environments.storage import inputs_dir, static_dir, support_dir
@@ -208,7 +208,7 @@ def _run_gate(
         static=StaticSettings(options.jobs, None if fresh else static_dir),
     )
     outcome = ignoring.settle(request, pipeline.run(request), before)
-    report = report_builder.build_report(request, outcome, options.fail_on, drawn=drawn)
+    report = build_report(request, outcome, options.fail_on, drawn=drawn)
     _keep_costs(meter, report, project, outcome)
     return report if share is None else _seal_shard_report(report)
 

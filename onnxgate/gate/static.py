@@ -23,8 +23,8 @@ from onnxgate.core.file_hashes import (
 from onnxgate.core.findings import IncompleteCheck, Place, RuleHit, Stage
 from onnxgate.core.process_pool import Call, CallFailure, CallLimits, ProcessPool
 from onnxgate.evidence.file import ModelFile
-from onnxgate.gate.cache.static_results import FileDigestCache, StaticResultCache, digest_static_key
 from onnxgate.gate.results import resolution
+from onnxgate.gate.static_cache import FileDigestCache, StaticResultCache, digest_static_key
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.external_data import classify_layout, inspect_data_file
 from onnxgate.model.subgraphs.node_context import track_source_lookups
@@ -53,7 +53,7 @@ class FileReading:
 
     file: ModelFile
     lasting: bool
-    known: tuple[tuple[Identity, str], ...] = ()  # digests of large files that were made for it
+    digests: tuple[tuple[Identity, str], ...] = ()  # of large files, made for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class SupportQuery:
     kept: Mapping[str, BuildSupport]
     levels: Mapping[str, str]
     predictions: bool  # the result includes them
-    whole: bool = True  # the facts come from complete files, not from pointers and the lock
+    is_complete: bool = True  # the facts come from complete files, not from pointers and the lock
 
 
 def create_caching_analyzer(jobs: int, folder: Path, project: Path) -> StaticAnalyzer:
@@ -173,7 +173,7 @@ class StaticAnalyzer:
         if isinstance(answer, CallFailure):
             return replace(file_stage.create_unread_file(model), lost=_describe_lost_child(answer, "reading it"))
         file = answer.file
-        remember_digests(dict(answer.known))
+        remember_digests(dict(answer.digests))
         if (
             answer.lasting
             and self._unchanged is not None
@@ -217,7 +217,7 @@ class StaticAnalyzer:
         """Return the key of a query; "" if its result depends on more than a key can contain."""
         if self._unchanged is None or query.predictions or query.kept:
             return ""
-        if query.facts.unread or not query.whole:
+        if query.facts.unread or not query.is_complete:
             return ""
         path, external = query.model.absolute, query.facts.external
         digests = [(data.location, data.sha256, classify_layout(path, data.location)) for data in external]

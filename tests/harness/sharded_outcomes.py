@@ -27,7 +27,8 @@ from onnxgate.gate.request import (
     StepResult,
     Unchecked,
 )
-from onnxgate.gate.results import report_builder, resolution
+from onnxgate.gate.results import resolution
+from onnxgate.gate.results.verdict import build_report
 from onnxgate.gate.sharding.plan import CheckState, Division, Share
 from onnxgate.model.facts import ModelFacts, ValueInfo
 from onnxgate.project.config.project import Project
@@ -231,7 +232,7 @@ def report_of(request: GateRequest, gathered: StageResults) -> Report:
     unchecked = replace(unchecked, undone=(*unchecked.undone, *_misnamed(request, gathered)))
     gathered = replace(gathered, unchecked=unchecked)
     outcome: GateOutcome = resolution.build_outcome(request, planned, gathered, frozenset())
-    return report_json.seal_report(report_builder.build_report(request, outcome, "error"))
+    return report_json.seal_report(build_report(request, outcome, "error"))
 
 
 def _misnamed(request: GateRequest, gathered: StageResults) -> list[IncompleteCheck]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from onnxgate.core.files import temporary_folder
 from onnxgate.core.jobs import CaseResult, Completed, ExportResult, InputCase, Observation, Run
-from onnxgate.gate.execution.quantized import FloatComparison, IncomparableError, QuantizedModel, require_run_result
+from onnxgate.gate.execution.parity import FloatComparison, IncomparableError, QuantizedModel, require_run_result
 from onnxgate.gate.execution.toolchain import call_inputs
 from onnxgate.inputs.cases import create_cases
 from onnxgate.model.reading.fact_extraction import read_model

@@ -19,7 +19,8 @@ from onnxgate.evidence.runtime import ModelRuns, has_guessed_sizes
 from onnxgate.gate.execution import failed_runs
 from onnxgate.gate.execution.benchmark import BenchmarkedModel, Benchmarks
 from onnxgate.gate.execution.failed_runs import NODE_TIME_S, NodeLoader, NodeLoads
-from onnxgate.gate.execution.parity import SOURCE, OutputComparer
+from onnxgate.gate.execution.mismatch_search import SOURCE
+from onnxgate.gate.execution.parity import OutputComparer
 from onnxgate.gate.execution.toolchain import Exporter, PreparedModel, SourceOutputs, StartedModel, call_inputs
 from onnxgate.gate.request import ExecutionResult, ExecutionSettings, RunnableModel, StepResult, join_steps
 from onnxgate.inputs.case_selection import require_known_cases
@@ -36,7 +37,7 @@ from onnxgate.stages.runtime import stage as runtime_stage
 from onnxgate.stages.runtime.stage import ExecutedModel, ObservedRun
 
 if TYPE_CHECKING:
-    from onnxgate.gate.cache.run_results import ResultCache
+    from onnxgate.gate.result_cache import ResultCache
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +26,6 @@ from onnxgate.core.jobs import (
     TimedOut,
     Unavailable,
 )
-from onnxgate.core.report import Measured
-from onnxgate.evidence.parity import Comparison, Difference
 from onnxgate.gate.request import ExecutionSettings, RunnableModel, StepResult
 from onnxgate.inputs.case_selection import make_example_case
 from onnxgate.inputs.cases import InputCases
@@ -290,33 +287,6 @@ def explain_missing_reference(model: str, observation: Observation) -> Incomplet
         case _:
             reason = "the source gives no outputs"
     return IncompleteCheck(Stage.PARITY, model, "", reason.splitlines()[0])
-
-
-def report_measurements(comparison: Comparison) -> list[Measured]:
-    """Return the measurements of one comparison as rows of the report."""
-    pair = f"{comparison.runtime} against {comparison.reference}"
-    return [
-        Measured(
-            model=comparison.model,
-            output=difference.output,
-            pair=pair,
-            case=f"{difference.case}, optimization {difference.optimization}",
-            metric=metric,
-            value=value if math.isfinite(value) else None,
-            bound=bound,
-            bound_from=difference.bound_from if bound is not None else "",
-        )
-        for difference in comparison.differences
-        for metric, value, bound in _list_metrics(difference)
-    ]
-
-
-def _list_metrics(difference: Difference) -> Iterator[tuple[str, float, float | None]]:
-    """Yield the figure that decided, then all others."""
-    yield difference.metric, difference.value, difference.bound
-    for figure in difference.figures:
-        if figure.metric != difference.metric:
-            yield figure.metric, figure.value, figure.bound
 
 
 def call_inputs(

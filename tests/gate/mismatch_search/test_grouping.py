@@ -14,8 +14,7 @@ from onnxgate.core.findings import Place
 from onnxgate.core.jobs import CaseResult, Completed, InputCase, Job, Observation, Refused, Run, RunResult, Unavailable
 from onnxgate.core.jobs import Failure as Said
 from onnxgate.evidence.parity import Comparison, Difference
-from onnxgate.gate.execution import parity
-from onnxgate.gate.execution.parity import MismatchSearch, SearchedModel
+from onnxgate.gate.execution.mismatch_search import MismatchSearch, SearchedModel
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.runtimes.worker_spec import JobLimits

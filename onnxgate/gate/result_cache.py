@@ -248,7 +248,7 @@ def _number_outputs(result: RunResult) -> Iterator[tuple[str, str]]:
 
 RESULT_LAYOUT = 2
 """Version of the meaning of an entry."""
-WORKER_FOLDER = Path(__file__).parents[2] / "runtimes" / "worker"
+WORKER_FOLDER = Path(__file__).parents[1] / "runtimes" / "worker"
 KEY_HALF_DIGITS = 32
 """Digits of a key for runtime and model; as many digits are for the inputs."""
 IRRELEVANT_VARIABLES = frozenset({*sandbox.HOME_VARIABLES, "PATH", "TERM"})

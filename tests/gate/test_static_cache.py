@@ -19,10 +19,9 @@ import pytest
 from onnxgate.core import file_hashes, files, process_pool
 from onnxgate.core.findings import STATIC_STAGES
 from onnxgate.evidence.file import ModelFile
-from onnxgate.gate import pipeline, static
-from onnxgate.gate.cache import static_results
-from onnxgate.gate.cache.static_results import StaticResultCache
+from onnxgate.gate import pipeline, static, static_cache
 from onnxgate.gate.request import GateOutcome, GateRequest, StaticSettings
+from onnxgate.gate.static_cache import StaticResultCache
 from onnxgate.model.reading.fact_extraction import read_facts
 from onnxgate.project.config.project import SelectedModel
 from onnxgate.project.lock.comparison import entry_from_facts
@@ -88,9 +87,7 @@ def test_the_key_has_all_code_that_judges(
     modules = {name for name in listed if name not in packages}
 
     assert {name for name, _ in calls} == {"read_model_file", "match_support"}
-    assert set(NOT_JUDGING) == {
-        name for name in modules if name.partition(".")[0] not in static_results._JUDGING_FOLDERS
-    }
+    assert set(NOT_JUDGING) == {name for name in modules if name.partition(".")[0] not in static_cache._JUDGING_FOLDERS}
 
 
 @pytest.fixture
@@ -156,7 +153,7 @@ def test_what_else_an_answer_depends_on(
     counted()
     match what:
         case "program":
-            monkeypatch.setattr(static_results, "_digest_program", lambda: ("another",))
+            monkeypatch.setattr(static_cache, "_digest_program", lambda: ("another",))
         case "rules":
             config = request_.project.config
             request_.project.config = replace_rules(config, {"no-support-data": "off"})
@@ -283,7 +280,7 @@ def test_a_folder_of_others(request_: GateRequest, tmp_path: Path, counted: Coun
 
 def test_projects_have_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Projects that were checked longest ago are forgotten, and what a killed check left; digests are not."""
-    monkeypatch.setattr(static_results, "MOST_PROJECTS", 2)
+    monkeypatch.setattr(static_cache, "MOST_PROJECTS", 2)
     kept = StaticResultCache(tmp_path, tmp_path)
     left = f".{kept._path.name}.{files._pid_space()}-999999999-ff.tmp"
     for age, name in enumerate(["b.msgpack", "c.msgpack", left, "digests.json"], 1):
@@ -299,7 +296,7 @@ def test_projects_have_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_entries_have_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was longest unused is forgotten first."""
-    monkeypatch.setattr(static_results, "MAX_ENTRIES", 2)
+    monkeypatch.setattr(static_cache, "MAX_ENTRIES", 2)
     kept = StaticResultCache(tmp_path, tmp_path)
     for name in "abc":
         kept.keep(name, name)

@@ -1,0 +1,339 @@
+"""Caches of the static stages: results by content, file digests, and support data of custom builds.
+
+Only results that follow from a model, its data and the values in the key are cached. Entries that cannot be read or
+written are ignored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import stat
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from onnxgate.core.file_hashes import (
+    REMEMBERED_BYTES,
+    Identity,
+    file_identity,
+    is_settled,
+    known_digest,
+    remember_digests,
+)
+from onnxgate.core.files import replace_atomically
+from onnxgate.core.findings import IncompleteCheck, Stage, version_sort_key
+from onnxgate.project.git.repository import find_lfs_contents
+from onnxgate.project.lock.types import Lock, LockedRuntime
+from onnxgate.project.plan import PlannedRuntime
+from onnxgate.stages.support.predictions import GPU_ENGINE
+from onnxgate.support.tables import limits, operators
+from onnxgate.support.tables.operators import TableSource
+
+if TYPE_CHECKING:
+    from onnxgate.runtimes.pool.scheduler import WorkerPool
+    from onnxgate.support.harvest.cache import BuildSupport
+
+ENTRY_LAYOUT = 1
+"""Version of the meaning of an entry, for changes that the code of the stages does not show."""
+MAX_ENTRIES = 20_000
+"""Limit for one project; beyond it, the least recently used entries are removed."""
+MOST_PROJECTS = 200
+_JUDGING_FOLDERS = (
+    "core",
+    "diagnostics",
+    "evidence",
+    "gate",
+    "model",
+    "project",
+    "rules",
+    "stages",
+    "support",
+)
+"""Folders whose code determines static results."""
+
+_READING_PACKAGES = ("onnx", "numpy", "ml_dtypes", "google.protobuf", "google._upb")
+"""Packages whose code reads models; the last is absent if protobuf is pure Python."""
+
+ResultType = TypeVar("ResultType")
+
+
+class StaticResultCache:
+    """Static results of the project in `project`: one file in `folder`, read and replaced as a whole."""
+
+    def __init__(self, folder: Path, project: Path) -> None:
+        name = hashlib.sha256(os.fsencode(project)).hexdigest()[:16]
+        self._path = folder / f"{name}.msgpack"
+        self._entries: dict[str, msgspec.Raw] = {}
+        with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeError, ValueError, RecursionError):
+            self._entries = msgspec.msgpack.decode(self._path.read_bytes(), type=dict[str, msgspec.Raw])
+        self._added = False
+
+    def find(self, key: str, kind: type[ResultType]) -> ResultType | None:
+        """Return the entry; None if there is none that can be read."""
+        encoded = self._entries.pop(key, None)
+        if encoded is None:
+            return None
+        try:
+            decoded = msgspec.msgpack.decode(encoded, type=kind)
+        except (msgspec.MsgspecError, UnicodeError, ValueError, RecursionError):
+            return None
+        self._entries[key] = encoded  # the last is the newest
+        return decoded
+
+    def keep(self, key: str, value: object) -> None:
+        """Add an entry."""
+        with contextlib.suppress(msgspec.MsgspecError, UnicodeError, OverflowError):
+            self._entries[key] = msgspec.Raw(msgspec.msgpack.encode(value))
+            self._added = True
+
+    def save(self) -> None:
+        """Write the file if entries were added; errors of the disk are ignored."""
+        if not self._added:
+            return
+
+        newest = dict(list(self._entries.items())[-MAX_ENTRIES:])
+        with contextlib.suppress(OSError, RuntimeError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with replace_atomically(self._path) as scratch:
+                scratch.write_bytes(msgspec.msgpack.encode(newest))
+            self._prune()
+
+    def _prune(self) -> None:
+        """Remove the projects that were checked longest ago."""
+        projects = sorted(self._path.parent.glob(f"*{self._path.suffix}"), key=lambda path: -path.stat().st_mtime_ns)
+        for path in projects[MOST_PROJECTS:]:
+            path.unlink(missing_ok=True)
+
+
+def digest_static_key(*parts: object) -> str:
+    """Return the key of a result that follows from these values and from this program."""
+    text = msgspec.json.encode((_digest_program(), *parts), order="sorted")
+    return hashlib.sha256(text).hexdigest()
+
+
+@functools.cache
+def _digest_program() -> tuple[str, ...]:
+    """Digest the files of this program and of the packages that read models; versions alone are not enough."""
+    digest = hashlib.sha256()
+    package = Path(__file__).parents[1]
+    ours = [folder for name in _JUDGING_FOLDERS for folder, _, _ in os.walk(package / name)]
+    specs = filter(None, map(find_spec, _READING_PACKAGES))
+    theirs = [folder for spec in specs for folder in list(spec.submodule_search_locations or ())[:1]]
+    for folder in (str(package), *sorted(it for it in ours if not it.endswith("__pycache__")), *theirs):
+        for entry in sorted(filter(os.DirEntry.is_file, os.scandir(folder)), key=lambda entry: entry.name):
+            digest.update(f"{entry.path}\0{file_identity(entry.stat())}\n".encode(errors="surrogateescape"))
+    return str(ENTRY_LAYOUT), digest.hexdigest(), sys.version
+
+
+DIGESTS_FILE_NAME = "digests.json"
+MAX_REMEMBERED_FILES = 10_000
+"""Limit of the cache; beyond it, the files seen longest ago are removed."""
+MIN_GIT_QUERY_BYTES = 64 * 2**20
+"""Below this size, hashing is faster than a query to git."""
+
+
+class FileDigestCache:
+    """Digests by file, in `folder`; files are hashed if it cannot be read or written."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / DIGESTS_FILE_NAME
+        self._began_ns = time.time_ns()
+        self._files: dict[str, tuple[Identity, str]] = {}
+        self._loaded = False
+        self._changed = False
+
+    def recall(self, files: Iterable[Path], root: Path) -> None:
+        """Load the digests of these files; `root` is git's root."""
+        large = {path: status for path in files if (status := _stat_large_file(path)) is not None}
+        if not large:
+            return
+        self._load()
+        for path, status in large.items():
+            identity, digest = self._files.get(str(path), (None, ""))
+            if identity == file_identity(status):
+                remember_digests({identity: digest})
+        unknown = {path: status for path, status in large.items() if known_digest(status) is None}
+        if sum(status.st_size for status in unknown.values()) >= MIN_GIT_QUERY_BYTES:
+            self._ask_git(unknown, root)
+
+    def keep(self, files: Iterable[Path]) -> None:
+        """Store the digests of these files in their current state; changed files are left out."""
+        for path in files:
+            status = _stat_large_file(path)
+            digest = known_digest(status) if status is not None else None
+            if status is not None and digest is not None:
+                self._load()
+                entry = (file_identity(status), digest)
+                if self._files.pop(str(path), None) != entry:
+                    self._changed = True
+                self._files[str(path)] = entry  # the last is the newest
+        if self._changed:
+            with contextlib.suppress(OSError):
+                self._write()
+
+    def _ask_git(self, files: Mapping[Path, os.stat_result], root: Path) -> None:
+        for path, pointer in find_lfs_contents(root, files).items():
+            if pointer.size_bytes == files[path].st_size and is_settled(files[path], self._began_ns):
+                remember_digests({file_identity(files[path]): pointer.sha256})
+
+    def _load(self) -> None:
+        """Read the digests of earlier runs, once."""
+        if not self._loaded:
+            self._files, self._loaded = self._read(), True
+
+    def _read(self) -> dict[str, tuple[Identity, str]]:
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=dict[str, tuple[Identity, str]])
+        except (OSError, msgspec.MsgspecError, UnicodeError, RecursionError):
+            return {}
+
+    def _write(self) -> None:
+        newest = dict(list(self._files.items())[-MAX_REMEMBERED_FILES:])
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with replace_atomically(self._path) as scratch:
+            scratch.write_bytes(msgspec.json.encode(newest))
+
+
+def _stat_large_file(path: Path) -> os.stat_result | None:
+    """Return the status of a large regular file; None for anything else."""
+    try:
+        status = path.stat()
+    except (OSError, ValueError):
+        return None
+    return status if stat.S_ISREG(status.st_mode) and status.st_size >= REMEMBERED_BYTES else None
+
+
+REGISTRY_SINCE = "1.16.0"
+"""Older wheels do not list their kernels; only limits could be harvested, and those are shipped."""
+UNREADABLE_BUILD = (
+    "what it implements is not harvested: its libraries cannot be read, or are not in one folder of site-packages"
+)
+
+
+def find_unknown_builds(planned: Iterable[PlannedRuntime]) -> tuple[PlannedRuntime, ...]:
+    """Select the runtimes to harvest: releases without shipped data, and GPU builds only in custom environments.
+
+    Source: onnxruntime-gpu 1.23.2 ends with a segmentation fault when it is harvested without a GPU.
+    """
+    return tuple(runtime for runtime in planned if _is_unknown_build(runtime.runtime))
+
+
+def _is_unknown_build(runtime: LockedRuntime) -> bool:
+    if runtime.environment:
+        return runtime.engine in ("onnxruntime", GPU_ENGINE)
+    if runtime.engine != "onnxruntime" or operators.get_implementation(runtime.release) is not None:
+        return False
+    is_registry_listed = version_sort_key(runtime.release) >= version_sort_key(REGISTRY_SINCE)
+    return limits.get_limits(runtime.release) is None or is_registry_listed
+
+
+@dataclass(slots=True)
+class HarvestedBuilds:
+    """Support data of custom builds, by the name of their runtime."""
+
+    supports: dict[str, BuildSupport] = field(default_factory=dict)
+    skipped: list[IncompleteCheck] = field(default_factory=list)
+
+
+class CustomBuilds:
+    """The builds of a lock and a project, with the cache of their support data.
+
+    The key is the locked wheel, or the libraries of a custom build, so that one build is never mistaken for another.
+    """
+
+    def __init__(self, folder: Path, lock: Lock, project_folder: Path) -> None:
+        from onnxgate.support.harvest.cache import HarvestCache
+
+        self._harvests = HarvestCache(folder)
+        self._lock = lock
+        self._folder = project_folder
+        self._sources: dict[str, TableSource | None] = {}
+
+    def load(self, planned: Sequence[PlannedRuntime]) -> HarvestedBuilds:
+        """Return the cached support data."""
+        builds = HarvestedBuilds()
+        for runtime in planned:
+            source = self._source(runtime)
+            support = self._harvests.get(_harvest_key(runtime, source)) if source is not None else None
+            if support is not None:
+                builds.supports[runtime.name] = support
+        return builds
+
+    def harvest(self, planned: Sequence[PlannedRuntime], host: WorkerPool) -> HarvestedBuilds:
+        """Return the support data; harvest and cache those that are not cached yet."""
+        from onnxgate.runtimes.worker_spec import environment_path
+
+        builds = self.load(planned)
+        for runtime in planned:
+            source, environment = self._source(runtime), runtime.runtime.environment
+            if runtime.name in builds.supports:
+                continue
+            if source is not None:
+                self._harvest(runtime, source, host, builds)
+            elif environment and environment_path(self._folder, environment).exists():  # else the runtime stage reports
+                builds.skipped.append(IncompleteCheck(Stage.SUPPORT, "", runtime.name, UNREADABLE_BUILD))
+        return builds
+
+    def _harvest(self, planned: PlannedRuntime, source: TableSource, host: WorkerPool, builds: HarvestedBuilds) -> None:
+        from onnxgate.runtimes.support_harvest import HarvestError, harvest_build
+        from onnxgate.runtimes.worker_spec import WorkerSpec
+
+        spec = WorkerSpec.of_runtime(planned.runtime, self._lock.packages, self._folder)
+        key = _harvest_key(planned, source)
+        reason = ""
+        try:
+            if self._harvests.get(key) is None:
+                self._harvests.put(key, harvest_build(host, spec, source))
+        except HarvestError as error:
+            reason = f"what it implements cannot be harvested: {error}" if str(error) else ""
+        except OSError as error:
+            reason = f"what it implements cannot be kept for the next run: {error.strerror}"
+        if reason:
+            builds.skipped.append(IncompleteCheck(Stage.SUPPORT, "", planned.name, reason))
+        support = self._harvests.get(key)
+        if support is not None:
+            builds.supports[planned.name] = support
+
+    def _source(self, planned: PlannedRuntime) -> TableSource | None:
+        """Identify the build by its locked wheel for this machine, or by its libraries; None if neither is known."""
+        if planned.name not in self._sources:
+            find = self._find_libraries if planned.runtime.environment else self._find_wheel
+            self._sources[planned.name] = find(planned.runtime)
+        return self._sources[planned.name]
+
+    def _find_libraries(self, runtime: LockedRuntime) -> TableSource | None:
+        from onnxgate.runtimes.environments.user_environment import build_identity
+        from onnxgate.runtimes.worker_spec import environment_path
+
+        try:
+            identity = build_identity(environment_path(self._folder, runtime.environment))
+        except OSError:
+            return None
+        return TableSource(release=runtime.release, wheel="", sha256=identity) if identity else None
+
+    def _find_wheel(self, runtime: LockedRuntime) -> TableSource | None:
+        from onnxgate.runtimes.environments.wheels import compatible_hashes
+
+        for package in self._lock.packages:
+            if (package.name, package.version, package.python) == (runtime.engine, runtime.release, runtime.python):
+                hashes = compatible_hashes(package)
+                wheel = next((wheel for wheel in package.wheels if wheel.sha256 in hashes), None)
+                if wheel is not None:
+                    return TableSource(release=runtime.release, wheel=wheel.file, sha256=wheel.sha256)
+                return None
+        return None
+
+
+def _harvest_key(planned: PlannedRuntime, source: TableSource) -> str:
+    from onnxgate.support.harvest.table_builder import make_harvest_key
+
+    return make_harvest_key(planned.runtime.engine, source.release, source.sha256)
