@@ -20,7 +20,7 @@ from onnxgate.core.report import Cell, FailOn, Finding, Measured, Report
 from onnxgate.core.upgrade_preview import AddedRuntime, Preview
 from onnxgate.evidence.parity import Comparison, Difference, find_worst
 from onnxgate.gate import pipeline
-from onnxgate.gate.execution.toolchain import report_measurements
+from onnxgate.gate.execution.parity import report_measurements
 from onnxgate.gate.request import GateRequest
 from onnxgate.gate.results.verdict import build_report
 from onnxgate.project.lock.comparison import describe_lock_changes

@@ -280,9 +280,8 @@ class FloatComparison:
         """Return these values of the model: computed ones, inputs and weights."""
         computed = {name for node in proto.graph.node for name in node.output}
         values = {name: np.load(file) for name, file in case.inputs.items()}
-        for portion in split_by_size(
-            proto, [name for name in names if name in computed], case.sizes, MAX_EXPOSED_BYTES
-        ):
+        exposable = [name for name in names if name in computed]
+        for portion in split_by_size(proto, exposable, case.sizes, MAX_EXPOSED_BYTES):
             exposed = expose_values(proto, path, portion, self.place())
             answer = self.run(planned, exposed, (case,), level).result()
             outputs = list_outputs((case,), require_run_result(answer, f"`{path.name}`"))

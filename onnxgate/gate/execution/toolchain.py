@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from onnxgate.core.errors import ConfigError, UnavailableError
 from onnxgate.core.findings import IncompleteCheck, Stage
@@ -41,6 +42,8 @@ from onnxgate.stages.export.jobs import ProjectToolchain
 from onnxgate.stages.export.second_export import ExportOutcome
 from onnxgate.stages.runtime.stage import ObservedRun
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class _SecondExport:
@@ -53,19 +56,19 @@ class _SecondExport:
     def begin(self, submit: Callable[[Job], Future[Observation]]) -> None:
         """Submit the job if the first export completed; otherwise the answer is that of the first one."""
         try:
-            seen = self.first.result()
-            if isinstance(seen, Completed):
-                submit(self.job).add_done_callback(self._end)
-            else:
-                self.again.set_result(seen)
+            is_exported = isinstance(self.first.result(), Completed)
+            second = submit(self.job) if is_exported else self.first
+            second.add_done_callback(lambda done: settle(self.again, done.result))
         except BaseException as error:  # noqa: BLE001 - raised where the future is awaited
             self.again.set_exception(error)
 
-    def _end(self, done: Future[Observation]) -> None:
-        try:
-            self.again.set_result(done.result())
-        except BaseException as error:  # noqa: BLE001 - raised where the future is awaited
-            self.again.set_exception(error)
+
+def settle(future: Future[T], compute: Callable[[], T]) -> None:
+    """Set the result of a future, or the error that its computation raises."""
+    try:
+        future.set_result(compute())
+    except BaseException as error:  # noqa: BLE001 - raised where the future is awaited
+        future.set_exception(error)
 
 
 class Exporter:
@@ -79,27 +82,26 @@ class Exporter:
 
     def find_toolchain(self, models: Sequence[RunnableModel]) -> tuple[ProjectToolchain | None, StepResult]:
         """Find the toolchain; None if no model needs it, or with the reason if there is none."""
-        exported = [model for model in models if model.planned.model.settings.is_exported]
+        settings = self._settings
+        exported = [model.planned for model in models if model.planned.model.settings.is_exported]
         if not exported:
             return None, StepResult()
         try:
-            toolchain = ProjectToolchain.of_project(self._settings.project)
-            return toolchain, self._judge_toolchain(toolchain.python)
+            toolchain, locked = ProjectToolchain.of_project(settings.project), settings.lock.toolchain
+            packages = probe_interpreter(toolchain.python, locked.packages if locked else ())
         except (UnavailableError, ProbeError) as error:
-            reason, hint = str(error), getattr(error, "hint", None) or ""
-            undone = (undone for model in exported for undone in self._undone_source(model.planned, reason, hint))
-            return None, StepResult(undone=tuple(undone))
-
-    def _judge_toolchain(self, python: Path) -> StepResult:
-        locked = self._settings.lock.toolchain
-        packages = probe_interpreter(python, locked.packages if locked else ())
-        state = export_stage.compare_toolchain(self._settings.project, locked, packages)
-        is_judged = state is not None and Stage.EXPORT in self._settings.stages
-        return StepResult((state,)) if is_judged else StepResult()
-
-    def _undone_source(self, planned: PlannedModel, reason: str, hint: str) -> list[IncompleteCheck]:
-        stages = self._settings.stages & {Stage.EXPORT, *([Stage.PARITY] if planned.model.settings.source else [])}
-        return [IncompleteCheck(stage, planned.path, "", reason, hint) for stage in stages]
+            hint = getattr(error, "hint", None) or ""
+            return None, StepResult(
+                undone=tuple(
+                    IncompleteCheck(stage, planned.path, "", str(error), hint)
+                    for planned in exported
+                    for stage in settings.stages & {Stage.EXPORT, Stage.PARITY}
+                    if stage is Stage.EXPORT or planned.model.settings.source
+                )
+            )
+        state = export_stage.compare_toolchain(settings.project, locked, packages)
+        is_judged = state is not None and Stage.EXPORT in settings.stages
+        return toolchain, StepResult((state,) if is_judged else ())
 
     def export(
         self, planned: PlannedModel, facts: ModelFacts, cases: tuple[InputCase, ...], toolchain: ProjectToolchain
@@ -156,7 +158,7 @@ class Exporter:
             return SourceOutputs(eager, None)
         return SourceOutputs({**eager, sample.name: result.eager[-1]}, sample)
 
-    def ask_source(self, prepared: PreparedModel, cases: tuple[InputCase, ...]) -> Mapping[str, CaseResult] | None:
+    def run_source(self, prepared: PreparedModel, cases: tuple[InputCase, ...]) -> Mapping[str, CaseResult] | None:
         """Return the outputs of the source for the cases; None if it cannot be run."""
         if prepared.planned.model.settings.source is None:
             return None
@@ -171,7 +173,7 @@ class Exporter:
             return None
         return {case.name: outputs for case, outputs in zip(cases, result.eager, strict=False)}
 
-    def ask(self, job: Job) -> Observation:
+    def run(self, job: Job) -> Observation:
         """Run a job in the toolchain."""
         return self._host.submit(ProjectToolchain.of_project(self._settings.project).spec, job).result()
 
@@ -183,11 +185,8 @@ class Exporter:
         first, skipped = self._compare_exports(exporting, exporting.writes.result())
         outcomes = [first]
         if exporting.source is not None and exporting.source is not exporting.writes:
-            outcomes.append(
-                export_stage.collect_source_evidence(
-                    self._settings.project, exporting.planned, exporting.source.result()
-                )
-            )
+            project, source = self._settings.project, exporting.source.result()
+            outcomes.append(export_stage.collect_source_evidence(project, exporting.planned, source))
         return StepResult(
             subjects=tuple(outcome.subject for outcome in outcomes if outcome.subject is not None),
             undone=tuple(outcome.undone for outcome in outcomes if outcome.undone is not None),
@@ -206,10 +205,8 @@ class Exporter:
             return outcome, ()
         planned = jobs.with_project_folder(planned)
         assert planned.again is not None
-        spec = ProjectToolchain.of_project(project).second_spec
-        outcome = export_stage.collect_evidence(
-            project, planned, first, self._host.submit(spec, planned.again).result()
-        )
+        again = self._host.submit(ProjectToolchain.of_project(project).second_spec, planned.again).result()
+        outcome = export_stage.collect_evidence(project, planned, first, again)
         if outcome.subject is not None and outcome.subject.second.failure is None:
             reason = f"it is exported from its own folder alone: from another one it fails with {failed.type}"
             return outcome, (IncompleteCheck(Stage.EXPORT, planned.model.path, "", reason),)
@@ -274,19 +271,17 @@ def explain_missing_reference(model: str, observation: Observation) -> Incomplet
     match observation:
         case Unavailable(reason=reason, hint=hint):
             return IncompleteCheck(Stage.PARITY, model, "", reason, hint)
-        case Completed(result=ExportResult(failure=Failure(type=kind, text=text))):
-            reason = f"the source gives no outputs: {kind}: {text}"
-        case Completed(result=ExportResult(eager_reason=why)):
-            reason = f"the source gives no outputs: {why}"
-        case Refused(failure=failure):
-            reason = f"the source gives no outputs: {failure.type}: {failure.text}"
+        case Completed(result=ExportResult(failure=Failure() as failure)) | Refused(failure=failure):
+            cause = f": {failure.type}: {failure.text}"
+        case Completed(result=ExportResult(eager_reason=reason)):
+            cause = f": {reason}"
         case Crashed(signal=signal, during=during):
-            reason = f"the source gives no outputs: {signal} during {during}"
+            cause = f": {signal} during {during}"
         case TimedOut(limit_s=limit_s):
-            reason = f"the source gives no outputs within {limit_s:g} s"
+            cause = f" within {limit_s:g} s"
         case _:
-            reason = "the source gives no outputs"
-    return IncompleteCheck(Stage.PARITY, model, "", reason.splitlines()[0])
+            cause = ""
+    return IncompleteCheck(Stage.PARITY, model, "", f"the source gives no outputs{cause}".splitlines()[0])
 
 
 def call_inputs(
