@@ -43,7 +43,6 @@ NOISE_MIB = 4.0
 NO_BASELINE = "its budget was not measured: no baseline was asked for"
 NO_BASELINE_HINT = "give `--against REF`, or `quantized-from` where there is a float model"
 
-RunBenchmark = Callable[[PlannedRuntime, Benchmark], Observation]
 Measure = Literal["time", "memory"]
 
 
@@ -77,12 +76,12 @@ class MeasuredRatio:
 
 @dataclass(slots=True)
 class Benchmarks:
-    """Measures models. `ask` runs a job on a runtime; `folder` returns an unused path."""
+    """Measures models. `run` runs a job on a runtime; `place` returns an unused path."""
 
     base: Path  # the config's folder
     against: Revision | None
-    ask: RunBenchmark
-    folder: Callable[[], Path]
+    run: Callable[[PlannedRuntime, Benchmark], Observation]
+    place: Callable[[], Path]
 
     def measure(self, entrant: BenchmarkedModel) -> StepResult:
         """Measure a model against its baseline, if it has a budget that is a ratio.
@@ -115,15 +114,19 @@ class Benchmarks:
         root = self.against.root
         if not model.absolute.is_relative_to(root):
             raise MissingAtRevisionError("the model lies outside of the repository")
-        file = write_model_at_revision(self.against, model.absolute.relative_to(root).as_posix(), self.folder())
-        return BenchmarkBaseline(
-            f"`{model.path}` at `{self.against.name}`", None if _is_same(entrant.facts, file) else file
-        )
+        file = write_model_at_revision(self.against, model.absolute.relative_to(root).as_posix(), self.place())
+        is_same = sha256_of(file) == entrant.facts.sha256 and sorted(
+            hash_external_files(read_structure(file), file)
+        ) == sorted(entrant.facts.external)
+        return BenchmarkBaseline(f"`{model.path}` at `{self.against.name}`", None if is_same else file)
 
     def _race(
         self, entrant: BenchmarkedModel, budget: Budget, baseline: BenchmarkBaseline, file: Path
     ) -> Iterator[Raced]:
-        planned = _newest_runtime(entrant.planned)
+        runtimes = [it for it in entrant.planned.runtimes if it.runtime.engine == ENGINE]
+        if not runtimes:
+            raise MissingAtRevisionError(f"no target of the model has `{ENGINE}`, on which it is measured")
+        planned = max(runtimes, key=lambda runtime: runtime_sort_key(runtime.name))
         job = Benchmark(
             model=str(entrant.planned.model.absolute.absolute()),
             baseline=str(file.absolute()),
@@ -134,12 +137,12 @@ class Benchmarks:
             providers=planned.providers,
             extensions=planned.extensions,
         )
-        result = _require_result(self.ask(planned, job))
-        by: tuple[tuple[Measure, float | None, Callable[[BenchmarkResult, float], MeasuredRatio]], ...] = (
+        result = _require_result(self.run(planned, job))
+        budgets: tuple[tuple[Measure, float | None, Callable[[BenchmarkResult, float], MeasuredRatio]], ...] = (
             ("time", budget.slower_than_baseline, compute_time_ratio),
             ("memory", budget.memory_over_baseline, compute_memory_ratio),
         )
-        for measure, allowed, figures in by:
+        for measure, allowed, figures in budgets:
             if allowed is not None:
                 measured = figures(result, allowed)
                 yield Raced(
@@ -157,20 +160,6 @@ class Benchmarks:
                 )
 
 
-def _is_same(facts: ModelFacts, file: Path) -> bool:
-    """True if the model and all of its data are unchanged."""
-    if sha256_of(file) != facts.sha256:
-        return False
-    return tuple(sorted(hash_external_files(read_structure(file), file))) == tuple(sorted(facts.external))
-
-
-def _newest_runtime(planned: PlannedModel) -> PlannedRuntime:
-    runtimes = [runtime for runtime in planned.runtimes if runtime.runtime.engine == ENGINE]
-    if not runtimes:
-        raise MissingAtRevisionError(f"no target of the model has `{ENGINE}`, on which it is measured")
-    return max(runtimes, key=lambda runtime: runtime_sort_key(runtime.name))
-
-
 def _require_result(observation: Observation) -> BenchmarkResult:
     match observation:
         case Completed(result=BenchmarkResult(reason="") as result):
@@ -183,8 +172,8 @@ def _require_result(observation: Observation) -> BenchmarkResult:
             raise MissingAtRevisionError(f"the runtime ended with {signal} during {during}")
         case TimedOut(limit_s=limit_s):
             raise MissingAtRevisionError(f"it was not measured within {limit_s:g} s")
-        case other:
-            raise TypeError(f"{type(other).__name__} is no answer to a race")
+        case _:
+            raise TypeError(f"{type(observation).__name__} is no answer to a race")
 
 
 def compute_time_ratio(result: BenchmarkResult, _: float = 0.0) -> MeasuredRatio:
