@@ -236,7 +236,7 @@ def _unreadable_reasons(outcome: GateOutcome, planned: PlannedModel) -> Iterator
 
 def _predict_from_support(outcome: GateOutcome, path: str, runtime: PlannedRuntime, hits: Sequence[RuleHit]) -> Entry:
     """Predict from the support tables, which is possible only if the kernels are known."""
-    verdict: Predicted = outcome.gathered.verdicts.get((path, runtime.name), "unknown")
+    verdict: Predicted = outcome.gathered.support.verdicts.get((path, runtime.name), "unknown")
     if verdict == "loads":
         return Entry(runtime=runtime.name, predicted="loads")
     return Entry(runtime=runtime.name, predicted=verdict, reasons=_unique_reasons(hits) or (NO_KERNELS,))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from onnxgate import rules
 from onnxgate.core.findings import DYNAMIC_STAGES, IncompleteCheck, Level, Place, RuleHit, Stage
-from onnxgate.core.report import Replay
 from onnxgate.evidence.budget import ModelSize
 from onnxgate.evidence.file import ModelFile
 from onnxgate.evidence.lock import ModelLockComparison
@@ -73,8 +72,14 @@ def _run_stages(request: GateRequest, analyzer: StaticAnalyzer) -> GateOutcome:
     dynamic = stages.intersection(DYNAMIC_STAGES)
     if dynamic:
         present = [model for model in planned if model.path not in blocked]
-        undone += _undone_dynamic_stages(present, dynamic, results)
-        runnable = [model for model in present if model.path not in results.away]
+        undone += [
+            IncompleteCheck(stage, model.path, "", *file.missing[model.path])
+            for model in present
+            if model.path in file.missing
+            for stage in sorted(dynamic)
+            if stage is not Stage.EXPORT or model.model.settings.is_exported
+        ]
+        runnable = [model for model in present if model.path not in results.file.missing]
         results = replace(results, execution=_run_dynamic_stages(request, runnable, dynamic, results))
         if Stage.RUNTIME not in dynamic:
             undone += _not_compared(results.execution)
@@ -162,7 +167,7 @@ def _compare_with_baseline(
 
     if revision is None:
         return ChangeResult(hits=_apply_rules(project, stage.find_changes_since_lock(comparisons)), remarks=remarks)
-    present = stage.PresentModels(project, planned, results.facts, results.lock.places, results.away)
+    present = stage.PresentModels(project, planned, results.facts, results.lock.places, results.file.missing)
     detected = stage.find_changes_since_revision(present, revision)
     return ChangeResult(
         tuple(detected.changes),
@@ -178,22 +183,9 @@ def _undone_static_stages(
     """Static stages that have no facts of a model, although no error reports that its file is broken."""
     unread = [it.path for it in checkout.models if it.path not in results.facts and it.path not in blocked]
     return [
-        IncompleteCheck(stage, path, "", *results.away.get(path, ("it cannot be read", "")))
+        IncompleteCheck(stage, path, "", *results.file.missing.get(path, ("it cannot be read", "")))
         for path in unread
         for stage in sorted({Stage.LOCK, Stage.SUPPORT} & set(stages))
-    ]
-
-
-def _undone_dynamic_stages(
-    planned: Sequence[PlannedModel], stages: Collection[Stage], results: StageResults
-) -> list[IncompleteCheck]:
-    """Dynamic stages that cannot run a model because its content is incomplete."""
-    return [
-        IncompleteCheck(stage, model.path, "", *results.away[model.path])
-        for model in planned
-        if model.path in results.away
-        for stage in sorted(stages)
-        if stage is not Stage.EXPORT or model.model.settings.is_exported
     ]
 
 
@@ -231,21 +223,21 @@ def _predict_support(
             {it.name: builds.supports[it.name] for it in model.runtimes if it.name in builds.supports},
             project.config.rules,
             predictions=not request.stages.isdisjoint(DYNAMIC_STAGES),
-            is_complete=model.path not in results.away,
+            is_complete=model.path not in results.file.missing,
         )
         for model in planned
         if model.path in results.facts
     ]
     answers = analyzer.support(queries)
-    by_path = {query.facts.path: answer for query, (answer, _) in zip(queries, answers, strict=True)}
+    by_path = [(query.facts.path, answer) for query, (answer, _) in zip(queries, answers, strict=True)]
     runtimes = tuple({runtime.name: runtime for model in planned for runtime in model.runtimes}.values())
     gaps = support_stage.collect_prediction_gaps(runtimes, Place(request.checkout.lock_name), builds.supports)
     return SupportStageResult(
-        hits=(*(hit for answer, _ in answers for hit in answer.judged), *_apply_rules(project, gaps)),
+        hits=(*(hit for _, answer in by_path for hit in answer.findings.judged), *_apply_rules(project, gaps)),
         undone=tuple(undone for _, undone in answers if undone is not None),
         skipped=tuple(builds.skipped),
-        verdicts={(path, name): it for path, answer in by_path.items() for name, it in answer.verdicts.items()},
-        predictions={(path, name): it for path, answer in by_path.items() for name, it in answer.predictions.items()},
+        verdicts={(path, name): it for path, got in by_path for name, it in got.findings.verdicts.items()},
+        predictions={(path, name): it for path, got in by_path for name, it in got.predictions.items()},
         harvested=builds.supports,
     )
 
@@ -268,7 +260,14 @@ def _run_dynamic_stages(
     )
     cache = _create_result_cache(request, models)
     with request.open_host() as host, execute(models, settings, host, cache) as execution:
-        replays = _find_replays(request, execution)
+        replays = find_replays(
+            execution.step.subjects,
+            execution.cases,
+            lambda subjects: [hit for hit in _apply_rules(request.project, subjects) if not hit.silent],
+            request.selection.inputs.seed,
+            request.project.path.name,
+            request.caches.inputs() if request.caches.inputs is not None else None,
+        )
     if cache is not None:
         cache.tidy()
     return replace(execution, replays=replays, hits=_apply_rules(request.project, execution.step.subjects))
@@ -301,22 +300,6 @@ def _create_result_cache(request: GateRequest, models: Sequence[RunnableModel]) 
     limits = request.project.config.limits
     allowed = JobLimits(limits.time_s, limits.memory_mib)
     return ResultCache(request.caches.results, contents, files, allowed, fresh=request.caches.fresh)
-
-
-def _find_replays(request: GateRequest, execution: ExecutionResult) -> tuple[Replay, ...]:
-    """Find what reproduces the findings about runs and outputs, and store its inputs."""
-
-    def judge(subjects: Iterable[object]) -> Iterable[RuleHit]:
-        return [hit for hit in _apply_rules(request.project, subjects) if not hit.silent]
-
-    return find_replays(
-        execution.step.subjects,
-        execution.cases,
-        judge,
-        request.selection.inputs.seed,
-        request.project.path.name,
-        request.caches.inputs() if request.caches.inputs is not None else None,
-    )
 
 
 def _explain_missing_content(file: ModelFile) -> tuple[str, str]:

@@ -331,7 +331,7 @@ def test_a_crash_costs_one_model(request_: GateRequest, monkeypatch: pytest.Monk
     assert {each.model for each in outcome.gathered.undone} == {victim}
     assert (undone[0].stage, "SIGSEGV" in undone[0].reason) == (stage, True)
     assert (victim in outcome.gathered.facts) == (stage == "support")
-    assert {path for path, _ in outcome.gathered.verdicts} == set(paths(request_)) - {victim}
+    assert {path for path, _ in outcome.gathered.support.verdicts} == set(paths(request_)) - {victim}
 
 
 def test_children_say_the_same(request_: GateRequest) -> None:
@@ -376,7 +376,7 @@ def paths(request: GateRequest) -> list[str]:
 
 def said(outcome: GateOutcome) -> tuple[object, ...]:
     """All that an outcome says."""
-    return outcome.findings, outcome.gathered.facts, outcome.gathered.verdicts, outcome.gathered.undone
+    return outcome.findings, outcome.gathered.facts, outcome.gathered.support.verdicts, outcome.gathered.undone
 
 
 def replace_models(lock: Lock, models: dict[str, LockedModel]) -> Lock:

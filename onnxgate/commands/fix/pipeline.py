@@ -148,7 +148,7 @@ class _ModelFixer:
         )
 
     def _away(self, findings: tuple[Finding, ...]) -> FixResult:
-        reason, hint = self.before.gathered.away.get(self.planned.path, ("it cannot be read", ""))
+        reason, hint = self.before.gathered.file.missing.get(self.planned.path, ("it cannot be read", ""))
         return FixResult(self.planned.model, "away", findings, reason=reason, hint=hint)
 
     def _verify(self, trial: Candidate, result: FixResult) -> FixResult:

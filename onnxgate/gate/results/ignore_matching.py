@@ -153,19 +153,19 @@ def _evaluate_entry(
 ) -> IgnoreUse:
     models = {model.path for model in scope.project.models() if matches_model(entry.model, model.path)}
     listed = entry.fingerprints or ()
-    gone = sum(fingerprint not in fingerprints for fingerprint in listed)
+    unmatched = sum(fingerprint not in fingerprints for fingerprint in listed)
     return IgnoreUse(
         place=scope.project.place("ignore", str(index)),
         rule=entry.rule,
         model=entry.model,
         until=entry.until.isoformat() if entry.until else "",
         expired=expired,
-        used=gone < len(listed) if listed else bool(fingerprints),
+        used=unmatched < len(listed) if listed else bool(fingerprints),
         stage_ran=scope.covers(entry.rule, models),
         sha256=entry.sha256 or "",
         content_there=may_have_content(entry, models, scope),
         listed=len(listed),
-        gone=gone,
+        gone=unmatched,
     )
 
 

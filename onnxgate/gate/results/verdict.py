@@ -23,7 +23,6 @@ from onnxgate.core.report import (
     Replay,
     Report,
     ReportedModel,
-    ReportedRuntime,
     Shard,
     Verdict,
     report_undone,
@@ -48,18 +47,20 @@ def decide_verdict(findings: Iterable[Finding], undecided: bool, fail_on: FailOn
 
 def build_report(request: GateRequest, outcome: GateOutcome, fail_on: FailOn, *, drawn: bool = True) -> Report:
     """Build the report of one run; without `drawn` it has no drawings, which need the models to be read again."""
-    gathered = outcome.gathered
+    gathered, revision, project = outcome.gathered, request.baseline.revision, request.project
     verdict, exit_status = decide_verdict(outcome.findings, bool(gathered.undone), fail_on)
-    stages = tuple(stage.value for stage in ALL_STAGES if stage in request.stages)
+    folder = project.folder.resolve().relative_to(project.root.resolve()).as_posix()
+    used = {runtime.runtime for model in outcome.planned for runtime in model.runtimes}
+    sha256s = {path: facts.sha256 for path, facts in gathered.facts.items()}
     return Report(
         onnxgate=__version__,
         verdict=verdict,
         exit=exit_status,
-        folder=_folder(request),
+        folder="" if folder == "." else folder,
         scope=_describe_scope(request),
-        stages=stages,
-        models=tuple(_models(outcome)),
-        runtimes=tuple(_runtimes(request, outcome)),
+        stages=tuple(stage.value for stage in ALL_STAGES if stage in request.stages),
+        models=tuple(ReportedModel(path=it.path, sha256=sha256s.get(it.path, "")) for it in outcome.planned),
+        runtimes=tuple(report_runtime(*it) for it in locked_runtimes(project, request.lock) if it[2] in used),
         cells=tuple(_cells(request, outcome)),
         findings=outcome.findings,
         undecided=report_undone(gathered.undone),
@@ -68,7 +69,7 @@ def build_report(request: GateRequest, outcome: GateOutcome, fail_on: FailOn, *,
         counts=_counts(outcome),
         replays=select_shown_replays(gathered.execution.replays, outcome.findings),
         remarks=tuple(sorted(set(gathered.remarks))),
-        against=_against(request),
+        against=Against(name=revision.name, commit=revision.commit) if revision is not None else None,
         changes=gathered.change.changes,
         drawings=_draw_nodes(request, outcome) if drawn else (),
         shard=_build_shard(request, outcome),
@@ -80,9 +81,8 @@ def _build_shard(request: GateRequest, outcome: GateOutcome) -> Shard | None:
         return None
     from onnxgate.gate.sharding.shard_report import create_shard
 
-    return create_shard(
-        request, outcome, request.share, "; ".join(_describe_left_out(request, len(request.share.all_models)))
-    )
+    scope = "; ".join(_describe_left_out(request, len(request.share.all_models)))
+    return create_shard(request, outcome, request.share, scope)
 
 
 def _draw_nodes(request: GateRequest, outcome: GateOutcome) -> tuple[Drawing, ...]:
@@ -91,16 +91,6 @@ def _draw_nodes(request: GateRequest, outcome: GateOutcome) -> tuple[Drawing, ..
         return ()
 
     return draw_named_nodes(outcome.findings, {model.path: model.absolute for model in request.models})
-
-
-def _against(request: GateRequest) -> Against | None:
-    revision = request.baseline.revision
-    return Against(name=revision.name, commit=revision.commit) if revision is not None else None
-
-
-def _folder(request: GateRequest) -> str:
-    folder = request.project.folder.resolve().relative_to(request.project.root.resolve()).as_posix()
-    return "" if folder == "." else folder
 
 
 def _describe_scope(request: GateRequest) -> str:
@@ -125,19 +115,6 @@ def _describe_left_out(request: GateRequest, models: int) -> list[str]:
     return parts
 
 
-def _models(outcome: GateOutcome) -> Iterator[ReportedModel]:
-    for planned in outcome.planned:
-        facts = outcome.gathered.facts.get(planned.path)
-        yield ReportedModel(path=planned.path, sha256=facts.sha256 if facts else "")
-
-
-def _runtimes(request: GateRequest, outcome: GateOutcome) -> Iterator[ReportedRuntime]:
-    used = {runtime.runtime for model in outcome.planned for runtime in model.runtimes}
-    for name, target, runtime in locked_runtimes(request.project, request.lock):
-        if runtime in used:
-            yield report_runtime(name, target, runtime)
-
-
 def _cells(request: GateRequest, outcome: GateOutcome) -> Iterator[Cell]:
     findings: dict[str, list[Finding]] = {}
     for finding in outcome.findings:
@@ -145,21 +122,24 @@ def _cells(request: GateRequest, outcome: GateOutcome) -> Iterator[Cell]:
             findings.setdefault(finding.model, []).append(finding)
     for planned in outcome.planned:
         for runtime in planned.runtimes:
-            yield _cell(request, outcome, planned.path, runtime.name, findings.get(planned.path, ()))
-
-
-def _cell(request: GateRequest, outcome: GateOutcome, model: str, runtime: str, findings: Sequence[Finding]) -> Cell:
-    compared = (model, runtime) in outcome.gathered.execution.compared
-    state = _cell_state(request, outcome, model, runtime, findings)
-    return Cell(model=model, runtime=runtime, state=state, compared=compared)
+            pair = (planned.path, runtime.name)
+            yield Cell(
+                model=planned.path,
+                runtime=runtime.name,
+                state=_cell_state(request, outcome, *pair, findings.get(planned.path, ())),
+                compared=pair in outcome.gathered.execution.compared,
+            )
 
 
 def _cell_state(
     request: GateRequest, outcome: GateOutcome, model: str, runtime: str, findings: Sequence[Finding]
 ) -> CellState:
-    """The state of a model on a runtime; `findings` are about the model."""
+    """Return the state of a model on a runtime; `findings` are about the model."""
     gathered, pair = outcome.gathered, (model, runtime)
-    levels = {finding.level for finding in findings if _is_about_runtime(finding, runtime)}
+    # A finding that names no runtime concerns all of them if it is about the file itself.
+    on_all = [finding for finding in findings if not finding.runtimes]
+    levels = {finding.level for finding in findings if runtime in finding.runtimes}
+    levels |= {finding.level for finding in on_all if finding.stage == Stage.FILE.value}
     if "error" in levels or model in outcome.blocked or pair in outcome.failed:
         return "fail"
     is_undone = Stage.RUNTIME in request.stages and any(_is_undone_for(it, *pair) for it in gathered.undone)
@@ -167,7 +147,7 @@ def _cell_state(
     is_faulty = any((runs.model, runs.runtime) == pair for runs in gathered.execution.faulty)
     has_ran = pair in gathered.execution.ran
     is_predicted = Stage.SUPPORT in request.stages and not (is_skipped or is_faulty or has_ran)
-    if is_predicted and any(_is_static_error(finding) for finding in findings):
+    if is_predicted and any(it.level == "error" and it.stage in STATIC_STAGES for it in on_all):
         return "fail"  # also if the whole check is undecided: the shards of a check must agree with the whole
     if is_undone:
         return "undecided"
@@ -181,18 +161,8 @@ def _cell_state(
         return "pass"
     if Stage.SUPPORT not in request.stages:
         return "not asked"
-    has_verdict = gathered.verdicts.get(pair, "unknown") != "unknown"
+    has_verdict = gathered.support.verdicts.get(pair, "unknown") != "unknown"
     return "predicted" if has_verdict else "not predicted"
-
-
-def _is_about_runtime(finding: Finding, runtime: str) -> bool:
-    """A finding that names no runtime concerns all of them if it is about the file itself."""
-    return runtime in finding.runtimes or (not finding.runtimes and finding.stage == Stage.FILE.value)
-
-
-def _is_static_error(finding: Finding) -> bool:
-    """A static error that names no runtime fails the model wherever no run contradicts it."""
-    return finding.level == "error" and not finding.runtimes and finding.stage in STATIC_STAGES
 
 
 def _is_undone_for(undone: IncompleteCheck, model: str, runtime: str) -> bool:
@@ -204,22 +174,21 @@ def _is_undone_for(undone: IncompleteCheck, model: str, runtime: str) -> bool:
 def _counts(outcome: GateOutcome) -> dict[str, int]:
     gathered = outcome.gathered
     shown = [finding for finding in outcome.findings if not finding.ignored]
-    counts = {f"{level}s": sum(finding.level == level for finding in shown) for level in LEVELS}
-    counts |= {
+    return {
+        **{f"{level}s": sum(finding.level == level for finding in shown) for level in LEVELS},
         "ignored": len(outcome.findings) - len(shown),
         "models": len(outcome.planned),
         "runtimes": len({runtime.name for model in outcome.planned for runtime in model.runtimes}),
-        "without_source": sum(
-            model.model.settings.source is None and model.model.settings.command is None for model in outcome.planned
-        ),
+        "without_source": sum(not model.model.settings.is_exported for model in outcome.planned),
         "undecided": len(report_undone(gathered.undone)),
         "skipped": len(report_undone(gathered.skipped)),
         "ran": len(gathered.execution.ran),
         "compared": len(gathered.execution.compared),
         "reused": len(gathered.execution.reused),
     }
-    return counts
 
+
+# Reproduction
 
 ApplyRules = Callable[[Iterable[object]], Iterable[RuleHit]]
 
@@ -233,59 +202,54 @@ _PORTABLE_WORD = re.compile(r"[A-Za-z0-9 =_.,:/'+\[\]-]+")
 def find_replays(
     subjects: Sequence[object],
     cases: Mapping[str, Sequence[InputCase]],
-    say: ApplyRules,
+    apply_rules: ApplyRules,
     seed: int,
     config: str,
     folder: Path | None,
 ) -> tuple[Replay, ...]:
     """Find one replay per model with findings that depend on its input cases.
 
-    `say` applies rules to subjects; `cases` are those that each model was run on; `config` is the name of the config.
-    Inputs are stored in `folder`, except the user's own files.
+    `cases` are those that each model was run on; `config` is the name of the config. Inputs are stored in `folder`,
+    except the user's own files.
     """
     replays = []
     for model in sorted(cases):
-        about = [
-            subject for subject in subjects if isinstance(subject, ModelRuns | Comparison) and subject.model == model
-        ]
-        chosen = _minimize_cases(about, [case.name for case in cases[model]], say)
-        if not chosen:
-            continue
-        replay = Replay(
-            model=model,
-            rules=tuple(sorted({hit.rule for hit in say(about)})),
-            cases=chosen,
-            seed=seed,
-            command=build_command(model, chosen, seed, config),
-            inputs=_store_inputs([case for case in cases[model] if case.name in chosen], model, folder),
-        )
-        replays.append(replay)
+        evidence = [it for it in subjects if isinstance(it, ModelRuns | Comparison) and it.model == model]
+        chosen = _minimize_cases(evidence, [case.name for case in cases[model]], apply_rules)
+        if chosen:
+            replay = Replay(
+                model=model,
+                rules=tuple(sorted({hit.rule for hit in apply_rules(evidence)})),
+                cases=chosen,
+                seed=seed,
+                command=build_command(model, chosen, seed, config),
+                inputs=_store_inputs([case for case in cases[model] if case.name in chosen], model, folder),
+            )
+            replays.append(replay)
     return tuple(replays)
 
 
-def select_shown_replays(every: Iterable[Replay], findings: Iterable[Finding]) -> tuple[Replay, ...]:
+def select_shown_replays(replays: Iterable[Replay], findings: Iterable[Finding]) -> tuple[Replay, ...]:
     """Select the replays of findings that are neither ignored nor explained by another."""
     shown = {(finding.model, finding.rule) for finding in findings if not finding.ignored}
-    return tuple(replay for replay in every if any((replay.model, rule) in shown for rule in replay.rules))
+    return tuple(replay for replay in replays if any((replay.model, rule) in shown for rule in replay.rules))
 
 
 def _minimize_cases(
-    subjects: Sequence[ModelRuns | Comparison], names: Sequence[str], say: ApplyRules
+    subjects: Sequence[ModelRuns | Comparison], names: Sequence[str], apply_rules: ApplyRules
 ) -> tuple[str, ...]:
     """Minimize the cases: without any of those that are left, the hits would differ."""
-    wanted = _hits_on_cases(subjects, names, say)
-    needed = list(names) if wanted else []
-    for name in reversed(names if wanted else ()):
-        fewer = [other for other in needed if other != name]
-        if _hits_on_cases(subjects, fewer, say) == wanted:
+
+    def find_hits(cases: Sequence[str]) -> frozenset[RuleHit]:
+        return frozenset(apply_rules([_restrict_to_cases(subject, cases) for subject in subjects]))
+
+    hits = find_hits(names)
+    needed = list(names) if hits else []
+    for name in reversed(names if hits else ()):
+        fewer = [case for case in needed if case != name]
+        if find_hits(fewer) == hits:
             needed = fewer
     return tuple(needed)
-
-
-def _hits_on_cases(
-    subjects: Sequence[ModelRuns | Comparison], names: Sequence[str], say: ApplyRules
-) -> frozenset[RuleHit]:
-    return frozenset(say([_restrict_to_cases(subject, names) for subject in subjects]))
 
 
 def _restrict_to_cases(subject: ModelRuns | Comparison, names: Sequence[str]) -> ModelRuns | Comparison:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -173,7 +173,9 @@ def _merge_findings(reports: Sequence[Report], unknown_names: Sequence[NotDone])
     resolved = [resolution.ResolvedHit(hit, shared.confirmed) for hit, shared in zip(judged, hits, strict=True)]
     about_project, met = ignores.apply(resolution.merge_runtimes(resolved, runtimes))
     present = {hit.fingerprint for hit in judged}
-    open_stages = _undecided_stages(unknown_names)
+    open_stages = {Stage(problem.stage) for problem in unknown_names}
+    if Stage.RUNTIME in open_stages:  # what absent findings of these stages mean is not known
+        open_stages |= ignore_matching.STAGES_AFTER_RUNS
     uses = [
         _merge_ignore_use(entry, (present if entry[0].fingerprints else met[index]), open_stages)
         for index, entry in enumerate(entries)
@@ -181,12 +183,6 @@ def _merge_findings(reports: Sequence[Report], unknown_names: Sequence[NotDone])
     about_ignores = list(resolution.apply_rules(uses, rules.ALL, shards[0].levels))
     findings = sorted([*about_models, *about_project], key=resolution.finding_sort_key)
     return (*findings, *resolution.merge_runtimes(resolution.resolve_hits(about_ignores), runtimes))
-
-
-def _undecided_stages(unknown_names: Sequence[NotDone]) -> frozenset[Stage]:
-    """Stages of which nothing can be concluded from findings that are absent."""
-    stages = {Stage(problem.stage) for problem in unknown_names}
-    return frozenset(stages | (ignore_matching.STAGES_AFTER_RUNS if Stage.RUNTIME in stages else frozenset()))
 
 
 def _restore_hit(shared: SharedHit) -> RuleHit:
@@ -218,23 +214,23 @@ def _merge_ignore(of_shards: Sequence[SharedIgnore]) -> Ignore:
 
 
 def _merge_ignore_use(
-    of_shards: Sequence[SharedIgnore], found: frozenset[str] | set[str], left_open: frozenset[Stage]
+    of_shards: Sequence[SharedIgnore], matches: Collection[str], left_open: Collection[Stage]
 ) -> IgnoreUse:
-    """Merge the use of an entry in all shards; `found` are the fingerprints that it matches in the project."""
+    """Merge the use of an entry in all shards; `matches` are its fingerprints in the project."""
     first, rule = of_shards[0], rules.by_id.get(of_shards[0].rule)
     listed = first.fingerprints or ()
-    matched = found.union(*(of_shard.found for of_shard in of_shards))
-    gone = sum(fingerprint not in matched for fingerprint in listed)
+    matched = set(matches).union(*(of_shard.found for of_shard in of_shards))
+    unmatched = sum(fingerprint not in matched for fingerprint in listed)
     return IgnoreUse(
         place=first.place.to_place(),
         rule=first.rule,
         model=first.model,
         until=first.until,
         expired=any(of_shard.expired for of_shard in of_shards),
-        used=gone < len(listed) if listed else bool(matched),
+        used=unmatched < len(listed) if listed else bool(matched),
         stage_ran=all(of_shard.covered for of_shard in of_shards) and (rule is None or rule.stage not in left_open),
         sha256=first.sha256,
         content_there=any(of_shard.content_there for of_shard in of_shards),
         listed=len(listed),
-        gone=gone,
+        gone=unmatched,
     )

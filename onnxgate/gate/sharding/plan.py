@@ -19,7 +19,7 @@ from onnxgate.core.files import replace_atomically
 from onnxgate.core.report import Report
 from onnxgate.inputs.case_selection import CaseSelection
 from onnxgate.project.config.project import Project, SelectedModel
-from onnxgate.project.lock.types import Lock, LockedModel
+from onnxgate.project.lock.types import Lock
 from onnxgate.project.plan import PlannedModel, plan_models
 from onnxgate.runtimes.environments.storage import costs_dir
 
@@ -283,7 +283,11 @@ def combine_costs_ms(planned: Iterable[PlannedModel], lock: Lock, folder: Path) 
     """
     models = tuple(planned)
     parts = {model.path: _dynamic_ms(model, lock) for model in models}
-    measured = {path: _measured_ms(folder, lock.models.get(path), part) for path, part in parts.items()}
+    measured = {
+        path: {name: round(cost_s * 1000) for name, cost_s in costs.items() if name in parts[path]}
+        for path in parts
+        for costs in (load_costs(folder, lock.models[path].sha256) if path in lock.models else {},)
+    }
     measured_parts = [(path, name) for path, costs in measured.items() for name in costs]
     spent = sum(measured[path][name] for path, name in measured_parts)
     estimated = sum(parts[path][name] for path, name in measured_parts)
@@ -294,11 +298,6 @@ def combine_costs_ms(planned: Iterable[PlannedModel], lock: Lock, folder: Path) 
         scaled_rest = rest * spent // estimated if spent else rest
         weights[model.path] = _static_ms(model, lock) + sum(costs.values()) + scaled_rest
     return weights, sum(map(bool, measured.values()))
-
-
-def _measured_ms(folder: Path, locked: LockedModel | None, part: Mapping[str, int]) -> dict[str, int]:
-    seconds = load_costs(folder, locked.sha256) if locked is not None else {}
-    return {name: round(second * 1000) for name, second in seconds.items() if name in part}
 
 
 def _static_ms(planned: PlannedModel, lock: Lock) -> int:
