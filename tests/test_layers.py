@@ -129,7 +129,6 @@ LAZY = {
         "cli/__init__.py",
         "cli/shared/error_handling.py",
         "cli/shared/options.py",
-        "core/report_json.py",
         "core/spelling.py",
     ),
     "an unchanged static check imports neither onnx nor numpy": (

@@ -34,13 +34,15 @@ from onnxgate.core.findings import IncompleteCheck, Stage, version_sort_key
 from onnxgate.project.git.repository import find_lfs_contents
 from onnxgate.project.lock.types import Lock, LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
+from onnxgate.runtimes.worker_spec import WorkerSpec, environment_path
 from onnxgate.stages.support.predictions import GPU_ENGINE
+from onnxgate.support.harvest.cache import BuildSupport, HarvestCache
+from onnxgate.support.harvest.table_builder import make_harvest_key
 from onnxgate.support.tables import limits, operators
 from onnxgate.support.tables.operators import TableSource
 
 if TYPE_CHECKING:
     from onnxgate.runtimes.pool.scheduler import WorkerPool
-    from onnxgate.support.harvest.cache import BuildSupport
 
 ENTRY_LAYOUT = 1
 """Version of the meaning of an entry, for changes that the code of the stages does not show."""
@@ -251,8 +253,6 @@ class CustomBuilds:
     """
 
     def __init__(self, folder: Path, lock: Lock, project_folder: Path) -> None:
-        from onnxgate.support.harvest.cache import HarvestCache
-
         self._harvests = HarvestCache(folder)
         self._lock = lock
         self._folder = project_folder
@@ -270,8 +270,6 @@ class CustomBuilds:
 
     def harvest(self, planned: Sequence[PlannedRuntime], host: WorkerPool) -> HarvestedBuilds:
         """Return the support data; harvest and cache those that are not cached yet."""
-        from onnxgate.runtimes.worker_spec import environment_path
-
         builds = self.load(planned)
         for runtime in planned:
             source, environment = self._source(runtime), runtime.runtime.environment
@@ -285,7 +283,6 @@ class CustomBuilds:
 
     def _harvest(self, planned: PlannedRuntime, source: TableSource, host: WorkerPool, builds: HarvestedBuilds) -> None:
         from onnxgate.runtimes.support_harvest import HarvestError, harvest_build
-        from onnxgate.runtimes.worker_spec import WorkerSpec
 
         spec = WorkerSpec.of_runtime(planned.runtime, self._lock.packages, self._folder)
         key = _harvest_key(planned, source)
@@ -312,7 +309,6 @@ class CustomBuilds:
 
     def _find_libraries(self, runtime: LockedRuntime) -> TableSource | None:
         from onnxgate.runtimes.environments.user_environment import build_identity
-        from onnxgate.runtimes.worker_spec import environment_path
 
         try:
             identity = build_identity(environment_path(self._folder, runtime.environment))
@@ -334,6 +330,4 @@ class CustomBuilds:
 
 
 def _harvest_key(planned: PlannedRuntime, source: TableSource) -> str:
-    from onnxgate.support.harvest.table_builder import make_harvest_key
-
     return make_harvest_key(planned.runtime.engine, source.release, source.sha256)

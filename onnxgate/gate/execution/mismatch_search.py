@@ -14,6 +14,7 @@ import msgspec
 from onnxgate.core.errors import UnavailableError
 from onnxgate.core.findings import IncompleteCheck, Stage
 from onnxgate.core.jobs import CaseResult, Completed, Export, ExportResult, InputCase, Job, Observation, Run
+from onnxgate.core.report import RATIO_METRICS
 from onnxgate.evidence.parity import Comparison, Difference, FirstDifference, find_mismatches, find_worst
 from onnxgate.gate.execution.toolchain import StartedModel
 from onnxgate.gate.request import ExecutionSettings
@@ -51,7 +52,6 @@ SAME_FAULT_RATIO = 2.0
 SOURCE = "the source"
 PAIRS = ("source", "runtime", "optimization", "engine")
 ERROR_METRICS = ("worst_abs", "mismatched elements", "not finite")
-RATIO_METRICS = ("sqnr_db", "cosine", "top1")
 
 SubmitLimitedJob = Callable[[PlannedRuntime, Job, JobLimits], Future[Observation]]
 
