@@ -57,14 +57,6 @@ class BenchmarkedModel:
 
 
 @dataclass(frozen=True, slots=True)
-class BenchmarkBaseline:
-    """The baseline of a model, in words and as a file; without a file, its content is that of the model."""
-
-    words: str
-    file: Path | None
-
-
-@dataclass(frozen=True, slots=True)
 class MeasuredRatio:
     """A ratio with its bounds."""
 
@@ -95,8 +87,8 @@ class Benchmarks:
         if self.against is None and entrant.planned.model.settings.quantized_from is None:
             return StepResult(skipped=(IncompleteCheck(Stage.RUNTIME, path, "", NO_BASELINE, NO_BASELINE_HINT),))
         try:
-            baseline = self._baseline(entrant)
-            raced = list(self._race(entrant, budget, baseline, baseline.file)) if baseline.file is not None else []
+            name, file = self._find_baseline(entrant)
+            raced = list(self._race(entrant, budget, name, file)) if file is not None else []
         except MissingAtRevisionError as error:
             undone = IncompleteCheck(Stage.RUNTIME, path, "", f"its budget: {error.reason}", error.hint)
             return StepResult(skipped=(undone,)) if error.is_new else StepResult(undone=(undone,))
@@ -106,10 +98,11 @@ class Benchmarks:
             measured=tuple(row for evidence in raced for row in report_ratio(evidence)),
         )
 
-    def _baseline(self, entrant: BenchmarkedModel) -> BenchmarkBaseline:
+    def _find_baseline(self, entrant: BenchmarkedModel) -> tuple[str, Path | None]:
+        """Return the baseline in words and as a file; None if its content is that of the model."""
         model = entrant.planned.model
         if model.settings.quantized_from is not None:
-            return BenchmarkBaseline(f"`{model.settings.quantized_from}`", self.base / model.settings.quantized_from)
+            return f"`{model.settings.quantized_from}`", self.base / model.settings.quantized_from
         assert self.against is not None
         root = self.against.root
         if not model.absolute.is_relative_to(root):
@@ -118,11 +111,9 @@ class Benchmarks:
         is_same = sha256_of(file) == entrant.facts.sha256 and sorted(
             hash_external_files(read_structure(file), file)
         ) == sorted(entrant.facts.external)
-        return BenchmarkBaseline(f"`{model.path}` at `{self.against.name}`", None if is_same else file)
+        return f"`{model.path}` at `{self.against.name}`", None if is_same else file
 
-    def _race(
-        self, entrant: BenchmarkedModel, budget: Budget, baseline: BenchmarkBaseline, file: Path
-    ) -> Iterator[Raced]:
+    def _race(self, entrant: BenchmarkedModel, budget: Budget, baseline: str, file: Path) -> Iterator[Raced]:
         runtimes = [it for it in entrant.planned.runtimes if it.runtime.engine == ENGINE]
         if not runtimes:
             raise MissingAtRevisionError(f"no target of the model has `{ENGINE}`, on which it is measured")
@@ -150,7 +141,7 @@ class Benchmarks:
                     place=entrant.place,
                     runtime=planned.name,
                     measure=measure,
-                    baseline=baseline.words,
+                    baseline=baseline,
                     case=result.case,
                     budget=allowed,
                     ratio=measured.ratio,

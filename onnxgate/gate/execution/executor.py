@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -158,16 +158,14 @@ class _Executor:
 
     def _prepare_all(self, toolchain: ProjectToolchain | None) -> list[PreparedModel]:
         """Prepare all models; the first is exported while cases of the others are created."""
-        if not self._settings.inputs.cases:
-            return [
-                self._prepare(model, *self._metered(model.planned, self._create_cases, model), toolchain)
-                for model in self._models
-            ]
-        fed = [self._metered(model.planned, self._create_cases, model) for model in self._models]
-        names = (name for _, cases in fed for name in cases.names)
-        has_source = any(model.planned.model.settings.source for model in self._models)
-        require_known_cases(self._settings.inputs, names, has_source)
-        return [self._prepare(model, *read, toolchain) for model, read in zip(self._models, fed, strict=True)]
+        inputs: Iterable[tuple[ParsedModel, InputCases]]
+        inputs = (self._metered(model.planned, self._create_cases, model) for model in self._models)
+        if self._settings.inputs.cases:
+            inputs = list(inputs)
+            names = (name for _, cases in inputs for name in cases.names)
+            has_source = any(model.planned.model.settings.source for model in self._models)
+            require_known_cases(self._settings.inputs, names, has_source)
+        return [self._prepare(model, *read, toolchain) for model, read in zip(self._models, inputs, strict=True)]
 
     def _create_cases(self, model: RunnableModel) -> tuple[ParsedModel, InputCases]:
         project, selected = self._settings.project, model.planned.model
@@ -194,8 +192,11 @@ class _Executor:
         """Run a model as soon as all its cases exist."""
         begun: Future[StartedModel] = Future()
 
+        def start() -> StartedModel:
+            return self._start(prepared, self._exporter.source_of(prepared))
+
         def begin(_: object = None) -> None:
-            settle(begun, lambda: self._metered(prepared.planned, self._start_runs, prepared))
+            settle(begun, lambda: self._metered(prepared.planned, start))
 
         awaited = self._awaited(prepared)
         if awaited is None:
@@ -204,15 +205,11 @@ class _Executor:
             awaited.add_done_callback(begin)
         return begun
 
-    def _start_runs(self, prepared: PreparedModel) -> StartedModel:
-        return self._start(prepared, self._exporter.source_of(prepared))
-
     def _start(self, prepared: PreparedModel, sourced: SourceOutputs) -> StartedModel:
         runtimes = prepared.planned.runtimes if self._wants_runs else ()
         cases = StartedModel(prepared, sourced, {}).cases
-        return StartedModel(
-            prepared, sourced, {planned: self._levels(prepared, planned, cases) for planned in runtimes}
-        )
+        levels = {planned: self._levels(prepared, planned, cases) for planned in runtimes}
+        return StartedModel(prepared, sourced, levels)
 
     def _levels(
         self, prepared: PreparedModel, planned: PlannedRuntime, cases: tuple[InputCase, ...]

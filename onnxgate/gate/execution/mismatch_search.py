@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -167,18 +168,15 @@ class MismatchSearch:
         path = model.fresh or create_fresh_export(model.source, self.run_in_toolchain, self.place())
         fresh = match_fresh_export(model.proto, path) if path else None
         if fresh is not None:
-            exported = ModelOnDisk(fresh.path, fresh.proto)
-            right = self._side(model, comparison.runtime, mismatch.optimization, mismatch.case, exported)
+            exported = dataclasses.replace(model, absolute=fresh.path, proto=fresh.proto)
+            right = self._side(exported, comparison.runtime, mismatch.optimization, mismatch.case)
             if _is_fresh_export_nearer(right, side, model, mismatch, output):
                 begun = search_origin(side, fresh.reference(right), fresh.names, [output], exact=True)
                 return begun, describe_differing_weight(fresh, model.proto, model.absolute, begun)
         return search_program_values(model.source, self.run_in_toolchain, side, fresh, output, self.place()), ""
 
-    def _side(
-        self, model: SearchedModel, runtime: str, level: str, case: str, written: ModelOnDisk | None = None
-    ) -> SearchSide:
+    def _side(self, model: SearchedModel, runtime: str, level: str, case: str) -> SearchSide:
         planned = model.runtimes[runtime]
-        written = written or ModelOnDisk(model.absolute, model.proto)
 
         def run(at: Path, fed: InputCase, output: Path) -> Observation:
             job = Run(
@@ -192,15 +190,7 @@ class MismatchSearch:
             )
             return self.submit(planned, job, JobLimits(time_s=JOB_TIME_S)).result()
 
-        return SearchSide(written.path, written.proto, model.cases[case], run, self.place())
-
-
-@dataclass(frozen=True, slots=True)
-class ModelOnDisk:
-    """A file with its structure."""
-
-    path: Path
-    proto: ModelProto
+        return SearchSide(model.absolute, model.proto, model.cases[case], run, self.place())
 
 
 def _is_fresh_export_nearer(
