@@ -208,9 +208,14 @@ def _run_gate(
         static=StaticSettings(options.jobs, None if fresh else static_dir),
     )
     outcome = ignoring.settle(request, pipeline.run(request), before)
-    report = build_report(request, outcome, options.fail_on, drawn=drawn)
+    if share is None:
+        report = build_report(request, outcome, options.fail_on, drawn=drawn)
+    else:
+        from onnxgate.gate.sharding.shard_report import build_shard_report
+
+        report = build_shard_report(request, outcome, share, options.fail_on, drawn=drawn)
     _keep_costs(meter, report, project, outcome)
-    return report if share is None else _seal_shard_report(report)
+    return report
 
 
 def _keep_costs(meter: JobMeter | None, report: Report, project: Project, outcome: GateOutcome) -> None:
@@ -233,12 +238,6 @@ def _resolve_shard(
     from onnxgate.gate.sharding.plan import select_share
 
     return select_share(shard, plan, project, lock, models, inputs)
-
-
-def _seal_shard_report(report: Report) -> Report:
-    from onnxgate.core import report_json
-
-    return report_json.seal_report(report)
 
 
 def _make_cost_meter(selected_stages: frozenset[Stage], inputs: CaseSelection) -> JobMeter | None:

@@ -50,6 +50,7 @@ NOT_JUDGING = {
     "inputs.axis_sizes": "names the axes in the config that no model has",
     "inputs.case_selection": "a default of the request",
     "runtimes.environments.storage": "names the folder of the cache",
+    "runtimes.worker_spec": "names the environments of builds that are harvested",
 }
 """Modules that child processes import and no static result depends on."""
 LIST_MODULES = """

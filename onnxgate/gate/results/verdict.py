@@ -23,7 +23,6 @@ from onnxgate.core.report import (
     Replay,
     Report,
     ReportedModel,
-    Shard,
     Verdict,
     report_undone,
 )
@@ -72,17 +71,7 @@ def build_report(request: GateRequest, outcome: GateOutcome, fail_on: FailOn, *,
         against=Against(name=revision.name, commit=revision.commit) if revision is not None else None,
         changes=gathered.change.changes,
         drawings=_draw_nodes(request, outcome) if drawn else (),
-        shard=_build_shard(request, outcome),
     )
-
-
-def _build_shard(request: GateRequest, outcome: GateOutcome) -> Shard | None:
-    if request.share is None:
-        return None
-    from onnxgate.gate.sharding.shard_report import create_shard
-
-    scope = "; ".join(_describe_left_out(request, len(request.share.all_models)))
-    return create_shard(request, outcome, request.share, scope)
 
 
 def _draw_nodes(request: GateRequest, outcome: GateOutcome) -> tuple[Drawing, ...]:
@@ -96,14 +85,14 @@ def _draw_nodes(request: GateRequest, outcome: GateOutcome) -> tuple[Drawing, ..
 def _describe_scope(request: GateRequest) -> str:
     """Describe what the check leaves out."""
     if request.share is None:
-        return "; ".join(_describe_left_out(request, len(request.models)))
+        return "; ".join(describe_left_out(request, len(request.models)))
     others = len(request.share.all_models) - len(request.models)
     elsewhere = f"the other {others} models are" if others > 1 else "the other model is"
     scope = f"{request.share}: {elsewhere} judged elsewhere" if others else f"{request.share}, which has all models"
-    return "; ".join([scope, *_describe_left_out(request, len(request.share.all_models))])
+    return "; ".join([scope, *describe_left_out(request, len(request.share.all_models))])
 
 
-def _describe_left_out(request: GateRequest, models: int) -> list[str]:
+def describe_left_out(request: GateRequest, models: int) -> list[str]:
     """List what a check of this many models leaves out."""
     left_out = [stage.value for stage in ALL_STAGES if stage not in request.stages]
     parts = [f"{', '.join(left_out)} not asked for"] if left_out else []

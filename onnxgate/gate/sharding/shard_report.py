@@ -19,6 +19,7 @@ from onnxgate.core.report import (
     LEVELS,
     VERSION,
     AskedName,
+    FailOn,
     Finding,
     NotDone,
     Report,
@@ -28,17 +29,25 @@ from onnxgate.core.report import (
     SharedIgnore,
     SharedNames,
 )
-from onnxgate.core.report_json import is_intact
+from onnxgate.core.report_json import is_intact, seal_report
 from onnxgate.core.text import join_phrases
 from onnxgate.gate.request import GateOutcome, GateRequest
 from onnxgate.gate.results import ignore_matching, resolution
+from onnxgate.gate.results.verdict import build_report, describe_left_out
 from onnxgate.gate.sharding.plan import MAX_SHARDS, PLAN_KEY_CHARACTERS, Share, digest_values
 from onnxgate.project.config.loader import collect_entry_names
 from onnxgate.project.plan import locked_runtimes, report_runtime
 
 
-def create_shard(request: GateRequest, outcome: GateOutcome, share: Share, scope: str) -> Shard:
-    """Create the shard part of a report. `scope` is what the whole check leaves out."""
+def build_shard_report(
+    request: GateRequest, outcome: GateOutcome, share: Share, fail_on: FailOn, *, drawn: bool = True
+) -> Report:
+    """Build the report of one shard, with what its merge needs, and seal it."""
+    report = build_report(request, outcome, fail_on, drawn=drawn)
+    return seal_report(msgspec.structs.replace(report, shard=_create_shard(request, outcome, share)))
+
+
+def _create_shard(request: GateRequest, outcome: GateOutcome, share: Share) -> Shard:
     division, revision = share.division, request.baseline.revision
     stages = sorted(stage.value for stage in request.stages)
     against = revision.commit if revision is not None else ""
@@ -54,7 +63,7 @@ def create_shard(request: GateRequest, outcome: GateOutcome, share: Share, scope
         lock=division.state.lock,
         models=division.state.models,
         division=division.shards,
-        scope=scope,
+        scope="; ".join(describe_left_out(request, len(share.all_models))),
         locked=tuple(itertools.starmap(report_runtime, locked_runtimes(request.project, request.lock))),
         levels={rule: level for rule, level in sorted(levels.items()) if rule in gate_rules},
         hits=tuple(_project_hits(request, outcome, share)),
