@@ -32,7 +32,6 @@ from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.lock.lock_file import load_lock
 from onnxgate.project.lock.types import Lock
 from onnxgate.project.plan import PlannedRuntime, plan_models
-from onnxgate.runtimes.environments.toolchain import find_toolchain, required_frameworks
 from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
 from onnxgate.stages.export import jobs
@@ -91,13 +90,11 @@ def _eager(
     """What the source computes, and its example; (None, None) where the model has no source."""
     if model.settings.source is None:
         return None, None
-    python = find_toolchain(
-        project.folder, project.config.toolchain, required_frameworks(project.config, project.folder)
-    )
-    source = jobs.plan_export(project, model, python, folder, cases=cases).source
+    toolchain = jobs.ProjectToolchain.of_project(project)
+    source = jobs.plan_export(toolchain, model, folder, cases=cases).source
     assert source is not None
     job = msgspec.structs.replace(source, export=False)
-    answer = host.submit(jobs.create_toolchain_spec(python), job).result()
+    answer = host.submit(toolchain.spec, job).result()
     if not isinstance(answer, Completed) or not isinstance(answer.result, ExportResult):
         raise SystemExit(f"the source gives nothing: {answer}")
     result = answer.result

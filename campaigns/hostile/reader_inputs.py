@@ -24,7 +24,7 @@ from onnxgate.core.errors import ConfigError, LockError, UsageError
 from onnxgate.core.jobs import CaseResult, Completed, InputCase, Load, Probe, Run, RunResult
 from onnxgate.core.report import Report, Shard
 from onnxgate.formats.report import text
-from onnxgate.gate.cache.run_results import ResultCache
+from onnxgate.gate.result_cache import ResultCache
 from onnxgate.gate.sharding import merge, plan, shard_report
 from onnxgate.github import api
 from onnxgate.inputs import case_files
@@ -226,7 +226,7 @@ def _kept_array(data: bytes, folder: Path) -> None:
 
 def _found(entry: bytes, array: bytes, folder: Path) -> bool:
     """Return True if the cache accepts an entry that was modified after it was written."""
-    from tests.gate.cache.test_run_results import seat
+    from tests.gate.test_result_cache import seat
 
     job = _job(folder)
     output = folder / "out" / "0" / "0.npy"
@@ -338,14 +338,22 @@ def _costs(data: bytes, folder: Path) -> None:
 
 
 def _shard(data: bytes, folder: Path) -> None:
-    selector = plan.parse_selector(data.decode("utf-8", "replace"))
-    state = plan.CheckState("0", "c", "l", tuple(f"m{index}" for index in range(5)))
-    plan.resolve_division(state, selector, dict.fromkeys(state.models, 7))
+    plan.parse_shard(data.decode("utf-8", "replace"))
 
 
-def _shard_seeds() -> tuple[bytes, ...]:
-    code, _ = plan.encode_weights([10, 2000, 30, 5, 70], 4)
-    return (b"1/2", f"2/4@{'a' * 12}.{code}".encode(), f"1/1@{'0' * 12}".encode())
+PLANNED = plan.CheckState("0", "c", "l", tuple(f"m{index}" for index in range(5)))
+
+
+def _plan(data: bytes, folder: Path) -> None:
+    file = _written(folder, "plan.json", data)
+    division = plan.load_division(file, PLANNED, 2)
+    assert sorted(PLANNED.models) == sorted((*division.of_shard(1), *division.of_shard(2)))
+
+
+def _plan_seeds() -> tuple[bytes, ...]:
+    division = plan.divide_models(PLANNED, 2, dict.fromkeys(PLANNED.models, 7))
+    entries = plan.ShardPlan(division, {}, 0).entries
+    return (msgspec.json.encode(plan.PlanFile(entries)),)
 
 
 @cache
@@ -438,7 +446,8 @@ READERS = (
     Reader("npz", _archives, _archive, (ConfigError,)),
     Reader("test data", _tensors, _tensor, (ConfigError,)),
     Reader("costs", _seeds(b'{"onnxruntime 1.18.1":1.5,"toolchain":0.1}'), _costs, (), mutations.of_json),
-    Reader("shards", _shard_seeds, _shard, (UsageError,)),
+    Reader("shards", lambda: (b"1/2", b"256/256"), _shard, (UsageError,)),
+    Reader("plans", _plan_seeds, _plan, (UsageError,)),
     Reader("harvests", _table_seeds, _harvest, (), mutations.of_json),
     Reader("events", _seeds(*EVENTS), _event, (), mutations.of_json),
     Reader(

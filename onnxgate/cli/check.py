@@ -64,7 +64,13 @@ if TYPE_CHECKING:
 @click.option(
     "--shard",
     metavar="I/N",
-    help="Judge one of N parts of the models; or the part that `onnxgate plan` wrote.",
+    help="Judge one of N parts of the models.",
+)
+@click.option(
+    "--plan",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="With `--shard`: the plan that `onnxgate plan` wrote. Without it, the models are divided by estimates.",
 )
 @click.option(
     "--no-cache",
@@ -97,6 +103,7 @@ def command(
     seed: int,
     cases: tuple[str, ...],
     shard: str | None,
+    plan: Path | None,
     fresh: bool,
     show_ignores: bool,
     write_ignores: bool,
@@ -120,6 +127,8 @@ def command(
     ignoring.refuse(config, shard, options.no_ignores)
     if config is None and against not in (None, "", "none"):
         raise UsageError("`--against` means nothing without a config", hint="run `onnxgate init`")
+    if plan is not None and shard is None:
+        raise UsageError("`--plan` means nothing without `--shard`", hint="give `--shard I/N`")
     if config is None and shard is not None:
         raise UsageError("`--shard` means nothing without a config", hint="run `onnxgate init`")
     if config is None:
@@ -128,7 +137,7 @@ def command(
         report = check_files(paths, target, options.start, options.jobs, options.fail_on, drawn=drawn)
     else:
         report = _run_gate(
-            config, paths, selected_stages, inputs, against, shard, ignoring, options, drawn=drawn, fresh=fresh
+            config, paths, selected_stages, inputs, against, shard, plan, ignoring, options, drawn=drawn, fresh=fresh
         )
     write_outputs(
         report,
@@ -165,6 +174,7 @@ def _run_gate(
     inputs: CaseSelection,
     against: str | None,
     shard: str | None,
+    plan: Path | None,
     ignoring: IgnoreOptions,
     options: CommonOptions,
     *,
@@ -175,7 +185,7 @@ def _run_gate(
     from onnxgate.cli.shared.project_request import current_date, make_project_request
     from onnxgate.gate import pipeline
     from onnxgate.gate.request import Baseline, RunCaches, Selection, StaticSettings
-    from onnxgate.gate.results import report_builder
+    from onnxgate.gate.results.verdict import build_report
     from onnxgate.project.config.loader import load_config
     from onnxgate.project.lock.lock_file import load_lock
     from onnxgate.runtimes.environments.storage import inputs_dir, static_dir, support_dir
@@ -185,7 +195,7 @@ def _run_gate(
     project = load_config(config, rule_ids=frozenset(rules.by_id))
     lock = load_lock(project.lock_path)
     models = project.models([str(path) for path in paths], base=options.start)
-    share = _resolve_shard(shard, project, lock, models, inputs)
+    share = _resolve_shard(shard, plan, project, lock, models, inputs)
     chosen = _choose_baseline(project, against, selected_stages, options)
     meter = _make_cost_meter(selected_stages, inputs)
     own_models = models if share is None else share.own(models)
@@ -198,9 +208,14 @@ def _run_gate(
         static=StaticSettings(options.jobs, None if fresh else static_dir),
     )
     outcome = ignoring.settle(request, pipeline.run(request), before)
-    report = report_builder.build_report(request, outcome, options.fail_on, drawn=drawn)
+    if share is None:
+        report = build_report(request, outcome, options.fail_on, drawn=drawn)
+    else:
+        from onnxgate.gate.sharding.shard_report import build_shard_report
+
+        report = build_shard_report(request, outcome, share, options.fail_on, drawn=drawn)
     _keep_costs(meter, report, project, outcome)
-    return report if share is None else _seal_shard_report(report)
+    return report
 
 
 def _keep_costs(meter: JobMeter | None, report: Report, project: Project, outcome: GateOutcome) -> None:
@@ -211,19 +226,18 @@ def _keep_costs(meter: JobMeter | None, report: Report, project: Project, outcom
 
 
 def _resolve_shard(
-    shard: str | None, project: Project, lock: Lock, models: Sequence[SelectedModel], inputs: CaseSelection
+    shard: str | None,
+    plan: Path | None,
+    project: Project,
+    lock: Lock,
+    models: Sequence[SelectedModel],
+    inputs: CaseSelection,
 ) -> Share | None:
     if shard is None:
         return None
     from onnxgate.gate.sharding.plan import select_share
 
-    return select_share(shard, project, lock, models, inputs)
-
-
-def _seal_shard_report(report: Report) -> Report:
-    from onnxgate.core import report_json
-
-    return report_json.seal_report(report)
+    return select_share(shard, plan, project, lock, models, inputs)
 
 
 def _make_cost_meter(selected_stages: frozenset[Stage], inputs: CaseSelection) -> JobMeter | None:

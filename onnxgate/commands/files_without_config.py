@@ -17,8 +17,8 @@ from onnxgate.core.matrix import NO_KERNELS, Entry, MatrixModel, Predicted, Reas
 from onnxgate.core.report import LEVELS, FailOn, Finding, Report
 from onnxgate.gate import pipeline
 from onnxgate.gate.request import Checkout, GateOutcome, GateRequest, IgnorePolicy, Selection, StaticSettings
-from onnxgate.gate.results import report_builder
 from onnxgate.gate.results.resolution import resolve_hits
+from onnxgate.gate.results.verdict import build_report
 from onnxgate.project.config.loader import find_config
 from onnxgate.project.config.project import MergedSettings, Project, SelectedModel, is_utf8_name
 from onnxgate.project.config.schema import Config, ReleaseSelection, Target
@@ -46,7 +46,7 @@ def check_files(
     gathered = dataclasses.replace(outcome.gathered, unchecked=dataclasses.replace(unchecked, undone=undone))
     outcome = dataclasses.replace(outcome, gathered=gathered)
     findings = tuple(sorted(_soften_findings(outcome, models), key=lambda finding: LEVELS.index(finding.level)))
-    report = report_builder.build_report(request, dataclasses.replace(outcome, findings=findings), fail_on, drawn=drawn)
+    report = build_report(request, dataclasses.replace(outcome, findings=findings), fail_on, drawn=drawn)
     ranges = (
         f"{model.path}: {describe_working_range(model).sentence}"
         for model in models
@@ -205,7 +205,7 @@ def _predict_entries(
         elif doubtful:
             yield Entry(runtime=runtime.name, predicted="unknown", reasons=doubtful)
         else:  # from the support tables, which is possible only if the kernels are known
-            verdict: Predicted = outcome.gathered.verdicts.get((planned.path, runtime.name), "unknown")
+            verdict: Predicted = outcome.gathered.support.verdicts.get((planned.path, runtime.name), "unknown")
             reasons = () if verdict == "loads" else _unique_reasons(runtime_hits) or (NO_KERNELS,)
             yield Entry(runtime=runtime.name, predicted=verdict, reasons=reasons)
 

@@ -135,7 +135,7 @@ class _IgnorePlan:
             [entry for entry in self.entries if not self._is_current(entry)], self.today, _content_digests(outcome)
         )
         for finding in outcome.findings:
-            ended = any(True for _ in over.about(finding.rule, finding.model, finding.fingerprint))
+            ended = any(True for _ in over.matching(finding.rule, finding.model, finding.fingerprint))
             if _is_blocking(finding) and not _refusal_reason(finding) and not ended:
                 yield finding
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from onnxgate.core.files import temporary_folder
 from onnxgate.core.jobs import CaseResult, Completed, ExportResult, InputCase, Observation, Run
-from onnxgate.gate.execution.quantized import FloatComparison, IncomparableError, QuantizedModel, require_run_result
+from onnxgate.gate.execution.parity import FloatComparison, IncomparableError, QuantizedModel, require_run_result
 from onnxgate.gate.execution.toolchain import call_inputs
 from onnxgate.inputs.cases import create_cases
 from onnxgate.model.reading.fact_extraction import read_model
@@ -24,10 +24,9 @@ from onnxgate.numerics.tolerance import measure_tolerance
 from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.lock.types import Lock, MeasuredQuantization, MeasuredTolerance
 from onnxgate.project.plan import PlannedModel, PlannedRuntime, plan_models
-from onnxgate.runtimes.environments.toolchain import find_toolchain, required_frameworks
 from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
-from onnxgate.stages.export import jobs
+from onnxgate.stages.export.jobs import ProjectToolchain, plan_source_run
 from onnxgate.stages.parity.stage import RunOutputs, list_outputs
 
 if TYPE_CHECKING:
@@ -60,16 +59,14 @@ def measure_source_tolerances(
         if all(model.settings.quantized_from is None for model in models):
             measurement.notes.append("no model has a `source`: there is nothing to measure")
         return measurement
-    python = find_toolchain(
-        project.folder, project.config.toolchain, required_frameworks(project.config, project.folder)
-    )
+    toolchain = ProjectToolchain.of_project(project)
     with temporary_folder() as scratch:
         submitted = []
         for index, model in enumerate(sourced):
             if other_type := _detect_other_type(model):
                 measurement.notes.append(f"`{model.path}` was not measured: it is {other_type}")
             else:
-                submitted.append((model, *_submit_source(project, model, python, Path(scratch) / str(index), pool)))
+                submitted.append((model, *_submit_source(toolchain, model, Path(scratch) / str(index), pool)))
         for model, outputs, answer in submitted:
             try:
                 measurement.tolerances[model.path] = _measure_tolerance(outputs, answer.result())
@@ -165,14 +162,15 @@ def _pair_outputs(cases: Sequence[InputCase], ours: RunOutputs, theirs: RunOutpu
 
 
 def _submit_source(
-    project: Project, model: SelectedModel, python: Path, scratch: Path, pool: WorkerPool
+    toolchain: ProjectToolchain, model: SelectedModel, scratch: Path, pool: WorkerPool
 ) -> tuple[tuple[str, ...], Future[Observation]]:
     reading = read_model(model.absolute, model.path)
-    fed = create_cases(project, model, reading, scratch / "inputs", call=functools.partial(call_inputs, project, pool))
+    call = functools.partial(call_inputs, toolchain.project, pool)
+    fed = create_cases(toolchain.project, model, reading, scratch / "inputs", call=call)
     planned = PlannedModel(model, ())
-    job = jobs.plan_source_run(project, planned, python, scratch / "export", fed.cases, float64=True)
+    job = plan_source_run(toolchain, planned, scratch / "export", fed.cases, float64=True)
     names = tuple(value.name for value in reading.facts.outputs)
-    return names, pool.submit(jobs.create_toolchain_spec(python), job)
+    return names, pool.submit(toolchain.spec, job)
 
 
 def _measure_tolerance(outputs: Sequence[str], answer: Observation) -> dict[str, MeasuredTolerance]:

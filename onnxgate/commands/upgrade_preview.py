@@ -19,9 +19,9 @@ from onnxgate.core.report import Cell, FailOn, Finding, Measured, Report
 from onnxgate.core.upgrade_preview import AddedRuntime, Preview
 from onnxgate.evidence.parity import Difference, find_worst
 from onnxgate.gate import pipeline
-from onnxgate.gate.execution.toolchain import report_measurements
+from onnxgate.gate.execution.parity import report_measurements
 from onnxgate.gate.request import GateRequest
-from onnxgate.gate.results import report_builder
+from onnxgate.gate.results.verdict import build_report
 from onnxgate.project.lock.comparison import describe_lock_changes
 from onnxgate.project.lock.lock_file import render_lock
 from onnxgate.project.lock.types import Lock, LockedRuntime
@@ -155,7 +155,7 @@ def _is_decided(finding: Finding, after: Report, come: set[str]) -> bool:
 
 
 def _run_gate(request: GateRequest, fail_on: FailOn) -> Report:
-    report = report_builder.build_report(request, pipeline.run(request), fail_on)
+    report = build_report(request, pipeline.run(request), fail_on)
     return altered(report, counts={**report.counts, "reused": 0})
 
 

@@ -1,4 +1,4 @@
-"""The report: what `--output json` says, and what every other format is made from. Sorted; no clock, no host."""
+"""The report of a check, from which each format is made. Sorted; without time and host."""
 
 from __future__ import annotations
 
@@ -80,11 +80,6 @@ class NotDone(Part, frozen=True, kw_only=True):
     runtime: str  # "" for all, or none in particular
     reason: str  # why not
     hint: str = ""  # what to do
-
-
-RATIO_METRICS = frozenset({"sqnr_db", "cosine", "top1"})
-"""Metrics of which more is better: signal over noise in dB, the angle's cosine, the share of rows that agree on which
-element is the largest."""
 
 
 class Measured(Part, frozen=True, kw_only=True):
@@ -272,10 +267,9 @@ Verdict = Literal["pass", "fail", "undecided"]
 
 
 def report_undone(undone: Iterable[IncompleteCheck]) -> tuple[NotDone, ...]:
-    """Undone things as the report says them, each once, sorted."""
-    unique = dict.fromkeys(undone)
+    """Return unique incomplete checks as the report has them, sorted."""
     parts = (
-        NotDone(stage=each.stage.value, model=each.model, runtime=each.runtime, reason=each.reason, hint=each.hint)
-        for each in unique
+        NotDone(stage=it.stage.value, model=it.model, runtime=it.runtime, reason=it.reason, hint=it.hint)
+        for it in dict.fromkeys(undone)
     )
     return tuple(sorted(parts, key=lambda part: (part.model, part.stage, part.runtime, part.reason)))

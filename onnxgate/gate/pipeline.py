@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING
 
 from onnxgate import rules
 from onnxgate.core.findings import DYNAMIC_STAGES, IncompleteCheck, Level, Place, RuleHit, Stage
-from onnxgate.core.report import Replay
 from onnxgate.evidence.file import ModelFile
 from onnxgate.evidence.lock import ModelLockComparison
 from onnxgate.evidence.policy import ModelSize
-from onnxgate.gate.cache.custom_builds import CustomBuilds, HarvestedBuilds, find_unknown_builds
 from onnxgate.gate.request import (
     ChangeResult,
     Checkout,
@@ -25,40 +23,41 @@ from onnxgate.gate.request import (
     LockResult,
     RunnableModel,
     StageResults,
-    StaticSettings,
     SupportStageResult,
     Unchecked,
 )
-from onnxgate.gate.results import report_builder, resolution
+from onnxgate.gate.results import resolution
+from onnxgate.gate.results.verdict import find_replays
 from onnxgate.gate.static import StaticAnalyzer, SupportQuery, create_caching_analyzer
+from onnxgate.gate.static_cache import CustomBuilds, HarvestedBuilds, find_unknown_builds
 from onnxgate.model.reading.external_data import classify_layouts, hash_content, list_content_files
 from onnxgate.project.config.project import Project, SelectedModel
-from onnxgate.project.plan import PlannedModel, PlannedRuntime, find_unlocked_builds, plan_models
+from onnxgate.project.plan import PlannedModel, find_unlocked_builds, plan_models
 from onnxgate.project.toml import find_key_lines, find_nearest_line
 from onnxgate.stages import lock as lock_stage
 from onnxgate.stages import support as support_stage
 
 if TYPE_CHECKING:
-    from onnxgate.gate.cache.run_results import ResultCache
+    from onnxgate.gate.result_cache import ResultCache
 
 
 def run(request: GateRequest) -> GateOutcome:
     """Run the selected stages, and resolve what they find."""
-    with _create_analyzer(request.static, request.project) as analyzer:
+    static = request.static
+    if static.folder is None:
+        analyzer = StaticAnalyzer(static.jobs)
+    else:
+        analyzer = create_caching_analyzer(static.jobs, static.folder(), request.project.folder)
+    with analyzer:
         return _run_stages(request, analyzer)
-
-
-def _create_analyzer(settings: StaticSettings, project: Project) -> StaticAnalyzer:
-    if settings.folder is None:
-        return StaticAnalyzer(settings.jobs)
-    return create_caching_analyzer(settings.jobs, settings.folder(), project.folder)
 
 
 def _run_stages(request: GateRequest, analyzer: StaticAnalyzer) -> GateOutcome:
     checkout, stages = request.checkout, request.stages
     planned = plan_models(checkout.project, checkout.lock, checkout.models)
     files = analyzer.files(checkout.project, _with_lock_places(checkout), checkout.lock)
-    files = _with_required_runtimes(files, planned)
+    required = {model.path: tuple(runtime.name for runtime in model.runtimes) for model in planned}
+    files = tuple(replace(file, runtimes=required.get(file.path, ())) for file in files)
     comparisons, lock = _compare_with_lock(checkout, stages, files)
     file = _judge_files(checkout, stages, files, _model_sizes(planned, lock))
     change, support = ChangeResult(), SupportStageResult()
@@ -73,8 +72,14 @@ def _run_stages(request: GateRequest, analyzer: StaticAnalyzer) -> GateOutcome:
     dynamic = stages.intersection(DYNAMIC_STAGES)
     if dynamic:
         present = [model for model in planned if model.path not in blocked]
-        undone += _undone_dynamic_stages(present, dynamic, results)
-        runnable = [model for model in present if model.path not in results.away]
+        undone += [
+            IncompleteCheck(stage, model.path, "", *file.missing[model.path])
+            for model in present
+            if model.path in file.missing
+            for stage in sorted(dynamic)
+            if stage is not Stage.EXPORT or model.model.settings.is_exported
+        ]
+        runnable = [model for model in present if model.path not in results.file.missing]
         results = replace(results, execution=_run_dynamic_stages(request, runnable, dynamic, results))
         if Stage.RUNTIME not in dynamic:
             undone += _not_compared(results.execution)
@@ -103,12 +108,6 @@ def _with_lock_places(checkout: Checkout) -> tuple[SelectedModel, ...]:
         else model
         for model in checkout.models
     )
-
-
-def _with_required_runtimes(files: Sequence[ModelFile], planned: Sequence[PlannedModel]) -> tuple[ModelFile, ...]:
-    """The files, with the runtimes that must support them."""
-    runtimes = {model.path: tuple(runtime.name for runtime in model.runtimes) for model in planned}
-    return tuple(replace(file, runtimes=runtimes.get(file.path, ())) for file in files)
 
 
 def _apply_rules(project: Project, subjects: Iterable[object]) -> tuple[RuleHit, ...]:
@@ -168,7 +167,7 @@ def _compare_with_baseline(
 
     if revision is None:
         return ChangeResult(hits=_apply_rules(project, stage.find_changes_since_lock(comparisons)), remarks=remarks)
-    present = stage.PresentModels(project, planned, results.facts, results.lock.places, results.away)
+    present = stage.PresentModels(project, planned, results.facts, results.lock.places, results.file.missing)
     detected = stage.find_changes_since_revision(present, revision)
     return ChangeResult(
         tuple(detected.changes),
@@ -184,41 +183,24 @@ def _undone_static_stages(
     """Static stages that have no facts of a model, although no error reports that its file is broken."""
     unread = [it.path for it in checkout.models if it.path not in results.facts and it.path not in blocked]
     return [
-        IncompleteCheck(stage, path, "", *results.away.get(path, ("it cannot be read", "")))
+        IncompleteCheck(stage, path, "", *results.file.missing.get(path, ("it cannot be read", "")))
         for path in unread
         for stage in sorted({Stage.LOCK, Stage.SUPPORT} & set(stages))
     ]
 
 
-def _undone_dynamic_stages(
-    planned: Sequence[PlannedModel], stages: Collection[Stage], results: StageResults
-) -> list[IncompleteCheck]:
-    """Dynamic stages that cannot run a model because its content is incomplete."""
-    return [
-        IncompleteCheck(stage, model.path, "", *results.away[model.path])
-        for model in planned
-        if model.path in results.away
-        for stage in sorted(stages)
-        if stage is not Stage.EXPORT or model.model.settings.is_exported
-    ]
-
-
-def _list_runtimes(planned: Sequence[PlannedModel]) -> tuple[PlannedRuntime, ...]:
-    """The runtimes of all models, one per name."""
-    return tuple({runtime.name: runtime for model in planned for runtime in model.runtimes}.values())
-
-
 def _load_custom_builds(request: GateRequest, planned: Sequence[PlannedModel]) -> HarvestedBuilds:
     """Load support data of builds that the shipped data do not cover; harvest them if the runtime stage runs."""
-    unknown = find_unknown_builds(_list_runtimes(planned))
+    runtimes = {runtime.name: runtime for model in planned for runtime in model.runtimes}
+    unknown = find_unknown_builds(runtimes.values())
     if not unknown or request.caches.support is None:
         return HarvestedBuilds()
     builds = CustomBuilds(request.caches.support(), request.lock, request.project.folder)
-    harvested = builds.kept(unknown)
-    if Stage.RUNTIME in request.stages and len(harvested.kept) < len(unknown):
-        with request.open_host() as host:
-            harvested = builds.harvest(unknown, host)
-    return harvested
+    loaded = builds.load(unknown)
+    if Stage.RUNTIME not in request.stages or len(loaded.supports) == len(unknown):
+        return loaded
+    with request.open_host() as host:
+        return builds.harvest(unknown, host)
 
 
 def _predict_support(
@@ -229,7 +211,7 @@ def _predict_support(
     results: StageResults,
 ) -> SupportStageResult:
     """Predict which runtimes load each model."""
-    project, harvested = request.project, builds.kept
+    project = request.project
     queries = [
         SupportQuery(
             model.model,
@@ -238,32 +220,25 @@ def _predict_support(
             project.root,
             project.folder,
             model.runtimes,
-            {name: harvested[name] for name in sorted(harvested.keys() & {runtime.name for runtime in model.runtimes})},
+            {it.name: builds.supports[it.name] for it in model.runtimes if it.name in builds.supports},
             project.config.rules,
             predictions=not request.stages.isdisjoint(DYNAMIC_STAGES),
-            whole=model.path not in results.away,
+            is_complete=model.path not in results.file.missing,
         )
         for model in planned
         if model.path in results.facts
     ]
-    paths = [query.facts.path for query in queries]
     answers = analyzer.support(queries)
-    gaps = support_stage.collect_prediction_gaps(_list_runtimes(planned), Place(request.checkout.lock_name), harvested)
+    by_path = [(query.facts.path, answer) for query, (answer, _) in zip(queries, answers, strict=True)]
+    runtimes = tuple({runtime.name: runtime for model in planned for runtime in model.runtimes}.values())
+    gaps = support_stage.collect_prediction_gaps(runtimes, Place(request.checkout.lock_name), builds.supports)
     return SupportStageResult(
-        hits=(*(hit for answer, _ in answers for hit in answer.judged), *_apply_rules(project, gaps)),
+        hits=(*(hit for _, answer in by_path for hit in answer.findings.judged), *_apply_rules(project, gaps)),
         undone=tuple(undone for _, undone in answers if undone is not None),
         skipped=tuple(builds.skipped),
-        verdicts={
-            (path, runtime): verdict
-            for path, (answer, _) in zip(paths, answers, strict=True)
-            for runtime, verdict in answer.verdicts.items()
-        },
-        predictions={
-            (path, runtime): prediction
-            for path, (answer, _) in zip(paths, answers, strict=True)
-            for runtime, prediction in answer.predictions.items()
-        },
-        harvested=harvested,
+        verdicts={(path, name): it for path, got in by_path for name, it in got.findings.verdicts.items()},
+        predictions={(path, name): it for path, got in by_path for name, it in got.predictions.items()},
+        harvested=builds.supports,
     )
 
 
@@ -285,7 +260,14 @@ def _run_dynamic_stages(
     )
     cache = _create_result_cache(request, models)
     with request.open_host() as host, execute(models, settings, host, cache) as execution:
-        replays = _find_replays(request, execution)
+        replays = find_replays(
+            execution.step.subjects,
+            execution.cases,
+            lambda subjects: [hit for hit in _apply_rules(request.project, subjects) if not hit.silent],
+            request.selection.inputs.seed,
+            request.project.path.name,
+            request.caches.inputs() if request.caches.inputs is not None else None,
+        )
     if cache is not None:
         cache.tidy()
     return replace(execution, replays=replays, hits=_apply_rules(request.project, execution.step.subjects))
@@ -307,7 +289,7 @@ def _create_runnable_models(planned: Sequence[PlannedModel], results: StageResul
 def _create_result_cache(request: GateRequest, models: Sequence[RunnableModel]) -> ResultCache | None:
     if request.caches.results is None:
         return None
-    from onnxgate.gate.cache.run_results import ResultCache
+    from onnxgate.gate.result_cache import ResultCache
     from onnxgate.runtimes.worker_spec import JobLimits
 
     facts = {model.planned.model.absolute: model.facts for model in models}
@@ -318,22 +300,6 @@ def _create_result_cache(request: GateRequest, models: Sequence[RunnableModel]) 
     limits = request.project.config.limits
     allowed = JobLimits(limits.time_s, limits.memory_mib)
     return ResultCache(request.caches.results, contents, files, allowed, fresh=request.caches.fresh)
-
-
-def _find_replays(request: GateRequest, execution: ExecutionResult) -> tuple[Replay, ...]:
-    """Find what reproduces the findings about runs and outputs, and store its inputs."""
-
-    def judge(subjects: Iterable[object]) -> Iterable[RuleHit]:
-        return [hit for hit in _apply_rules(request.project, subjects) if not hit.silent]
-
-    return report_builder.find_replays(
-        execution.step.subjects,
-        execution.cases,
-        judge,
-        request.selection.inputs.seed,
-        request.project.path.name,
-        request.caches.inputs() if request.caches.inputs is not None else None,
-    )
 
 
 def _explain_missing_content(file: ModelFile) -> tuple[str, str]:

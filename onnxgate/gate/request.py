@@ -261,16 +261,6 @@ class StageResults:
         """Facts of the models, by path."""
         return self.lock.facts
 
-    @property
-    def away(self) -> Mapping[str, tuple[str, str]]:
-        """Models whose content is incomplete, with reason and hint."""
-        return self.file.missing
-
-    @property
-    def verdicts(self) -> Mapping[tuple[str, str], LoadVerdict]:
-        """Predicted verdicts, by model and runtime."""
-        return self.support.verdicts
-
 
 @dataclass(frozen=True, slots=True)
 class GateOutcome:

@@ -23,8 +23,8 @@ from onnxgate.core.files import (
 from onnxgate.core.findings import IncompleteCheck, Place, RuleHit, Stage
 from onnxgate.core.process_pool import Call, CallFailure, CallLimits, ProcessPool
 from onnxgate.evidence.file import ModelFile
-from onnxgate.gate.cache.static_results import FileDigestCache, StaticResultCache, digest_static_key
 from onnxgate.gate.results import resolution
+from onnxgate.gate.static_cache import FileDigestCache, StaticResultCache, digest_static_key
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.external_data import classify_layout, inspect_data_file
 from onnxgate.model.subgraphs.node_context import track_source_lookups
@@ -53,7 +53,7 @@ class FileReading:
 
     file: ModelFile
     lasting: bool
-    known: tuple[tuple[Identity, str], ...] = ()  # digests of large files that were made for it
+    digests: tuple[tuple[Identity, str], ...] = ()  # of large files, made for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +66,11 @@ class SupportFindings:
 
 @dataclass(frozen=True, slots=True)
 class SupportResult:
-    """Result of the support stage for one model, with what is predicted to be refused if the query wants it."""
+    """Result of the support stage for one model, with the predicted refusals if the query includes them."""
 
-    said: SupportFindings = SupportFindings()
+    findings: SupportFindings = SupportFindings()
     predictions: dict[str, RefusedOperations] = field(default_factory=dict)  # by runtime
     lasting: bool = False
-
-    @property
-    def judged(self) -> tuple[RuleHit, ...]:
-        """Hits of the rules."""
-        return self.said.judged
-
-    @property
-    def verdicts(self) -> Mapping[str, LoadVerdict]:
-        """Predicted verdicts, by runtime."""
-        return self.said.verdicts
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +86,13 @@ class SupportQuery:
     kept: Mapping[str, BuildSupport]
     levels: Mapping[str, str]
     predictions: bool  # the result includes them
-    whole: bool = True  # the facts come from complete files, not from pointers and the lock
+    is_complete: bool = True  # the facts come from complete files, not from pointers and the lock
 
 
 def create_caching_analyzer(jobs: int, folder: Path, project: Path) -> StaticAnalyzer:
-    """Create an analyzer that caches static results of the project in `folder`.
-
-    The cache is not used if others can write to the folder.
-    """
+    """Create an analyzer that caches static results of the project in `folder`, unless others can write to it."""
     if create_private_folder(folder) is None:
         return StaticAnalyzer(jobs)
-
     return StaticAnalyzer(jobs, StaticResultCache(folder, project), FileDigestCache(folder))
 
 
@@ -148,7 +134,7 @@ class StaticAnalyzer:
         ]
         answers = iter(self._children.run(calls, at_once=_child_count(calls)))
         files = [
-            file or self._taken(next(answers), model, key)
+            file or self._accept_reading(next(answers), model, key)
             for model, key, file in zip(models, keys, current, strict=True)
         ]
         if self._digests is not None:
@@ -169,11 +155,11 @@ class StaticAnalyzer:
         digest = _sha256_if_known(model.absolute) if self._unchanged is not None else ""
         return digest_static_key("file", model.path, digest) if digest else ""
 
-    def _taken(self, answer: FileReading | CallFailure, model: SelectedModel, key: str) -> ModelFile:
+    def _accept_reading(self, answer: FileReading | CallFailure, model: SelectedModel, key: str) -> ModelFile:
         if isinstance(answer, CallFailure):
             return ModelFile(model.path, Place(model.path), undecided=_describe_lost_child(answer, "reading it"))
         file = answer.file
-        remember_digests(dict(answer.known))
+        remember_digests(dict(answer.digests))
         if (
             answer.lasting
             and self._unchanged is not None
@@ -198,11 +184,11 @@ class StaticAnalyzer:
         ]
         answers = iter(self._children.run(calls, at_once=_child_count(calls)))
         return [
-            (SupportResult(result), None) if result is not None else self._answered(next(answers), query, key)
+            (SupportResult(result), None) if result is not None else self._accept_result(next(answers), query, key)
             for query, key, result in zip(queries, keys, cached, strict=True)
         ]
 
-    def _answered(
+    def _accept_result(
         self, answer: SupportResult | CallFailure, query: SupportQuery, key: str
     ) -> tuple[SupportResult, IncompleteCheck | None]:
         if isinstance(answer, CallFailure):
@@ -210,14 +196,14 @@ class StaticAnalyzer:
                 Stage.SUPPORT, query.facts.path, "", *_describe_lost_child(answer, "predicting it")
             )
         if answer.lasting and self._unchanged is not None and key and _is_same_content(query.facts, query.model):
-            self._unchanged.keep(key, answer.said)
+            self._unchanged.keep(key, answer.findings)
         return answer, None
 
     def _support_key(self, query: SupportQuery) -> str:
         """Return the key of a query; "" if its result depends on more than a key can contain."""
         if self._unchanged is None or query.predictions or query.kept:
             return ""
-        if query.facts.unread or not query.whole:
+        if query.facts.unread or not query.is_complete:
             return ""
         path, external = query.model.absolute, query.facts.external
         digests = [(data.location, data.sha256, classify_layout(path, data.location)) for data in external]
@@ -234,7 +220,10 @@ def read_model_file(model: SelectedModel) -> FileReading:
         file = file_stage.inspect_file(model)
         after = _stat_or_none(model.absolute)
         is_same = before is not None and after is not None and file_identity(before) == file_identity(after)
-        return FileReading(file, is_same and not was_consulted(), _known_digests(model, file))
+        statuses = filter(None, map(_stat_or_none, _model_files(model, file)))
+        digests = ((file_identity(status), known_digest(status)) for status in statuses)
+        known_digests = tuple((identity, digest) for identity, digest in digests if digest is not None)
+        return FileReading(file, is_same and not was_consulted(), known_digests)
 
 
 def match_support(query: SupportQuery) -> SupportResult:
@@ -255,7 +244,8 @@ def match_support(query: SupportQuery) -> SupportResult:
 
 
 def _child_bounds(model: SelectedModel) -> CallLimits:
-    return CallLimits(CHILD_TIME_S, CHILD_MEMORY_BYTES + 4 * _file_size_bytes(model.absolute))
+    status = _stat_or_none(model.absolute)
+    return CallLimits(CHILD_TIME_S, CHILD_MEMORY_BYTES + 4 * (status.st_size if status is not None else 0))
 
 
 def _child_count(
@@ -269,11 +259,6 @@ def _child_count(
 def _git_root(project: Project, model: SelectedModel) -> Path:
     """Return git's root; a file without a config may lie in another repository."""
     return file_stage.find_repository_root(model) if Path(model.path).is_absolute() else project.root
-
-
-def _file_size_bytes(path: Path) -> int:
-    status = _stat_or_none(path)
-    return status.st_size if status is not None else 0
 
 
 def _sha256_if_known(path: Path) -> str:
@@ -294,12 +279,6 @@ def _locked_files(model: SelectedModel, lock: Lock) -> Iterator[Path]:
     yield from (model.absolute.parent / data.location for data in (entry.external if entry is not None else ()))
 
 
-def _known_digests(model: SelectedModel, file: ModelFile) -> tuple[tuple[Identity, str], ...]:
-    """Return the digests that this process knows of the large files of a model."""
-    statuses = filter(None, map(_stat_or_none, _model_files(model, file)))
-    return tuple((file_identity(status), digest) for status in statuses if (digest := known_digest(status)) is not None)
-
-
 def _stat_or_none(path: Path) -> os.stat_result | None:
     try:
         return path.stat()
@@ -312,24 +291,19 @@ def _is_same_content(facts: ModelFacts, model: SelectedModel) -> bool:
     return _sha256_if_known(model.absolute) == facts.sha256
 
 
-def _is_cacheable(file: ModelFile, model: SelectedModel) -> bool:
-    """True if the facts name every file that was read, so that a change can be detected."""
-    if file.facts is None or file.facts.unread or not file.is_complete:
-        return False
-    return all(classify_layout(model.absolute, data.location) == "inside" for data in file.facts.external)
-
-
 def _is_current(file: ModelFile, model: SelectedModel) -> bool:
-    """True if the data files are unchanged since the entry was written."""
-    for data in file.facts.external if file.facts is not None else ():
-        data_file = inspect_data_file(model.absolute, data.location)
-        if (
-            data_file.problem is not None
-            or data_file.size_bytes != data.size_bytes
-            or _sha256_if_known(data_file.path) != data.sha256
-        ):
-            return False
-    return file.facts is not None and _is_cacheable(file, model)
+    """True if the facts name every file that was read, and the data files are unchanged since then."""
+    facts = file.facts
+    if facts is None or facts.unread or not file.is_complete:
+        return False
+    return all(
+        classify_layout(model.absolute, data.location) == "inside"
+        and data_file.problem is None
+        and data_file.size_bytes == data.size_bytes
+        and _sha256_if_known(data_file.path) == data.sha256
+        for data in facts.external
+        for data_file in (inspect_data_file(model.absolute, data.location),)
+    )
 
 
 def _model_files(model: SelectedModel, file: ModelFile) -> Iterator[Path]:
@@ -339,15 +313,15 @@ def _model_files(model: SelectedModel, file: ModelFile) -> Iterator[Path]:
         yield from (model.absolute.parent / data.location for data in file.facts.external)
 
 
-def _describe_lost_child(lost: CallFailure, doing: str) -> tuple[str, str]:
+def _describe_lost_child(failure: CallFailure, doing: str) -> tuple[str, str]:
     """Describe the failure of a child, with a hint."""
     report = "report it to onnxgate, with the model where that is possible"
-    match lost.how:
+    match failure.how:
         case "crashed":
-            return f"{doing} crashed the process that did it ({lost.words})", report
+            return f"{doing} crashed the process that did it ({failure.words})", report
         case "timed-out":
-            return f"{doing} took more than {lost.words}", report
+            return f"{doing} took more than {failure.words}", report
         case "memory":
-            return f"{doing} took more than {lost.words} of memory", report
+            return f"{doing} took more than {failure.words} of memory", report
         case "raised":
-            return f"{doing} met a fault of onnxgate's own: {lost.words}", report
+            return f"{doing} met a fault of onnxgate's own: {failure.words}", report

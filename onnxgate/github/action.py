@@ -17,6 +17,7 @@ import msgspec
 
 from onnxgate.core.errors import UsageError
 from onnxgate.core.report import Report
+from onnxgate.gate.sharding.plan import MAX_SHARDS
 from onnxgate.github import cache
 from onnxgate.github.step import (
     REPORTING_COMMANDS,
@@ -32,8 +33,6 @@ from onnxgate.github.step import (
 
 EXIT_UNDECIDED = 3
 VERDICT_BY_STATUS = {0: "pass", 1: "fail"}  # of a command that writes no report
-MAX_SHARDS = 256
-"""Jobs of one matrix. Source: GitHub's documentation, 2026-08."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +49,7 @@ class ActionOutputs:
     sarif_file: str = ""
     matrix: str = ""
     count: str = ""
+    plan: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def read_outcome(inputs: Inputs, results: ResultFiles, ran: CommandRun) -> tuple
     if results.report.exists():
         return _read_reported_outcome(results, ran.status)
     if inputs.command == "plan" and ran.status == 0:
-        return _read_planned_outcome(ran), None
+        return _read_planned_outcome(results, ran), None
     if inputs.command not in REPORTING_COMMANDS and ran.status in VERDICT_BY_STATUS:
         return ActionOutputs(ran.status, VERDICT_BY_STATUS[ran.status]), None
     annotate("error", *_find_error_lines(ran))
@@ -130,10 +130,11 @@ def _count_level(report: Report, level: str) -> int:
     return sum(finding.level == level and not finding.ignored for finding in report.findings)
 
 
-def _read_planned_outcome(ran: CommandRun) -> ActionOutputs:
-    """Return the printed matrix of a plan on one line."""
+def _read_planned_outcome(results: ResultFiles, ran: CommandRun) -> ActionOutputs:
+    """Write the printed plan to a file, and return its matrix on one line, without paths: an output is limited."""
+    text = "\n".join(ran.answered)
     try:
-        matrix = msgspec.json.decode("\n".join(ran.answered), type=dict[str, list[dict[str, str | int]]])
+        matrix = msgspec.json.decode(text, type=dict[str, list[dict[str, str | int | list[str]]]])
         shards = matrix["include"]
     except (msgspec.MsgspecError, KeyError) as error:
         annotate("error", f"no plan: what `onnxgate plan` printed is no matrix: {error}")
@@ -141,8 +142,10 @@ def _read_planned_outcome(ran: CommandRun) -> ActionOutputs:
     if len(matrix) != 1 or len(shards) > MAX_SHARDS:
         annotate("error", f"no plan: a matrix has `include` alone and up to {MAX_SHARDS} jobs, not {len(shards)}")
         return ActionOutputs(EXIT_UNDECIDED)
-    text = msgspec.json.encode(matrix).decode()
-    return ActionOutputs(0, "pass", matrix=text, count=str(len(shards)))
+    results.plan.write_text(text, encoding="utf-8")
+    jobs = [{name: value for name, value in shard.items() if name != "paths"} for shard in shards]
+    encoded = msgspec.json.encode({"include": jobs}).decode()
+    return ActionOutputs(0, "pass", matrix=encoded, count=str(len(shards)), plan=str(results.plan))
 
 
 def _make_internal_outputs(

@@ -20,7 +20,7 @@ from onnxgate.core.errors import OnnxgateError
 from onnxgate.core.files import remove_path
 from onnxgate.core.findings import STATIC_STAGES
 from onnxgate.core.text import join_phrases
-from onnxgate.gate.cache.run_results import MAX_RUN_BYTES, identify_machine
+from onnxgate.gate.result_cache import MAX_RUN_BYTES, identify_machine
 from onnxgate.gate.sharding import plan
 from onnxgate.gate.sharding.plan import digest_text_file
 from onnxgate.github.step import Inputs, ResultFiles, annotate, read_inputs, shard_suffix, write_outputs

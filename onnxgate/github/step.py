@@ -30,8 +30,8 @@ REPORTING_COMMANDS = ("check", "merge")
 STAGES = tuple(stage.value for stage in ALL_STAGES)
 FAIL_ON = ("error", "warning", "never")
 INPUT_NAMES = (
-    *("command", "paths", "config", "working-directory", "against", "stages", "shard", "fail-on"),
-    *("summary", "sarif", "comment", "cache", "args"),
+    *("command", "paths", "config", "working-directory", "against", "stages", "shard", "plan"),
+    *("fail-on", "summary", "sarif", "comment", "cache", "args"),
 )
 INPUT_DEFAULTS = {
     "command": "check",
@@ -55,6 +55,7 @@ class Inputs:
     against: str
     stages: tuple[str, ...]
     shard: str
+    plan: str
     fail_on: str
     summary: bool
     sarif: bool
@@ -75,6 +76,11 @@ class ResultFiles:
     def report(self) -> Path:
         """The JSON report; reports of several shards can be in one folder."""
         return self.folder / (f"onnxgate-{shard_suffix(self.shard)}.json" if self.shard else "report.json")
+
+    @property
+    def plan(self) -> Path:
+        """The plan of a check in shards."""
+        return self.folder / "plan.json"
 
     @property
     def annotations(self) -> Path:
@@ -98,8 +104,8 @@ class ResultFiles:
 
 
 def shard_suffix(shard: str) -> str:
-    """Return `2-of-4` for the shard `2/4`, also with the suffix that `onnxgate plan` adds."""
-    return shard.partition("@")[0].replace("/", "-of-")
+    """Return `2-of-4` for the shard `2/4`."""
+    return shard.replace("/", "-of-")
 
 
 def read_inputs(environment: Mapping[str, str]) -> Inputs:
@@ -122,6 +128,7 @@ def read_inputs(environment: Mapping[str, str]) -> Inputs:
             against=_parse_against(raw["against"]),
             stages=tuple(_check_choice("stages", name, STAGES) for name in raw["stages"].replace(",", " ").split()),
             shard=_parse_shard(raw["shard"]),
+            plan=_reject_option("plan", raw["plan"]),
             fail_on=_check_choice("fail-on", raw["fail-on"], FAIL_ON),
             summary=_parse_flag("summary", raw["summary"]),
             sarif=_parse_flag("sarif", raw["sarif"]),
@@ -158,6 +165,8 @@ def _check_combination(inputs: Inputs) -> Inputs:
         if value and inputs.command not in commands:
             meant = " and ".join(f"`{command}`" for command in commands)
             raise UsageError(f"input `{name}`: is for {meant} alone, not for `{inputs.command}`")
+    if inputs.plan and not inputs.shard:
+        raise UsageError("input `plan`: is for one `shard` alone", hint="give the input `shard`, too")
     if inputs.comment and inputs.shard:
         raise UsageError(
             "input `comment`: one shard has no verdict to comment on", hint="comment where the shards are merged"
@@ -198,7 +207,7 @@ def _parse_shard(text: str) -> str:
         return ""
 
     try:
-        return str(plan.parse_selector(text))
+        return "{}/{}".format(*plan.parse_shard(text))
     except UsageError as error:
         raise UsageError(error.message.replace("`--shard` is", "input `shard`:", 1), hint=error.hint) from error
 
@@ -239,8 +248,14 @@ def _split_args(text: str) -> tuple[str, ...]:
 
 def build_arguments(inputs: Inputs, results: ResultFiles) -> list[str]:
     """Return the arguments of the command; files follow `--`, so that no name is read as an option."""
-    option_values = {"--config": inputs.config, "--against": inputs.against, "--stage": ",".join(inputs.stages)}
-    options = [f"{name}={value}" for name, value in (*option_values.items(), ("--shard", inputs.shard)) if value]
+    option_values = {
+        "--config": inputs.config,
+        "--against": inputs.against,
+        "--stage": ",".join(inputs.stages),
+        "--shard": inputs.shard,
+        "--plan": inputs.plan,
+    }
+    options = [f"{name}={value}" for name, value in option_values.items() if value]
     outputs = _output_arguments(inputs, results) if inputs.command in REPORTING_COMMANDS else []
     paths = ["--", *inputs.paths] if inputs.paths else []
     return [inputs.command, *options, "--fail-on", inputs.fail_on, *outputs, *inputs.args, *paths]

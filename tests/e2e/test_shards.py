@@ -45,18 +45,25 @@ def many(small: Repository) -> Repository:
 
 
 def planned(repository: Repository, *arguments: str) -> list[dict[str, Any]]:
-    """The entries of the matrix."""
+    """The entries of the matrix; the plan is kept beside the repository."""
     said = repository.run("plan", *arguments).out
     assert said.count("\n") == 1
+    plan_of(repository).write_text(said, encoding="utf-8")
     include: list[dict[str, Any]] = json.loads(said)["include"]
     return include
+
+
+def plan_of(repository: Repository) -> Path:
+    """The file of its last plan."""
+    return repository.folder.with_name(f"{repository.folder.name}.plan")
 
 
 def judge(repository: Repository, shards: list[dict[str, Any]], folder: Path, *arguments: str) -> Iterator[int]:
     """Each part by a job of its own, with its exit status."""
     for each in shards:
         file = folder / f"{each['index']}.json"
-        with repository.start("check", *arguments, "--shard", each["shard"], "--output", f"json={file}") as process:
+        shard = ("--shard", each["shard"], "--plan", str(plan_of(repository)))
+        with repository.start("check", *arguments, *shard, "--output", f"json={file}") as process:
             yield wait(process).status
 
 
@@ -119,11 +126,11 @@ def test_reports_of_another_commit(many: Repository, tmp_path: Path) -> None:
     other = many.run("merge", str(tmp_path), "--key", "0123456789ab", status=3)
     many.write("onnxgate.lock", many.read("onnxgate.lock") + "\n")
     stale = many.run("merge", str(tmp_path), status=3)
-    refused = many.run("check", "--static", "--shard", plan[0]["shard"], status=2)
+    refused = many.run("check", "--static", "--shard", plan[0]["shard"], "--plan", str(plan_of(many)), status=2)
 
     assert "and `0123456789ab` was asked for" in other.out
     assert "by another lock than the one that is here" in stale.out
-    assert "`--shard` is of another plan" in refused.err
+    assert "`--plan` is of another check" in refused.err
 
 
 def test_without_a_checkout(many: Repository, tmp_path: Path) -> None:
@@ -189,6 +196,8 @@ def test_read_by_a_person(many: Repository, tmp_path: Path) -> None:
     [
         (("check", "--shard", "3/2"), "`--shard` is `3/2`"),
         (("check", "--shard", "x"), "expected `i/N`"),
+        (("check", "--shard", "1/2", "--plan", "onnxgate.toml"), "`--plan` is not a plan"),
+        (("check", "--plan", "plan.json"), "means nothing without `--shard`"),
         (("check", "--shard", "1/2", "--case", "sample"), "exclude each other"),
         (("check", "--shard", "1/2", "--target", "onnxruntime"), "means nothing without a config"),
         (("merge", "out", "--no-ignores"), "is decided when shards are judged"),
@@ -236,7 +245,6 @@ def test_costs_go_from_shards_to_the_next_plan(many: Repository, tmp_path: Path)
     assert before == merged
     assert [digests[0]] == [path.name for path in (tmp_path / "kept" / "costs").iterdir()]
     assert measured == sharding_plan.load_costs(tmp_path / "kept" / "costs", digests[0])
-    assert "." in again[0]["shard"].partition("@")[2]
     assert "1 of them measured" in there.run("plan", "--shards", "2", "--output", "text").out
     assert "none was measured" in many.run("plan", "--shards", "2", "--output", "text").out
     list(judge(many, again, tmp_path / "again", "--static"))
@@ -253,7 +261,6 @@ def test_run_in_parts(many: Repository, tmp_path: Path) -> None:
     again = planned(many, "--shards", "2")
 
     assert whole == many.run("merge", str(tmp_path), "--output", "json").out
-    assert "." in again[0]["shard"].partition("@")[2]
     assert "of them measured" in many.run("plan", "--shards", "2", "--output", "text").out
     (tmp_path / "again").mkdir()
     list(judge(many, again, tmp_path / "again", "--offline", "--no-cache"))

@@ -183,17 +183,19 @@ def test_an_error_of_the_command_is_annotated_in_its_own_words(step: Step, capfd
 @pytest.mark.parametrize(
     ("printed", "matrix", "count"),
     [
-        ('{"include": [{"shard": "1/2", "of": 2}, {"shard": "2/2", "of": 2}]}', 2, "2"),
+        ('{"include": [{"shard": "1/2", "of": 2, "paths": ["a.onnx"]}, {"shard": "2/2", "of": 2}]}', 2, "2"),
         ('{\n "include": []\n}', 0, "0"),
     ],
 )
 def test_a_plan_becomes_a_matrix_on_one_line(step: Step, printed: str, matrix: int, count: str) -> None:
-    """What is said on standard error is no part of it."""
+    """What is said on standard error is no part of it; the paths are in the plan's file alone."""
     outputs = step.run(f"print('busy', file=sys.stderr); print({printed!r})", ONNXGATE_INPUT_COMMAND="plan")
 
     assert ("pass", "0", count) == (outputs["verdict"], outputs["exit-code"], outputs["count"])
     assert matrix == len(json.loads(outputs["matrix"])["include"])
     assert "\n" not in outputs["matrix"]
+    assert "paths" not in outputs["matrix"]
+    assert json.loads(printed) == json.loads(Path(outputs["plan"]).read_text(encoding="utf-8"))
 
 
 TOO_MANY = json.dumps({"include": [{"shard": "1/257"}] * 257})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.gate.cache.run_results import identify_machine
+from onnxgate.gate.result_cache import identify_machine
 from onnxgate.github import cache
 from onnxgate.github.cache import (
     FOLDER_VARIABLE,

@@ -51,6 +51,8 @@ REFUSED = [
     ({"against": "main\x1b[2J"}, "input `against`: `main\x1b[2J` is no git revision"),
     ({"config": "--help"}, "input `config`: `--help` begins like an option"),
     ({"shard": "5/4"}, "input `shard`: `5/4`; expected 1 to N, and N from 1 to 256"),
+    ({"plan": "plan.json"}, "input `plan`: is for one `shard` alone"),
+    ({"shard": "1/2", "plan": "--offline"}, "input `plan`: `--offline` begins like an option"),
     ({"shard": "1/4; id"}, "input `shard`: `1/4; id`; expected `i/N`"),
     ({"shard": "1/2", "comment": "true"}, "input `comment`: one shard has no verdict to comment on"),
     ({"shard": "1/2", "command": "merge"}, "input `shard`: is for `check` alone, not for `merge`"),
@@ -110,12 +112,13 @@ def test_pull_request_target_is_refused(workspace: Path) -> None:
         read_inputs({**environment(workspace, {}), "GITHUB_EVENT_NAME": "pull_request_target"})
 
 
-@pytest.mark.parametrize("shard", ["2/4", "2/4@0123456789ab.eNpj"])
-def test_a_shard_writes_a_report_alone(workspace: Path, shard: str) -> None:
+@pytest.mark.parametrize("plan", ["", "plan.json"])
+def test_a_shard_writes_a_report_alone(workspace: Path, plan: str) -> None:
     """Annotations and the summary are the merge's; reports of all shards can lie in one folder."""
-    inputs = read_inputs(environment(workspace, {"shard": shard, "sarif": "true"}))
+    inputs = read_inputs(environment(workspace, {"shard": "2/4", "plan": plan, "sarif": "true"}))
     actual = build_arguments(inputs, ResultFiles(Path(), inputs.shard))
     named = ["json=onnxgate-2-of-4.json", "sarif=onnxgate.sarif"]
 
     expected = [word for output in ("text", *named) for word in ("--output", output)]
-    assert ["check", f"--shard={shard}", "--fail-on", "error", *expected] == actual
+    shard = ["--shard=2/4", *([f"--plan={plan}"] if plan else [])]
+    assert ["check", *shard, "--fail-on", "error", *expected] == actual

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from onnxgate.core import report_json
 from onnxgate.core.findings import ALL_STAGES, Hit, IncompleteCheck, Level, OnRuntime, Place, RuleHit, Stage
 from onnxgate.core.report import Change, Measured, Replay, Report
 from onnxgate.gate.request import (
@@ -27,8 +26,10 @@ from onnxgate.gate.request import (
     StepResult,
     Unchecked,
 )
-from onnxgate.gate.results import report_builder, resolution
+from onnxgate.gate.results import resolution
+from onnxgate.gate.results.verdict import build_report
 from onnxgate.gate.sharding.plan import CheckState, Division, Share
+from onnxgate.gate.sharding.shard_report import build_shard_report
 from onnxgate.model.facts import ModelFacts, ValueInfo
 from onnxgate.project.config.project import Project
 from onnxgate.project.config.schema import Target
@@ -231,7 +232,9 @@ def report_of(request: GateRequest, gathered: StageResults) -> Report:
     unchecked = replace(unchecked, undone=(*unchecked.undone, *_misnamed(request, gathered)))
     gathered = replace(gathered, unchecked=unchecked)
     outcome: GateOutcome = resolution.build_outcome(request, planned, gathered, frozenset())
-    return report_json.seal_report(report_builder.build_report(request, outcome, "error"))
+    if request.share is None:
+        return build_report(request, outcome, "error")
+    return build_shard_report(request, outcome, request.share, "error")
 
 
 def _misnamed(request: GateRequest, gathered: StageResults) -> list[IncompleteCheck]:

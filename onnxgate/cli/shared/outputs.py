@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from onnxgate.core.errors import StorageError, UsageError
 from onnxgate.core.escape import escape_log_line
 from onnxgate.core.report import Report
-from onnxgate.gate.results.report_builder import build_command
+from onnxgate.gate.results.verdict import build_command
 from onnxgate.runtimes.environments.storage import inputs_dir
 
 

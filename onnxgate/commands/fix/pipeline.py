@@ -141,7 +141,7 @@ class _ModelFixer:
         fixable_findings = [finding for finding in self._of_model(self.before) if finding.rule in rules]
         findings = tuple(finding for finding in fixable_findings if not finding.ignored)
         result = FixResult(model, "sound", findings, accepted=len(fixable_findings) - len(findings))
-        reason, hint = self.before.gathered.away.get(self.planned.path, ("it cannot be read", ""))
+        reason, hint = self.before.gathered.file.missing.get(self.planned.path, ("it cannot be read", ""))
         if self.planned.path not in self.before.gathered.facts or read_pointer(model.absolute):
             return replace(result, state="away", reason=reason, hint=hint)
         unfixed: list[tuple[str, NoFix]] = []

@@ -43,7 +43,6 @@ NOISE_MIB = 4.0
 NO_BASELINE = "its budget was not measured: no baseline was asked for"
 NO_BASELINE_HINT = "give `--against REF`, or `quantized-from` where there is a float model"
 
-RunBenchmark = Callable[[PlannedRuntime, Benchmark], Observation]
 Measure = Literal["time", "memory"]
 
 
@@ -58,14 +57,6 @@ class BenchmarkedModel:
 
 
 @dataclass(frozen=True, slots=True)
-class BenchmarkBaseline:
-    """The baseline of a model, in words and as a file; without a file, its content is that of the model."""
-
-    words: str
-    file: Path | None
-
-
-@dataclass(frozen=True, slots=True)
 class MeasuredRatio:
     """A ratio with its bounds."""
 
@@ -77,12 +68,12 @@ class MeasuredRatio:
 
 @dataclass(slots=True)
 class Benchmarks:
-    """Measures models. `ask` runs a job on a runtime; `folder` returns an unused path."""
+    """Measures models. `run` runs a job on a runtime; `place` returns an unused path."""
 
     base: Path  # the config's folder
     against: Revision | None
-    ask: RunBenchmark
-    folder: Callable[[], Path]
+    run: Callable[[PlannedRuntime, Benchmark], Observation]
+    place: Callable[[], Path]
 
     def measure(self, entrant: BenchmarkedModel) -> StepResult:
         """Measure a model against its baseline, if it has a budget that is a ratio.
@@ -96,8 +87,8 @@ class Benchmarks:
         if self.against is None and entrant.planned.model.settings.quantized_from is None:
             return StepResult(skipped=(IncompleteCheck(Stage.RUNTIME, path, "", NO_BASELINE, NO_BASELINE_HINT),))
         try:
-            baseline = self._baseline(entrant)
-            raced = list(self._race(entrant, budget, baseline, baseline.file)) if baseline.file is not None else []
+            name, file = self._find_baseline(entrant)
+            raced = list(self._race(entrant, budget, name, file)) if file is not None else []
         except MissingAtRevisionError as error:
             undone = IncompleteCheck(Stage.RUNTIME, path, "", f"its budget: {error.reason}", error.hint)
             return StepResult(skipped=(undone,)) if error.is_new else StepResult(undone=(undone,))
@@ -107,23 +98,26 @@ class Benchmarks:
             measured=tuple(row for evidence in raced for row in report_ratio(evidence)),
         )
 
-    def _baseline(self, entrant: BenchmarkedModel) -> BenchmarkBaseline:
+    def _find_baseline(self, entrant: BenchmarkedModel) -> tuple[str, Path | None]:
+        """Return the baseline in words and as a file; None if its content is that of the model."""
         model = entrant.planned.model
         if model.settings.quantized_from is not None:
-            return BenchmarkBaseline(f"`{model.settings.quantized_from}`", self.base / model.settings.quantized_from)
+            return f"`{model.settings.quantized_from}`", self.base / model.settings.quantized_from
         assert self.against is not None
         root = self.against.root
         if not model.absolute.is_relative_to(root):
             raise MissingAtRevisionError("the model lies outside of the repository")
-        file = write_model_at_revision(self.against, model.absolute.relative_to(root).as_posix(), self.folder())
-        return BenchmarkBaseline(
-            f"`{model.path}` at `{self.against.name}`", None if _is_same(entrant.facts, file) else file
-        )
+        file = write_model_at_revision(self.against, model.absolute.relative_to(root).as_posix(), self.place())
+        is_same = sha256_of(file) == entrant.facts.sha256 and sorted(
+            hash_external_files(read_structure(file), file)
+        ) == sorted(entrant.facts.external)
+        return f"`{model.path}` at `{self.against.name}`", None if is_same else file
 
-    def _race(
-        self, entrant: BenchmarkedModel, budget: Budget, baseline: BenchmarkBaseline, file: Path
-    ) -> Iterator[Raced]:
-        planned = _newest_runtime(entrant.planned)
+    def _race(self, entrant: BenchmarkedModel, budget: Budget, baseline: str, file: Path) -> Iterator[Raced]:
+        runtimes = [it for it in entrant.planned.runtimes if it.runtime.engine == ENGINE]
+        if not runtimes:
+            raise MissingAtRevisionError(f"no target of the model has `{ENGINE}`, on which it is measured")
+        planned = max(runtimes, key=lambda runtime: runtime_sort_key(runtime.name))
         job = Benchmark(
             model=str(entrant.planned.model.absolute.absolute()),
             baseline=str(file.absolute()),
@@ -134,12 +128,12 @@ class Benchmarks:
             providers=planned.providers,
             extensions=planned.extensions,
         )
-        result = _require_result(self.ask(planned, job))
-        by: tuple[tuple[Measure, float | None, Callable[[BenchmarkResult, float], MeasuredRatio]], ...] = (
+        result = _require_result(self.run(planned, job))
+        budgets: tuple[tuple[Measure, float | None, Callable[[BenchmarkResult, float], MeasuredRatio]], ...] = (
             ("time", budget.slower_than_baseline, compute_time_ratio),
             ("memory", budget.memory_over_baseline, compute_memory_ratio),
         )
-        for measure, allowed, figures in by:
+        for measure, allowed, figures in budgets:
             if allowed is not None:
                 measured = figures(result, allowed)
                 yield Raced(
@@ -147,7 +141,7 @@ class Benchmarks:
                     place=entrant.place,
                     runtime=planned.name,
                     measure=measure,
-                    baseline=baseline.words,
+                    baseline=baseline,
                     case=result.case,
                     budget=allowed,
                     ratio=measured.ratio,
@@ -155,20 +149,6 @@ class Benchmarks:
                     high=measured.high,
                     negligible=measured.negligible,
                 )
-
-
-def _is_same(facts: ModelFacts, file: Path) -> bool:
-    """True if the model and all of its data are unchanged."""
-    if sha256_of(file) != facts.sha256:
-        return False
-    return tuple(sorted(hash_external_files(read_structure(file), file))) == tuple(sorted(facts.external))
-
-
-def _newest_runtime(planned: PlannedModel) -> PlannedRuntime:
-    runtimes = [runtime for runtime in planned.runtimes if runtime.runtime.engine == ENGINE]
-    if not runtimes:
-        raise MissingAtRevisionError(f"no target of the model has `{ENGINE}`, on which it is measured")
-    return max(runtimes, key=lambda runtime: runtime_sort_key(runtime.name))
 
 
 def _require_result(observation: Observation) -> BenchmarkResult:
@@ -183,8 +163,8 @@ def _require_result(observation: Observation) -> BenchmarkResult:
             raise MissingAtRevisionError(f"the runtime ended with {signal} during {during}")
         case TimedOut(limit_s=limit_s):
             raise MissingAtRevisionError(f"it was not measured within {limit_s:g} s")
-        case other:
-            raise TypeError(f"{type(other).__name__} is no answer to a race")
+        case _:
+            raise TypeError(f"{type(observation).__name__} is no answer to a race")
 
 
 def compute_time_ratio(result: BenchmarkResult, _: float = 0.0) -> MeasuredRatio:

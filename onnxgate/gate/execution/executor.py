@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -19,23 +19,24 @@ from onnxgate.evidence.runtime import ModelRuns, has_guessed_sizes
 from onnxgate.gate.execution import failed_runs
 from onnxgate.gate.execution.benchmark import BenchmarkedModel, Benchmarks
 from onnxgate.gate.execution.failed_runs import NODE_TIME_S, NodeLoader, NodeLoads
-from onnxgate.gate.execution.parity import SOURCE, OutputComparer
-from onnxgate.gate.execution.toolchain import Exporter, PreparedModel, SourceOutputs, StartedModel, call_inputs
+from onnxgate.gate.execution.mismatch_search import SOURCE
+from onnxgate.gate.execution.parity import OutputComparer
+from onnxgate.gate.execution.toolchain import Exporter, PreparedModel, SourceOutputs, StartedModel, call_inputs, settle
 from onnxgate.gate.request import ExecutionResult, ExecutionSettings, RunnableModel, StepResult, join_steps
 from onnxgate.inputs.case_selection import require_known_cases
 from onnxgate.inputs.cases import InputCases, create_cases, create_cases_at
 from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
-from onnxgate.project.config.project import Project
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedModel, PlannedRuntime
 from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec, default_memory_mib
+from onnxgate.stages.export.jobs import ProjectToolchain
 from onnxgate.stages.runtime import isolated_nodes
 from onnxgate.stages.runtime import stage as runtime_stage
 from onnxgate.stages.runtime.stage import ExecutedModel, ObservedRun
 
 if TYPE_CHECKING:
-    from onnxgate.gate.cache.run_results import ResultCache
+    from onnxgate.gate.result_cache import ResultCache
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -76,9 +77,9 @@ class _Executor:
         self._scratch = scratch
         self._reused: list[tuple[str, str]] = []
         self._folders = itertools.count()
-        self._node_loader = NodeLoader(self._ask_alone, scratch / "nodes")
+        self._node_loader = NodeLoader(self._load_node, scratch / "nodes")
         self._exporter = Exporter(settings, host, self._folder)
-        self._comparer = OutputComparer(settings, self._submit, self._exporter.ask, self._folder)
+        self._comparer = OutputComparer(settings, self._submit, self._exporter.run, self._folder)
         self._wants_runs = bool(settings.stages & {Stage.RUNTIME, Stage.PARITY})
         self._wants_source = bool(settings.stages & {Stage.PARITY, Stage.EXPORT})
 
@@ -90,11 +91,11 @@ class _Executor:
         self._exporter.export_again(toolchain)
         begun = [(model, self._begin(model)) for model in prepared]
         collected = {
-            model.path: self._about(model.planned, self._collect, started.result())
+            model.path: self._metered(model.planned, self._collect, started.result())
             for model, started in sorted(begun, key=lambda pair: self._awaited(pair[0]) is not None)
         }
         is_exported = Stage.EXPORT in self._settings.stages
-        exported = [self._about(it.planned, self._exporter.judge, it) for it in prepared if is_exported]
+        exported = [self._metered(it.planned, self._exporter.judge, it) for it in prepared if is_exported]
         measured = list(self._measure_budgets(collected)) if Stage.RUNTIME in self._settings.stages else []
         runs = [runs for model in collected.values() for runs in model.runs]
         step = join_steps([probed, *(model.step for model in collected.values()), *exported, *measured])
@@ -111,7 +112,7 @@ class _Executor:
             reused=tuple(self._reused),
         )
 
-    def _about(self, planned: PlannedModel, step: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    def _metered(self, planned: PlannedModel, step: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Take a step with one model; the jobs that it submits count as cost of that model."""
         with self._host.meter.attribute_to(str(planned.model.absolute)):
             return step(*arguments, **named)
@@ -119,31 +120,30 @@ class _Executor:
     def _warm_up(self) -> None:
         """Build every environment that will be used, and import its engine."""
         plans = [model.planned for model in self._models]
-        wanted = [(plan.model.absolute, runtime) for plan in plans for runtime in plan.runtimes]
-        for runtime in dict.fromkeys(
-            planned.runtime for model, planned in wanted if not self._is_spared(model, planned)
-        ):
-            self._host.submit(self._seat(runtime), Probe())
+        runtimes = [(plan.model.absolute, runtime) for plan in plans for runtime in plan.runtimes]
+        for runtime in dict.fromkeys(it.runtime for model, it in runtimes if not self._is_spared(model, it)):
+            self._host.submit(self._spec(runtime), Probe())
 
     def _is_spared(self, model: Path, planned: PlannedRuntime) -> bool:
         """True if the cache probably has all results of a runtime; otherwise its environment is built later."""
-        arguments = (model, (), planned.levels, planned.providers, Path(), planned.extensions)
-        cache, jobs = self._cache, runtime_stage.plan_runtime_jobs(*arguments)
-        return cache is not None and cache.expects(self._seat(planned.runtime), jobs)
+        if self._cache is None:
+            return False
+        jobs = runtime_stage.plan_runtime_jobs(model, (), planned.levels, planned.providers, Path(), planned.extensions)
+        return self._cache.expects(self._spec(planned.runtime), jobs)
 
     def _folder(self) -> Path:
         """Return an unused path for inputs, outputs or models."""
         return self._scratch / str(next(self._folders))
 
-    def _seat(self, runtime: LockedRuntime) -> WorkerSpec:
+    def _spec(self, runtime: LockedRuntime) -> WorkerSpec:
         return WorkerSpec.of_runtime(runtime, self._settings.lock.pinned, self._settings.project.folder)
 
     def _submit(self, planned: PlannedRuntime, job: Job, limits: JobLimits | None = None) -> Future[Observation]:
-        return self._host.submit(self._seat(planned.runtime), job, limits=limits)
+        return self._host.submit(self._spec(planned.runtime), job, limits=limits)
 
     def _run(self, planned: PlannedRuntime, job: Run) -> Future[Observation]:
         """Run a model, or take its result from the cache."""
-        cache, spec = self._cache, self._seat(planned.runtime)
+        cache, spec = self._cache, self._spec(planned.runtime)
         if cache is None:
             return self._host.submit(spec, job)
         observation = cache.find(spec, job)
@@ -156,31 +156,29 @@ class _Executor:
             future.set_result(observation)
         return future
 
-    def _prepare_all(self, toolchain: Path | None) -> list[PreparedModel]:
+    def _prepare_all(self, toolchain: ProjectToolchain | None) -> list[PreparedModel]:
         """Prepare all models; the first is exported while cases of the others are created."""
-        if not self._settings.inputs.cases:
-            return [
-                self._prepare(model, *self._about(model.planned, self._feed, model), toolchain)
-                for model in self._models
-            ]
-        fed = [self._about(model.planned, self._feed, model) for model in self._models]
-        names = (name for _, cases in fed for name in cases.names)
-        has_source = any(model.planned.model.settings.source for model in self._models)
-        require_known_cases(self._settings.inputs, names, has_source)
-        return [self._prepare(model, *read, toolchain) for model, read in zip(self._models, fed, strict=True)]
+        inputs: Iterable[tuple[ParsedModel, InputCases]]
+        inputs = (self._metered(model.planned, self._create_cases, model) for model in self._models)
+        if self._settings.inputs.cases:
+            inputs = list(inputs)
+            names = (name for _, cases in inputs for name in cases.names)
+            has_source = any(model.planned.model.settings.source for model in self._models)
+            require_known_cases(self._settings.inputs, names, has_source)
+        return [self._prepare(model, *read, toolchain) for model, read in zip(self._models, inputs, strict=True)]
 
-    def _feed(self, model: RunnableModel) -> tuple[ParsedModel, InputCases]:
+    def _create_cases(self, model: RunnableModel) -> tuple[ParsedModel, InputCases]:
         project, selected = self._settings.project, model.planned.model
         reading = read_model(selected.absolute, model.path)
         call = functools.partial(call_inputs, project, self._host)
         return reading, create_cases(project, selected, reading, self._folder(), self._settings.inputs, call)
 
     def _prepare(
-        self, model: RunnableModel, reading: ParsedModel, fed: InputCases, toolchain: Path | None
+        self, model: RunnableModel, reading: ParsedModel, fed: InputCases, toolchain: ProjectToolchain | None
     ) -> PreparedModel:
         exporting, planned = None, model.planned
         if toolchain is not None and planned.model.settings.is_exported:
-            exporting = self._about(planned, self._exporter.export, planned, reading.facts, fed.cases, toolchain)
+            exporting = self._metered(planned, self._exporter.export, planned, reading.facts, fed.cases, toolchain)
         return PreparedModel(model, reading, fed, exporting)
 
     # Running
@@ -194,11 +192,11 @@ class _Executor:
         """Run a model as soon as all its cases exist."""
         begun: Future[StartedModel] = Future()
 
+        def start() -> StartedModel:
+            return self._start(prepared, self._exporter.source_of(prepared))
+
         def begin(_: object = None) -> None:
-            try:
-                begun.set_result(self._about(prepared.planned, self._start_runs, prepared))
-            except BaseException as error:  # noqa: BLE001 - raised where the future is awaited
-                begun.set_exception(error)
+            settle(begun, lambda: self._metered(prepared.planned, start))
 
         awaited = self._awaited(prepared)
         if awaited is None:
@@ -207,16 +205,11 @@ class _Executor:
             awaited.add_done_callback(begin)
         return begun
 
-    def _start_runs(self, prepared: PreparedModel) -> StartedModel:
-        sourced = self._exporter.source_of(prepared)
-        return self._start(prepared, sourced)
-
     def _start(self, prepared: PreparedModel, sourced: SourceOutputs) -> StartedModel:
         runtimes = prepared.planned.runtimes if self._wants_runs else ()
         cases = StartedModel(prepared, sourced, {}).cases
-        return StartedModel(
-            prepared, sourced, {planned: self._levels(prepared, planned, cases) for planned in runtimes}
-        )
+        levels = {planned: self._levels(prepared, planned, cases) for planned in runtimes}
+        return StartedModel(prepared, sourced, levels)
 
     def _levels(
         self, prepared: PreparedModel, planned: PlannedRuntime, cases: tuple[InputCase, ...]
@@ -251,7 +244,7 @@ class _Executor:
         prepared, cases = started.prepared, started.prepared.fed.cases
         sourced = started.sourced
         if Stage.PARITY not in self._settings.stages:
-            sourced = SourceOutputs(self._exporter.ask_source(prepared, cases), None)
+            sourced = SourceOutputs(self._exporter.run_source(prepared, cases), None)
         if self._settings.inputs.cases or not failed_runs.needs_sizes(ran, sourced.eager):
             return StartedModel(prepared, sourced, started.levels)
         newest = next(planned for planned in started.levels if planned.name == failed_runs.newest_runtime(ran))
@@ -259,25 +252,25 @@ class _Executor:
             prepared.reading.facts,
             prepared.planned.model,
             ran,
-            lambda setting: self._try(prepared, newest, setting),
+            lambda setting: self._try_sizes(prepared, newest, setting),
         )
         if not sizes:
             return StartedModel(prepared, sourced, started.levels)
-        fed = create_cases_at(
-            prepared.planned.model, prepared.reading, sizes, self._folder(), self._settings.inputs.seed
-        )
-        eager = self._exporter.ask_source(prepared, fed.cases) if sourced.eager is not None else None
+        fed = self._create_cases_at(prepared, sizes)
+        eager = self._exporter.run_source(prepared, fed.cases) if sourced.eager is not None else None
         both = None if sourced.eager is None else {**sourced.eager, **(eager or {})}
         return self._start(replace(prepared, fed=fed), SourceOutputs(both, sourced.sample))
 
-    def _try(
+    def _try_sizes(
         self, prepared: PreparedModel, planned: PlannedRuntime, setting: Mapping[str, int]
     ) -> Sequence[ObservedRun]:
         """Run one size setting at one level of one runtime."""
-        fed = create_cases_at(
-            prepared.planned.model, prepared.reading, [setting], self._folder(), self._settings.inputs.seed
-        )
+        fed = self._create_cases_at(prepared, [setting])
         return self._levels(prepared, replace(planned, levels=planned.levels[:1]), fed.cases).result()
+
+    def _create_cases_at(self, prepared: PreparedModel, sizes: Sequence[Mapping[str, int]]) -> InputCases:
+        seed = self._settings.inputs.seed
+        return create_cases_at(prepared.planned.model, prepared.reading, sizes, self._folder(), seed)
 
     # Collecting the evidence
 
@@ -297,14 +290,16 @@ class _Executor:
         self, started: StartedModel, ran: Sequence[ObservedRun]
     ) -> tuple[tuple[ModelRuns, ...], StepResult]:
         prepared, settings = started.prepared, self._settings
+        facts = prepared.reading.facts
         model = ExecutedModel(
             path=prepared.path,
             place=prepared.runnable.place,
             proto=prepared.reading.proto,
             root=settings.project.root,
             folder=settings.project.folder,
-            memory_limit_mib=_memory_limit_mib(settings.project, prepared),
-            facts=prepared.reading.facts,
+            memory_limit_mib=settings.project.config.limits.memory_mib
+            or default_memory_mib(facts.size_bytes + sum(data.size_bytes for data in facts.external)),
+            facts=facts,
         )
         nodes = self._load_nodes(model, started, ran)
         predicted = {planned.name: prepared.runnable.refused_by.get(planned.name, ()) for planned in started.levels}
@@ -339,7 +334,7 @@ class _Executor:
         refusing = isolated_nodes.find_refusing_runtimes(ran, model.proto, by_runtime, self._settings.harvested)
         return self._node_loader.examine(model, refusing)
 
-    def _ask_alone(self, planned: PlannedRuntime, job: Load) -> Future[Observation]:
+    def _load_node(self, planned: PlannedRuntime, job: Load) -> Future[Observation]:
         limits = self._settings.project.config.limits
         allowed = JobLimits(time_s=min(limits.time_s, NODE_TIME_S), memory_mib=limits.memory_mib)
         return self._submit(planned, job, allowed)
@@ -347,13 +342,13 @@ class _Executor:
     def _measure_budgets(self, collected: Mapping[str, _CollectedModel]) -> Iterator[StepResult]:
         """Measure models against their baselines while nothing else runs."""
         settings = self._settings
-        benchmarks = Benchmarks(settings.project.folder, settings.revision, self._ask_race, self._folder)
+        benchmarks = Benchmarks(settings.project.folder, settings.revision, self._run_benchmark, self._folder)
         for model in self._models:
             if model.planned.model.settings.budget is not None:
                 cases = collected[model.path].cases
                 yield benchmarks.measure(BenchmarkedModel(model.planned, model.place, model.facts, cases))
 
-    def _ask_race(self, planned: PlannedRuntime, job: Benchmark) -> Observation:
+    def _run_benchmark(self, planned: PlannedRuntime, job: Benchmark) -> Observation:
         return self._submit(planned, job).result()
 
 
@@ -369,9 +364,3 @@ def _collect_runs(started: StartedModel) -> list[ObservedRun]:
 def _is_faulty(runs: ModelRuns) -> bool:
     """True if an attempt did not complete, except at sizes that were a guess."""
     return any(attempt.outcome != "completed" and not has_guessed_sizes(attempt, runs) for attempt in runs.attempts)
-
-
-def _memory_limit_mib(project: Project, prepared: PreparedModel) -> int:
-    facts = prepared.reading.facts
-    configured_mib = project.config.limits.memory_mib
-    return configured_mib or default_memory_mib(facts.size_bytes + sum(data.size_bytes for data in facts.external))

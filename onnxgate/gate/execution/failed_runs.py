@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, TimeoutError
@@ -60,7 +61,7 @@ class NodeLoader:
 
     submit: SubmitLoad
     folder: Path
-    _asked: dict[tuple[str, str, str], Future[Observation]] = field(default_factory=dict)
+    _submitted: dict[tuple[str, str, str], Future[Observation]] = field(default_factory=dict)
 
     def examine(self, model: ExecutedModel, refusing: Mapping[PlannedRuntime, RefusingRuntime]) -> NodeLoads:
         """Load the nodes of a model alone on each runtime that refuses it: those predicted first, then what is left."""
@@ -70,87 +71,72 @@ class NodeLoader:
             return examined
         kinds = collect_node_kinds(model.proto)
         first = {planned: isolated_nodes.select_predicted_kinds(refusal, kinds) for planned, refusal in worth.items()}
-        seen = self._round(worth, first, model.proto.ir_version)
+        loaded = self._round(worth, first, model.proto.ir_version)
         rest = {
-            planned: isolated_nodes.select_remaining_kinds(refusal, kinds, seen[planned])
+            planned: isolated_nodes.select_remaining_kinds(refusal, kinds, loaded[planned])
             for planned, refusal in worth.items()
         }
         more = self._round(worth, rest, model.proto.ir_version)
         for planned, refusal in worth.items():
-            both = {**seen[planned], **more[planned]}
-            wanted = len(first[planned]) + len(rest[planned])
-            examined.alone[planned.name] = isolated_nodes.evaluate_isolated_nodes(refusal, kinds, both, model)
-            examined.skipped += _report_untried(model.path, planned.name, len(both), wanted)
+            loads = {**loaded[planned], **more[planned]}
+            count = len(first[planned]) + len(rest[planned])
+            examined.alone[planned.name] = isolated_nodes.evaluate_isolated_nodes(refusal, kinds, loads, model)
+            if len(loads) != count:
+                reason = f"{len(loads)} of {count} kinds of nodes could be loaded alone to find all that is refused"
+                examined.skipped.append(IncompleteCheck(Stage.RUNTIME, model.path, planned.name, reason))
         return examined
 
     def _round(
         self,
         refusing: Mapping[PlannedRuntime, RefusingRuntime],
-        wanted: Mapping[PlannedRuntime, Sequence[NodeKind]],
+        kinds: Mapping[PlannedRuntime, Sequence[NodeKind]],
         ir_version: int,
     ) -> dict[PlannedRuntime, dict[NodeKind, IsolatedLoad]]:
         """Load nodes on all runtimes at the same time; the result leaves out nodes that were not tried."""
         pending = {
-            planned: list(self._ask(planned, refusing[planned], kinds[:MAX_NODE_KINDS], ir_version))
-            for planned, kinds in wanted.items()
+            planned: list(self._submit_nodes(planned, refusing[planned], selected[:MAX_NODE_KINDS], ir_version))
+            for planned, selected in kinds.items()
         }
         return {planned: dict(_await_loads(loads)) for planned, loads in pending.items()}
 
-    def _ask(
+    def _submit_nodes(
         self, planned: PlannedRuntime, refusing: RefusingRuntime, kinds: Iterable[NodeKind], ir_version: int
     ) -> Iterator[PendingNode]:
-        stamped = min(ir_version, NODE_IR_VERSION) if refusing.is_ir_refused else ir_version
+        accepted_version = min(ir_version, NODE_IR_VERSION) if refusing.is_ir_refused else ir_version
         for kind in kinds:
-            data = kind.model(stamped)
+            data = kind.model(accepted_version)
             if data is not None:
                 yield kind, tuple(self._load(planned, data, level) for level in refusing.levels)
 
     def _load(self, planned: PlannedRuntime, data: bytes, level: Optimization) -> Future[Observation]:
         digest = hashlib.sha256(data).hexdigest()
         key = (planned.name, digest, level)
-        if key not in self._asked or self._asked[key].cancelled():
-            job = Load(
-                model=str(self._file(digest, data)),
-                optimization=level,
-                providers=planned.providers,
-                extensions=planned.extensions,
-            )
-            self._asked[key] = self.submit(planned, job)
-        return self._asked[key]
-
-    def _file(self, digest: str, data: bytes) -> Path:
-        """Write a model once: another runtime may be reading it."""
-        path = (self.folder / digest[:32] / "node.onnx").absolute()
-        if not path.exists():
-            path.parent.mkdir(parents=True)
-            path.write_bytes(data)
-        return path
-
-
-def _report_untried(model: str, runtime: str, tried: int, wanted: int) -> list[IncompleteCheck]:
-    if tried == wanted:
-        return []
-    reason = f"{tried} of {wanted} kinds of nodes could be loaded alone to find all that is refused"
-    return [IncompleteCheck(Stage.RUNTIME, model, runtime, reason)]
+        if key not in self._submitted or self._submitted[key].cancelled():
+            path = (self.folder / digest[:32] / "node.onnx").absolute()
+            if not path.exists():  # it is written once: another runtime may be reading it
+                path.parent.mkdir(parents=True)
+                path.write_bytes(data)
+            job = Load(model=str(path), optimization=level, providers=planned.providers, extensions=planned.extensions)
+            self._submitted[key] = self.submit(planned, job)
+        return self._submitted[key]
 
 
 def _await_loads(pending: Sequence[PendingNode]) -> Iterator[tuple[NodeKind, IsolatedLoad]]:
     """Yield the outcome of each load in order, until the time is used up; cancel the rest."""
-    ends_at, fatal = float("inf"), 0
+    ends_at: float | None = None
+    fatal = 0
     for index, (kind, futures) in enumerate(pending):
         try:
-            observations = [future.result(_remaining_s(ends_at)) for future in futures]
+            observations = [
+                future.result(None if ends_at is None else max(0.0, ends_at - time.monotonic())) for future in futures
+            ]
         except TimeoutError:
             return _cancel_loads(pending[index:])
-        ends_at = min(ends_at, time.monotonic() + MAX_WAIT_S)
+        ends_at = min(ends_at or math.inf, time.monotonic() + MAX_WAIT_S)
         yield kind, isolated_nodes.combine_levels(observations)
         fatal += any(isinstance(observation, Crashed | TimedOut) for observation in observations)
         if fatal == MAX_FATAL_LOADS:
             return _cancel_loads(pending[index + 1 :])
-
-
-def _remaining_s(ends_at: float) -> float | None:
-    return None if ends_at == float("inf") else max(0.0, ends_at - time.monotonic())
 
 
 def _cancel_loads(pending: Sequence[PendingNode]) -> None:
@@ -159,43 +145,47 @@ def _cancel_loads(pending: Sequence[PendingNode]) -> None:
             future.cancel()
 
 
-SourceResults = Mapping[str, CaseResult]
-TrySizes = Callable[[SizeSetting], Sequence[ObservedRun]]
+# Other input sizes
 
 
 def has_failed_case(ran: Sequence[ObservedRun]) -> bool:
     """True if a runtime refuses a generated case; the source can then show if its inputs are usable."""
-    return any(case.origin == "generated" and got.failure is not None for _, case, got in _case_results(ran))
+    return any(case.origin == "generated" and result.failure is not None for _, case, result in _case_results(ran))
 
 
-def needs_sizes(ran: Sequence[ObservedRun], eager: SourceResults | None) -> bool:
+def needs_sizes(ran: Sequence[ObservedRun], eager: Mapping[str, CaseResult] | None) -> bool:
     """True if neither a runtime nor the source accepts the first generated case, whose sizes are a guess."""
-    results = [(case, got) for _, case, got in _case_results(ran) if case.origin == "generated"]
+    results = [(case, result) for _, case, result in _case_results(ran) if case.origin == "generated"]
     if not results:
         return False
     base = results[0][0]
     source = (eager or {}).get(base.name)
-    taken = any(case.name == base.name and got.failure is None for case, got in results)
-    return bool(base.guessed) and not taken and (source is None or source.failure is not None)
+    runs = any(case.name == base.name and result.failure is None for case, result in results)
+    return bool(base.guessed) and not runs and (source is None or source.failure is not None)
 
 
 def find_sizes(
-    facts: ModelFacts, model: SelectedModel, ran: Sequence[ObservedRun], attempt: TrySizes
+    facts: ModelFacts,
+    model: SelectedModel,
+    ran: Sequence[ObservedRun],
+    attempt: Callable[[SizeSetting], Sequence[ObservedRun]],
 ) -> tuple[SizeSetting, ...]:
     """Find settings to run in place of the first ones; none if no guess runs.
 
     `attempt` runs one setting on one runtime. A crash or timeout ends the search.
     """
     sizes = model.settings.sizes
-    tried: list[SizeSetting] = [dict(case.sizes) for _, case, got in _case_results(ran) if got.failure is not None]
-    for setting in (*_completed_sizes(ran), *list_alternative_settings(facts.inputs, sizes)):
+    completed = [case for _, case, result in _case_results(ran) if result.failure is None]
+    settings = [dict(case.sizes) for case in sorted(completed, key=lambda case: case.origin != "source") if case.sizes]
+    tried: list[SizeSetting] = [dict(case.sizes) for case in completed]
+    for setting in (*settings, *list_alternative_settings(facts.inputs, sizes)):
         if setting in tried:
             continue
         tried.append(setting)
-        runs = attempt(setting)
-        if any(got.failure is None for _, _, got in _case_results(runs)):
+        results = [result for _, _, result in _case_results(attempt(setting))]
+        if any(result.failure is None for result in results):
             return vary_setting(facts.inputs, sizes, setting)
-        if not any(True for _ in _case_results(runs)):
+        if not results:
             return ()
     return ()
 
@@ -227,18 +217,12 @@ def find_undecided_cases(runs: Sequence[ModelRuns]) -> set[str]:
     }
 
 
-def _completed_sizes(ran: Sequence[ObservedRun]) -> list[SizeSetting]:
-    """Return the sizes at which the model has run, those of its source's example first."""
-    completed = [case for _, case, got in _case_results(ran) if got.failure is None and case.sizes]
-    return [dict(case.sizes) for case in sorted(completed, key=lambda case: case.origin != "source")]
-
-
 def _case_results(ran: Sequence[ObservedRun]) -> Iterator[tuple[str, InputCase, CaseResult]]:
     """Yield every completed case, on each runtime and at each level."""
     for run in ran:
         match run.observation:
             case Completed(result=RunResult(cases=results)):
-                for case, got in zip(run.job.cases, results, strict=True):
-                    yield run.runtime, case, got
+                for case, result in zip(run.job.cases, results, strict=True):
+                    yield run.runtime, case, result
             case _:
                 pass

@@ -1,84 +1,87 @@
-"""Compare the outputs of a model that was run, and search the first differing node."""
+"""Compare the outputs of models: with their source, across levels and runtimes, and with their float model."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
+from onnx import numpy_helper
 
-from onnxgate.core.errors import UnavailableError
-from onnxgate.core.findings import IncompleteCheck, Stage
-from onnxgate.core.jobs import CaseResult, Completed, Export, ExportResult, InputCase, Job, Observation, Run
-from onnxgate.evidence.parity import Comparison, Difference, FirstDifference, find_mismatches, find_worst
+from onnxgate.core.findings import IncompleteCheck, Stage, runtime_sort_key
+from onnxgate.core.jobs import (
+    Completed,
+    Crashed,
+    InputCase,
+    Job,
+    Observation,
+    Optimization,
+    Refused,
+    Run,
+    RunResult,
+    TimedOut,
+    Unavailable,
+)
+from onnxgate.core.report import Measured
+from onnxgate.evidence.parity import Comparison, Layer, find_mismatches, find_worst
 from onnxgate.evidence.runtime import ModelRuns, find_not_finite
 from onnxgate.gate.execution import failed_runs
-from onnxgate.gate.execution.quantized import FloatComparison, QuantizedModel
-from onnxgate.gate.execution.toolchain import ModelExport, StartedModel, report_measurements
+from onnxgate.gate.execution.mismatch_search import MismatchSearch, create_searched_model
+from onnxgate.gate.execution.toolchain import StartedModel
 from onnxgate.gate.request import ExecutionSettings, StepResult
 from onnxgate.model.checking.quantization_parameters import find_output_steps
+from onnxgate.model.facts import ModelFacts
 from onnxgate.model.numeric_traits import detect_numeric_traits
+from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
+from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type, read_pointer
+from onnxgate.model.reading.tensor_data import UnreadableWeightError, read_chunks
+from onnxgate.model.subgraphs.instrumented_models import expose_values, split_by_size
+from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.runtimes.worker_spec import JobLimits
 from onnxgate.stages.parity import stage as parity_stage
-from onnxgate.stages.parity.first_difference import (
-    DifferenceOrigin,
-    NoFirstNodeError,
-    SearchError,
-    SearchSide,
-    compare_files,
-    create_first_difference,
-    create_fresh_export,
-    describe_differing_weight,
-    match_fresh_export,
-    search_across_levels,
-    search_origin,
-    search_program_values,
-)
 from onnxgate.stages.parity.output_comparison import find_output_masks
-from onnxgate.stages.parity.stage import ParityModel
+from onnxgate.stages.parity.quantized_layers import NodePlaces, find_worst_layers, pair_tensors
+from onnxgate.stages.parity.stage import ParityModel, RunOutputs, compare_with_float, list_outputs
 from onnxgate.stages.runtime.stage import ObservedRun
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from onnx import ModelProto
 
+    Values = Mapping[str, NDArray[Any]]
 
 SubmitJob = Callable[[PlannedRuntime, Job, JobLimits | None], Future[Observation]]
 
 
+@dataclass(frozen=True, slots=True)
 class OutputComparer:
     """Compares outputs, and searches the origin of a mismatch.
 
-    `submit` runs a job on a runtime, `ask` in the toolchain; `folder` returns an unused path for files.
+    `submit` runs a job on a runtime, `run_in_toolchain` in the toolchain; `place` returns an unused path for files.
     """
 
-    def __init__(
-        self,
-        settings: ExecutionSettings,
-        submit: SubmitJob,
-        ask: Callable[[Job], Observation],
-        folder: Callable[[], Path],
-    ) -> None:
-        self._settings = settings
-        self._submit = submit
-        self._ask = ask
-        self._folder = folder
+    settings: ExecutionSettings
+    submit: SubmitJob
+    run_in_toolchain: Callable[[Job], Observation]
+    place: Callable[[], Path]
 
     def compare(self, started: StartedModel, ran: Sequence[ObservedRun], runs: Sequence[ModelRuns]) -> StepResult:
         """Compare the outputs of one model with its source, across levels and runtimes, and with its float model."""
         model = self._model(started, runs)
-        if self._settings.watch is not None:
-            self._settings.watch(model, ran)
+        if self.settings.watch is not None:
+            self.settings.watch(model, ran)
         unread = started.prepared.fed.unread
         skipped = (IncompleteCheck(Stage.PARITY, model.path, "", unread),) if unread else ()
         unusable = () if failed_runs.explain_no_completed_run(runs)[0] else failed_runs.find_undecided_cases(runs)
         comparisons, undone = parity_stage.collect_evidence(model, ran, started.sourced.eager, unusable)
-        locator = MismatchSearch(self._submit, self._ask, self._folder)
-        comparisons, unfound = locator.locate(create_searched_model(self._settings, started, ran), comparisons)
+        search = MismatchSearch(self.submit, self.run_in_toolchain, self.place)
+        comparisons, unfound = search.locate(create_searched_model(self.settings, started, ran), comparisons)
         float_comparisons, undone_float = self._against_float(started, ran, model)
         comparisons, undone = (*comparisons, *float_comparisons), (*undone, *undone_float)
         return StepResult(
@@ -89,7 +92,7 @@ class OutputComparer:
         )
 
     def _model(self, started: StartedModel, runs: Sequence[ModelRuns]) -> ParityModel:
-        prepared, settings = started.prepared, self._settings
+        prepared, settings = started.prepared, self.settings
         return ParityModel(
             path=prepared.path,
             place=prepared.runnable.place,
@@ -108,261 +111,244 @@ class OutputComparer:
         """Compare a quantized model with its float model."""
         prepared = started.prepared
         quantized = QuantizedModel(prepared.planned.model, prepared.reading, started.cases, tuple(started.levels))
-        quantizing = FloatComparison(
-            self._settings.project, lambda where, job: self._submit(where, job, None), self._folder
+        float_comparison = FloatComparison(
+            self.settings.project, lambda planned, job: self.submit(planned, job, None), self.place
         )
-        return quantizing.examine(quantized, model, ran)
+        return float_comparison.compare(quantized, model, ran)
 
 
-MAX_SEARCHES = 4
-"""Limit of searches for one model: similar mismatches share one."""
-SEARCH_TIME_S = 120.0
-"""No search is started for a model after this time."""
-JOB_TIME_S = 120.0
-SAME_FAULT_RATIO = 2.0
-"""Mismatches of the same outputs whose sizes differ by less than this factor count as one fault."""
-SOURCE = "the source"
-PAIRS = ("source", "runtime", "optimization", "engine")
-ERROR_METRICS = ("worst_abs", "mismatched elements", "not finite")
-RATIO_METRICS = ("sqnr_db", "cosine", "top1")
-
-SubmitLimitedJob = Callable[[PlannedRuntime, Job, JobLimits], Future[Observation]]
-AskToolchain = Callable[[Job], Observation]  # the toolchain
-
-
-@dataclass(frozen=True, slots=True)
-class SearchedModel:
-    """A model whose mismatches are searched."""
-
-    path: str
-    absolute: Path
-    proto: ModelProto
-    root: Path  # git's root
-    folder: Path  # the config's folder
-    cases: Mapping[str, InputCase]
-    runtimes: Mapping[str, PlannedRuntime]
-    eager: Mapping[str, CaseResult] | None
-    fresh: Path | None  # the export of this run
-    source: Export | None  # the export job of this run
+def report_measurements(comparison: Comparison) -> list[Measured]:
+    """Return the measurements of one comparison as rows of the report; the figure that decided comes first."""
+    return [
+        Measured(
+            model=comparison.model,
+            output=difference.output,
+            pair=f"{comparison.runtime} against {comparison.reference}",
+            case=f"{difference.case}, optimization {difference.optimization}",
+            metric=metric,
+            value=value if math.isfinite(value) else None,
+            bound=bound,
+            bound_from=difference.bound_from if bound is not None else "",
+        )
+        for difference in comparison.differences
+        for metric, value, bound in (
+            (difference.metric, difference.value, difference.bound),
+            *((it.metric, it.value, it.bound) for it in difference.figures if it.metric != difference.metric),
+        )
+    ]
 
 
-def create_searched_model(
-    settings: ExecutionSettings, started: StartedModel, ran: Sequence[ObservedRun]
-) -> SearchedModel:
-    """Create the input of a search from a model that was run."""
-    prepared = started.prepared
-    return SearchedModel(
-        path=prepared.path,
-        absolute=prepared.planned.model.absolute,
-        proto=prepared.reading.proto,
-        root=settings.project.root,
-        folder=settings.project.folder,
-        cases={case.name: case for run in ran for case in run.job.cases},
-        runtimes={planned.name: planned for planned in started.levels},
-        eager=started.sourced.eager,
-        fresh=_fresh_export(prepared.exporting),
-        source=prepared.exporting.planned.source if prepared.exporting else None,
-    )
+# Quantized models
+
+SubmitRun = Callable[[PlannedRuntime, Run], Future[Observation]]
+ENGINE = "onnxruntime"
+MAX_EXPOSED_BYTES = 256 * 1024 * 1024
+"""Values are exposed in portions of this size, as far as shapes are known."""
 
 
-def _fresh_export(exporting: ModelExport | None) -> Path | None:
-    observation = exporting.source.result() if exporting and exporting.source else None
-    match observation:
-        case Completed(result=ExportResult(model=str(path))):
-            return Path(path)
-        case _:
-            return None
+class IncomparableError(Exception):
+    """A float model with which a quantized one cannot be compared; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class _FaultOrigin:
-    """The origin of a mismatch: a node, or a description."""
+class QuantizedModel:
+    """A quantized model with its cases and runtimes."""
 
-    first: FirstDifference | None
-    at_no_node: str = ""
-
-
-@dataclass(slots=True)
-class MismatchSearch:
-    """Searches the origins of mismatches; `place` returns an unused path for files."""
-
-    submit: SubmitLimitedJob
-    ask: AskToolchain
-    place: Callable[[], Path]
-    _made: int = field(default=0)
-    _ends_at: float = field(default=0.0)
-
-    def locate(
-        self, model: SearchedModel, comparisons: Sequence[Comparison]
-    ) -> tuple[tuple[Comparison, ...], tuple[IncompleteCheck, ...]]:
-        """Add the origin to each mismatch; also return the reasons for origins that are not found."""
-        self._made, self._ends_at = 0, time.monotonic() + SEARCH_TIME_S
-        named, undone = list(comparisons), list[IncompleteCheck]()
-        for group in _group_similar(comparisons):
-            began = self._try(model, comparisons[group[0]])
-            if isinstance(began, str):
-                undone.append(_report_unlocated(model, [comparisons[index] for index in group], began))
-                continue
-            for index in group:
-                named[index] = msgspec.structs.replace(named[index], first=began.first, at_no_node=began.at_no_node)
-        return tuple(named), tuple(undone)
-
-    def _try(self, model: SearchedModel, comparison: Comparison) -> _FaultOrigin | str:
-        """Return the origin, or the reason why it is not found."""
-        if self._made >= MAX_SEARCHES or time.monotonic() > self._ends_at:
-            return "the time for that is spent on other mismatches of the model"
-        self._made += 1
-        try:
-            return _FaultOrigin(self._searched(model, comparison))
-        except NoFirstNodeError as elsewhere:
-            return _FaultOrigin(None, str(elsewhere))
-        except (SearchError, UnavailableError) as reason:
-            return str(reason)
-        except (OSError, ValueError, KeyError) as error:  # a failed search never ends a check
-            return f"{type(error).__name__}: {error}"
-
-    def _searched(self, model: SearchedModel, comparison: Comparison) -> FirstDifference:
-        mismatch = _select_mismatch(comparison)
-        if mismatch.case not in model.cases:
-            raise SearchError(f"the inputs of `{mismatch.case}` are not there any more")
-        output, detail = mismatch.output.removesuffix(" (layout)"), ""
-        side = self._side(model, comparison.runtime, mismatch.optimization, mismatch.case)
-        if comparison.pair == "optimization" or _is_only_optimized(comparison, mismatch):
-            plain = self._side(model, comparison.runtime, "disabled", mismatch.case)
-            begun = search_across_levels(plain, side, output)
-        elif comparison.reference == SOURCE:
-            begun, detail = self._against_source(model, comparison, side, mismatch, output)
-        else:
-            other = self._reference(model, comparison, mismatch)
-            begun = search_origin(side, other.values, None, [output], exact=False)
-        if begun is None:
-            raise SearchError("no node by itself is off by more than rounding, which grows from node to node")
-        return create_first_difference(model.proto, begun, mismatch.case, model.root, model.folder, detail)
-
-    def _reference(self, model: SearchedModel, comparison: Comparison, mismatch: Difference) -> SearchSide:
-        planned = model.runtimes.get(comparison.reference)
-        if planned is None:
-            raise SearchError(f"{comparison.reference} is not there to be asked")
-        level = mismatch.optimization if mismatch.optimization in planned.levels else planned.levels[-1]
-        return self._side(model, comparison.reference, level, mismatch.case)
-
-    def _against_source(
-        self, model: SearchedModel, comparison: Comparison, side: SearchSide, mismatch: Difference, output: str
-    ) -> tuple[DifferenceOrigin | None, str]:
-        """Compare with a fresh export on the same runtime if that one is right, or with the values of the source."""
-        if model.source is None:
-            raise SearchError("its source cannot be asked for intermediate values")
-        path = model.fresh or create_fresh_export(model.source, self.ask, self.place())
-        fresh = match_fresh_export(model.proto, model.absolute, path) if path else None
-        if fresh is not None:
-            exported = ModelOnDisk(fresh.path, fresh.proto)
-            other = self._side(model, comparison.runtime, mismatch.optimization, mismatch.case, exported)
-            if _is_fresh_export_nearer(other, side, model, mismatch, output):
-                begun = search_origin(side, fresh.reference(other), fresh.names, [output], exact=True)
-                return begun, describe_differing_weight(fresh, model.proto, model.absolute, begun)
-        return search_program_values(model.source, self.ask, side, fresh, output, self.place()), ""
-
-    def _side(
-        self, model: SearchedModel, runtime: str, level: str, case: str, written: ModelOnDisk | None = None
-    ) -> SearchSide:
-        planned = model.runtimes[runtime]
-        written = written or ModelOnDisk(model.absolute, model.proto)
-
-        def run(at: Path, fed: InputCase, output: Path) -> Observation:
-            job = Run(
-                model=str(at),
-                cases=(fed,),
-                output=str(output),
-                optimization="all" if level == "all" else "disabled",
-                providers=planned.providers,
-                extensions=planned.extensions,
-                again=False,
-            )
-            return self.submit(planned, job, JobLimits(time_s=JOB_TIME_S)).result()
-
-        return SearchSide(written.path, written.proto, model.cases[case], run, self.place())
+    model: SelectedModel
+    reading: ParsedModel
+    cases: tuple[InputCase, ...]
+    runtimes: tuple[PlannedRuntime, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class ModelOnDisk:
-    """A file with its structure."""
+class FloatRun:
+    """The float model, and what it gave at full optimisation on its newest ONNX Runtime."""
 
     path: Path
-    proto: ModelProto
+    reading: ParsedModel
+    runtime: PlannedRuntime
+    outputs: RunOutputs
 
 
-def _is_fresh_export_nearer(
-    fresh: SearchSide, committed: SearchSide, model: SearchedModel, mismatch: Difference, output: str
-) -> bool:
-    """True if the fresh export is much nearer to the source on this runtime than the committed model."""
-    names = [value.name for value in committed.proto.graph.output]
-    eager = (model.eager or {}).get(mismatch.case)
-    if eager is None or len(eager.outputs) != len(names) or len(fresh.proto.graph.output) != len(names):
-        return False
-    index = names.index(output)
-    right = eager.outputs[index]
+@dataclass(frozen=True, slots=True)
+class FloatComparison:
+    """Runs float models, and both models with their values exposed; `place` returns an unused path."""
+
+    project: Project
+    submit: SubmitRun
+    place: Callable[[], Path]
+
+    def compare(
+        self, quantized: QuantizedModel, parity: ParityModel, ran: Sequence[ObservedRun]
+    ) -> tuple[tuple[Comparison, ...], tuple[IncompleteCheck, ...]]:
+        """Compare the runs with the float model, at each level; nothing if the config names none."""
+        if quantized.model.settings.quantized_from is None or not ran or not quantized.cases:
+            return (), ()
+        path = quantized.model.path
+        try:
+            real = self.run_float(quantized)
+        except IncomparableError as reason:
+            return (), (IncompleteCheck(Stage.PARITY, path, "", str(reason), "see `quantized-from`"),)
+        name = quantized.model.settings.quantized_from
+        comparisons, undone = compare_with_float(parity, ran, real.outputs, name)
+        return tuple(self._with_layers(quantized, real, comparisons)), undone
+
+    def run_float(self, quantized: QuantizedModel) -> FloatRun:
+        """Run the float model on the cases of the quantized one.
+
+        Raises:
+            IncomparableError: it is absent, has another interface, or could not be run.
+        """
+        name = quantized.model.settings.quantized_from or ""
+        path = self.project.folder / name
+        reading = _read_float_model(path, name, quantized.model)
+        _require_same_interface(quantized.reading.facts, reading.facts, name)
+        runtimes = quantized.runtimes
+        runtimes = tuple(it for it in runtimes if it.runtime.engine.startswith(ENGINE)) or runtimes
+        if not runtimes:
+            raise IncomparableError(f"there is no runtime to run the float model `{name}` on")
+        runtime = max(runtimes, key=lambda planned: runtime_sort_key(planned.name))
+        answer = self.run(runtime, path, quantized.cases, "all").result()
+        outputs = list_outputs(quantized.cases, require_run_result(answer, f"the float model `{name}`"))
+        if not outputs.paths:
+            raise IncomparableError(f"the float model `{name}` gives nothing on any case")
+        return FloatRun(path, reading, runtime, outputs)
+
+    def run(
+        self, planned: PlannedRuntime, model: Path, cases: Sequence[InputCase], level: Optimization
+    ) -> Future[Observation]:
+        """Run a model on the cases."""
+        output = self.place()
+        output.mkdir(parents=True)
+        job = Run(
+            model=str(model),
+            cases=tuple(cases),
+            output=str(output),
+            optimization=level,
+            providers=planned.providers,
+            extensions=planned.extensions,
+        )
+        return self.submit(planned, job)
+
+    # Layers
+
+    def _with_layers(
+        self, quantized: QuantizedModel, real: FloatRun, comparisons: Sequence[Comparison]
+    ) -> Iterator[Comparison]:
+        """Yield the comparisons; those that drift with the worst layers, of the newest runtime that drifts."""
+        drifting = [comparison for comparison in comparisons if find_mismatches(comparison)]
+        if not drifting:
+            yield from comparisons
+            return
+        layers = self._layers(
+            quantized, real, max(drifting, key=lambda comparison: runtime_sort_key(comparison.runtime))
+        )
+        for comparison in comparisons:
+            yield msgspec.structs.replace(comparison, layers=layers) if find_mismatches(comparison) else comparison
+
+    def _layers(self, quantized: QuantizedModel, real: FloatRun, comparison: Comparison) -> tuple[Layer, ...]:
+        mismatch = find_worst(find_mismatches(comparison))
+        case = next((candidate for candidate in quantized.cases if candidate.name == mismatch.case), None)
+        planned = next((runtime for runtime in quantized.runtimes if runtime.name == comparison.runtime), None)
+        if case is None or planned is None or mismatch.metric in ("shape", "type", "outputs"):
+            return ()
+        pairs = pair_tensors(quantized.reading.proto, real.reading.proto)
+        names = list(dict.fromkeys(it for p in pairs for it in (p.after, p.before, p.scale, p.zero) if it))
+        float_names = list(dict.fromkeys(pair.tensor for pair in pairs))
+        levels = {it.optimization for it in find_mismatches(comparison)}
+        # Without optimization if the model drifts at that level, too: nodes are then run as they are written.
+        level: Optimization = "disabled" if "disabled" in levels or mismatch.optimization != "all" else "all"
+        model = (quantized.model.absolute, quantized.reading.proto)
+        try:
+            ours = self._values(planned, *model, names, case, level)
+            theirs = self._values(real.runtime, real.path, real.reading.proto, float_names, case, "disabled")
+        except (IncomparableError, OSError):
+            return ()
+        return find_worst_layers(
+            pairs, ours, theirs, NodePlaces(real.reading.proto, self.project.root, self.project.folder)
+        )
+
+    def _values(
+        self,
+        planned: PlannedRuntime,
+        path: Path,
+        proto: ModelProto,
+        names: Sequence[str],
+        case: InputCase,
+        level: Optimization,
+    ) -> dict[str, NDArray[Any]]:
+        """Return these values of the model: computed ones, inputs and weights."""
+        computed = {name for node in proto.graph.node for name in node.output}
+        values = {name: np.load(file) for name, file in case.inputs.items()}
+        exposable = [name for name in names if name in computed]
+        for portion in split_by_size(proto, exposable, case.sizes, MAX_EXPOSED_BYTES):
+            exposed = expose_values(proto, path, portion, self.place())
+            answer = self.run(planned, exposed, (case,), level).result()
+            outputs = list_outputs((case,), require_run_result(answer, f"`{path.name}`"))
+            values |= {name: np.load(file) for (_, name), file in outputs.paths.items() if file is not None}
+        return {**_load_weights(proto, path, set(names)), **values}
+
+
+def _load_weights(proto: ModelProto, path: Path, names: set[str]) -> dict[str, NDArray[Any]]:
+    weights = {}
+    for tensor in proto.graph.initializer:
+        if tensor.name in names:
+            try:
+                stored = type(tensor)(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+                stored.raw_data = b"".join(read_chunks(tensor, path))
+                weights[tensor.name] = numpy_helper.to_array(stored)
+            except (UnreadableWeightError, OSError, ValueError, TypeError):
+                continue
+    return weights
+
+
+def _read_float_model(path: Path, name: str, model: SelectedModel) -> ParsedModel:
+    if not path.is_file():
+        raise IncomparableError(f"there is no float model `{name}`")
+    if path.resolve() == model.absolute.resolve():
+        raise IncomparableError(f"`{name}` is the model itself, and not what it came from")
+    what = "a Git LFS pointer to content that is not here" if read_pointer(path) else detect_other_type(path)
+    if what:
+        raise IncomparableError(f"the float model `{name}` is {what}")
     try:
-        near = compare_files(fresh.value(fresh.proto.graph.output[index].name), Path(right)) if right else None
-    except SearchError:
-        return False
-    return near is not None and near.relative < compare_files(committed.value(output), Path(str(right))).relative / 4
+        return read_model(path, name)
+    except UnreadableModel as error:
+        raise IncomparableError(f"the float model `{name}` is {error}") from error
 
 
-def _select_mismatch(comparison: Comparison) -> Difference:
-    """Select the mismatch to search: the worst one, preferably without optimization."""
-    mismatches = [mismatch for mismatch in find_mismatches(comparison) if mismatch.metric in ERROR_METRICS]
-    if not mismatches and any(mismatch.metric in RATIO_METRICS for mismatch in find_mismatches(comparison)):
-        raise SearchError("outputs of a quantized model are held by ratios, and every node of it rounds")
-    if not mismatches:
-        raise SearchError("it is one of type, shape or number")
-    return find_worst([mismatch for mismatch in mismatches if mismatch.optimization == "disabled"] or mismatches)
+def _require_same_interface(quantized: ModelFacts, real: ModelFacts, name: str) -> None:
+    ours, theirs = ({value.name: value.type for value in facts.inputs} for facts in (quantized, real))
+    if ours != theirs:
+        differing = "`, `".join(sorted(it for it in {*ours, *theirs} if ours.get(it) != theirs.get(it)))
+        raise IncomparableError(f"the float model `{name}` takes other inputs: `{differing}`")
+    sizes = len(real.outputs), len(quantized.outputs)
+    if sizes[0] != sizes[1]:
+        raise IncomparableError(f"the float model `{name}` has {sizes[0]} outputs, the quantized one {sizes[1]}")
 
 
-def _is_only_optimized(comparison: Comparison, mismatch: Difference) -> bool:
-    """True if the same output of the same case is right without optimization."""
-    return mismatch.optimization == "all" and any(
-        difference.agrees
-        and difference.optimization == "disabled"
-        and (difference.case, difference.output) == (mismatch.case, mismatch.output)
-        for difference in comparison.differences
-    )
+def require_run_result(answer: Observation, name: str) -> RunResult:
+    """Return the result of a run.
+
+    Raises:
+        IncomparableError: there is none; `name` is the model's name in the message.
+    """
+    match answer:
+        case Completed(result=RunResult() as result):
+            failure = next((case.failure for case in result.cases if case.failure is not None), None)
+            if failure is not None and all(case.failure is not None for case in result.cases):
+                raise IncomparableError(f"{name} does not run: {failure.type}: {_first_line(failure.text)}")
+            return result
+        case Refused(failure=failure):
+            raise IncomparableError(f"{name} does not load: {failure.type}: {_first_line(failure.text)}")
+        case Crashed(signal=signal):
+            raise IncomparableError(f"{name} crashed its runtime ({signal})")
+        case TimedOut(limit_s=limit_s):
+            raise IncomparableError(f"{name} gave nothing within {limit_s:g} s")
+        case Unavailable(reason=reason):
+            raise IncomparableError(f"{name} was not run: {reason}")
+        case _:
+            raise IncomparableError(f"{name} was not run")
 
 
-def _group_similar(comparisons: Sequence[Comparison]) -> list[list[int]]:
-    """Group mismatches that count as one fault, by position; the worst of a group comes first."""
-    groups: dict[tuple[object, ...], list[list[int]]] = {}
-    mismatched = [
-        index
-        for index, comparison in enumerate(comparisons)
-        if find_mismatches(comparison) and comparison.pair in PAIRS
-    ]
-    for index in sorted(mismatched, key=lambda index: -_largest_mismatch(comparisons[index])):
-        each = comparisons[index]
-        key = (each.pair, frozenset(one.output for one in find_mismatches(each)), frozenset(_mismatch_levels(each)))
-        similar = groups.setdefault(key, [])
-        near = [
-            group
-            for group in similar
-            if _largest_mismatch(comparisons[group[0]]) <= SAME_FAULT_RATIO * _largest_mismatch(each)
-        ]
-        if not near:
-            near = [[]]
-            similar += near
-        near[0].append(index)
-    return [group for similar in groups.values() for group in similar]
-
-
-def _mismatch_levels(comparison: Comparison) -> set[str]:
-    return {mismatch.optimization for mismatch in find_mismatches(comparison)}
-
-
-def _largest_mismatch(comparison: Comparison) -> float:
-    return max((mismatch.value for mismatch in find_mismatches(comparison)), default=0.0)
-
-
-def _report_unlocated(model: SearchedModel, comparisons: Sequence[Comparison], reason: str) -> IncompleteCheck:
-    """Report the reason once for all runtimes."""
-    references = " or ".join(dict.fromkeys(comparison.reference for comparison in comparisons))
-    runtimes = {comparison.runtime for comparison in comparisons}
-    text = f"the first node that differs from {references} was not found: {reason}"
-    return IncompleteCheck(Stage.PARITY, model.path, runtimes.pop() if len(runtimes) == 1 else "", text, by_design=True)
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0]

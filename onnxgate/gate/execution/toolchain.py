@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from onnxgate.core.errors import ConfigError, UnavailableError
 from onnxgate.core.findings import IncompleteCheck, Stage
@@ -27,8 +27,6 @@ from onnxgate.core.jobs import (
     TimedOut,
     Unavailable,
 )
-from onnxgate.core.report import Measured
-from onnxgate.evidence.parity import Comparison, Difference
 from onnxgate.gate.request import ExecutionSettings, RunnableModel, StepResult
 from onnxgate.inputs.case_selection import make_example_case
 from onnxgate.inputs.cases import InputCases
@@ -37,18 +35,18 @@ from onnxgate.model.reading.fact_extraction import ParsedModel
 from onnxgate.project.config.project import Project
 from onnxgate.project.plan import PlannedModel, PlannedRuntime
 from onnxgate.runtimes.environments.toolchain import (
-    find_toolchain,
+    ProbeError,
     imported_frameworks,
     probe_interpreter,
-    required_frameworks,
 )
 from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.stages.export import jobs
 from onnxgate.stages.export import stage as export_stage
-from onnxgate.stages.export.jobs import create_toolchain_spec
+from onnxgate.stages.export.jobs import ProjectToolchain
 from onnxgate.stages.export.stage import ExportOutcome
 from onnxgate.stages.runtime.stage import ObservedRun
-from onnxgate.support.probes import ProbeError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +60,19 @@ class _SecondExport:
     def begin(self, submit: Callable[[Job], Future[Observation]]) -> None:
         """Submit the job if the first export completed; otherwise the answer is that of the first one."""
         try:
-            seen = self.first.result()
-            if isinstance(seen, Completed):
-                submit(self.job).add_done_callback(self._end)
-            else:
-                self.again.set_result(seen)
+            is_exported = isinstance(self.first.result(), Completed)
+            second = submit(self.job) if is_exported else self.first
+            second.add_done_callback(lambda done: settle(self.again, done.result))
         except BaseException as error:  # noqa: BLE001 - raised where the future is awaited
             self.again.set_exception(error)
 
-    def _end(self, done: Future[Observation]) -> None:
-        try:
-            self.again.set_result(done.result())
-        except BaseException as error:  # noqa: BLE001 - raised where the future is awaited
-            self.again.set_exception(error)
+
+def settle(future: Future[T], compute: Callable[[], T]) -> None:
+    """Set the result of a future, or the error that its computation raises."""
+    try:
+        future.set_result(compute())
+    except BaseException as error:  # noqa: BLE001 - raised where the future is awaited
+        future.set_exception(error)
 
 
 class Exporter:
@@ -86,72 +84,67 @@ class Exporter:
         self._folder = folder
         self._second_exports: list[_SecondExport] = []
 
-    def find_toolchain(self, models: Sequence[RunnableModel]) -> tuple[Path | None, StepResult]:
-        """Find the interpreter that exports; None if no model needs it, or with the reason if there is none."""
-        exported = [model for model in models if model.planned.model.settings.is_exported]
+    def find_toolchain(self, models: Sequence[RunnableModel]) -> tuple[ProjectToolchain | None, StepResult]:
+        """Find the toolchain; None if no model needs it, or with the reason if there is none."""
+        settings = self._settings
+        exported = [model.planned for model in models if model.planned.model.settings.is_exported]
         if not exported:
             return None, StepResult()
         try:
-            python = self._python()
-            return python, self._judge_toolchain(python)
+            toolchain, locked = ProjectToolchain.of_project(settings.project), settings.lock.toolchain
+            packages = probe_interpreter(toolchain.python, locked.packages if locked else ())
         except (UnavailableError, ProbeError) as error:
-            reason, hint = str(error), getattr(error, "hint", None) or ""
-            undone = (undone for model in exported for undone in self._undone_source(model.planned, reason, hint))
-            return None, StepResult(undone=tuple(undone))
-
-    def _judge_toolchain(self, python: Path) -> StepResult:
-        locked = self._settings.lock.toolchain
-        packages = probe_interpreter(python, locked.packages if locked else ())
-        state = export_stage.compare_toolchain(self._settings.project, locked, packages)
-        is_judged = state is not None and Stage.EXPORT in self._settings.stages
-        return StepResult((state,)) if is_judged else StepResult()
-
-    def _undone_source(self, planned: PlannedModel, reason: str, hint: str) -> list[IncompleteCheck]:
-        stages = self._settings.stages & {Stage.EXPORT, *([Stage.PARITY] if planned.model.settings.source else [])}
-        return [IncompleteCheck(stage, planned.path, "", reason, hint) for stage in stages]
+            hint = getattr(error, "hint", None) or ""
+            return None, StepResult(
+                undone=tuple(
+                    IncompleteCheck(stage, planned.path, "", str(error), hint)
+                    for planned in exported
+                    for stage in settings.stages & {Stage.EXPORT, Stage.PARITY}
+                    if stage is Stage.EXPORT or planned.model.settings.source
+                )
+            )
+        state = export_stage.compare_toolchain(settings.project, locked, packages)
+        is_judged = state is not None and Stage.EXPORT in settings.stages
+        return toolchain, StepResult((state,) if is_judged else ())
 
     def export(
-        self, planned: PlannedModel, facts: ModelFacts, cases: tuple[InputCase, ...], toolchain: Path
+        self, planned: PlannedModel, facts: ModelFacts, cases: tuple[InputCase, ...], toolchain: ProjectToolchain
     ) -> ModelExport:
         """Export a model with its source or command, twice if the export stage runs, and run the source."""
-        project, scratch = self._settings.project, self._folder()
+        scratch = self._folder()
         plan = jobs.plan_export(
-            project,
-            planned,
             toolchain,
+            planned,
             scratch,
             cases=cases if Stage.PARITY in self._settings.stages else (),
             external_data=bool(facts.external),
         )
-        if Stage.EXPORT in self._settings.stages:
-            plan = jobs.plan_second_export(project, plan, toolchain, scratch / "again")
-        spec = jobs.create_toolchain_spec(toolchain)
-        command = (
-            self._host.submit(spec, plan.command) if plan.command and Stage.EXPORT in self._settings.stages else None
-        )
+        spec, is_exported = toolchain.spec, Stage.EXPORT in self._settings.stages
+        if is_exported:
+            plan = jobs.plan_second_export(toolchain, plan, scratch / "again")
+        command = self._host.submit(spec, plan.command) if plan.command and is_exported else None
         source = self._host.submit(spec, plan.source) if plan.source else None
         writes = command or source
         again = self._later(plan.again, writes, toolchain) if plan.again and writes else None
         return ModelExport(plan, writes, source, again)
 
-    def _later(self, job: Job, first: Future[Observation], toolchain: Path) -> Future[Observation]:
+    def _later(self, job: Job, first: Future[Observation], toolchain: ProjectToolchain) -> Future[Observation]:
         """Return the future of a second export; its worker starts while the first exports run."""
         if not self._second_exports and isinstance(job, Export):
             frameworks = imported_frameworks(self._settings.project.config, self._settings.project.folder)
-            self._host.submit(jobs.create_second_toolchain_spec(toolchain), Probe(exporters=frameworks))
+            self._host.submit(toolchain.second_spec, Probe(exporters=frameworks))
         again: Future[Observation] = Future()
         self._second_exports.append(_SecondExport(job, first, again))
         return again
 
-    def export_again(self, toolchain: Path | None) -> None:
+    def export_again(self, toolchain: ProjectToolchain | None) -> None:
         """Start the second exports after all first ones: runtimes wait only for those."""
         if toolchain is None or not self._second_exports:
             return
-        spec = jobs.create_second_toolchain_spec(toolchain)
 
         def begin(_: Future[Observation]) -> None:
             for second_export in self._second_exports:
-                second_export.begin(lambda job: self._host.submit(spec, job))
+                second_export.begin(lambda job: self._host.submit(toolchain.second_spec, job))
 
         self._second_exports[-1].first.add_done_callback(begin)
 
@@ -171,30 +164,24 @@ class Exporter:
             return SourceOutputs(eager, None)
         return SourceOutputs({**eager, sample.name: result.eager[-1]}, sample)
 
-    def ask_source(self, prepared: PreparedModel, cases: tuple[InputCase, ...]) -> Mapping[str, CaseResult] | None:
+    def run_source(self, prepared: PreparedModel, cases: tuple[InputCase, ...]) -> Mapping[str, CaseResult] | None:
         """Return the outputs of the source for the cases; None if it cannot be run."""
         if prepared.planned.model.settings.source is None:
             return None
         try:
-            python = self._python()
+            toolchain = ProjectToolchain.of_project(self._settings.project)
         except UnavailableError:
             return None
-        job = jobs.plan_source_run(self._settings.project, prepared.planned, python, self._folder(), cases)
-        answer = self._host.submit(jobs.create_toolchain_spec(python), job).result()
+        job = jobs.plan_source_run(toolchain, prepared.planned, self._folder(), cases)
+        answer = self._host.submit(toolchain.spec, job).result()
         result = answer.result if isinstance(answer, Completed) else None
         if not isinstance(result, ExportResult) or not result.eager:
             return None
         return {case.name: outputs for case, outputs in zip(cases, result.eager, strict=False)}
 
-    def ask(self, job: Job) -> Observation:
+    def run(self, job: Job) -> Observation:
         """Run a job in the toolchain."""
-        return self._host.submit(jobs.create_toolchain_spec(self._python()), job).result()
-
-    def _python(self) -> Path:
-        project = self._settings.project
-        return find_toolchain(
-            project.folder, project.config.toolchain, required_frameworks(project.config, project.folder)
-        )
+        return self._host.submit(ProjectToolchain.of_project(self._settings.project).spec, job).result()
 
     def judge(self, prepared: PreparedModel) -> StepResult:
         """Collect the evidence of exporting one model."""
@@ -204,11 +191,8 @@ class Exporter:
         first, skipped = self._compare_exports(exporting, exporting.writes.result())
         outcomes = [first]
         if exporting.source is not None and exporting.source is not exporting.writes:
-            outcomes.append(
-                export_stage.collect_source_evidence(
-                    self._settings.project, exporting.planned, exporting.source.result()
-                )
-            )
+            project, source = self._settings.project, exporting.source.result()
+            outcomes.append(export_stage.collect_source_evidence(project, exporting.planned, source))
         return StepResult(
             subjects=tuple(outcome.subject for outcome in outcomes if outcome.subject is not None),
             undone=tuple(outcome.undone for outcome in outcomes if outcome.undone is not None),
@@ -227,10 +211,8 @@ class Exporter:
             return outcome, ()
         planned = jobs.with_project_folder(planned)
         assert planned.again is not None
-        spec = jobs.create_second_toolchain_spec(self._python())
-        outcome = export_stage.collect_evidence(
-            project, planned, first, self._host.submit(spec, planned.again).result()
-        )
+        again = self._host.submit(ProjectToolchain.of_project(project).second_spec, planned.again).result()
+        outcome = export_stage.collect_evidence(project, planned, first, again)
         if outcome.subject is not None and outcome.subject.second.failure is None:
             reason = f"it is exported from its own folder alone: from another one it fails with {failed.type}"
             return outcome, (IncompleteCheck(Stage.EXPORT, planned.model.path, "", reason),)
@@ -295,46 +277,17 @@ def explain_missing_reference(model: str, observation: Observation) -> Incomplet
     match observation:
         case Unavailable(reason=reason, hint=hint):
             return IncompleteCheck(Stage.PARITY, model, "", reason, hint)
-        case Completed(result=ExportResult(failure=Failure(type=kind, text=text))):
-            reason = f"the source gives no outputs: {kind}: {text}"
-        case Completed(result=ExportResult(eager_reason=why)):
-            reason = f"the source gives no outputs: {why}"
-        case Refused(failure=failure):
-            reason = f"the source gives no outputs: {failure.type}: {failure.text}"
+        case Completed(result=ExportResult(failure=Failure() as failure)) | Refused(failure=failure):
+            cause = f": {failure.type}: {failure.text}"
+        case Completed(result=ExportResult(eager_reason=reason)):
+            cause = f": {reason}"
         case Crashed(signal=signal, during=during):
-            reason = f"the source gives no outputs: {signal} during {during}"
+            cause = f": {signal} during {during}"
         case TimedOut(limit_s=limit_s):
-            reason = f"the source gives no outputs within {limit_s:g} s"
+            cause = f" within {limit_s:g} s"
         case _:
-            reason = "the source gives no outputs"
-    return IncompleteCheck(Stage.PARITY, model, "", reason.splitlines()[0])
-
-
-def report_measurements(comparison: Comparison) -> list[Measured]:
-    """Return the measurements of one comparison as rows of the report."""
-    pair = f"{comparison.runtime} against {comparison.reference}"
-    return [
-        Measured(
-            model=comparison.model,
-            output=difference.output,
-            pair=pair,
-            case=f"{difference.case}, optimization {difference.optimization}",
-            metric=metric,
-            value=value if math.isfinite(value) else None,
-            bound=bound,
-            bound_from=difference.bound_from if bound is not None else "",
-        )
-        for difference in comparison.differences
-        for metric, value, bound in _list_metrics(difference)
-    ]
-
-
-def _list_metrics(difference: Difference) -> Iterator[tuple[str, float, float | None]]:
-    """Yield the figure that decided, then all others."""
-    yield difference.metric, difference.value, difference.bound
-    for figure in difference.figures:
-        if figure.metric != difference.metric:
-            yield figure.metric, figure.value, figure.bound
+            cause = ""
+    return IncompleteCheck(Stage.PARITY, model, "", f"the source gives no outputs{cause}".splitlines()[0])
 
 
 def call_inputs(
@@ -346,14 +299,12 @@ def call_inputs(
         ConfigError: it fails, or returns something else.
     """
     try:
-        python = find_toolchain(
-            project.folder, project.config.toolchain, required_frameworks(project.config, project.folder)
-        )
+        toolchain = ProjectToolchain.of_project(project)
     except UnavailableError as error:
         return InputCases((), error.message, error.hint or "")
     folder.mkdir(parents=True)
     job = Inputs(source=str(project.folder / source), output=str(folder.absolute()), folder=str(project.folder))
-    answer = host.submit(create_toolchain_spec(python), job).result()
+    answer = host.submit(toolchain.spec, job).result()
     match answer:
         case Completed(result=InputsResult(cases=cases, failure=None)):
             return cases

@@ -33,26 +33,26 @@ class Ignores:
 
     def accepts(self, judged: RuleHit) -> bool:
         """Return whether a valid entry matches a hit, which needs its fingerprint."""
-        about = self.about(judged.rule, judged.hit.model, judged.fingerprint)
-        return any(not self.expired(index) for index in about)
+        matching = self.matching(judged.rule, judged.hit.model, judged.fingerprint)
+        return any(not self.expired(index) for index in matching)
 
     def apply(self, findings: Sequence[Finding]) -> tuple[list[Finding], list[frozenset[str]]]:
-        """Findings with the reason of the first entry that holds, and for each entry the fingerprints that it met.
+        """Return findings with the reason of the first valid entry, and for each entry the fingerprints that it met.
 
-        An entry that has ended accepts nothing, and still meets what it is about; so does one that lists
-        fingerprints where another one accepts the finding first.
+        An expired entry accepts nothing, and still meets what it is about; so does one that lists fingerprints if
+        another one accepts the finding first.
         """
         met: list[set[str]] = [set() for _ in self.entries]
         applied = []
         for finding in findings:
-            accepting = None
-            for index in self.about(finding.rule, finding.model, finding.fingerprint):
-                holds = not self.expired(index)
-                if not holds or accepting is None or self.entries[index].fingerprints is not None:
+            reason = None
+            for index in self.matching(finding.rule, finding.model, finding.fingerprint):
+                entry, is_valid = self.entries[index], not self.expired(index)
+                if not is_valid or reason is None or entry.fingerprints is not None:
                     met[index].add(finding.fingerprint)
-                if holds and accepting is None:
-                    accepting = index
-            applied.append(finding if accepting is None else _mark_ignored(finding, self.entries[accepting].reason))
+                if is_valid and reason is None:
+                    reason = entry.reason
+            applied.append(finding if reason is None else msgspec.structs.replace(finding, ignored=reason))
         return applied, [frozenset(fingerprints) for fingerprints in met]
 
     def expired(self, index: int) -> bool:
@@ -60,7 +60,7 @@ class Ignores:
         until = self.entries[index].until
         return until is not None and until < self.today
 
-    def about(self, rule: str, model: str, fingerprint: str) -> Iterator[int]:
+    def matching(self, rule: str, model: str, fingerprint: str) -> Iterator[int]:
         """The entries that are about a finding; one about no model (the lock) is matched by its rule alone."""
         plain, listing = self._by_key.get((rule, ""), ()), self._by_key.get((rule, fingerprint or "none"), ())
         for index in sorted((*plain, *listing)):
@@ -74,10 +74,6 @@ class Ignores:
 def matches_model(glob: str, model: str) -> bool:
     """Return whether the glob of an entry matches a model; `**` matches all."""
     return globs.matches(glob, model)
-
-
-def _mark_ignored(finding: Finding, reason: str) -> Finding:
-    return msgspec.structs.replace(finding, ignored=reason)
 
 
 DYNAMIC_RULE_STAGES = frozenset({Stage.RUNTIME, Stage.PARITY, Stage.EXPORT, Stage.BUDGET})
@@ -157,23 +153,24 @@ def _evaluate_entry(
 ) -> IgnoreUse:
     models = {model.path for model in scope.project.models() if matches_model(entry.model, model.path)}
     listed = entry.fingerprints or ()
-    gone = sum(fingerprint not in fingerprints for fingerprint in listed)
+    unmatched = sum(fingerprint not in fingerprints for fingerprint in listed)
     return IgnoreUse(
         place=scope.project.place("ignore", str(index)),
         rule=entry.rule,
         model=entry.model,
         until=entry.until.isoformat() if entry.until else "",
         expired=expired,
-        used=gone < len(listed) if listed else bool(fingerprints),
+        used=unmatched < len(listed) if listed else bool(fingerprints),
         stage_ran=scope.covers(entry.rule, models),
         sha256=entry.sha256 or "",
-        content_there=entry.sha256 is None or may_have_content(entry.sha256.lower(), models, scope),
+        content_there=may_have_content(entry, models, scope),
         listed=len(listed),
-        resolved=gone,
+        resolved=unmatched,
     )
 
 
-def may_have_content(sha256: str, models: Collection[str], scope: CheckScope) -> bool:
-    """Return whether a model has that content, or its content is not known."""
-    contents = {scope.contents.get(model, sha256) for model in models}
-    return sha256 in contents
+def may_have_content(entry: Ignore, models: Iterable[str], scope: CheckScope) -> bool:
+    """Return whether a model has the content that an entry names, or may have it."""
+    return entry.sha256 is None or any(
+        scope.contents.get(model, entry.sha256.lower()) == entry.sha256.lower() for model in models
+    )

@@ -13,7 +13,6 @@ from onnxgate.core.findings import (
     IncompleteCheck,
     Level,
     OnRuntime,
-    Place,
     RuleHit,
     Stage,
     name_runtimes,
@@ -143,8 +142,10 @@ class _HitRelations:
         for effect, target in _iterate_effects(rule_hit.hit):
             if effect.is_observation:
                 continue
-            for key in _list_target_keys(target, rule_hit.hit):
-                causes = _select_as_severe(self._by_key.get(key, ()), rule_hit)
+            for runtime in {rule_hit.hit.runtime or ANY_RUNTIME, ""}:  # "": the model as a whole
+                key = (target, rule_hit.hit.model, runtime)
+                severity = LEVELS.index(rule_hit.level)
+                causes = [it for it in self._by_key.get(key, ()) if LEVELS.index(it.level) <= severity]
                 if causes and effect.confirms_target:
                     self._confirmed.add(key)
                 if effect.drops_source and any(
@@ -167,26 +168,17 @@ def _list_identifying_keys(judged: RuleHit) -> tuple[HitKey, ...]:
     return tuple((name, hit.model, runtime) for name in names for runtime in (hit.runtime, ANY_RUNTIME))
 
 
-def _list_target_keys(target: HitReference, hit: Hit) -> set[HitKey]:
-    """Return the keys of hits on the same runtime and on the model as a whole. From the latter, any runtime."""
-    return {(target, hit.model, runtime) for runtime in (hit.runtime or ANY_RUNTIME, "")}
-
-
-def _select_as_severe(causes: Iterable[RuleHit], consequence: RuleHit) -> list[RuleHit]:
-    return [cause for cause in causes if LEVELS.index(cause.level) <= LEVELS.index(consequence.level)]
-
-
-def merge_runtimes(resolved: Sequence[ResolvedHit], known: Sequence[str]) -> list[Finding]:
-    """Findings, worst first; those that differ only in the runtime become one. `known` names all locked runtimes."""
+def merge_runtimes(resolved: Sequence[ResolvedHit], locked: Sequence[str]) -> list[Finding]:
+    """Findings, worst first; those that differ only in the runtime become one. `locked` names all locked runtimes."""
     groups: dict[tuple[object, ...], list[ResolvedHit]] = {}
     for resolved_hit in resolved:
         hit, judged = resolved_hit.judged.hit, resolved_hit.judged
         key = (judged.rule, judged.level, judged.stage, hit.model, hit.message, hit.place, hit.fix)
         groups.setdefault(key, []).append(resolved_hit)
-    return sorted((_merge_group(group, known) for group in groups.values()), key=finding_sort_key)
+    return sorted((_merge_group(group, locked) for group in groups.values()), key=finding_sort_key)
 
 
-def _merge_group(group: list[ResolvedHit], known: Sequence[str]) -> Finding:
+def _merge_group(group: list[ResolvedHit], locked: Sequence[str]) -> Finding:
     first = group[0].judged
     hits = sorted({resolved_hit.judged.hit for resolved_hit in group}, key=lambda hit: runtime_sort_key(hit.runtime))
     runtimes = tuple(dict.fromkeys(hit.runtime for hit in hits if hit.runtime))
@@ -197,21 +189,17 @@ def _merge_group(group: list[ResolvedHit], known: Sequence[str]) -> Finding:
         rule=first.rule,
         level=first.level.value,
         stage=first.stage.value,
-        message=_compose_message(first.hit.message, states, known, since, until),
+        message=_compose_message(first.hit.message, states, locked, since, until),
         fix=first.hit.fix,
         model=first.hit.model,
         node=next((hit.node for hit in hits if hit.node), ""),
         runtimes=runtimes,
-        place=_report_place(first.hit.place),
+        place=ReportedPlace.of(first.hit.place),
         works_since=since,
         works_until=until,
-        confirmed=bool(runtimes) and all(each.confirmed for each in group),
+        confirmed=bool(runtimes) and all(resolved_hit.confirmed for resolved_hit in group),
         fingerprint=first.fingerprint,
     )
-
-
-def _report_place(place: Place) -> ReportedPlace:
-    return ReportedPlace(path=place.path, line=place.line, end_line=place.end_line)
 
 
 def finding_sort_key(finding: Finding) -> tuple[object, ...]:
@@ -224,19 +212,13 @@ def _sorted_versions(versions: Iterable[str]) -> list[str]:
     return sorted(set(versions), key=version_sort_key) or [""]
 
 
-def _compose_message(message: str, states: Sequence[OnRuntime], known: Sequence[str], since: str, until: str) -> str:
-    parts = [message]
-    on_runtimes = _describe_runtimes(states, known)
-    if on_runtimes:
-        parts.append(on_runtimes)
-    if until:
-        parts.append(f"works until {until}")
-    if since:
-        parts.append(f"works since {since}")
-    return "; ".join(parts)
+def _compose_message(message: str, states: Sequence[OnRuntime], locked: Sequence[str], since: str, until: str) -> str:
+    parts = [message, _describe_runtimes(states, locked)]
+    parts += [f"works {word} {release}" for word, release in (("until", until), ("since", since)) if release]
+    return "; ".join(filter(None, parts))
 
 
-def _describe_runtimes(states: Sequence[OnRuntime], known: Sequence[str]) -> str:
+def _describe_runtimes(states: Sequence[OnRuntime], locked: Sequence[str]) -> str:
     """What each runtime adds: "onnxruntime 1.16.3 implements up to 19 and 1.17.3 up to 20"."""
     groups: dict[str, list[str]] = {}
     for on in states:
@@ -246,7 +228,7 @@ def _describe_runtimes(states: Sequence[OnRuntime], known: Sequence[str]) -> str
     phrases: list[str] = []
     engine = verb = ""
     for detail, runtimes in groups.items():
-        names, same_engine = name_runtimes(runtimes, known), runtimes[0].partition(" ")[0]
+        names, same_engine = name_runtimes(runtimes, locked), runtimes[0].partition(" ")[0]
         if same_engine == engine:
             names = names.replace(f"{engine} ", "")
         if not detail:
@@ -262,18 +244,18 @@ def _describe_runtimes(states: Sequence[OnRuntime], known: Sequence[str]) -> str
 
 
 def find_blocked_models(judged: Sequence[RuleHit], ignores: Ignores) -> set[str]:
-    """Models that an error of the file stage, not ignored, keeps from being run; some of its faults keep none.
+    """Return the models that must not be run because of an error of the file stage that no ignore accepts.
 
-    One that follows from what the support stage says does not: whether the runtimes refuse the model, they tell.
+    An error that follows from a prediction of the support stage does not count: the runtimes decide then.
     """
-    resolved = resolve_hits(judged, ignores.accepts)
     errors = [
         resolved_hit
-        for resolved_hit in resolved
-        if resolved_hit.judged.stage is Stage.FILE and resolved_hit.judged.level is Level.ERROR
+        for resolved_hit in resolve_hits(judged, ignores.accepts)
+        if resolved_hit.judged.stage is Stage.FILE
+        and resolved_hit.judged.level is Level.ERROR
+        and rules.by_id[resolved_hit.judged.rule].blocks_run
     ]
-    findings = merge_runtimes([error for error in errors if rules.by_id[error.judged.rule].blocks_run], ())
-    applied, _ = ignores.apply(findings)
+    applied, _ = ignores.apply(merge_runtimes(errors, ()))
     return {finding.model for finding in applied if not finding.ignored}
 
 
@@ -281,8 +263,17 @@ def build_outcome(
     request: GateRequest, planned: tuple[PlannedModel, ...], gathered: StageResults, blocked: frozenset[str]
 ) -> GateOutcome:
     """Build the outcome of the collected hits under the ignores of the request."""
-    findings = _resolve_findings(request, gathered, blocked)
-    return GateOutcome(planned, findings, gathered, blocked, _observed_errors(gathered, findings))
+    names = [runtime.name for _, _, runtime in locked_runtimes(request.project, request.lock)]
+    ignores = select_ignores(request, gathered)
+    judged = assign_fingerprints(gathered.judged)
+    findings, met = ignores.apply(merge_runtimes(resolve_hits(judged, ignores.accepts), names))
+    present = {hit.fingerprint for hit in judged}
+    uses = ignore_matching.find_ignore_uses(ignores, determine_scope(request, gathered, blocked, ignores), met, present)
+    if request.share is not None:  # the merge reports what concerns models of other shards
+        uses = ignore_matching.exclude_shared_uses(uses, request.share.others(model.path for model in request.models))
+    about_ignores = list(apply_rules(uses, rules.ALL, request.project.config.rules))
+    findings += merge_runtimes(resolve_hits(about_ignores), names)
+    return GateOutcome(planned, tuple(findings), gathered, blocked, _observed_errors(gathered, findings))
 
 
 def find_broken_models(request: GateRequest, gathered: StageResults) -> set[str]:
@@ -302,33 +293,22 @@ def report_unknown_names(request: GateRequest, facts: Mapping[str, ModelFacts]) 
 
 def list_model_names(facts: Mapping[str, ModelFacts]) -> dict[str, ModelNames]:
     """Return the names of axes and outputs of each model."""
-    return {path: ModelNames(_axes(fact), [value.name for value in fact.outputs]) for path, fact in facts.items()}
-
-
-def _axes(facts: ModelFacts) -> set[str]:
-    return {dim for value in facts.inputs for dim in name_axes(value) if isinstance(dim, str)}
+    return {
+        path: ModelNames(
+            {dim for value in fact.inputs for dim in name_axes(value) if isinstance(dim, str)},
+            [value.name for value in fact.outputs],
+        )
+        for path, fact in facts.items()
+    }
 
 
 def select_ignores(request: GateRequest, gathered: StageResults) -> Ignores:
-    """The config's, with the content that each model has now."""
+    """Return the config's ignores, with the content that each model has now."""
     entries = request.project.config.ignore if request.ignores.honoured else ()
     contents = {}
     if any(entry.sha256 is not None for entry in entries):
         contents = {path: hash_content(facts) for path, facts in gathered.facts.items()}
     return Ignores(entries, request.ignores.today, contents)
-
-
-def _resolve_findings(request: GateRequest, gathered: StageResults, blocked: frozenset[str]) -> tuple[Finding, ...]:
-    known = [runtime.name for _, _, runtime in locked_runtimes(request.project, request.lock)]
-    ignores = select_ignores(request, gathered)
-    judged = assign_fingerprints(gathered.judged)
-    findings, met = ignores.apply(merge_runtimes(resolve_hits(judged, ignores.accepts), known))
-    present = {hit.fingerprint for hit in judged}
-    uses = ignore_matching.find_ignore_uses(ignores, determine_scope(request, gathered, blocked, ignores), met, present)
-    if request.share is not None:  # what concerns models of other shards, their merge says
-        uses = ignore_matching.exclude_shared_uses(uses, request.share.others(model.path for model in request.models))
-    own = list(apply_rules(uses, rules.ALL, request.project.config.rules))
-    return tuple(findings + merge_runtimes(resolve_hits(own), known))
 
 
 def _observed_errors(gathered: StageResults, findings: Sequence[Finding]) -> frozenset[tuple[str, str]]:
@@ -341,32 +321,28 @@ def _observed_errors(gathered: StageResults, findings: Sequence[Finding]) -> fro
         for rule_hit in gathered.judged
         if rule_hit.level is Level.ERROR
         and rule_hit.stage not in STATIC_STAGES
-        and any((rule, rule_hit.hit.model) in counted for rule in _cause_rules(rule_hit.hit))
+        and any(
+            (target.rule, rule_hit.hit.model) in counted
+            for effect, target in _iterate_effects(rule_hit.hit)
+            if effect.drops_source
+        )
     )
-
-
-def _cause_rules(hit: Hit) -> set[str]:
-    return {target.rule for effect, target in _iterate_effects(hit) if effect.drops_source}
 
 
 def determine_scope(
     request: GateRequest, gathered: StageResults, blocked: frozenset[str], ignores: Ignores
 ) -> ignore_matching.CheckScope:
-    """What the rules could know: of a model that is not here, broken or not run, they know less."""
-    selected = frozenset(model.path for model in request.models)
-    stages, has_baseline = _ruled_stages(request), request.baseline.revision is not None
+    """Return what the rules could know: less of a model that is incomplete, broken or not run."""
+    selected, has_baseline = frozenset(model.path for model in request.models), request.baseline.revision is not None
+    stages = request.stages
+    if {Stage.FILE, Stage.RUNTIME} <= stages:
+        stages |= {Stage.BUDGET}  # sizes were read, and models were run
     scope = ignore_matching.CheckScope(request.project, selected, stages, ignores.contents, has_baseline)
     scope.leave_undone([*gathered.undone, *gathered.skipped])
-    scope.leave_open(stages - {Stage.LOCK}, gathered.away)
+    scope.leave_open(stages - {Stage.LOCK}, gathered.file.missing)
     scope.leave_open(stages, selected - gathered.facts.keys())
     scope.leave_open(ignore_matching.DYNAMIC_RULE_STAGES, blocked)
     scope.leave_open(ignore_matching.STAGES_AFTER_RUNS, {runs.model for runs in gathered.execution.faulty})
     if request.selection.inputs.cases:
         scope.leave_open(ignore_matching.DYNAMIC_RULE_STAGES, [ignore_matching.ALL_MODELS])
     return scope
-
-
-def _ruled_stages(request: GateRequest) -> frozenset[Stage]:
-    """Return the stages whose rules were applied, with budgets if sizes were read and models were run."""
-    of_budgets = {Stage.FILE, Stage.RUNTIME} <= request.stages
-    return request.stages | {Stage.BUDGET} if of_budgets else request.stages

@@ -1,10 +1,36 @@
-"""The verdict: pass, fail or undecided."""
+"""The verdict of an outcome, its report, and the commands that reproduce its findings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
-from onnxgate.core.report import LEVELS, FailOn, Finding, Verdict
+import msgspec
+
+from onnxgate import __version__
+from onnxgate.core.findings import ALL_STAGES, STATIC_STAGES, IncompleteCheck, RuleHit, Stage
+from onnxgate.core.jobs import InputCase
+from onnxgate.core.report import (
+    LEVELS,
+    Against,
+    Cell,
+    CellState,
+    Drawing,
+    FailOn,
+    Finding,
+    Replay,
+    Report,
+    ReportedModel,
+    Verdict,
+    report_undone,
+)
+from onnxgate.evidence.parity import Comparison
+from onnxgate.evidence.runtime import ModelRuns
+from onnxgate.gate.request import GateOutcome, GateRequest
+from onnxgate.model.subgraphs.node_context import draw_named_nodes
+from onnxgate.project.plan import locked_runtimes, report_runtime
 
 
 def decide_verdict(findings: Iterable[Finding], undecided: bool, fail_on: FailOn) -> tuple[Verdict, int]:
@@ -16,3 +42,241 @@ def decide_verdict(findings: Iterable[Finding], undecided: bool, fail_on: FailOn
     if any(finding.level in closing and not finding.ignored for finding in findings):
         return "fail", 1
     return ("undecided", 3) if undecided else ("pass", 0)
+
+
+def build_report(request: GateRequest, outcome: GateOutcome, fail_on: FailOn, *, drawn: bool = True) -> Report:
+    """Build the report of one run; without `drawn` it has no drawings, which need the models to be read again."""
+    gathered, revision, project = outcome.gathered, request.baseline.revision, request.project
+    verdict, exit_status = decide_verdict(outcome.findings, bool(gathered.undone), fail_on)
+    folder = project.folder.resolve().relative_to(project.root.resolve()).as_posix()
+    used = {runtime.runtime for model in outcome.planned for runtime in model.runtimes}
+    sha256s = {path: facts.sha256 for path, facts in gathered.facts.items()}
+    return Report(
+        onnxgate=__version__,
+        verdict=verdict,
+        exit=exit_status,
+        folder="" if folder == "." else folder,
+        scope=_describe_scope(request),
+        stages=tuple(stage.value for stage in ALL_STAGES if stage in request.stages),
+        models=tuple(ReportedModel(path=it.path, sha256=sha256s.get(it.path, "")) for it in outcome.planned),
+        runtimes=tuple(report_runtime(*it) for it in locked_runtimes(project, request.lock) if it[2] in used),
+        cells=tuple(_cells(request, outcome)),
+        findings=outcome.findings,
+        undecided=report_undone(gathered.undone),
+        skipped=report_undone(gathered.skipped),
+        measured=tuple(sorted(gathered.execution.step.measured, key=lambda row: row.model)),
+        counts=_counts(outcome),
+        replays=select_shown_replays(gathered.execution.replays, outcome.findings),
+        remarks=tuple(sorted(set(gathered.remarks))),
+        against=Against(name=revision.name, commit=revision.commit) if revision is not None else None,
+        changes=gathered.change.changes,
+        drawings=_draw_nodes(request, outcome) if drawn else (),
+    )
+
+
+def _draw_nodes(request: GateRequest, outcome: GateOutcome) -> tuple[Drawing, ...]:
+    """Draw the nodes that findings name; only their files are read."""
+    if not any(finding.level in LEVELS[:2] and not finding.ignored for finding in outcome.findings):
+        return ()
+
+    return draw_named_nodes(outcome.findings, {model.path: model.absolute for model in request.models})
+
+
+def _describe_scope(request: GateRequest) -> str:
+    """Describe what the check leaves out."""
+    if request.share is None:
+        return "; ".join(describe_left_out(request, len(request.models)))
+    others = len(request.share.all_models) - len(request.models)
+    elsewhere = f"the other {others} models are" if others > 1 else "the other model is"
+    scope = f"{request.share}: {elsewhere} judged elsewhere" if others else f"{request.share}, which has all models"
+    return "; ".join([scope, *describe_left_out(request, len(request.share.all_models))])
+
+
+def describe_left_out(request: GateRequest, models: int) -> list[str]:
+    """List what a check of this many models leaves out."""
+    left_out = [stage.value for stage in ALL_STAGES if stage not in request.stages]
+    parts = [f"{', '.join(left_out)} not asked for"] if left_out else []
+    others = len(request.project.models()) - models
+    if others > 0:
+        parts.append(f"{others} other model{'s' if others > 1 else ''} not asked for")
+    if request.selection.inputs.cases:
+        parts.append("other input cases not asked for")
+    return parts
+
+
+def _cells(request: GateRequest, outcome: GateOutcome) -> Iterator[Cell]:
+    findings: dict[str, list[Finding]] = {}
+    for finding in outcome.findings:
+        if not finding.ignored:
+            findings.setdefault(finding.model, []).append(finding)
+    for planned in outcome.planned:
+        for runtime in planned.runtimes:
+            pair = (planned.path, runtime.name)
+            yield Cell(
+                model=planned.path,
+                runtime=runtime.name,
+                state=_cell_state(request, outcome, *pair, findings.get(planned.path, ())),
+                compared=pair in outcome.gathered.execution.compared,
+            )
+
+
+def _cell_state(
+    request: GateRequest, outcome: GateOutcome, model: str, runtime: str, findings: Sequence[Finding]
+) -> CellState:
+    """Return the state of a model on a runtime; `findings` are about the model."""
+    gathered, pair = outcome.gathered, (model, runtime)
+    # A finding that names no runtime concerns all of them if it is about the file itself.
+    on_all = [finding for finding in findings if not finding.runtimes]
+    levels = {finding.level for finding in findings if runtime in finding.runtimes}
+    levels |= {finding.level for finding in on_all if finding.stage == Stage.FILE.value}
+    if "error" in levels or model in outcome.blocked or pair in outcome.failed:
+        return "fail"
+    is_undone = Stage.RUNTIME in request.stages and any(_is_undone_for(it, *pair) for it in gathered.undone)
+    is_skipped = any(_is_undone_for(it, *pair) for it in gathered.skipped)
+    is_faulty = any((runs.model, runs.runtime) == pair for runs in gathered.execution.faulty)
+    has_ran = pair in gathered.execution.ran
+    is_predicted = Stage.SUPPORT in request.stages and not (is_skipped or is_faulty or has_ran)
+    if is_predicted and any(it.level == "error" and it.stage in STATIC_STAGES for it in on_all):
+        return "fail"  # also if the whole check is undecided: the shards of a check must agree with the whole
+    if is_undone:
+        return "undecided"
+    if is_skipped:
+        return "skipped"
+    if "warning" in levels:
+        return "warning"
+    if is_faulty:
+        return "undecided"
+    if has_ran:
+        return "pass"
+    if Stage.SUPPORT not in request.stages:
+        return "not asked"
+    has_verdict = gathered.support.verdicts.get(pair, "unknown") != "unknown"
+    return "predicted" if has_verdict else "not predicted"
+
+
+def _is_undone_for(undone: IncompleteCheck, model: str, runtime: str) -> bool:
+    if undone.stage not in (Stage.RUNTIME, Stage.PARITY):
+        return False
+    return undone.model in ("", model) and undone.runtime in ("", runtime)
+
+
+def _counts(outcome: GateOutcome) -> dict[str, int]:
+    gathered = outcome.gathered
+    shown = [finding for finding in outcome.findings if not finding.ignored]
+    return {
+        **{f"{level}s": sum(finding.level == level for finding in shown) for level in LEVELS},
+        "ignored": len(outcome.findings) - len(shown),
+        "models": len(outcome.planned),
+        "runtimes": len({runtime.name for model in outcome.planned for runtime in model.runtimes}),
+        "without_source": sum(not model.model.settings.is_exported for model in outcome.planned),
+        "undecided": len(report_undone(gathered.undone)),
+        "skipped": len(report_undone(gathered.skipped)),
+        "ran": len(gathered.execution.ran),
+        "compared": len(gathered.execution.compared),
+        "reused": len(gathered.execution.reused),
+    }
+
+
+# Reproduction
+
+ApplyRules = Callable[[Iterable[object]], Iterable[RuleHit]]
+
+DEFAULT_CONFIGS = ("onnxgate.toml", "pyproject.toml")
+"""Names of configs that are found by themselves."""
+
+REPLAYED_STAGES = (Stage.RUNTIME, Stage.PARITY)
+_PORTABLE_WORD = re.compile(r"[A-Za-z0-9 =_.,:/'+\[\]-]+")
+
+
+def find_replays(
+    subjects: Sequence[object],
+    cases: Mapping[str, Sequence[InputCase]],
+    apply_rules: ApplyRules,
+    seed: int,
+    config: str,
+    folder: Path | None,
+) -> tuple[Replay, ...]:
+    """Find one replay per model with findings that depend on its input cases.
+
+    `cases` are those that each model was run on; `config` is the name of the config. Inputs are stored in `folder`,
+    except the user's own files.
+    """
+    replays = []
+    for model in sorted(cases):
+        evidence = [it for it in subjects if isinstance(it, ModelRuns | Comparison) and it.model == model]
+        chosen = _minimize_cases(evidence, [case.name for case in cases[model]], apply_rules)
+        if chosen:
+            replay = Replay(
+                model=model,
+                rules=tuple(sorted({hit.rule for hit in apply_rules(evidence)})),
+                cases=chosen,
+                seed=seed,
+                command=build_command(model, chosen, seed, config),
+                inputs=_store_inputs([case for case in cases[model] if case.name in chosen], model, folder),
+            )
+            replays.append(replay)
+    return tuple(replays)
+
+
+def select_shown_replays(replays: Iterable[Replay], findings: Iterable[Finding]) -> tuple[Replay, ...]:
+    """Select the replays of findings that are neither ignored nor explained by another."""
+    shown = {(finding.model, finding.rule) for finding in findings if not finding.ignored}
+    return tuple(replay for replay in replays if any((replay.model, rule) in shown for rule in replay.rules))
+
+
+def _minimize_cases(
+    subjects: Sequence[ModelRuns | Comparison], names: Sequence[str], apply_rules: ApplyRules
+) -> tuple[str, ...]:
+    """Minimize the cases: without any of those that are left, the hits would differ."""
+
+    def find_hits(cases: Sequence[str]) -> frozenset[RuleHit]:
+        return frozenset(apply_rules([_restrict_to_cases(subject, cases) for subject in subjects]))
+
+    hits = find_hits(names)
+    needed = list(names) if hits else []
+    for name in reversed(names if hits else ()):
+        fewer = [case for case in needed if case != name]
+        if find_hits(fewer) == hits:
+            needed = fewer
+    return tuple(needed)
+
+
+def _restrict_to_cases(subject: ModelRuns | Comparison, names: Sequence[str]) -> ModelRuns | Comparison:
+    """Restrict the evidence to these cases."""
+    if isinstance(subject, ModelRuns):
+        return msgspec.structs.replace(
+            subject,
+            attempts=tuple(attempt for attempt in subject.attempts if attempt.case.name in ("", *names)),
+            usable_cases=tuple(name for name in subject.usable_cases if name in names),
+        )
+    first = subject.first if subject.first is not None and subject.first.case in names else None
+    differences = tuple(difference for difference in subject.differences if difference.case in names)
+    return msgspec.structs.replace(subject, differences=differences, first=first)
+
+
+def _store_inputs(cases: Iterable[InputCase], model: str, folder: Path | None) -> tuple[str, ...]:
+    """Store generated inputs, and return the names of their files."""
+    if folder is None:
+        return ()
+    from onnxgate.inputs.case_files import store_case_inputs
+
+    names = [store_case_inputs(case, model, folder) for case in cases if case.origin != "user"]
+    return tuple(dict.fromkeys(name for name in names if name))
+
+
+def build_command(model: str, cases: Iterable[str], seed: int, config: str, directory: str = "") -> str:
+    """Build the command; `directory` is the config's folder relative to the current one, "" if they are the same."""
+    path = f"./{model}" if model.startswith("-") else model
+    words = ["onnxgate", "check", path, "--stage", ",".join(stage.value for stage in REPLAYED_STAGES)]
+    words += [word for case in cases for word in ("--case", case)]
+    words += ["--seed", str(seed)] if seed else []
+    words += ["--directory", directory] if directory else []
+    words += [] if config in DEFAULT_CONFIGS else ["--config", f"{directory}/{config}" if directory else config]
+    return " ".join(map(_quote_word, words))
+
+
+def _quote_word(word: str) -> str:
+    """Quote a word for all usual shells if possible, and for POSIX shells otherwise."""
+    if " " not in word or not _PORTABLE_WORD.fullmatch(word):
+        return shlex.quote(word)
+    return f'"{word}"'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -16,9 +16,12 @@ from onnxgate.core.report import (
     RECOUNTED_COUNTS,
     SUMMED_COUNTS,
     Cell,
+    Change,
     FailOn,
     Finding,
+    Measured,
     NotDone,
+    Replay,
     Report,
     Shard,
     SharedHit,
@@ -28,17 +31,12 @@ from onnxgate.evidence.policy import IgnoreUse
 from onnxgate.gate.results import ignore_matching, resolution
 from onnxgate.gate.results.ignore_matching import Ignores
 from onnxgate.gate.results.verdict import decide_verdict
+from onnxgate.gate.sharding.shard_report import require_shard
 from onnxgate.model.subgraphs import node_context
 from onnxgate.project.config.loader import UNKNOWN_NAME_FIX, ConfiguredName, EntryNames
 from onnxgate.project.config.schema import Ignore
 
-PartType = TypeVar("PartType")
-
-
-def require_shard(report: Report) -> Shard:
-    """Return the shard that a report is about; only reports of shards are merged."""
-    assert report.shard is not None
-    return report.shard
+PartType = TypeVar("PartType", Cell, Change, Measured, Replay)
 
 
 def merge_reports(reports: Sequence[Report], gaps: Sequence[NotDone], fail_on: FailOn) -> Report:
@@ -47,9 +45,9 @@ def merge_reports(reports: Sequence[Report], gaps: Sequence[NotDone], fail_on: F
 
     If all shards are present without gaps, the result equals the report of the undivided check.
     """
-    if not reports:
-        return _create_empty_report(gaps)
-    return _merge_shards(sorted(reports, key=lambda report: require_shard(report).index), gaps, fail_on)
+    if reports:
+        return _merge_shards(sorted(reports, key=lambda report: require_shard(report).index), gaps, fail_on)
+    return _create_empty_report(gaps)
 
 
 def _create_empty_report(gaps: Sequence[NotDone]) -> Report:
@@ -75,16 +73,21 @@ def _create_empty_report(gaps: Sequence[NotDone]) -> Report:
 def _merge_shards(reports: Sequence[Report], gaps: Sequence[NotDone], fail_on: FailOn) -> Report:
     """Merge reports, which are in the order of their shards. Everything about one model is in one of them."""
     first, shards = reports[0], [require_shard(report) for report in reports]
-    unknown_names = _report_unknown_names(shards, first.stages)
+    stage = next((name for name in ("runtime", "parity") if name in first.stages), "")
+    unknown_names = tuple(
+        NotDone(stage=stage, model="", runtime="", reason=problem, hint=UNKNOWN_NAME_FIX)
+        for problem in find_unknown_names(shards)
+    )
     findings = _merge_findings(reports, unknown_names)
     not_decided = [part for report in reports for part in report.undecided]
     undecided = (*_merge_not_done([*not_decided, *unknown_names]), *gaps)
     skipped = _merge_not_done(part for report in reports for part in report.skipped)
-    cells = _merge_cells(reports, any_undecided="runtime" in first.stages and bool(unknown_names))
+    cells = _by_model(cell for report in reports for cell in report.cells)
+    if "runtime" in first.stages and unknown_names:  # they leave all models undecided
+        cells = tuple(cell if cell.state == "fail" else replace(cell, state="undecided") for cell in cells)
     used = {runtime for report in reports for runtime in report.runtimes}
     verdict, exit_status = decide_verdict(findings, bool(undecided), fail_on)
-    counts = _recount(findings, cells, undecided, skipped)
-    counts |= {name: sum(report.counts.get(name, 0) for report in reports) for name in SUMMED_COUNTS}
+    counts = _count(reports, findings, cells, undecided, skipped)
     return Report(
         version=first.version,
         onnxgate=first.onnxgate,
@@ -93,37 +96,25 @@ def _merge_shards(reports: Sequence[Report], gaps: Sequence[NotDone], fail_on: F
         folder=first.folder,
         scope=shards[0].scope,
         stages=first.stages,
-        models=_by_model((part for report in reports for part in report.models), lambda part: part.path),
+        models=tuple(sorted((part for report in reports for part in report.models), key=lambda part: part.path)),
         runtimes=tuple(runtime for runtime in shards[0].locked if runtime in used),
         cells=cells,
         findings=findings,
         undecided=undecided,
         skipped=skipped,
-        measured=_by_model((part for report in reports for part in report.measured), lambda part: part.model),
+        measured=_by_model(part for report in reports for part in report.measured),
         counts={name: counts[name] for name in first.counts},
-        replays=_by_model((part for report in reports for part in report.replays), lambda part: part.model),
+        replays=_by_model(part for report in reports for part in report.replays),
         against=first.against,
-        changes=_by_model(  # every shard reports the removed models
-            dict.fromkeys(part for report in reports for part in report.changes), lambda part: part.model
-        ),
-        drawings=node_context.select_most_severe(
-            findings, [drawing for report in reports for drawing in report.drawings]
-        ),
+        changes=_by_model(dict.fromkeys(part for report in reports for part in report.changes)),  # removed: in each
+        drawings=node_context.select_most_severe(findings, [it for report in reports for it in report.drawings]),
         remarks=tuple(sorted({remark for report in reports for remark in report.remarks})),
     )
 
 
-def _by_model(parts: Iterable[PartType], model: Callable[[PartType], str]) -> tuple[PartType, ...]:
+def _by_model(parts: Iterable[PartType]) -> tuple[PartType, ...]:
     """Sort parts of reports by model, and keep the order that a report has for one model."""
-    return tuple(sorted(parts, key=model))
-
-
-def _merge_cells(reports: Sequence[Report], *, any_undecided: bool) -> tuple[Cell, ...]:
-    """Cells of the shards; undecided unless they fail, if a problem of the whole check leaves all models undecided."""
-    cells = _by_model((cell for report in reports for cell in report.cells), lambda cell: cell.model)
-    if not any_undecided:
-        return cells
-    return tuple(cell if cell.state == "fail" else replace(cell, state="undecided") for cell in cells)
+    return tuple(sorted(parts, key=lambda part: part.model))
 
 
 def _merge_not_done(parts: Iterable[NotDone]) -> tuple[NotDone, ...]:
@@ -135,11 +126,16 @@ def _merge_not_done(parts: Iterable[NotDone]) -> tuple[NotDone, ...]:
     return tuple(sorted(unique.values(), key=lambda part: (part.model, part.stage, part.runtime, part.reason)))
 
 
-def _recount(
-    findings: Sequence[Finding], cells: Sequence[Cell], undecided: Sequence[NotDone], skipped: Sequence[NotDone]
+def _count(
+    reports: Sequence[Report],
+    findings: Sequence[Finding],
+    cells: Sequence[Cell],
+    undecided: Sequence[NotDone],
+    skipped: Sequence[NotDone],
 ) -> dict[str, int]:
-    """Count again what differs from the sum of the shards."""
+    """Add up the counts about models, and count again what shards have in common."""
     return {
+        **{name: sum(report.counts.get(name, 0) for report in reports) for name in SUMMED_COUNTS},
         **{f"{level}s": sum(it.level == level and not it.ignored for it in findings) for level in LEVELS},
         "ignored": sum(bool(finding.ignored) for finding in findings),
         "runtimes": len({cell.runtime for cell in cells}),
@@ -148,17 +144,8 @@ def _recount(
     }
 
 
-def _report_unknown_names(shards: Sequence[Shard], stages: Sequence[str]) -> tuple[NotDone, ...]:
-    """Report names in the config that no model of any shard has; one shard alone cannot know that."""
-    stage = next((name for name in ("runtime", "parity") if name in stages), "")
-    return tuple(
-        NotDone(stage=stage, model="", runtime="", reason=problem, hint=UNKNOWN_NAME_FIX)
-        for problem in find_unknown_names(shards)
-    )
-
-
 def find_unknown_names(shards: Sequence[Shard]) -> Iterator[str]:
-    """Find the names in the config that no model of any shard has, as `unknown_names` does for one check."""
+    """Find the names in the config that no model of any shard has; one shard alone cannot know that."""
     for entries in zip(*(shard.names for shard in shards), strict=True):
         together = EntryNames(
             asked=tuple(ConfiguredName(name.where, name.kind, name.name) for name in entries[0].asked),
@@ -186,7 +173,9 @@ def _merge_findings(reports: Sequence[Report], unknown_names: Sequence[NotDone])
     resolved = [resolution.ResolvedHit(hit, shared.confirmed) for hit, shared in zip(judged, hits, strict=True)]
     about_project, met = ignores.apply(resolution.merge_runtimes(resolved, runtimes))
     present = {hit.fingerprint for hit in judged}
-    open_stages = _undecided_stages(unknown_names)
+    open_stages = {Stage(problem.stage) for problem in unknown_names}
+    if Stage.RUNTIME in open_stages:  # what absent findings of these stages mean is not known
+        open_stages |= ignore_matching.STAGES_AFTER_RUNS
     uses = [
         _merge_ignore_use(entry, (present if entry[0].fingerprints else met[index]), open_stages)
         for index, entry in enumerate(entries)
@@ -194,12 +183,6 @@ def _merge_findings(reports: Sequence[Report], unknown_names: Sequence[NotDone])
     about_ignores = list(resolution.apply_rules(uses, rules.ALL, shards[0].levels))
     findings = sorted([*about_models, *about_project], key=resolution.finding_sort_key)
     return (*findings, *resolution.merge_runtimes(resolution.resolve_hits(about_ignores), runtimes))
-
-
-def _undecided_stages(unknown_names: Sequence[NotDone]) -> frozenset[Stage]:
-    """Stages of which nothing can be concluded from findings that are absent."""
-    stages = {Stage(problem.stage) for problem in unknown_names}
-    return frozenset(stages | (ignore_matching.STAGES_AFTER_RUNS if Stage.RUNTIME in stages else frozenset()))
 
 
 def _restore_hit(shared: SharedHit) -> RuleHit:
@@ -231,23 +214,23 @@ def _merge_ignore(of_shards: Sequence[SharedIgnore]) -> Ignore:
 
 
 def _merge_ignore_use(
-    of_shards: Sequence[SharedIgnore], found: frozenset[str] | set[str], left_open: frozenset[Stage]
+    of_shards: Sequence[SharedIgnore], matches: Collection[str], left_open: Collection[Stage]
 ) -> IgnoreUse:
-    """Merge the use of an entry in all shards; `found` are the fingerprints that it matches in the project."""
+    """Merge the use of an entry in all shards; `matches` are its fingerprints in the project."""
     first, rule = of_shards[0], rules.by_id.get(of_shards[0].rule)
     listed = first.fingerprints or ()
-    matched = found.union(*(of_shard.found for of_shard in of_shards))
-    gone = sum(fingerprint not in matched for fingerprint in listed)
+    matched = set(matches).union(*(of_shard.found for of_shard in of_shards))
+    unmatched = sum(fingerprint not in matched for fingerprint in listed)
     return IgnoreUse(
         place=first.place.to_place(),
         rule=first.rule,
         model=first.model,
         until=first.until,
         expired=any(of_shard.expired for of_shard in of_shards),
-        used=gone < len(listed) if listed else bool(matched),
+        used=unmatched < len(listed) if listed else bool(matched),
         stage_ran=all(of_shard.covered for of_shard in of_shards) and (rule is None or rule.stage not in left_open),
         sha256=first.sha256,
         content_there=any(of_shard.content_there for of_shard in of_shards),
         listed=len(listed),
-        resolved=gone,
+        resolved=unmatched,
     )

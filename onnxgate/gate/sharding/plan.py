@@ -1,57 +1,31 @@
-"""Shard plan: division of a check among jobs, cost estimates, and the `--shard` option."""
+"""Shard plan: division of a check among jobs by measured or estimated costs, and its file."""
 
 from __future__ import annotations
 
-import base64
-import binascii
 import contextlib
 import hashlib
 import json
 import math
 import re
-import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from onnxgate import __version__
 from onnxgate.core.errors import UsageError
 from onnxgate.core.files import replace_atomically
-from onnxgate.core.findings import ALL_STAGES, DYNAMIC_STAGES, Stage
 from onnxgate.core.report import Report
 from onnxgate.inputs.case_selection import CaseSelection
 from onnxgate.project.config.project import Project, SelectedModel
-from onnxgate.project.lock.types import Lock, LockedModel
-from onnxgate.project.plan import PlannedModel, PlannedRuntime, plan_models
+from onnxgate.project.lock.types import Lock
+from onnxgate.project.plan import PlannedModel, plan_models
 from onnxgate.runtimes.environments.storage import costs_dir
-
-if TYPE_CHECKING:
-    from onnxgate.project.config.project import SelectedModel
-
 
 MAX_SHARDS = 256
 """Jobs of one matrix. Source: GitHub's documentation, 2026-08."""
-MAX_CODE_CHARACTERS = 700_000
-"""Limit of the weights in all entries of a matrix: the outputs of a job are limited to 1 MB."""
 PLAN_KEY_CHARACTERS = 12
-MANTISSA_BITS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class ShardSelector:
-    """The value of `--shard 2/4@1a2b3c4d5e6f.eNpj`: a shard, and its plan."""
-
-    index: int
-    of: int
-    plan: str = ""  # the beginning of the plan's digest; "" without a plan
-    code: str = ""  # the weights of the models; "" if they are estimated
-
-    def __str__(self) -> str:
-        plan = f"@{self.plan}" if self.plan else ""
-        return f"{self.index}/{self.of}{plan}{f'.{self.code}' if self.code else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,27 +52,39 @@ class Division:
         state = self.state
         return digest_values([state.onnxgate, state.config, state.lock, state.models, self.of, self.shards])
 
+    @property
+    def key(self) -> str:
+        """The beginning of the plan's digest, which users see."""
+        return self.plan[:PLAN_KEY_CHARACTERS]
+
     def of_shard(self, index: int) -> tuple[str, ...]:
         """Return the models of one shard."""
         return tuple(path for path, shard in zip(self.state.models, self.shards, strict=True) if shard == index)
 
 
-def parse_selector(text: str) -> ShardSelector:
-    """
-    Parse the value of `--shard`.
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One part of a check."""
 
-    Raises:
-        UsageError: it is not `i/N`, alone or followed by what `onnxgate plan` wrote.
-    """
-    form = rf"(\d{{1,3}})/(\d{{1,3}})(?:@([0-9a-f]{{{PLAN_KEY_CHARACTERS}}})(?:\.([A-Za-z0-9_-]+))?)?"
-    match = re.fullmatch(form, text, re.ASCII)
-    if match is None:
-        hint = "give `2/4`, or what `onnxgate plan` wrote as `shard`"
-        raise UsageError(f"`--shard` is `{text}`; expected `i/N`", hint=hint)
-    index, of = int(match[1]), int(match[2])
-    if not 1 <= of <= MAX_SHARDS or not 1 <= index <= of:
-        raise UsageError(f"`--shard` is `{index}/{of}`; expected 1 to N, and N from 1 to {MAX_SHARDS}")
-    return ShardSelector(index, of, match[3] or "", match[4] or "")
+    index: int
+    division: Division
+
+    @property
+    def all_models(self) -> frozenset[str]:
+        """The models of all shards."""
+        return frozenset(self.division.state.models)
+
+    def own(self, models: Iterable[SelectedModel]) -> tuple[SelectedModel, ...]:
+        """Select the models of this shard."""
+        mine = set(self.division.of_shard(self.index))
+        return tuple(model for model in models if model.path in mine)
+
+    def others(self, own: Iterable[str]) -> frozenset[str]:
+        """Return the models of the other shards."""
+        return self.all_models - set(own)
+
+    def __str__(self) -> str:
+        return f"shard {self.index} of {self.division.of}"
 
 
 def digest_values(values: object) -> str:
@@ -109,6 +95,22 @@ def digest_values(values: object) -> str:
 def digest_text_file(path: Path) -> str:
     """Digest a text file, independent of its line endings."""
     return hashlib.sha256(path.read_bytes().replace(b"\r\n", b"\n")).hexdigest()
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """
+    Parse the value of `--shard`: the number of the shard, and the number of shards.
+
+    Raises:
+        UsageError: it is not `i/N`.
+    """
+    match = re.fullmatch(r"(\d{1,3})/(\d{1,3})", text, re.ASCII)
+    if match is None:
+        raise UsageError(f"`--shard` is `{text}`; expected `i/N`", hint="give `2/4`, or a `shard` of `onnxgate plan`")
+    index, of = int(match[1]), int(match[2])
+    if not 1 <= of <= MAX_SHARDS or not 1 <= index <= of:
+        raise UsageError(f"`--shard` is `{index}/{of}`; expected 1 to N, and N from 1 to {MAX_SHARDS}")
+    return index, of
 
 
 def divide_models(state: CheckState, of: int, weights: Mapping[str, int]) -> Division:
@@ -122,106 +124,100 @@ def divide_models(state: CheckState, of: int, weights: Mapping[str, int]) -> Div
     return Division(state, of, tuple(chosen[path] for path in state.models))
 
 
-def round_weight(weight_ms: int, bits: int = MANTISSA_BITS) -> int:
-    """Round a weight to what one byte can encode; with fewer bits more coarsely."""
-    return unpack_weight(pack_weight(weight_ms, bits))
+# The plan's file
 
 
-def pack_weight(weight_ms: int, bits: int = MANTISSA_BITS) -> int:
-    """Encode a weight in one byte: its exponent, and the bits below its highest one."""
-    value = max(weight_ms, 1) << MANTISSA_BITS
-    exponent = min(value.bit_length() - 1 - MANTISSA_BITS, (1 << 8 - MANTISSA_BITS) - 1)
-    mantissa = min(value >> exponent, (2 << MANTISSA_BITS) - 1) & ~(-1 << MANTISSA_BITS)
-    dropped = MANTISSA_BITS - bits
-    return exponent << MANTISSA_BITS | mantissa >> dropped << dropped
+class PlanEntry(msgspec.Struct, frozen=True):
+    """One shard that has models."""
+
+    shard: str  # the value of `--shard`
+    index: int
+    of: int
+    key: str
+    models: int  # how many
+    paths: tuple[str, ...]
 
 
-def unpack_weight(byte: int) -> int:
-    """Decode the weight of a byte, in ms."""
-    exponent, mantissa = divmod(byte, 1 << MANTISSA_BITS)
-    return ((1 << MANTISSA_BITS | mantissa) << exponent) >> MANTISSA_BITS or 1
+class PlanFile(msgspec.Struct, frozen=True):
+    """A plan as JSON, which is also the matrix of a job."""
+
+    include: tuple[PlanEntry, ...]
 
 
-def encode_weights(weights_ms: Sequence[int], of: int) -> tuple[str, tuple[int, ...]]:
-    """Encode weights as precisely as fits, and return text and rounded weights; the text is "" if none fits."""
-    for bits in range(MANTISSA_BITS, -1, -1):
-        content = bytes(pack_weight(weight, bits) for weight in weights_ms)
-        code = base64.urlsafe_b64encode(zlib.compress(content, 9)).decode().rstrip("=")
-        if len(code) * of <= MAX_CODE_CHARACTERS:
-            return code, tuple(map(unpack_weight, content))
-    return "", tuple(map(round_weight, weights_ms))
+@dataclass(frozen=True, slots=True)
+class ShardPlan:
+    """A division with the weight of each model."""
+
+    division: Division
+    weights_ms: dict[str, int]
+    measured: int  # of how many models something was measured
+
+    @property
+    def entries(self) -> tuple[PlanEntry, ...]:
+        """The shards that have models."""
+        of, key = self.division.of, self.division.key
+        shards = [(index, self.division.of_shard(index)) for index in sorted(set(self.division.shards))]
+        return tuple(PlanEntry(f"{index}/{of}", index, of, key, len(paths), paths) for index, paths in shards)
 
 
-def decode_weights(code: str, models: int) -> tuple[int, ...]:
+def plan_shards(project: Project, lock: Lock, models: Sequence[SelectedModel], of: int) -> ShardPlan:
+    """Divide by measured costs if there are any, and by estimates otherwise."""
+    weights, measured = combine_costs_ms(plan_models(project, lock, models), lock, costs_dir())
+    return ShardPlan(divide_models(_describe_check(project, models), of, weights), weights, measured)
+
+
+def select_share(
+    shard: str, plan: Path | None, project: Project, lock: Lock, models: Sequence[SelectedModel], inputs: CaseSelection
+) -> Share:
     """
-    Decode the weights of this many models.
+    Select the models of a shard: those of the plan, or without one of a division by estimates, equal in every job.
 
     Raises:
-        UsageError: the text does not contain them.
+        UsageError: `shard` is invalid, the plan is of another check, or input cases are named, which not every shard
+            has.
+    """
+    if inputs.cases:
+        raise UsageError("`--case` and `--shard` exclude each other")
+    index, of = parse_shard(shard)
+    state = _describe_check(project, models)
+    if plan is not None:
+        return Share(index, load_division(plan, state, of))
+    return Share(index, divide_models(state, of, estimate_costs_ms(plan_models(project, lock, models), lock)))
+
+
+def load_division(file: Path, state: CheckState, of: int) -> Division:
+    """
+    Load the division of a check into `of` shards from the file that `onnxgate plan` wrote.
+
+    Raises:
+        UsageError: it cannot be read, or is the plan of another check.
     """
     try:
-        reader = zlib.decompressobj()
-        content = reader.decompress(base64.urlsafe_b64decode(code + "=" * (-len(code) % 4)), models + 1)
-        is_complete = reader.eof  # its checksum was there, and was right
-    except (binascii.Error, zlib.error, ValueError):
-        content, is_complete = b"", False
-    if not is_complete or len(content) != models:
+        entries = msgspec.convert(json.loads(file.read_bytes()), PlanFile).include
+    except (OSError, ValueError, RecursionError, msgspec.ValidationError) as error:
+        raise UsageError(f"`--plan` is not a plan: {error}", hint="give the file that `onnxgate plan` wrote") from error
+    shards = {path: entry.index for entry in entries for path in entry.paths}
+    division = Division(state, of, tuple(shards.get(path, 0) for path in state.models))
+    if 0 in division.shards or any(entry.key != division.key for entry in entries):
         raise UsageError(
-            "`--shard` does not hold the weights of these models: it is cut off, or of another plan",
-            hint="give what `onnxgate plan` wrote as `shard`, for this commit and these PATHS",
-        )
-    return tuple(map(unpack_weight, content))
-
-
-def resolve_division(state: CheckState, asked: ShardSelector, estimates: Mapping[str, int]) -> Division:
-    """
-    Return the division that the selector belongs to; without weights in it, `estimates` count.
-
-    Raises:
-        UsageError: it belongs to another plan than these files.
-    """
-    weights = {path: round_weight(estimates[path]) for path in state.models}
-    if asked.code:
-        weights = dict(zip(state.models, decode_weights(asked.code, len(state.models)), strict=True))
-    division = divide_models(state, asked.of, weights)
-    if asked.plan and not division.plan.startswith(asked.plan):
-        raise UsageError(
-            f"`--shard` is of another plan: `{asked.plan}`, and here it is `{division.plan[:PLAN_KEY_CHARACTERS]}`",
+            "`--plan` is of another check: config, lock, models, number of shards or version of onnxgate differ",
             hint="plan and check one commit with one onnxgate, and give both the same PATHS",
         )
     return division
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
-    """One part of a check."""
+def _describe_check(project: Project, models: Sequence[SelectedModel]) -> CheckState:
+    paths = tuple(sorted(model.path for model in models))
+    return CheckState(__version__, digest_text_file(project.path), digest_text_file(project.lock_path), paths)
 
-    index: int
-    division: Division
 
-    @property
-    def whole(self) -> frozenset[str]:
-        """The models of all shards."""
-        return frozenset(self.division.state.models)
-
-    def own(self, models: Iterable[SelectedModel]) -> tuple[SelectedModel, ...]:
-        """Select the models of this shard."""
-        mine = set(self.division.of_shard(self.index))
-        return tuple(model for model in models if model.path in mine)
-
-    def others(self, own: Iterable[str]) -> frozenset[str]:
-        """Return the models of the other shards."""
-        return self.whole - set(own)
-
-    def __str__(self) -> str:
-        return f"shard {self.index} of {self.division.of}"
+# Costs
 
 
 MAX_COST_S = 1e6
 """A higher cost means that the file is damaged."""
 MAX_COST_FILE_BYTES = 2**16
 """A larger file was not written by onnxgate."""
-COSTLY_STAGES = frozenset(DYNAMIC_STAGES)
 TOOLCHAIN = "toolchain"
 """Name of the cost of a source."""
 STATIC_MS = 40
@@ -275,42 +271,33 @@ def _is_digest(text: str) -> bool:
     return re.fullmatch("[0-9a-f]{64}", text) is not None
 
 
-def estimate_costs_ms(planned: Iterable[PlannedModel], lock: Lock, stages: frozenset[Stage]) -> dict[str, int]:
+def estimate_costs_ms(planned: Iterable[PlannedModel], lock: Lock) -> dict[str, int]:
     """Estimate the cost of each model from config and lock alone, so that it is equal on every machine."""
-    return {
-        model.path: _static_ms(model, lock) + sum(_dynamic_ms(model, lock).values()) * bool(stages & COSTLY_STAGES)
-        for model in planned
-    }
+    return {model.path: _static_ms(model, lock) + sum(_dynamic_ms(model, lock).values()) for model in planned}
 
 
-def combine_costs_ms(
-    planned: Iterable[PlannedModel], lock: Lock, stages: frozenset[Stage], folder: Path
-) -> tuple[dict[str, int], int]:
+def combine_costs_ms(planned: Iterable[PlannedModel], lock: Lock, folder: Path) -> tuple[dict[str, int], int]:
     """Combine measured costs with estimates; also return the number of models with measured costs.
 
     Estimates are scaled by the ratio of measured costs to their estimates.
     """
     models = tuple(planned)
-    parts = {model.path: _dynamic_ms(model, lock) for model in models if stages & COSTLY_STAGES}
-    measured = {path: _measured_ms(folder, lock.models.get(path), part) for path, part in parts.items()}
-    known_parts = [(path, name) for path, costs in measured.items() for name in costs]
-    spent, guessed = (
-        sum(measured[path][name] for path, name in known_parts),
-        sum(parts[path][name] for path, name in known_parts),
-    )
+    parts = {model.path: _dynamic_ms(model, lock) for model in models}
+    measured = {
+        path: {name: round(cost_s * 1000) for name, cost_s in costs.items() if name in parts[path]}
+        for path in parts
+        for costs in (load_costs(folder, lock.models[path].sha256) if path in lock.models else {},)
+    }
+    measured_parts = [(path, name) for path, costs in measured.items() for name in costs]
+    spent = sum(measured[path][name] for path, name in measured_parts)
+    estimated = sum(parts[path][name] for path, name in measured_parts)
     weights = {}
     for model in models:
-        costs, part = measured.get(model.path, {}), parts.get(model.path, {})
-        rest = sum(cost for name, cost in part.items() if name not in costs)
-        weights[model.path] = (
-            _static_ms(model, lock) + sum(costs.values()) + (rest * spent // guessed if spent else rest)
-        )
+        costs = measured[model.path]
+        rest = sum(cost for name, cost in parts[model.path].items() if name not in costs)
+        scaled_rest = rest * spent // estimated if spent else rest
+        weights[model.path] = _static_ms(model, lock) + sum(costs.values()) + scaled_rest
     return weights, sum(map(bool, measured.values()))
-
-
-def _measured_ms(folder: Path, locked: LockedModel | None, part: Mapping[str, int]) -> dict[str, int]:
-    seconds = load_costs(folder, locked.sha256) if locked is not None else {}
-    return {name: round(second * 1000) for name, second in seconds.items() if name in part}
 
 
 def _static_ms(planned: PlannedModel, lock: Lock) -> int:
@@ -321,69 +308,17 @@ def _dynamic_ms(planned: PlannedModel, lock: Lock) -> dict[str, int]:
     """Estimate the cost by runtime, and of the toolchain if it exports the model."""
     size_ms = _size_bytes(planned, lock) // BYTES_PER_MS
     cases = max((len(values) for values in planned.model.settings.sizes.values()), default=DEFAULT_CASE_COUNT)
-    parts = {runtime.name: _runtime_ms(runtime, cases, size_ms) for runtime in planned.runtimes}
+    level_ms = LEVEL_MS + size_ms + cases * (CASE_MS + size_ms)
+    parts = {runtime.name: len(runtime.levels) * level_ms for runtime in planned.runtimes}
     if planned.model.settings.is_exported:
         parts[TOOLCHAIN] = EXPORT_MS + 4 * size_ms
     return parts
-
-
-def _runtime_ms(runtime: PlannedRuntime, cases: int, size_ms: int) -> int:
-    return len(runtime.levels) * (LEVEL_MS + size_ms + cases * (CASE_MS + size_ms))
 
 
 def _size_bytes(planned: PlannedModel, lock: Lock) -> int:
     """Return the locked size: in a checkout without Git LFS the files are smaller."""
     locked = lock.models.get(planned.path)
     return locked.size_bytes + sum(data.size_bytes for data in locked.external) if locked else 0
-
-
-@dataclass(frozen=True, slots=True)
-class ShardPlan:
-    """A division with the values of `--shard`, and the weight of each model."""
-
-    division: Division
-    shards: tuple[ShardSelector, ...]
-    weights_ms: dict[str, int]
-    measured: int  # of how many models something was measured
-
-
-def describe_check(project: Project, models: Sequence[SelectedModel]) -> CheckState:
-    """Describe the check that is divided."""
-    paths = tuple(sorted(model.path for model in models))
-    return CheckState(__version__, digest_text_file(project.path), digest_text_file(project.lock_path), paths)
-
-
-def select_share(
-    text: str, project: Project, lock: Lock, models: Sequence[SelectedModel], asked: CaseSelection
-) -> Share:
-    """
-    Select the models that `--shard` names.
-
-    Estimates are those of all stages, because every job must divide alike.
-
-    Raises:
-        UsageError: it is invalid or of another plan, or input cases are named, which not every shard has.
-    """
-    if asked.cases:
-        raise UsageError("`--case` and `--shard` exclude each other")
-    named = parse_selector(text)
-    estimates = estimate_costs_ms(plan_models(project, lock, models), lock, frozenset(ALL_STAGES))
-    return Share(named.index, resolve_division(describe_check(project, models), named, estimates))
-
-
-def plan_shards(project: Project, lock: Lock, models: Sequence[SelectedModel], of: int) -> ShardPlan:
-    """Divide by measured costs if there are any, and by the estimates that every job computes otherwise."""
-    planned, stages = plan_models(project, lock, models), frozenset(ALL_STAGES)
-    state = describe_check(project, models)
-    weights, measured = combine_costs_ms(planned, lock, stages, costs_dir())
-    code, rounded = encode_weights([weights[path] for path in state.models], of) if measured else ("", ())
-    if not code:
-        weights = estimate_costs_ms(planned, lock, stages)
-        rounded = tuple(round_weight(weights[path]) for path in state.models)
-    division = divide_models(state, of, dict(zip(state.models, rounded, strict=True)))
-    name = division.plan[:PLAN_KEY_CHARACTERS]
-    parts = tuple(ShardSelector(index, of, name, code) for index in sorted(set(division.shards)))
-    return ShardPlan(division, parts, weights, measured)
 
 
 def save_measured_costs(
@@ -395,7 +330,7 @@ def save_measured_costs(
     """Store the cost of each model; `seconds` are by its absolute path and by worker.
 
     For runs from the cache (`reused`, by path and runtime), earlier measurements still count: on a machine without the
-    cache they cost that much.
+    cache they cost that much. A runtime whose full cost is not known is left out.
     """
     runtimes = {cell.runtime for cell in report.cells}
     for model in report.models:
@@ -405,15 +340,11 @@ def save_measured_costs(
             name = worker if worker in runtimes else TOOLCHAIN
             spent[name] = spent.get(name, 0.0) + spent_s
         spared = {runtime for file, runtime in reused if file == path}
-        spent = _add_reused_costs(spent, load_costs(costs_dir(), model.sha256) if spared else {}, spared)
-        if spent and model.sha256:
-            save_costs(costs_dir(), model.sha256, spent)
-
-
-def _add_reused_costs(spent: CostSeconds, before: CostSeconds, spared: Collection[str]) -> dict[str, float]:
-    """Add the earlier costs of reused runs; leave out runtimes whose full cost is not known."""
-    complete = {name: cost for name, cost in spent.items() if name not in spared}
-    return complete | {name: max(before[name], spent.get(name, 0.0)) for name in spared if name in before}
+        before = load_costs(costs_dir(), model.sha256) if spared else {}
+        complete = {name: cost for name, cost in spent.items() if name not in spared}
+        complete |= {name: max(before[name], spent.get(name, 0.0)) for name in spared if name in before}
+        if complete and model.sha256:
+            save_costs(costs_dir(), model.sha256, complete)
 
 
 def import_shard_costs(reports: Iterable[Path], merged: Report) -> None:

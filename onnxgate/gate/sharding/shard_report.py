@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,72 +19,71 @@ from onnxgate.core.report import (
     LEVELS,
     VERSION,
     AskedName,
+    FailOn,
     Finding,
     NotDone,
     Report,
     ReportedPlace,
-    ReportedRuntime,
     Shard,
     SharedHit,
     SharedIgnore,
     SharedNames,
 )
-from onnxgate.core.report_json import is_intact
+from onnxgate.core.report_json import is_intact, seal_report
 from onnxgate.core.text import join_phrases
 from onnxgate.gate.request import GateOutcome, GateRequest
 from onnxgate.gate.results import ignore_matching, resolution
-from onnxgate.gate.results.ignore_matching import matches_model
+from onnxgate.gate.results.verdict import build_report, describe_left_out
 from onnxgate.gate.sharding.plan import MAX_SHARDS, PLAN_KEY_CHARACTERS, Share, digest_values
 from onnxgate.project.config.loader import collect_entry_names
 from onnxgate.project.plan import locked_runtimes, report_runtime
 
 
-def create_shard(request: GateRequest, outcome: GateOutcome, share: Share, scope: str) -> Shard:
-    """Create the shard part of a report. `scope` is what the whole check leaves out."""
-    division = share.division
+def build_shard_report(
+    request: GateRequest, outcome: GateOutcome, share: Share, fail_on: FailOn, *, drawn: bool = True
+) -> Report:
+    """Build the report of one shard, with what its merge needs, and seal it."""
+    report = build_report(request, outcome, fail_on, drawn=drawn)
+    return seal_report(msgspec.structs.replace(report, shard=_create_shard(request, outcome, share)))
+
+
+def _create_shard(request: GateRequest, outcome: GateOutcome, share: Share) -> Shard:
+    division, revision = share.division, request.baseline.revision
+    stages = sorted(stage.value for stage in request.stages)
+    against = revision.commit if revision is not None else ""
+    options = [stages, request.selection.inputs.seed, request.ignores.honoured, against]
+    gate_rules = {rule.id for rule in rules.ALL if rule.stage is Stage.GATE}  # they are applied after all stages
+    levels = request.project.config.rules
     return Shard(
         index=share.index,
         of=division.of,
         plan=division.plan,
-        key=_check_key(request, share),
+        key=digest_values([division.plan, *options]),
         config=division.state.config,
         lock=division.state.lock,
         models=division.state.models,
         division=division.shards,
-        scope=scope,
-        locked=tuple(list_locked_runtimes(request)),
-        levels=_gate_rule_levels(request.project.config.rules),
+        scope="; ".join(describe_left_out(request, len(share.all_models))),
+        locked=tuple(itertools.starmap(report_runtime, locked_runtimes(request.project, request.lock))),
+        levels={rule: level for rule, level in sorted(levels.items()) if rule in gate_rules},
         hits=tuple(_project_hits(request, outcome, share)),
         ignores=tuple(_shard_ignores(request, outcome, share)),
         names=tuple(_shard_names(request, outcome, share)),
     )
 
 
-def list_locked_runtimes(request: GateRequest) -> Iterator[ReportedRuntime]:
-    """List every runtime of the lock, in its order."""
-    return itertools.starmap(report_runtime, locked_runtimes(request.project, request.lock))
-
-
-def _check_key(request: GateRequest, share: Share) -> str:
-    """Digest what all shards of one check have in common: state, division and options."""
-    revision, seed = request.baseline.revision, request.selection.inputs.seed
-    against = revision.commit if revision is not None else ""
-    stages = sorted(stage.value for stage in request.stages)
-    return digest_values([share.division.plan, stages, seed, request.ignores.honoured, against])
-
-
-def _gate_rule_levels(levels: Mapping[str, str]) -> dict[str, str]:
-    """Select the levels of the gate's own rules, which run after all stages."""
-    own = {rule.id for rule in rules.ALL if rule.stage is Stage.GATE}
-    return {rule: level for rule, level in sorted(levels.items()) if rule in own}
+def require_shard(report: Report) -> Shard:
+    """Return the shard that a report is about; only reports of shards are merged."""
+    assert report.shard is not None
+    return report.shard
 
 
 def _project_hits(request: GateRequest, outcome: GateOutcome, share: Share) -> Iterator[SharedHit]:
     """Return the hits that are not about a model of the check."""
     ignores = resolution.select_ignores(request, outcome.gathered)
-    for resolve_hit in resolution.resolve_hits(outcome.gathered.judged, ignores.accepts):
-        hit, judged = resolve_hit.judged.hit, resolve_hit.judged
-        if hit.model not in share.whole:
+    for resolved_hit in resolution.resolve_hits(outcome.gathered.judged, ignores.accepts):
+        hit, judged = resolved_hit.judged.hit, resolved_hit.judged
+        if hit.model not in share.all_models:
             yield SharedHit(
                 rule=judged.rule,
                 level=judged.level.value,
@@ -99,7 +98,7 @@ def _project_hits(request: GateRequest, outcome: GateOutcome, share: Share) -> I
                 works_since=hit.on.works_since if hit.on else "",
                 works_until=hit.on.works_until if hit.on else "",
                 identity=hit.identity,
-                confirmed=resolve_hit.confirmed,
+                confirmed=resolved_hit.confirmed,
             )
 
 
@@ -107,13 +106,9 @@ def _shard_ignores(request: GateRequest, outcome: GateOutcome, share: Share) -> 
     """Describe what each ignore matches in this shard, and if the shard checked all that it is about."""
     ignores = resolution.select_ignores(request, outcome.gathered)
     scope = resolution.determine_scope(request, outcome.gathered, outcome.blocked, ignores)
-    scope = replace(scope, models=scope.models | share.whole)
+    scope = replace(scope, models=scope.models | share.all_models)
     own = {model.path for model in request.models}
-    judged = [
-        assign_fingerprint
-        for assign_fingerprint in assign_fingerprints(outcome.gathered.judged)
-        if assign_fingerprint.hit.model in own
-    ]
+    judged = [rule_hit for rule_hit in assign_fingerprints(outcome.gathered.judged) if rule_hit.hit.model in own]
     _, met = ignores.apply(resolution.merge_runtimes(resolution.resolve_hits(judged, ignores.accepts), ()))
     present = {hit.fingerprint for hit in judged}
     for index, use in enumerate(ignore_matching.find_ignore_uses(ignores, scope, met, present)):
@@ -129,9 +124,8 @@ def _shard_ignores(request: GateRequest, outcome: GateOutcome, share: Share) -> 
             sha256=use.sha256,
             fingerprints=entry.fingerprints,
             covered=use.stage_ran,
-            content_there=entry.sha256 is None
-            or ignore_matching.may_have_content(
-                entry.sha256.lower(), [path for path in own if matches_model(entry.model, path)], scope
+            content_there=ignore_matching.may_have_content(
+                entry, [path for path in own if ignore_matching.matches_model(entry.model, path)], scope
             ),
             found=tuple(sorted(set(listed) & present if listed else met[index])),
         )
@@ -144,14 +138,17 @@ def _shard_names(request: GateRequest, outcome: GateOutcome, share: Share) -> It
     model_names = resolution.list_model_names(outcome.gathered.facts)
     others = share.others(model.path for model in request.models)
     paths = [model.path for model in request.project.models() if model.path not in others]
-    for entry_name in collect_entry_names(request.project, model_names, paths):
-        if entry_name.asked:
+    for names in collect_entry_names(request.project, model_names, paths):
+        if names.asked:
             yield SharedNames(
-                asked=tuple(AskedName(where=one.where, kind=one.kind, name=one.name) for one in entry_name.asked),
-                axes=tuple(sorted(entry_name.axes)),
-                outputs=tuple(sorted(entry_name.outputs)),
-                whole=entry_name.whole,
+                asked=tuple(AskedName(where=it.where, kind=it.kind, name=it.name) for it in names.asked),
+                axes=tuple(sorted(names.axes)),
+                outputs=tuple(sorted(names.outputs)),
+                whole=names.whole,
             )
+
+
+# Reading
 
 
 MAX_REPORT_BYTES = 256 * 2**20
@@ -204,10 +201,9 @@ def read_report_file(path: Path) -> ReportFile:
     try:
         if path.stat().st_size > MAX_REPORT_BYTES:
             return ReportFile(str(path), None, f"it has more than {MAX_REPORT_BYTES} bytes")
-        content = path.read_bytes()
+        return decode_report_file(str(path), path.read_bytes())
     except OSError as error:
         return ReportFile(str(path), None, f"it cannot be read: {(error.strerror or str(error)).lower()}")
-    return decode_report_file(str(path), content)
 
 
 class _ReportHead(msgspec.Struct):
@@ -217,30 +213,27 @@ class _ReportHead(msgspec.Struct):
 
 def decode_report_file(name: str, content: bytes) -> ReportFile:
     """Decode and validate the content of a report file."""
-    if not content.strip():
-        return ReportFile(name, None, "it is empty: the job that writes it did not end")
+    report, problem, hint = None, "", RERUN_HINT
     try:
-        head = msgspec.json.decode(content, type=_ReportHead)
-        if head.version != VERSION:
-            return ReportFile(
-                name,
-                None,
-                f"it is a report of version {head.version}; this onnxgate reads {VERSION}",
-                SAME_VERSION_HINT,
-            )
-        if head.onnxgate != __version__:
-            return ReportFile(
-                name, None, f"onnxgate {head.onnxgate} wrote it, and this is {__version__}", SAME_VERSION_HINT
-            )
-        report = msgspec.json.decode(content, type=Report)
+        head = msgspec.json.decode(content, type=_ReportHead) if content.strip() else None
+        if head is None:
+            problem = "it is empty: the job that writes it did not end"
+        elif head.version != VERSION:
+            problem = f"it is a report of version {head.version}; this onnxgate reads {VERSION}"
+            hint = SAME_VERSION_HINT
+        elif head.onnxgate != __version__:
+            problem, hint = f"onnxgate {head.onnxgate} wrote it, and this is {__version__}", SAME_VERSION_HINT
+        else:
+            report = msgspec.json.decode(content, type=Report)
     except msgspec.ValidationError as error:
-        return ReportFile(name, None, f"it is no report of onnxgate: {error}")
+        problem = f"it is no report of onnxgate: {error}"
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return ReportFile(name, None, f"it is cut off, or no JSON: {error}")
-    if report.shard is None:
-        return ReportFile(name, None, "it is the report of a whole check, and of no shard", SHARD_REPORTS_HINT)
-    problem = _describe_damage(report, report.shard)
-    return ReportFile(name, None, problem) if problem else ReportFile(name, report)
+        problem = f"it is cut off, or no JSON: {error}"
+    if report is not None and report.shard is None:
+        problem, hint = "it is the report of a whole check, and of no shard", SHARD_REPORTS_HINT
+    elif report is not None and report.shard is not None:
+        problem = _describe_damage(report, report.shard)
+    return ReportFile(name, None if problem else report, problem, hint)
 
 
 SAME_VERSION_HINT = "judge, plan and merge with one version of onnxgate"
@@ -258,27 +251,19 @@ def _describe_damage(report: Report, shard: Shard) -> str:
     own = tuple(path for path, index in zip(shard.models, shard.division, strict=True) if index == shard.index)
     if own != tuple(model.path for model in report.models):
         return "it did not judge the models of its shard"
-    if not (_named_stages(report, shard) <= KNOWN_STAGES and set(shard.levels.values()) <= RULE_SETTINGS):
+    parts: tuple[Finding | NotDone | SharedHit, ...]
+    parts = (*report.findings, *report.undecided, *report.skipped, *shard.hits)
+    stages = {*report.stages, *(part.stage for part in parts)} - {MERGE_STAGE}
+    if not (stages <= KNOWN_STAGES and set(shard.levels.values()) <= RULE_SETTINGS):
         return "it names a stage or a level that there is not"
     if not set(report.counts) <= COUNT_NAMES:
         return "it counts what no onnxgate counts"
     ruled: tuple[Finding | SharedHit | SharedIgnore, ...] = (*report.findings, *shard.hits, *shard.ignores)
-    if not all(_is_rule_name(part.rule) for part in ruled):
+    if not all(re.fullmatch(r"[a-z0-9]+(?:-[a-z0-9]+)*", part.rule) for part in ruled):
         return "it names a rule as none is named"
     if (report.exit, report.verdict) not in {(0, "pass"), (1, "fail"), (3, "undecided")}:
         return f"its verdict is `{report.verdict}` with the exit status {report.exit}"
     return "it says `pass`, and leaves something undecided" if report.exit == 0 and report.undecided else ""
-
-
-def _named_stages(report: Report, shard: Shard) -> set[str]:
-    """Return the stages that a report names, except the one of what is missing."""
-    parts: tuple[Finding | NotDone | SharedHit, ...]
-    parts = (*report.findings, *report.undecided, *report.skipped, *shard.hits)
-    return {*report.stages, *(part.stage for part in parts)} - {MERGE_STAGE}
-
-
-def _is_rule_name(name: str) -> bool:
-    return re.fullmatch(r"[a-z0-9]+(?:-[a-z0-9]+)*", name) is not None
 
 
 def collect_reports(files: Sequence[ReportFile], expected: ExpectedCheck) -> CollectedReports:
@@ -289,21 +274,24 @@ def collect_reports(files: Sequence[ReportFile], expected: ExpectedCheck) -> Col
             collected.gaps.append(_gap(f"`{file.name}` was not merged: {file.problem}", file.hint))
     valid = [(file.name, file.report) for file in files if file.report is not None]
     if not valid:
-        collected.gaps += _no_shard_reports(expected, bool(files))
+        reason = "none of the reports is one of a shard" if files else "there is no report of any shard"
+        hint = "give what `onnxgate check --shard i/N --output json=FILE` wrote"
+        collected.gaps += [_gap(reason, hint, model) for model in expected.models or ("",)]
         return collected
-    common, _ = Counter(_check_identity(report) for _, report in valid).most_common(1)[0]
-    preferred = [_check_identity(report) for _, report in valid if expected.plan and _matches_plan(report, expected)]
-    common = preferred[0] if preferred else common
+    planned = [report for _, report in valid if expected.plan and require_shard(report).plan.startswith(expected.plan)]
+    common, _ = Counter(map(_check_identity, planned[:1] or [report for _, report in valid])).most_common(1)[0]
     for name, report in valid:
         if _check_identity(report) != common:
-            collected.gaps.append(_gap(f"`{name}` was not merged: {_describe_other_check(report)}", SAME_CHECK_HINT))
+            shard = require_shard(report)
+            other = f"shard {shard.index} of {shard.of} of another check than the others"
+            reason = f"`{name}` was not merged: it is {other} (`{shard.key[:PLAN_KEY_CHARACTERS]}`)"
+            collected.gaps.append(_gap(reason, SAME_CHECK_HINT))
     collected.reports = _one_report_per_shard(
         [pair for pair in valid if _check_identity(pair[1]) == common], collected.gaps
     )
-    lead = collected.reports[0].shard
-    assert lead is not None
+    lead = require_shard(collected.reports[0])
     collected.gaps += _differences_from_expected(lead, expected)
-    collected.gaps += _missing_shards(lead, [report.shard.index for report in collected.reports if report.shard])
+    collected.gaps += _missing_shards(lead, {require_shard(report).index for report in collected.reports})
     return collected
 
 
@@ -314,39 +302,20 @@ def _gap(reason: str, hint: str, model: str = "") -> NotDone:
     return NotDone(stage=MERGE_STAGE, model=model, runtime="", reason=reason, hint=hint)
 
 
-def _no_shard_reports(expected: ExpectedCheck, any_given: bool) -> list[NotDone]:
-    reason = "none of the reports is one of a shard" if any_given else "there is no report of any shard"
-    hint = "give what `onnxgate check --shard i/N --output json=FILE` wrote"
-    return [_gap(reason, hint, model) for model in expected.models or ("",)]
-
-
 def _check_identity(report: Report) -> object:
     """Return what all shards of one check have in common."""
-    shard = report.shard
-    assert shard is not None
+    shard = require_shard(report)
     state = (shard.key, shard.plan, shard.of, shard.config, shard.lock, shard.models, shard.division)
-    rules = (shard.scope, shard.locked, tuple(shard.levels.items()), len(shard.ignores))
+    policy = (shard.scope, shard.locked, tuple(shard.levels.items()), len(shard.ignores))
     names = tuple(name.asked for name in shard.names)
-    return (*state, *rules, names, report.folder, report.stages, report.against, tuple(report.counts))
-
-
-def _matches_plan(report: Report, expected: ExpectedCheck) -> bool:
-    return report.shard is not None and report.shard.plan.startswith(expected.plan)
-
-
-def _describe_other_check(report: Report) -> str:
-    shard = report.shard
-    assert shard is not None
-    key = shard.key[:PLAN_KEY_CHARACTERS]
-    return f"it is shard {shard.index} of {shard.of} of another check than the others (`{key}`)"
+    return (*state, *policy, names, report.folder, report.stages, report.against, tuple(report.counts))
 
 
 def _one_report_per_shard(valid: Sequence[tuple[str, Report]], gaps: list[NotDone]) -> list[Report]:
     """Select one report per shard; of two that differ, the failing one."""
     by_shard: dict[int, list[tuple[str, Report]]] = {}
     for name, report in valid:
-        assert report.shard is not None
-        by_shard.setdefault(report.shard.index, []).append((name, report))
+        by_shard.setdefault(require_shard(report).index, []).append((name, report))
     for index, pairs in by_shard.items():
         if any(report != pairs[0][1] for _, report in pairs):
             names = join_phrases([f"`{name}`" for name, _ in pairs])
@@ -358,14 +327,14 @@ def _differences_from_expected(lead: Shard, expected: ExpectedCheck) -> Iterator
     if expected.plan and not lead.plan.startswith(expected.plan):
         plan = lead.plan[:PLAN_KEY_CHARACTERS]
         yield _gap(f"the shards are of plan `{plan}`, and `{expected.plan}` was asked for", SAME_CHECK_HINT)
-    for name, there, here in (("config", lead.config, expected.config), ("lock", lead.lock, expected.lock)):
-        if here and here != there:
+    for name, judged, current in (("config", lead.config, expected.config), ("lock", lead.lock, expected.lock)):
+        if current and current != judged:
             yield _gap(f"the shards were judged by another {name} than the one that is here", SAME_CHECK_HINT)
 
 
-def _missing_shards(lead: Shard, there: Sequence[int]) -> Iterator[NotDone]:
+def _missing_shards(lead: Shard, judged: Collection[int]) -> Iterator[NotDone]:
     """Yield a gap for each model of a shard without report."""
     for path, index in zip(lead.models, lead.division, strict=True):
-        if index not in there:
+        if index not in judged:
             hint = f"its job did not end, or its report was not given: run shard {index}/{lead.of} again"
             yield _gap(f"shard {index} of {lead.of} is missing: nobody judged its models", hint, path)

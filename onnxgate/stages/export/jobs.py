@@ -19,6 +19,7 @@ from packaging.specifiers import SpecifierSet
 from onnxgate.core.errors import ConfigError
 from onnxgate.core.jobs import Command, CommandResult, Export, Failure, InputCase
 from onnxgate.core.subprocesses import describe_exit_status
+from onnxgate.runtimes.environments.toolchain import find_toolchain, required_frameworks
 from onnxgate.runtimes.worker_spec import WorkerSpec
 from onnxgate.stages.support import has_release_limits
 from onnxgate.support.limits import get_limits
@@ -73,20 +74,43 @@ class ExportPlan:
         return settings.source or "" if self.command is None else " ".join(settings.command or ())
 
 
-def create_toolchain_spec(python: Path) -> WorkerSpec:
-    """Return the toolchain's interpreter, in which sets and dictionaries of strings have one order."""
-    return WorkerSpec.of_interpreter("toolchain", python, {"PYTHONHASHSEED": "0"}, turn=_TOOLCHAIN_TURN)
+@dataclass(frozen=True, slots=True)
+class ProjectToolchain:
+    """The interpreter that exports the models of a project."""
+
+    project: Project
+    python: Path
+
+    @classmethod
+    def of_project(cls, project: Project) -> ProjectToolchain:
+        """
+        Find the interpreter.
+
+        Raises:
+            UnavailableError: none has what the exports need.
+        """
+        needs = required_frameworks(project.config, project.folder)
+        return cls(project, find_toolchain(project.folder, project.config.toolchain, needs))
+
+    @property
+    def spec(self) -> WorkerSpec:
+        """The worker that exports."""
+        return create_toolchain_spec(self.python)
+
+    @property
+    def second_spec(self) -> WorkerSpec:
+        """A second process of the same interpreter, with another order of sets and dictionaries of strings."""
+        return create_toolchain_spec(self.python, "toolchain again", "1")
 
 
-def create_second_toolchain_spec(python: Path) -> WorkerSpec:
-    """Return a second process of the same interpreter, in which they have another order."""
-    return WorkerSpec.of_interpreter("toolchain again", python, {"PYTHONHASHSEED": "1"}, turn=_TOOLCHAIN_TURN)
+def create_toolchain_spec(python: Path, name: str = "toolchain", seed: str = "0") -> WorkerSpec:
+    """Return the worker of an interpreter; sets and dictionaries of strings have one order in it."""
+    return WorkerSpec.of_interpreter(name, python, {"PYTHONHASHSEED": seed}, turn=_TOOLCHAIN_TURN)
 
 
 def plan_export(
-    project: Project,
+    toolchain: ProjectToolchain,
     planned: PlannedModel,
-    python: Path,
     scratch: Path,
     *,
     cases: Sequence[InputCase] = (),
@@ -101,10 +125,10 @@ def plan_export(
     Raises:
         ConfigError: the command has an opset placeholder and the config pins no opset.
     """
-    model, pinned = planned.model, project.config.opset
+    project, model, pinned = toolchain.project, planned.model, toolchain.project.config.opset
     runtimes = [runtime.runtime for runtime in planned.runtimes]
     limits = common_opset_limits(runtimes)
-    command, written = _create_command(project, model, python, scratch)
+    command, written = _create_command(toolchain, model, scratch)
     source = None
     if model.settings.source is not None:
         source = Export(
@@ -119,35 +143,33 @@ def plan_export(
             cases=tuple(cases),
             external_data=external_data,
             export=command is None,
-            float64=False,
         )
     return ExportPlan(model, source, command, written, limits)
 
 
 def plan_source_run(
-    project: Project,
+    toolchain: ProjectToolchain,
     planned: PlannedModel,
-    python: Path,
     scratch: Path,
     cases: Sequence[InputCase],
     *,
     float64: bool = False,
 ) -> Export:
     """Return the job that runs a model's source on the cases, and writes no model."""
-    plan = plan_export(project, planned, python, scratch, cases=cases)
+    plan = plan_export(toolchain, planned, scratch, cases=cases)
     assert plan.source is not None
     return msgspec.structs.replace(plan.source, export=False, float64=float64)
 
 
-def plan_second_export(project: Project, plan: ExportPlan, python: Path, scratch: Path) -> ExportPlan:
+def plan_second_export(toolchain: ProjectToolchain, plan: ExportPlan, scratch: Path) -> ExportPlan:
     """Add a second export of what writes the file, from another folder and with another seed."""
     if plan.command is not None:
-        command, written = _create_command(project, plan.model, python, scratch)
+        command, written = _create_command(toolchain, plan.model, scratch)
         return replace(plan, again=command, written_again=written)
     assert plan.source is not None
     output = str(_create_folder(scratch / "source"))
     again = msgspec.structs.replace(plan.source, output=output, cases=(), eager=False, seed=1)
-    return replace(plan, again=_relocate_job(project, plan.model, again, scratch / "elsewhere"))
+    return replace(plan, again=_relocate_job(toolchain.project, plan.model, again, scratch / "elsewhere"))
 
 
 def _relocate_job(project: Project, model: SelectedModel, job: Export, link: Path) -> Export:
@@ -180,25 +202,25 @@ def is_relocated(plan: ExportPlan) -> bool:
 
 
 def _create_command(
-    project: Project, model: SelectedModel, python: Path, scratch: Path
+    toolchain: ProjectToolchain, model: SelectedModel, scratch: Path
 ) -> tuple[Command | None, Path | None]:
     """Return the model's command with its placeholders filled in, and where it writes."""
     if model.settings.command is None:
         return None, None
-    opset = project.config.opset.get("ai.onnx")
+    opset = toolchain.project.config.opset.get("ai.onnx")
     if opset is None and uses_opset_placeholder(model):
         raise ConfigError(
             f"the command of `{model.path}` asks for `{{opset}}`, and the config names none",
             hint='pin it: opset = { "ai.onnx" = 18 }',
         )
     written = _create_folder(scratch / "command") / Path(model.path).name
-    values = {"{python}": str(python), "{output}": str(written), "{opset}": str(opset)}
+    values = {"{python}": str(toolchain.python), "{output}": str(written), "{opset}": str(opset)}
     argv = []
     for word in model.settings.command:
         for placeholder, value in values.items():
             word = word.replace(placeholder, value)
         argv.append(word)
-    return Command(argv=tuple(argv), folder=str(project.folder)), written
+    return Command(argv=tuple(argv), folder=str(toolchain.project.folder)), written
 
 
 def _create_folder(path: Path) -> Path:

@@ -29,13 +29,14 @@ from onnxgate.core.jobs import (
     RunResult,
 )
 from onnxgate.evidence.runtime import ModelRuns
-from onnxgate.gate.execution import executor, toolchain
+from onnxgate.gate.execution import executor
 from onnxgate.gate.request import ExecutionResult, ExecutionSettings, RunnableModel
 from onnxgate.model.reading.fact_extraction import read_facts
 from onnxgate.project.config.loader import load_config
 from onnxgate.project.lock.types import Lock, LockedRuntime
 from onnxgate.project.plan import PlannedModel, PlannedRuntime
 from onnxgate.runtimes.worker_spec import JobLimits, JobMeter, WorkerSpec
+from onnxgate.stages.export import jobs
 
 OLD, NEW = "onnxruntime 1.9.0", "onnxruntime 1.10.0"
 WAVE = """<ir_version: 8, opset_import: ["" : 17]>
@@ -180,7 +181,7 @@ def test_the_source_proves_the_sizes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source_fits: bool, searched: bool
 ) -> None:
     """It is asked only where something failed, also if the runtime stage alone is asked for."""
-    monkeypatch.setattr(toolchain, "find_toolchain", lambda *_: Path("python"))
+    monkeypatch.setattr(jobs, "find_toolchain", lambda *_: Path("python"))
     settings = 'source = "export.py:build"'
     _, calm = _execute(tmp_path, lambda _, __: True, settings=settings, source=lambda _, __: source_fits)
     _, host = _execute(
@@ -202,7 +203,7 @@ def test_without_a_toolchain_nothing_is_proven(tmp_path: Path, monkeypatch: pyte
     def absent(*_: object) -> Path:
         raise UnavailableError("no torch")
 
-    monkeypatch.setattr(toolchain, "find_toolchain", absent)
+    monkeypatch.setattr(jobs, "find_toolchain", absent)
     done, _ = _execute(tmp_path, lambda _, sizes: sizes["samples"] == 8, settings='source = "export.py:build"')
 
     assert _judged(done)[NEW] == {"sizes batch=1 samples=8", "sizes batch=3 samples=8"}

@@ -17,7 +17,7 @@ from onnx import numpy_helper
 from onnxgate.core.findings import IncompleteCheck, Place
 from onnxgate.core.jobs import CaseResult, Completed, Export, ExportResult, InputCase, Job, Observation
 from onnxgate.evidence.parity import Comparison, FirstDifference, find_mismatches
-from onnxgate.gate.execution.parity import MismatchSearch, SearchedModel
+from onnxgate.gate.execution.mismatch_search import MismatchSearch, SearchedModel
 from onnxgate.inputs.cases import generate_cases
 from onnxgate.model.numeric_traits import detect_numeric_traits
 from onnxgate.model.reading.fact_extraction import read_model

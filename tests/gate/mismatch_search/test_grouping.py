@@ -14,8 +14,8 @@ from onnxgate.core.findings import Place
 from onnxgate.core.jobs import CaseResult, Completed, InputCase, Job, Observation, Refused, Run, RunResult, Unavailable
 from onnxgate.core.jobs import Failure as Said
 from onnxgate.evidence.parity import Comparison, Difference
-from onnxgate.gate.execution import parity
-from onnxgate.gate.execution.parity import MismatchSearch, SearchedModel
+from onnxgate.gate.execution import mismatch_search
+from onnxgate.gate.execution.mismatch_search import MismatchSearch, SearchedModel
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.runtimes.worker_spec import JobLimits
@@ -190,7 +190,7 @@ def test_inputs_that_are_gone_are_said(tmp_path: Path) -> None:
 
 def test_searches_have_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the limit nothing is run, and that is said."""
-    monkeypatch.setattr(parity, "MAX_SEARCHES", 1)
+    monkeypatch.setattr(mismatch_search, "MAX_SEARCHES", 1)
     found = (comparison("1.18.1", difference(0.5)), comparison("1.20.1", difference(0.01)))
     nodes, ((runtime, reason),) = located(tmp_path, Releases(tmp_path), *found)
 

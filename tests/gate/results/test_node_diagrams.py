@@ -10,7 +10,7 @@ import pytest
 from onnxgate.commands.files_without_config import make_request
 from onnxgate.core.report import Finding
 from onnxgate.gate import pipeline
-from onnxgate.gate.results import report_builder
+from onnxgate.gate.results.verdict import build_report
 from onnxgate.model.subgraphs import node_context
 from tests.harness.models import write
 from tests.harness.reports.sample_reports import finding
@@ -87,7 +87,7 @@ def test_the_report_of_a_check_has_the_drawing(tmp_path: Path) -> None:
     """From a model's file to the report, through the gate itself."""
     write(tmp_path / "m.onnx", DETERMINANT)
     request = make_request([tmp_path], None, tmp_path, 1)
-    report = report_builder.build_report(request, pipeline.run(request), "error")
+    report = build_report(request, pipeline.run(request), "error")
     (drawn,) = report.drawings
 
     assert ("m.onnx", "det") == (drawn.model, drawn.node)
@@ -103,4 +103,4 @@ def test_nothing_is_read_where_nothing_is_wrong(tmp_path: Path, monkeypatch: pyt
     outcome = replace(pipeline.run(request), findings=())
     monkeypatch.setitem(sys.modules, "onnxgate.model.subgraphs.node_context", None)
 
-    assert () == report_builder.build_report(request, outcome, "error").drawings
+    assert () == build_report(request, outcome, "error").drawings

@@ -15,7 +15,7 @@ from onnxgate.core.jobs import Failure, InputCase
 from onnxgate.evidence.parity import Comparison, Difference
 from onnxgate.evidence.runtime import Attempt, AttemptCase, ModelRuns, Refusal
 from onnxgate.gate.results import resolution
-from onnxgate.gate.results.report_builder import build_command, find_replays, select_shown_replays
+from onnxgate.gate.results.verdict import build_command, find_replays, select_shown_replays
 from tests.harness.reports.sample_reports import finding
 
 NO = Refusal(failure=Failure(type="Fail", text="no"))

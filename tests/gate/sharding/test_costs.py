@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.core.findings import ALL_STAGES, STATIC_STAGES
+from onnxgate.core.findings import ALL_STAGES
 from onnxgate.core.jobs import Export, Load, Probe
 from onnxgate.core.report import Cell, Report, ReportedModel
 from onnxgate.gate.sharding import plan
@@ -94,21 +94,20 @@ def test_runs_that_were_taken_over_cost_as_before(tmp_path: Path, monkeypatch: p
 
 
 def test_estimates_need_no_machine(planned: tuple[tuple[PlannedModel, ...], Lock], tmp_path: Path) -> None:
-    """They follow from config and lock; more runtimes cost more, and nothing run costs least."""
-    full, static = (plan.estimate_costs_ms(*planned, stages) for stages in (ALL, frozenset(STATIC_STAGES)))
+    """They follow from config and lock; more runtimes cost more."""
+    estimates = plan.estimate_costs_ms(*planned)
 
-    assert plan.combine_costs_ms(*planned, ALL, tmp_path) == (full, 0)
-    assert set(PATHS) == set(full)
-    assert full["a.onnx"] > full["b.onnx"]
-    assert all(static[path] < full[path] for path in PATHS)
+    assert plan.combine_costs_ms(*planned, tmp_path) == (estimates, 0)
+    assert set(PATHS) == set(estimates)
+    assert estimates["a.onnx"] > estimates["b.onnx"]
 
 
 def test_measured_in_place_of_estimates(planned: tuple[tuple[PlannedModel, ...], Lock], tmp_path: Path) -> None:
     """What was measured counts as it is; what was not is scaled by how far the estimates were off."""
-    estimates = plan.estimate_costs_ms(*planned, ALL)
+    estimates = plan.estimate_costs_ms(*planned)
     names = [each.name for each in next(each for each in planned[0] if each.path == "d.onnx").runtimes]
     plan.save_costs(tmp_path, SHA256, {names[0]: 100.0, "of no target": 1000.0})
-    weights, measured = plan.combine_costs_ms(*planned, ALL, tmp_path)
+    weights, measured = plan.combine_costs_ms(*planned, tmp_path)
 
     assert measured == 1
     assert 100_000 * len(names) <= weights["d.onnx"] < 100_000 * len(names) + 100

@@ -98,7 +98,9 @@ def planned_for(project: Project, releases: Sequence[str] = (), **more: Any) -> 
     (model,) = project.models()
     locked = [LockedRuntime(engine="onnxruntime", release=release, python="3.11", packages=()) for release in releases]
     runtimes = tuple(PlannedRuntime(runtime, ("server",), ("all",), (), True) for runtime in locked)
-    return jobs.plan_export(project, PlannedModel(model, runtimes), PYTHON, project.folder / "scratch", **more)
+    return jobs.plan_export(
+        jobs.ProjectToolchain(project, PYTHON), PlannedModel(model, runtimes), project.folder / "scratch", **more
+    )
 
 
 def exported(planned: ExportPlan, **model: Any) -> Observation:

@@ -10,7 +10,7 @@ from onnxgate.commands.files_without_config import make_request
 from onnxgate.core.findings import STATIC_STAGES
 from onnxgate.core.report import Finding
 from onnxgate.gate import pipeline
-from onnxgate.gate.results import report_builder
+from onnxgate.gate.results.verdict import build_report
 from tests.harness.models import write
 from tests.harness.sharded_outcomes import make_project, request_of
 
@@ -32,7 +32,7 @@ def test_findings_are_not_sought_for_each_cell(tmp_path: Path) -> None:
         write(tmp_path / f"{number}.onnx", double)
     request = make_request([tmp_path], None, tmp_path, 1)
     outcome = pipeline.run(request)
-    report = report_builder.build_report(request, replace(outcome, findings=Counted(outcome.findings)), "error")
+    report = build_report(request, replace(outcome, findings=Counted(outcome.findings)), "error")
 
     assert {cell.state for cell in report.cells if cell.runtime == "onnxruntime 1.18.1"} == {"fail"}
     assert len(report.cells) > 100
@@ -44,8 +44,8 @@ def test_a_model_with_a_static_error_is_not_predicted(tmp_path: Path) -> None:
     project = make_project(tmp_path / "project")
     request = request_of(project, frozenset(STATIC_STAGES))
     outcome = pipeline.run(request)
-    report = report_builder.build_report(request, outcome, "error")
-    without_errors = report_builder.build_report(request, replace(outcome, findings=()), "error")
+    report = build_report(request, outcome, "error")
+    without_errors = build_report(request, replace(outcome, findings=()), "error")
 
     assert {finding.rule for finding in report.findings if finding.level == "error" and finding.model} == {
         "unlocked-model"

@@ -1,4 +1,4 @@
-"""Static results and file digests by content.
+"""Caches of the static stages: results by content, file digests, and support data of custom builds.
 
 Only results that follow from a model, its data and the values in the key are cached. Entries that cannot be read or
 written are ignored.
@@ -13,10 +13,11 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -29,7 +30,18 @@ from onnxgate.core.files import (
     remember_digests,
     replace_atomically,
 )
+from onnxgate.core.findings import IncompleteCheck, Stage, version_sort_key
 from onnxgate.project.git.repository import find_lfs_contents
+from onnxgate.project.lock.types import Lock, LockedRuntime
+from onnxgate.project.plan import PlannedRuntime
+from onnxgate.runtimes.worker_spec import WorkerSpec, environment_path
+from onnxgate.stages.support import GPU_ENGINE
+from onnxgate.support import limits, operators
+from onnxgate.support.harvest import BuildSupport, HarvestCache, make_harvest_key
+from onnxgate.support.operators import TableSource
+
+if TYPE_CHECKING:
+    from onnxgate.runtimes.pool import WorkerPool
 
 ENTRY_LAYOUT = 1
 """Version of the meaning of an entry, for changes that the code of the stages does not show."""
@@ -61,7 +73,9 @@ class StaticResultCache:
     def __init__(self, folder: Path, project: Path) -> None:
         name = hashlib.sha256(os.fsencode(project)).hexdigest()[:16]
         self._path = folder / f"{name}.msgpack"
-        self._entries = _read_entries(self._path)
+        self._entries: dict[str, msgspec.Raw] = {}
+        with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeError, ValueError, RecursionError):
+            self._entries = msgspec.msgpack.decode(self._path.read_bytes(), type=dict[str, msgspec.Raw])
         self._added = False
 
     def find(self, key: str, kind: type[ResultType]) -> ResultType | None:
@@ -101,13 +115,6 @@ class StaticResultCache:
             path.unlink(missing_ok=True)
 
 
-def _read_entries(path: Path) -> dict[str, msgspec.Raw]:
-    try:
-        return msgspec.msgpack.decode(path.read_bytes(), type=dict[str, msgspec.Raw])
-    except (OSError, msgspec.MsgspecError, UnicodeError, ValueError, RecursionError):
-        return {}
-
-
 def digest_static_key(*parts: object) -> str:
     """Return the key of a result that follows from these values and from this program."""
     text = msgspec.json.encode((_digest_program(), *parts), order="sorted")
@@ -118,25 +125,14 @@ def digest_static_key(*parts: object) -> str:
 def _digest_program() -> tuple[str, ...]:
     """Digest the files of this program and of the packages that read models; versions alone are not enough."""
     digest = hashlib.sha256()
-    package = Path(__file__).parents[2]
-    ours = [str(package), *sorted(_list_folders([str(package / part) for part in _JUDGING_FOLDERS]))]
-    for folder in (*ours, *filter(None, map(_find_package, _READING_PACKAGES))):
+    package = Path(__file__).parents[1]
+    ours = [folder for name in _JUDGING_FOLDERS for folder, _, _ in os.walk(package / name)]
+    specs = filter(None, map(find_spec, _READING_PACKAGES))
+    theirs = [folder for spec in specs for folder in list(spec.submodule_search_locations or ())[:1]]
+    for folder in (str(package), *sorted(it for it in ours if not it.endswith("__pycache__")), *theirs):
         for entry in sorted(filter(os.DirEntry.is_file, os.scandir(folder)), key=lambda entry: entry.name):
             digest.update(f"{entry.path}\0{file_identity(entry.stat())}\n".encode(errors="surrogateescape"))
     return str(ENTRY_LAYOUT), digest.hexdigest(), sys.version
-
-
-def _list_folders(folders: list[str]) -> Iterator[str]:
-    while folders:
-        folder = folders.pop()
-        yield folder
-        folders += [entry.path for entry in os.scandir(folder) if entry.is_dir() and entry.name != "__pycache__"]
-
-
-def _find_package(name: str) -> str | None:
-    """Return the folder of a package without importing it; None if it is not installed."""
-    spec = find_spec(name)
-    return next(iter(spec.submodule_search_locations or ()), None) if spec is not None else None
 
 
 DIGESTS_FILE_NAME = "digests.json"
@@ -215,3 +211,122 @@ def _stat_large_file(path: Path) -> os.stat_result | None:
     except (OSError, ValueError):
         return None
     return status if stat.S_ISREG(status.st_mode) and status.st_size >= REMEMBERED_BYTES else None
+
+
+REGISTRY_SINCE = "1.16.0"
+"""Older wheels do not list their kernels; only limits could be harvested, and those are shipped."""
+UNREADABLE_BUILD = (
+    "what it implements is not harvested: its libraries cannot be read, or are not in one folder of site-packages"
+)
+
+
+def find_unknown_builds(planned: Iterable[PlannedRuntime]) -> tuple[PlannedRuntime, ...]:
+    """Select the runtimes to harvest: releases without shipped data, and GPU builds only in custom environments.
+
+    Source: onnxruntime-gpu 1.23.2 ends with a segmentation fault when it is harvested without a GPU.
+    """
+    return tuple(runtime for runtime in planned if _is_unknown_build(runtime.runtime))
+
+
+def _is_unknown_build(runtime: LockedRuntime) -> bool:
+    if runtime.environment:
+        return runtime.engine in ("onnxruntime", GPU_ENGINE)
+    if runtime.engine != "onnxruntime" or operators.get_implementation(runtime.release) is not None:
+        return False
+    is_registry_listed = version_sort_key(runtime.release) >= version_sort_key(REGISTRY_SINCE)
+    return limits.get_limits(runtime.release) is None or is_registry_listed
+
+
+@dataclass(slots=True)
+class HarvestedBuilds:
+    """Support data of custom builds, by the name of their runtime."""
+
+    supports: dict[str, BuildSupport] = field(default_factory=dict)
+    skipped: list[IncompleteCheck] = field(default_factory=list)
+
+
+class CustomBuilds:
+    """The builds of a lock and a project, with the cache of their support data.
+
+    The key is the locked wheel, or the libraries of a custom build, so that one build is never mistaken for another.
+    """
+
+    def __init__(self, folder: Path, lock: Lock, project_folder: Path) -> None:
+        self._harvests = HarvestCache(folder)
+        self._lock = lock
+        self._folder = project_folder
+        self._sources: dict[str, TableSource | None] = {}
+
+    def load(self, planned: Sequence[PlannedRuntime]) -> HarvestedBuilds:
+        """Return the cached support data."""
+        builds = HarvestedBuilds()
+        for runtime in planned:
+            source = self._source(runtime)
+            support = self._harvests.get(_harvest_key(runtime, source)) if source is not None else None
+            if support is not None:
+                builds.supports[runtime.name] = support
+        return builds
+
+    def harvest(self, planned: Sequence[PlannedRuntime], host: WorkerPool) -> HarvestedBuilds:
+        """Return the support data; harvest and cache those that are not cached yet."""
+        builds = self.load(planned)
+        for runtime in planned:
+            source, environment = self._source(runtime), runtime.runtime.environment
+            if runtime.name in builds.supports:
+                continue
+            if source is not None:
+                self._harvest(runtime, source, host, builds)
+            elif environment and environment_path(self._folder, environment).exists():  # else the runtime stage reports
+                builds.skipped.append(IncompleteCheck(Stage.SUPPORT, "", runtime.name, UNREADABLE_BUILD))
+        return builds
+
+    def _harvest(self, planned: PlannedRuntime, source: TableSource, host: WorkerPool, builds: HarvestedBuilds) -> None:
+        from onnxgate.runtimes.support_harvest import HarvestError, harvest_build
+
+        spec = WorkerSpec.of_runtime(planned.runtime, self._lock.packages, self._folder)
+        key = _harvest_key(planned, source)
+        reason = ""
+        try:
+            if self._harvests.get(key) is None:
+                self._harvests.put(key, harvest_build(host, spec, source))
+        except HarvestError as error:
+            reason = f"what it implements cannot be harvested: {error}" if str(error) else ""
+        except OSError as error:
+            reason = f"what it implements cannot be kept for the next run: {error.strerror}"
+        if reason:
+            builds.skipped.append(IncompleteCheck(Stage.SUPPORT, "", planned.name, reason))
+        support = self._harvests.get(key)
+        if support is not None:
+            builds.supports[planned.name] = support
+
+    def _source(self, planned: PlannedRuntime) -> TableSource | None:
+        """Identify the build by its locked wheel for this machine, or by its libraries; None if neither is known."""
+        if planned.name not in self._sources:
+            find = self._find_libraries if planned.runtime.environment else self._find_wheel
+            self._sources[planned.name] = find(planned.runtime)
+        return self._sources[planned.name]
+
+    def _find_libraries(self, runtime: LockedRuntime) -> TableSource | None:
+        from onnxgate.runtimes.environments.user_environment import build_identity
+
+        try:
+            identity = build_identity(environment_path(self._folder, runtime.environment))
+        except OSError:
+            return None
+        return TableSource(release=runtime.release, wheel="", sha256=identity) if identity else None
+
+    def _find_wheel(self, runtime: LockedRuntime) -> TableSource | None:
+        from onnxgate.runtimes.environments.wheels import compatible_hashes
+
+        for package in self._lock.packages:
+            if (package.name, package.version, package.python) == (runtime.engine, runtime.release, runtime.python):
+                hashes = compatible_hashes(package)
+                wheel = next((wheel for wheel in package.wheels if wheel.sha256 in hashes), None)
+                if wheel is not None:
+                    return TableSource(release=runtime.release, wheel=wheel.file, sha256=wheel.sha256)
+                return None
+        return None
+
+
+def _harvest_key(planned: PlannedRuntime, source: TableSource) -> str:
+    return make_harvest_key(planned.runtime.engine, source.release, source.sha256)

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from onnxgate.core.findings import IncompleteCheck, Stage
-from onnxgate.gate.cache.custom_builds import UNREADABLE_BUILD, CustomBuilds
+from onnxgate.gate.static_cache import UNREADABLE_BUILD, CustomBuilds
 from onnxgate.project.lock.types import Lock, LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
 
@@ -31,9 +31,9 @@ def library(folder: Path, python: str) -> Path:
 
 def harvested(folder: Path) -> list[IncompleteCheck]:
     """What is said of a build that is asked by nobody."""
-    gleaned = CustomBuilds(folder / "support", Lock(), folder).harvest([OWN], NOBODY)
-    assert {} == gleaned.kept
-    return gleaned.skipped
+    builds = CustomBuilds(folder / "support", Lock(), folder).harvest([OWN], NOBODY)
+    assert {} == builds.supports
+    return builds.skipped
 
 
 @pytest.mark.parametrize("pythons", [(), ("python3.10", "python3.11")])

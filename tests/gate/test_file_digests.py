@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from onnxgate.core import files
-from onnxgate.gate.cache.static_results import FileDigestCache
+from onnxgate.gate.static_cache import FileDigestCache
 from onnxgate.model.reading.file_format import LfsPointer
 from onnxgate.project.git.repository import find_lfs_contents
 from tests.harness.repositories.checkout import git

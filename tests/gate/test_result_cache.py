@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from onnxgate.core.jobs import CaseResult, Completed, Failure, InputCase, Load, Observation, Refused, Run, RunResult
-from onnxgate.gate.cache.run_results import ResultCache
+from onnxgate.gate.result_cache import ResultCache
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime, Wheel
 from onnxgate.runtimes.worker_spec import WorkerSpec
 

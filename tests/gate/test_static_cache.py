@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import faulthandler
 import os
+import pickle
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -17,10 +19,9 @@ import pytest
 from onnxgate.core import files, process_pool
 from onnxgate.core.findings import STATIC_STAGES
 from onnxgate.evidence.file import ModelFile
-from onnxgate.gate import pipeline
-from onnxgate.gate.cache import static_results
-from onnxgate.gate.cache.static_results import StaticResultCache
+from onnxgate.gate import pipeline, static, static_cache
 from onnxgate.gate.request import GateOutcome, GateRequest, StaticSettings
+from onnxgate.gate.static_cache import StaticResultCache
 from onnxgate.model.reading.fact_extraction import read_facts
 from onnxgate.project.config.project import SelectedModel
 from onnxgate.project.lock.comparison import entry_from_facts
@@ -43,6 +44,51 @@ def request_(tmp_path: Path) -> GateRequest:
     return replace(
         request_of(project, frozenset(STATIC_STAGES)), static=StaticSettings(folder=lambda: tmp_path / "kept")
     )
+
+
+NOT_JUDGING = {
+    "inputs.axis_sizes": "names the axes in the config that no model has",
+    "inputs.case_selection": "a default of the request",
+    "runtimes.environments.storage": "names the folder of the cache",
+    "runtimes.worker_spec": "names the environments of builds that are harvested",
+}
+"""Modules that child processes import and no static result depends on."""
+LIST_MODULES = """
+import pickle, sys
+from onnxgate.gate import static
+for name, argument in pickle.load(open(sys.argv[1], "rb")):
+    getattr(static, name)(argument)
+print(*(name.removeprefix("onnxgate.") for name in sys.modules if name.startswith("onnxgate.")))
+"""
+
+
+def test_the_key_has_all_code_that_judges(
+    request_: GateRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A result is not reused after a change of any module that a static judgement loads."""
+    write(request_.models[1].absolute, parse(MISH, HEAD_22))
+    calls: list[tuple[str, object]] = []
+
+    def record(name: str) -> None:
+        function = getattr(static, name)
+
+        def recorded(argument: object) -> object:
+            calls.append((name, argument))
+            return function(argument)
+
+        monkeypatch.setattr(static, name, recorded)
+
+    record("read_model_file")
+    record("match_support")
+    pipeline.run(request_)
+    (tmp_path / "calls").write_bytes(pickle.dumps(calls))
+    command = [sys.executable, "-c", LIST_MODULES, str(tmp_path / "calls")]
+    listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    packages = {name for name in listed if any(other.startswith(f"{name}.") for other in listed)}
+    modules = {name for name in listed if name not in packages}
+
+    assert {name for name, _ in calls} == {"read_model_file", "match_support"}
+    assert set(NOT_JUDGING) == {name for name in modules if name.partition(".")[0] not in static_cache._JUDGING_FOLDERS}
 
 
 @pytest.fixture
@@ -108,7 +154,7 @@ def test_what_else_an_answer_depends_on(
     counted()
     match what:
         case "program":
-            monkeypatch.setattr(static_results, "_digest_program", lambda: ("another",))
+            monkeypatch.setattr(static_cache, "_digest_program", lambda: ("another",))
         case "rules":
             config = request_.project.config
             request_.project.config = replace_rules(config, {"no-support-data": "off"})
@@ -235,7 +281,7 @@ def test_a_folder_of_others(request_: GateRequest, tmp_path: Path, counted: Coun
 
 def test_projects_have_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Projects that were checked longest ago are forgotten, and what a killed check left; digests are not."""
-    monkeypatch.setattr(static_results, "MOST_PROJECTS", 2)
+    monkeypatch.setattr(static_cache, "MOST_PROJECTS", 2)
     kept = StaticResultCache(tmp_path, tmp_path)
     left = f".{kept._path.name}.{files._pid_space()}-999999999-ff.tmp"
     for age, name in enumerate(["b.msgpack", "c.msgpack", left, "digests.json"], 1):
@@ -251,7 +297,7 @@ def test_projects_have_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_entries_have_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was longest unused is forgotten first."""
-    monkeypatch.setattr(static_results, "MAX_ENTRIES", 2)
+    monkeypatch.setattr(static_cache, "MAX_ENTRIES", 2)
     kept = StaticResultCache(tmp_path, tmp_path)
     for name in "abc":
         kept.keep(name, name)
@@ -286,7 +332,7 @@ def test_a_crash_costs_one_model(request_: GateRequest, monkeypatch: pytest.Monk
     assert {each.model for each in outcome.gathered.undone} == {victim}
     assert (undone[0].stage, "SIGSEGV" in undone[0].reason) == (stage, True)
     assert (victim in outcome.gathered.facts) == (stage == "support")
-    assert {path for path, _ in outcome.gathered.verdicts} == set(paths(request_)) - {victim}
+    assert {path for path, _ in outcome.gathered.support.verdicts} == set(paths(request_)) - {victim}
 
 
 def test_children_say_the_same(request_: GateRequest) -> None:
@@ -331,7 +377,7 @@ def paths(request: GateRequest) -> list[str]:
 
 def said(outcome: GateOutcome) -> tuple[object, ...]:
     """All that an outcome says."""
-    return outcome.findings, outcome.gathered.facts, outcome.gathered.verdicts, outcome.gathered.undone
+    return outcome.findings, outcome.gathered.facts, outcome.gathered.support.verdicts, outcome.gathered.undone
 
 
 def replace_models(lock: Lock, models: dict[str, LockedModel]) -> Lock:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from onnxgate.core.jobs import CaseResult, Completed, InputCase, Observation, Run, RunResult
-from onnxgate.gate.cache import run_results
-from onnxgate.gate.cache.run_results import ResultCache
+from onnxgate.gate import result_cache
+from onnxgate.gate.result_cache import ResultCache
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime, Wheel
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 
@@ -38,7 +38,7 @@ class Bench:
 
     def store(self, *, fresh: bool = False) -> ResultCache:
         """A store that a later check opens anew."""
-        files = {str(self.model): {self.model: run_results.sha256_of(self.model)}}
+        files = {str(self.model): {self.model: result_cache.sha256_of(self.model)}}
         return ResultCache(self.folder / "kept", {str(self.model): self.content}, files, self.limits, fresh=fresh)
 
     def job(self) -> Run:
@@ -76,12 +76,12 @@ def bench(tmp_path: Path) -> Bench:
 
 def other_worker(_: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Code of ours that runs models differs."""
-    monkeypatch.setattr(run_results, "_digest_worker", lambda: "other")
+    monkeypatch.setattr(result_cache, "_digest_worker", lambda: "other")
 
 
 def other_processor(_: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another machine."""
-    monkeypatch.setattr(run_results, "identify_machine", lambda: "other")
+    monkeypatch.setattr(result_cache, "identify_machine", lambda: "other")
 
 
 def other_variable(_: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

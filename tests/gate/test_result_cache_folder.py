@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onnxgate.gate.cache.run_results import ResultCache, prune
+from onnxgate.gate.result_cache import ResultCache, prune
 from onnxgate.runtimes.environments.storage import create_private_folder
-from tests.gate.cache.test_run_keys import SEAT, Bench
+from tests.gate.test_run_keys import SEAT, Bench
 
 
 def entry(folder: Path, name: str, size_bytes: int, used: int) -> Path:

@@ -27,7 +27,6 @@ import msgspec
 from onnxgate.core.files import Identity, file_identity, sha256_of
 from onnxgate.core.jobs import CaseResult, Completed, Job, Observation, Run, RunResult
 from onnxgate.project.engines import runs_on_node
-from onnxgate.project.lock.types import LockedRuntime, PinnedPackage
 from onnxgate.runtimes import sandbox
 from onnxgate.runtimes.protocol import WORKER_FOLDER, is_complete_npy
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
@@ -50,8 +49,7 @@ class CacheEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     files: dict[str, str]  # path -> sha256
 
 
-ModelFiles = Mapping[str, Mapping[Path, str]]
-NO_FILES: ModelFiles = {}
+NO_FILES: Mapping[str, Mapping[Path, str]] = {}
 
 
 class ResultCache:
@@ -66,7 +64,7 @@ class ResultCache:
         self,
         folder: Path,
         contents: Mapping[str, str],
-        files: ModelFiles = NO_FILES,
+        files: Mapping[str, Mapping[Path, str]] = NO_FILES,
         limits: JobLimits | None = None,
         *,
         fresh: bool = False,
@@ -77,17 +75,18 @@ class ResultCache:
         self._limits = limits or JobLimits()
         self._fresh = fresh
         self._digests = FileDigests()
-        self._sound = functools.cache(self._is_content)
-        self._kept = False
+        self._has_content = functools.cache(self._check_content)
+        self._added = False
 
     def find(self, spec: WorkerSpec, job: Job) -> Observation | None:
         """Return the cached observation of a job; None if it must run."""
         run = self._run(spec, job)
         if run is None or self._fresh or not isinstance(job, Run):
             return None
-        folder = self._at(run)
-        entry = _read_entry(folder)
-        result = _restore_result(entry, folder, job) if entry is not None and entry.run == run else None
+        folder, result = self._at(run), None
+        with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeError, RecursionError):
+            entry = msgspec.json.decode((folder / "entry.json").read_bytes(), type=CacheEntry)
+            result = _restore_result(entry, folder, job) if entry.run == run else None
         if result is None:
             shutil.rmtree(folder, ignore_errors=True)
             return None
@@ -109,19 +108,18 @@ class ResultCache:
 
     def keep(self, spec: WorkerSpec, job: Job, observation: Observation) -> None:
         """Cache an observation if it can be reused; errors of the disk are ignored."""
-        match observation:
-            case Completed(result=RunResult() as result) if isinstance(job, Run) and _is_cacheable(result):
-                run = self._run(spec, job)
-                if run is not None:
-                    with contextlib.suppress(OSError):
-                        _write_entry(self._at(run), run, result, anew=self._fresh)
-                        self._kept = True
-            case _:
-                pass
+        result = observation.result if isinstance(observation, Completed) else None
+        if not isinstance(job, Run) or not isinstance(result, RunResult) or not _is_cacheable(result):
+            return
+        run = self._run(spec, job)
+        if run is not None:
+            with contextlib.suppress(OSError):
+                _write_entry(self._at(run), run, result, anew=self._fresh)
+                self._added = True
 
     def tidy(self) -> None:
         """Prune the cache if entries were added."""
-        if self._kept:
+        if self._added:
             prune(self._folder)
 
     def _at(self, run: str) -> Path:
@@ -134,7 +132,7 @@ class ResultCache:
             return None
         content = self._contents.get(job.model)
         try:
-            if content is None or not self._sound(job.model):
+            if content is None or not self._has_content(job.model):
                 return None
             for path in self._files.get(job.model, ()):
                 self._digests.of(path)
@@ -143,7 +141,7 @@ class ResultCache:
         except FileChangedError:
             return None
 
-    def _is_content(self, model: str) -> bool:
+    def _check_content(self, model: str) -> bool:
         return all(self._digests.of(path) == sha256 for path, sha256 in self._files.get(model, {}).items())
 
 
@@ -169,13 +167,6 @@ def _is_cacheable(result: RunResult) -> bool:
     return all(case.failure is None and not case.unstable and not case.aliased for case in result.cases)
 
 
-def _read_entry(folder: Path) -> CacheEntry | None:
-    try:
-        return msgspec.json.decode((folder / "entry.json").read_bytes(), type=CacheEntry)
-    except (OSError, msgspec.MsgspecError, UnicodeError, RecursionError):
-        return None
-
-
 def _restore_result(entry: CacheEntry, folder: Path, job: Run) -> RunResult | None:
     """Copy the outputs to the paths of the job and return the result; None if a file does not match its digest."""
     result = entry.result
@@ -185,11 +176,9 @@ def _restore_result(entry: CacheEntry, folder: Path, job: Run) -> RunResult | No
     if any(len(case.outputs) != len(result.outputs) for case in result.cases):
         return None
     target = Path(job.output)
-    if not all(
-        OUTPUT_NAME.fullmatch(name) and _copy_verified(folder / name, target / name, entry.files[name])
-        for name in names
-    ):
-        return None
+    for name in names:
+        if not OUTPUT_NAME.fullmatch(name) or not _copy_verified(folder / name, target / name, entry.files[name]):
+            return None
     cases = tuple(_with_output_paths(case, lambda name: str(target / name)) for case in result.cases)
     return msgspec.structs.replace(result, cases=cases)
 
@@ -204,7 +193,7 @@ def _copy_verified(file: Path, to: Path, sha256: str) -> bool:
         if file.is_symlink() or file.stat().st_size > MAX_RUN_BYTES:
             return False
         content = file.read_bytes()
-        if hashlib.sha256(content).hexdigest() != sha256 or not _is_array(content):
+        if hashlib.sha256(content).hexdigest() != sha256 or not is_complete_npy(io.BytesIO(content), len(content)):
             return False
         to.parent.mkdir(parents=True, exist_ok=True)
         to.write_bytes(content)
@@ -213,13 +202,13 @@ def _copy_verified(file: Path, to: Path, sha256: str) -> bool:
     return True
 
 
-def _is_array(content: bytes) -> bool:
-    """True for a complete array of numbers or strings, of the length in its header."""
-    return is_complete_npy(io.BytesIO(content), len(content))
-
-
 def _write_entry(folder: Path, run: str, result: RunResult, *, anew: bool) -> None:
-    paths = dict(_number_outputs(result))
+    paths = {
+        path: f"{number}/{index}.npy"
+        for number, case in enumerate(result.cases)
+        for index, path in enumerate(case.outputs)
+        if path is not None
+    }
     if (folder.exists() and not anew) or sum(Path(path).stat().st_size for path in paths) > MAX_RUN_BYTES:
         return
     scratch = folder.with_name(f"{secrets.token_hex(8)}{_PART}")
@@ -239,38 +228,12 @@ def _write_entry(folder: Path, run: str, result: RunResult, *, anew: bool) -> No
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _number_outputs(result: RunResult) -> Iterator[tuple[str, str]]:
-    for number, case in enumerate(result.cases):
-        for index, path in enumerate(case.outputs):
-            if path is not None:
-                yield path, f"{number}/{index}.npy"
-
-
 RESULT_LAYOUT = 2
 """Version of the meaning of an entry."""
 KEY_HALF_DIGITS = 32
 """Digits of a key for runtime and model; as many digits are for the inputs."""
 IRRELEVANT_VARIABLES = frozenset({*sandbox.HOME_VARIABLES, "PATH", "TERM"})
 """Environment variables of a worker that do not influence outputs."""
-
-
-class _RunContext(msgspec.Struct, frozen=True):
-    """All that the outputs of a run depend on, except the inputs."""
-
-    layout: int
-    worker: str
-    processor: str
-    variables: dict[str, str]
-    node: str
-    runtime: LockedRuntime
-    packages: tuple[PinnedPackage, ...]
-    model: str
-    optimization: str
-    providers: tuple[str, ...]
-    extensions: tuple[str, ...]
-    again: bool
-    time_s: float
-    memory_mib: int | None
 
 
 class FileChangedError(Exception):
@@ -281,7 +244,7 @@ class FileChangedError(Exception):
 class FileDigests:
     """Digests of files, with the identity that shows whether a file has changed."""
 
-    _known: dict[Path, tuple[Identity, str]] = field(default_factory=dict)
+    _digests: dict[Path, tuple[Identity, str]] = field(default_factory=dict)
 
     def of(self, path: Path) -> str:
         """Return the digest of a file.
@@ -291,39 +254,41 @@ class FileDigests:
         """
         try:
             status = file_identity(path.stat())
-            if path not in self._known:
-                self._known[path] = (status, sha256_of(path))
+            if path not in self._digests:
+                self._digests[path] = (status, sha256_of(path))
                 status = file_identity(path.stat())
         except OSError as error:
             raise FileChangedError(str(path)) from error
-        identity, digest = self._known[path]
+        identity, digest = self._digests[path]
         if identity != status:
             raise FileChangedError(str(path))
         return digest
 
 
 def digest_context(spec: WorkerSpec, job: Run, content: str, limits: JobLimits, digests: FileDigests) -> str:
-    """Digest the runtime, the machine and the job. `content` is the digest of the model with external data."""
+    """Digest all that the outputs of a run depend on, except its inputs: runtime, machine and job.
+
+    `content` is the digest of the model with external data.
+    """
     assert spec.runtime is not None
-    place = _RunContext(
-        layout=RESULT_LAYOUT,
-        worker=_digest_worker(),
-        processor=identify_machine(),
-        variables=_worker_variables(),
-        node=_identify_node() if runs_on_node(spec.engine) else "",
-        runtime=spec.runtime,
-        packages=spec.packages,
-        model=content,
-        optimization=job.optimization,
-        providers=job.providers,
-        extensions=tuple(
-            digests.of(Path(extension)) if Path(extension).is_absolute() else extension for extension in job.extensions
-        ),
-        again=job.again,
-        time_s=limits.time_s,
-        memory_mib=limits.memory_mib,
-    )
-    return hashlib.sha256(msgspec.json.encode(place, order="sorted")).hexdigest()
+    variables = sandbox.runtime_variables(os.environ, Path(), own=False)
+    values = {
+        "layout": RESULT_LAYOUT,
+        "worker": _digest_worker(),
+        "processor": identify_machine(),
+        "variables": {name: variables[name] for name in variables if name.upper() not in IRRELEVANT_VARIABLES},
+        "node": _identify_node() if runs_on_node(spec.engine) else "",
+        "runtime": spec.runtime,
+        "packages": spec.packages,
+        "model": content,
+        "optimization": job.optimization,
+        "providers": job.providers,
+        "extensions": [digests.of(Path(it)) if Path(it).is_absolute() else it for it in job.extensions],
+        "again": job.again,
+        "time_s": limits.time_s,
+        "memory_mib": limits.memory_mib,
+    }
+    return hashlib.sha256(msgspec.json.encode(values, order="sorted")).hexdigest()
 
 
 def digest_inputs(job: Run, digests: FileDigests) -> str:
@@ -339,12 +304,6 @@ def _digest_worker() -> str:
     for file in sorted(path for path in WORKER_FOLDER.rglob("*") if path.suffix in (".py", ".mjs")):
         digest.update(f"{file.relative_to(WORKER_FOLDER).as_posix()}\0{sha256_of(file)}\n".encode())
     return digest.hexdigest()
-
-
-def _worker_variables() -> dict[str, str]:
-    """Return the environment variables of a worker that may influence outputs."""
-    variables = sandbox.runtime_variables(os.environ, Path(), own=False)
-    return {name: variables[name] for name in sorted(variables) if name.upper() not in IRRELEVANT_VARIABLES}
 
 
 @functools.cache

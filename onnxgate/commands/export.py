@@ -1,0 +1,112 @@
+"""`onnxgate export`: models exported again from their sources, into place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnxgate.core.findings import Hit, Level
+from onnxgate.model.subgraphs.instrumented_models import find_unused_data, read_data_locations, replace_model
+from onnxgate.project.config.project import SelectedModel
+from onnxgate.project.lock.types import Lock
+from onnxgate.project.plan import plan_models
+from onnxgate.rules import ALL
+from onnxgate.rules.export.export_stale import export_stale
+from onnxgate.rules.export.toolchain_drift import toolchain_drift
+from onnxgate.runtimes.environments.toolchain import probe_interpreter
+from onnxgate.runtimes.pool import WorkerPool
+from onnxgate.stages.export import stage
+from onnxgate.stages.export.jobs import ProjectToolchain, plan_export
+from onnxgate.stages.export.stage import ExportOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedExport:
+    """The state of a model after its export, and the lines to print about it."""
+
+    state: str
+    lines: tuple[str, ...]
+
+
+def find_toolchain_warnings(toolchain: ProjectToolchain, lock: Lock) -> Iterator[str]:
+    """Yield the messages of the rule about the toolchain."""
+    if lock.toolchain is None:
+        return
+    interpreter = probe_interpreter(toolchain.python, lock.toolchain.packages)
+    if state := stage.compare_toolchain(toolchain.project, lock.toolchain, interpreter):
+        yield from (f"warning: {hit.message}" for hit in toolchain_drift.judge(state))
+
+
+def export_models(
+    toolchain: ProjectToolchain, lock: Lock, models: Sequence[SelectedModel], scratch: Path, pool: WorkerPool
+) -> list[tuple[SelectedModel, ExportOutcome]]:
+    """Export the models into `scratch`; nothing is written into place."""
+    submitted = []
+    for index, planned in enumerate(plan_models(toolchain.project, lock, models)):
+        external_data = bool(read_data_locations(planned.model.absolute))
+        plan = plan_export(toolchain, planned, scratch / str(index), external_data=external_data)
+        submitted.append((plan, pool.submit(toolchain.spec, plan.job)))
+    return [
+        (plan.model, stage.collect_evidence(toolchain.project, plan, future.result())) for plan, future in submitted
+    ]
+
+
+def apply_export(model: SelectedModel, outcome: ExportOutcome, check: bool) -> AppliedExport:
+    """Write a model if it changed and its export has no error; with `check`, write nothing."""
+    hits = list(_find_export_hits(outcome))
+    state, lines = _apply(model, outcome, [hit for level, hit in hits if level is Level.ERROR], check)
+    for level, hit in hits:
+        if level is not Level.ERROR:
+            lines += [f"  {level.value}: {hit.message}", *_hint_lines(hit.fix)]
+    return AppliedExport(state, tuple(lines))
+
+
+def _find_export_hits(outcome: ExportOutcome) -> Iterator[tuple[Level, Hit]]:
+    """Yield the hits of all rules about the export itself, with their levels."""
+    for rule in ALL:
+        if outcome.subject is not None and rule.subject is type(outcome.subject) and rule is not export_stale:
+            yield from ((hit.level or rule.level, hit) for hit in rule.judge(outcome.subject))
+
+
+def _apply(model: SelectedModel, outcome: ExportOutcome, errors: Sequence[Hit], check: bool) -> tuple[str, list[str]]:
+    if errors:
+        return "failed", [line for hit in errors for line in _render_error(model, hit)]
+    if outcome.undone:
+        reason = f"{model.path}: cannot be compared: {outcome.undone.reason}"
+        return "not compared", [reason, *_hint_lines(outcome.undone.hint)]
+    differences = _find_differences(outcome, check)
+    if not differences:
+        return "unchanged", [f"{model.path}: is what its source exports"]
+    changes = [f"  {difference}" for difference in differences]
+    if check:
+        return "changed", [f"{model.path}: is not what its source exports", *changes]
+    if not model.absolute.exists():
+        return "written", [f"{model.path}: created", *_write_model(model, outcome)]
+    return "written", [f"{model.path}: written", *changes, *_write_model(model, outcome)]
+
+
+def _find_differences(outcome: ExportOutcome, check: bool) -> tuple[str, ...]:
+    """Return what differs in the fresh file. A new IR version alone is a reason to write it, but not stale."""
+    if outcome.subject is None:
+        return ()
+    committed = outcome.subject.committed
+    ir_changes = (committed.ir_change,) if committed.ir_change and not check else ()
+    return (*ir_changes, *committed.differences)
+
+
+def _render_error(model: SelectedModel, hit: Hit) -> list[str]:
+    line = f":{hit.place.line}" if hit.place.line else ""
+    return [f"{model.path}: {hit.message}", f"  at {hit.place.path}{line}", *_hint_lines(hit.fix)]
+
+
+def _hint_lines(text: str) -> list[str]:
+    return [f"  hint: {text}"] if text else []
+
+
+def _write_model(model: SelectedModel, outcome: ExportOutcome) -> list[str]:
+    """Write the fresh file into place, and return the lines about data files that it does not use."""
+    assert outcome.fresh is not None  # what differs was written
+    before = read_data_locations(model.absolute)
+    replace_model(outcome.fresh, model.absolute)
+    return [f"  `{name}` is not used by it any more" for name in find_unused_data(before, model.absolute)]

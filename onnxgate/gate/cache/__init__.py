@@ -1,1 +1,0 @@
-"""Caches: results of runs, static results and file digests, and harvested builds."""

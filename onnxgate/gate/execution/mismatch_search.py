@@ -1,0 +1,261 @@
+"""Search the origin of mismatches: the first node whose outputs differ."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from onnxgate.core.errors import UnavailableError
+from onnxgate.core.findings import IncompleteCheck, Stage
+from onnxgate.core.jobs import CaseResult, Completed, Export, ExportResult, InputCase, Job, Observation, Run
+from onnxgate.core.report import RATIO_METRICS
+from onnxgate.evidence.parity import Comparison, Difference, FirstDifference, find_mismatches, find_worst
+from onnxgate.gate.execution.toolchain import StartedModel
+from onnxgate.gate.request import ExecutionSettings
+from onnxgate.project.plan import PlannedRuntime
+from onnxgate.runtimes.worker_spec import JobLimits
+from onnxgate.stages.parity.first_difference import (
+    DifferenceOrigin,
+    NoFirstNodeError,
+    SearchError,
+    SearchSide,
+    compare_files,
+    create_first_difference,
+    create_fresh_export,
+    describe_differing_weight,
+    match_fresh_export,
+    search_across_levels,
+    search_origin,
+    search_program_values,
+)
+from onnxgate.stages.runtime.stage import ObservedRun
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+
+MAX_SEARCHES = 4
+"""Limit of searches for one model: similar mismatches share one."""
+SEARCH_TIME_S = 120.0
+"""No search is started for a model after this time."""
+JOB_TIME_S = 120.0
+SAME_FAULT_RATIO = 2.0
+"""Mismatches of the same outputs whose sizes differ by less than this factor count as one fault."""
+SOURCE = "the source"
+PAIRS = ("source", "runtime", "optimization", "engine")
+ERROR_METRICS = ("worst_abs", "mismatched elements", "not finite")
+
+SubmitLimitedJob = Callable[[PlannedRuntime, Job, JobLimits], Future[Observation]]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchedModel:
+    """A model whose mismatches are searched."""
+
+    path: str
+    absolute: Path
+    proto: ModelProto
+    root: Path  # git's root
+    folder: Path  # the config's folder
+    cases: Mapping[str, InputCase]
+    runtimes: Mapping[str, PlannedRuntime]
+    eager: Mapping[str, CaseResult] | None
+    fresh: Path | None  # the export of this run
+    source: Export | None  # the export job of this run
+
+
+def create_searched_model(
+    settings: ExecutionSettings, started: StartedModel, ran: Sequence[ObservedRun]
+) -> SearchedModel:
+    """Create the input of a search from a model that was run."""
+    prepared, exporting = started.prepared, started.prepared.exporting
+    exported = exporting.source.result() if exporting and exporting.source else None
+    result = exported.result if isinstance(exported, Completed) else None
+    fresh = result.model if isinstance(result, ExportResult) else None
+    return SearchedModel(
+        path=prepared.path,
+        absolute=prepared.planned.model.absolute,
+        proto=prepared.reading.proto,
+        root=settings.project.root,
+        folder=settings.project.folder,
+        cases={case.name: case for run in ran for case in run.job.cases},
+        runtimes={planned.name: planned for planned in started.levels},
+        eager=started.sourced.eager,
+        fresh=Path(fresh) if fresh is not None else None,
+        source=exporting.planned.source if exporting else None,
+    )
+
+
+@dataclass(slots=True)
+class MismatchSearch:
+    """Searches the origins of mismatches; `place` returns an unused path for files."""
+
+    submit: SubmitLimitedJob
+    run_in_toolchain: Callable[[Job], Observation]
+    place: Callable[[], Path]
+    _searches: int = field(default=0)
+    _ends_at: float = field(default=0.0)
+
+    def locate(
+        self, model: SearchedModel, comparisons: Sequence[Comparison]
+    ) -> tuple[tuple[Comparison, ...], tuple[IncompleteCheck, ...]]:
+        """Add the origin to each mismatch; also return the reasons for origins that are not found."""
+        self._searches, self._ends_at = 0, time.monotonic() + SEARCH_TIME_S
+        named, undone = list(comparisons), list[IncompleteCheck]()
+        for group in _group_similar(comparisons):
+            origin = self._try(model, comparisons[group[0]])
+            if isinstance(origin, str):
+                undone.append(_report_unlocated(model, [comparisons[index] for index in group], origin))
+                continue
+            for index in group:
+                named[index] = msgspec.structs.replace(named[index], **origin)
+        return tuple(named), tuple(undone)
+
+    def _try(self, model: SearchedModel, comparison: Comparison) -> dict[str, object] | str:
+        """Return the origin as fields of the comparison, or the reason why it is not found."""
+        if self._searches >= MAX_SEARCHES or time.monotonic() > self._ends_at:
+            return "the time for that is spent on other mismatches of the model"
+        self._searches += 1
+        try:
+            return {"first": self._search(model, comparison)}
+        except NoFirstNodeError as reason:
+            return {"at_no_node": str(reason)}
+        except (SearchError, UnavailableError) as reason:
+            return str(reason)
+        except (OSError, ValueError, KeyError) as error:  # a failed search never ends a check
+            return f"{type(error).__name__}: {error}"
+
+    def _search(self, model: SearchedModel, comparison: Comparison) -> FirstDifference:
+        mismatch = _select_mismatch(comparison)
+        if mismatch.case not in model.cases:
+            raise SearchError(f"the inputs of `{mismatch.case}` are not there any more")
+        output, detail = mismatch.output.removesuffix(" (layout)"), ""
+        side = self._side(model, comparison.runtime, mismatch.optimization, mismatch.case)
+        if comparison.pair == "optimization" or _is_only_optimized(comparison, mismatch):
+            plain = self._side(model, comparison.runtime, "disabled", mismatch.case)
+            begun = search_across_levels(plain, side, output)
+        elif comparison.reference == SOURCE:
+            begun, detail = self._against_source(model, comparison, side, mismatch, output)
+        else:
+            reference = self._reference(model, comparison, mismatch)
+            begun = search_origin(side, reference.values, None, [output], exact=False)
+        if begun is None:
+            raise SearchError("no node by itself is off by more than rounding, which grows from node to node")
+        return create_first_difference(model.proto, begun, mismatch.case, model.root, model.folder, detail)
+
+    def _reference(self, model: SearchedModel, comparison: Comparison, mismatch: Difference) -> SearchSide:
+        planned = model.runtimes.get(comparison.reference)
+        if planned is None:
+            raise SearchError(f"{comparison.reference} is not there to be asked")
+        level = mismatch.optimization if mismatch.optimization in planned.levels else planned.levels[-1]
+        return self._side(model, comparison.reference, level, mismatch.case)
+
+    def _against_source(
+        self, model: SearchedModel, comparison: Comparison, side: SearchSide, mismatch: Difference, output: str
+    ) -> tuple[DifferenceOrigin | None, str]:
+        """Compare with a fresh export on the same runtime if that one is right, or with the values of the source."""
+        if model.source is None:
+            raise SearchError("its source cannot be asked for intermediate values")
+        path = model.fresh or create_fresh_export(model.source, self.run_in_toolchain, self.place())
+        fresh = match_fresh_export(model.proto, model.absolute, path) if path else None
+        if fresh is not None:
+            exported = dataclasses.replace(model, absolute=fresh.path, proto=fresh.proto)
+            right = self._side(exported, comparison.runtime, mismatch.optimization, mismatch.case)
+            if _is_fresh_export_nearer(right, side, model, mismatch, output):
+                begun = search_origin(side, fresh.reference(right), fresh.names, [output], exact=True)
+                return begun, describe_differing_weight(fresh, model.proto, model.absolute, begun)
+        return search_program_values(model.source, self.run_in_toolchain, side, fresh, output, self.place()), ""
+
+    def _side(self, model: SearchedModel, runtime: str, level: str, case: str) -> SearchSide:
+        planned = model.runtimes[runtime]
+
+        def run(at: Path, fed: InputCase, output: Path) -> Observation:
+            job = Run(
+                model=str(at),
+                cases=(fed,),
+                output=str(output),
+                optimization="all" if level == "all" else "disabled",
+                providers=planned.providers,
+                extensions=planned.extensions,
+                again=False,
+            )
+            return self.submit(planned, job, JobLimits(time_s=JOB_TIME_S)).result()
+
+        return SearchSide(model.absolute, model.proto, model.cases[case], run, self.place())
+
+
+def _is_fresh_export_nearer(
+    fresh: SearchSide, committed: SearchSide, model: SearchedModel, mismatch: Difference, output: str
+) -> bool:
+    """True if the fresh export is much nearer to the source on this runtime than the committed model."""
+    names = [value.name for value in committed.proto.graph.output]
+    eager = (model.eager or {}).get(mismatch.case)
+    if eager is None or len(eager.outputs) != len(names) or len(fresh.proto.graph.output) != len(names):
+        return False
+    index = names.index(output)
+    right = eager.outputs[index]
+    try:
+        near = compare_files(fresh.value(fresh.proto.graph.output[index].name), Path(right)) if right else None
+    except SearchError:
+        return False
+    return near is not None and near.relative < compare_files(committed.value(output), Path(str(right))).relative / 4
+
+
+def _select_mismatch(comparison: Comparison) -> Difference:
+    """Select the mismatch to search: the worst one, preferably without optimization."""
+    mismatches = [mismatch for mismatch in find_mismatches(comparison) if mismatch.metric in ERROR_METRICS]
+    if not mismatches and any(mismatch.metric in RATIO_METRICS for mismatch in find_mismatches(comparison)):
+        raise SearchError("outputs of a quantized model are held by ratios, and every node of it rounds")
+    if not mismatches:
+        raise SearchError("it is one of type, shape or number")
+    return find_worst([mismatch for mismatch in mismatches if mismatch.optimization == "disabled"] or mismatches)
+
+
+def _is_only_optimized(comparison: Comparison, mismatch: Difference) -> bool:
+    """True if the same output of the same case is right without optimization."""
+    return mismatch.optimization == "all" and any(
+        difference.agrees
+        and difference.optimization == "disabled"
+        and (difference.case, difference.output) == (mismatch.case, mismatch.output)
+        for difference in comparison.differences
+    )
+
+
+def _group_similar(comparisons: Sequence[Comparison]) -> list[list[int]]:
+    """Group mismatches that count as one fault, by position; the worst of a group comes first."""
+    groups: dict[tuple[object, ...], list[list[int]]] = {}
+    mismatched = [
+        index
+        for index, comparison in enumerate(comparisons)
+        if find_mismatches(comparison) and comparison.pair in PAIRS
+    ]
+    for index in sorted(mismatched, key=lambda index: -_largest_mismatch(comparisons[index])):
+        mismatches, size = find_mismatches(comparisons[index]), _largest_mismatch(comparisons[index])
+        outputs, levels = ({it.output for it in mismatches}, {it.optimization for it in mismatches})
+        similar = groups.setdefault((comparisons[index].pair, frozenset(outputs), frozenset(levels)), [])
+        for group in similar:
+            if _largest_mismatch(comparisons[group[0]]) <= SAME_FAULT_RATIO * size:
+                group.append(index)
+                break
+        else:
+            similar.append([index])
+    return [group for similar in groups.values() for group in similar]
+
+
+def _largest_mismatch(comparison: Comparison) -> float:
+    return max((mismatch.value for mismatch in find_mismatches(comparison)), default=0.0)
+
+
+def _report_unlocated(model: SearchedModel, comparisons: Sequence[Comparison], reason: str) -> IncompleteCheck:
+    """Report the reason once for all runtimes."""
+    references = " or ".join(dict.fromkeys(comparison.reference for comparison in comparisons))
+    runtimes = {comparison.runtime for comparison in comparisons}
+    text = f"the first node that differs from {references} was not found: {reason}"
+    return IncompleteCheck(Stage.PARITY, model.path, runtimes.pop() if len(runtimes) == 1 else "", text, by_design=True)
