@@ -42,7 +42,7 @@ def _before(repair: FixResult) -> str:
 def _after(repair: FixResult, again: FixResult) -> str:
     left = _before(again) or "none"
     if repair.state != "repaired" or repair.proof is None:
-        why = "; ".join([repair.reason, *(left.reason for _, left in repair.left)]).strip("; ")
+        why = "; ".join([repair.reason, *(left.reason for _, left in repair.unfixed)]).strip("; ")
         return f"{left} ({repair.state}) | {why} | {'nothing' if again.state == repair.state else again.state}"
     equal = [row.runtime for row in repair.proof.rows if row.state == "equal"]
     bits = sum("bit for bit" in row.text for row in repair.proof.rows)

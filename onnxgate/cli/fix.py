@@ -204,8 +204,8 @@ def _render_result(repair: FixResult, options: CommonOptions) -> Iterator[str]:
     yield from (f"  {finding.level} {finding.rule}: {finding.message}" for finding in repair.findings)
     if repair.repaired is not None:
         yield from (f"  fix: {word}" for word in repair.repaired.words)
-    for name, left in repair.left:
-        yield from (f"  no fix by `{name}`: {left.reason}", *_hint_lines(left.hint))
+    for name, no_fix in repair.unfixed:
+        yield from (f"  no fix by `{name}`: {no_fix.reason}", *_hint_lines(no_fix.hint))
     yield from (f"  only with `--unsafe`: {reason}" for reason in repair.unsafe)
     yield from _render_diff(repair, options)
     if repair.proof is not None and repair.proof.rows:

@@ -234,5 +234,5 @@ def _print_pruned(pruned: PruneResult, options: CommonOptions, *, really: bool) 
     in_use = f", {len(pruned.in_use)} in use" if pruned.in_use else ""
     freed = "freed" if really else "would free"
     click.echo(
-        f"{freed} {format_size(pruned.freed_bytes)}{aside}; {pluralize(pruned.kept, 'environment')} kept{in_use}"
+        f"{freed} {format_size(pruned.freed_bytes)}{aside}; {pluralize(pruned.kept_count, 'environment')} kept{in_use}"
     )

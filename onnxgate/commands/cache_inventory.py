@@ -45,21 +45,19 @@ def list_environments(lock: Lock, folder: Path, cache: Path, environments: Envir
         _inspect_environment(runtime, names, lock, folder, environments, together)
         for runtime, names in runtimes.items()
     ]
-    pythons = sorted({runtime.python for runtime in runtimes if runtime.python}, key=version_sort_key)
+    interpreters = []
+    for python in sorted({runtime.python for runtime in runtimes if runtime.python}, key=version_sort_key):
+        try:
+            interpreters.append(Interpreter(python=python, path=str(environments.interpreter(python))))
+        except UnavailableError as error:
+            interpreters.append(Interpreter(python=python, hint=error.hint or ""))
     return Inventory(
         cache=str(cache),
         runtimes=tuple(environment_list),
-        interpreters=tuple(_inspect_interpreter(python, environments) for python in pythons),
+        interpreters=tuple(interpreters),
         size_bytes=together.size_bytes,
         freed_bytes=together.freed_bytes,
     )
-
-
-def _inspect_interpreter(python: str, environments: Environments) -> Interpreter:
-    try:
-        return Interpreter(python=python, path=str(environments.interpreter(python)))
-    except UnavailableError as error:
-        return Interpreter(python=python, hint=error.hint or "")
 
 
 def _inspect_environment(
@@ -110,7 +108,7 @@ class PruneResult:
 
     removed: Mapping[str, int]  # environments by name, and the number of removed items by folder
     in_use: tuple[str, ...]  # environments that a running gate works with, or makes
-    kept: int  # environments that a lock names, or that were used lately
+    kept_count: int  # environments that a lock names, or that were used lately
     size_bytes: int
     freed_bytes: int
 

@@ -170,7 +170,7 @@ class _ErrorGroup:
     """One error and its occurrences so far."""
 
     diagnosis: Diagnosis
-    says: str
+    quote: str
     last: int
     patterns: set[str]  # of its last occurrence: a program may say one thing in several ways
     count: int = 1
@@ -179,7 +179,7 @@ class _ErrorGroup:
     def explained(self) -> ExplainedError:
         return ExplainedError(
             name=self.diagnosis.entry.name,
-            says=self.says,
+            says=self.quote,
             means=self.diagnosis.means,
             why=self.diagnosis.why,
             fix=self.diagnosis.fix,
