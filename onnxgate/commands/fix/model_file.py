@@ -187,56 +187,43 @@ def _may_contain_edits(form: Any, keys: frozenset[FieldKey]) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
-class ReplacementTarget:
-    """The file to replace, links followed, as it was when it was read."""
-
-    file: Path
-    sha256: str
-
-
-def find_replacement_target(model: Path, root: Path, sha256: str) -> ReplacementTarget:
-    """Return the real file of a model.
+def replace_model_file(model: Path, root: Path, sha256: str, fresh: Path, backups: Path) -> Path:
+    """Replace a model, links followed, by `fresh`; return the path of the old file, kept below `backups`.
 
     Raises:
-        OnnxgateError: it lies outside of the repository, or must not be written.
+        OnnxgateError: the file lies outside of the repository, must not or cannot be written, or does not have the
+            content any more that was read; then the old one is there.
     """
-    real = Path(os.path.realpath(model))
-    if not real.is_relative_to(os.path.realpath(root)):
-        message = f"`{model}` is a link to `{real}`, outside of the repository: it is not written"
+    file = Path(os.path.realpath(model))
+    if not file.is_relative_to(os.path.realpath(root)):
+        message = f"`{model}` is a link to `{file}`, outside of the repository: it is not written"
         raise OnnxgateError(message, hint="copy the file to where the link is, in place of linking it")
-    if not real.stat().st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
-        raise OnnxgateError(f"`{model}` is read-only", hint=f"chmod u+w {real}")
-    return ReplacementTarget(real, sha256)
-
-
-def replace_model_file(place: ReplacementTarget, fresh: Path, backups: Path) -> Path:
-    """Replace the target by `fresh`, and return the path of the old file, kept below `backups`.
-
-    Raises:
-        OnnxgateError: the file has changed since it was read, or cannot be written; then the old one is there.
-    """
-    if sha256_of(place.file) != place.sha256:
-        raise OnnxgateError(f"`{place.file}` was changed by somebody else meanwhile", hint="run `onnxgate fix` again")
-    backup = backups / place.sha256[:16] / place.file.name
+    if not file.stat().st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
+        raise OnnxgateError(f"`{model}` is read-only", hint=f"chmod u+w {file}")
+    if sha256_of(file) != sha256:
+        raise OnnxgateError(f"`{file}` was changed by somebody else meanwhile", hint="run `onnxgate fix` again")
+    backup = backups / sha256[:16] / file.name
     try:
-        if not backup.exists() or sha256_of(backup) != place.sha256:
+        if not backup.exists() or sha256_of(backup) != sha256:
             backup.parent.mkdir(parents=True, exist_ok=True)
             backup.unlink(missing_ok=True)
-            link_or_copy(place.file, backup)  # by a hard link if possible: only the backup has the content afterwards
-        with replace_atomically(place.file, private=True) as temporary:
-            shutil.copyfile(fresh, temporary)
-            status = place.file.stat()
-            with contextlib.suppress(OSError, AttributeError):  # not ours to give, or a system without owners
-                os.chown(temporary, status.st_uid, status.st_gid)
-            temporary.chmod(stat.S_IMODE(status.st_mode))
-            with temporary.open("rb") as file:
-                os.fsync(file.fileno())
-            if sha256_of(temporary) != sha256_of(fresh):
-                raise OSError("what was written is not what was to be written")
+            link_or_copy(file, backup)  # by a hard link if possible: only the backup has the content afterwards
+        _write_replacement(file, fresh)
     except OSError as error:
         why = (error.strerror or str(error)).lower()
-        raise OnnxgateError(
-            f"`{place.file}` cannot be replaced: {why}", hint="the old file is there as it was"
-        ) from error
+        raise OnnxgateError(f"`{file}` cannot be replaced: {why}", hint="the old file is there as it was") from error
     return backup
+
+
+def _write_replacement(file: Path, fresh: Path) -> None:
+    """Copy `fresh` with owner and permissions of the old file, and flush it to disk."""
+    with replace_atomically(file, private=True) as temporary:
+        shutil.copyfile(fresh, temporary)
+        status = file.stat()
+        with contextlib.suppress(OSError, AttributeError):  # not ours to give, or a system without owners
+            os.chown(temporary, status.st_uid, status.st_gid)
+        temporary.chmod(stat.S_IMODE(status.st_mode))
+        with temporary.open("rb") as copy:
+            os.fsync(copy.fileno())
+        if sha256_of(temporary) != sha256_of(fresh):
+            raise OSError("what was written is not what was to be written")
