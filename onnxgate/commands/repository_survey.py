@@ -37,7 +37,7 @@ class RepositorySurvey:
 
     @property
     def below_root(self) -> str:
-        """The folder relative to git's root, "" if it is the root."""
+        """Return the folder relative to git's root, "" if it is the root."""
         if self.root is None or self.root == self.folder:
             return ""
         return self.folder.relative_to(self.root).as_posix()
@@ -128,7 +128,7 @@ class ExportScript:
 
     @property
     def command(self) -> tuple[str, ...]:
-        """The command that writes the model to a path of our choice; empty if the path is fixed."""
+        """Return the command that writes the model to a path of our choice; empty if the path is fixed."""
         return ("{python}", self.path, *self.option, "{output}") if self.takes_path else ()
 
 

@@ -66,7 +66,7 @@ def input_shape_narrowed(subject: ModelChange) -> Iterator[Hit]:
 
 
 def _describe_shared_size(shared: SharedSize) -> str:
-    """ "axis 0 of `x` and axis 1 of `y`"."""
+    """Return "axis 0 of `x` and axis 1 of `y`"."""
     axes = [f"axis {axis} of `{name}`" for name, axis in shared.axes[:MAX_AXES]]
     more = len(shared.axes) - len(axes)
     return join_phrases([*axes, f"{more} more"] if more else axes)

@@ -48,7 +48,7 @@ def minimum_runtime_raised(subject: ModelChange) -> Iterator[Hit]:
 
 
 def _is_raised(minimum: MinimumRelease) -> bool:
-    """A model that loaded nowhere has nothing to lose."""
+    """Return whether releases are lost at the old end; a model that loaded nowhere has nothing to lose."""
     if not minimum.before or minimum.before == minimum.after:
         return False
     return not minimum.after or version_sort_key(minimum.after) > version_sort_key(minimum.before)

@@ -32,7 +32,7 @@ def operators_changed(subject: ModelChange) -> Iterator[Hit]:
 
 
 def _list_changes(before: Mapping[str, int], after: Mapping[str, int]) -> Iterator[str]:
-    """New ones first, then those that are gone, then those of which there is another number."""
+    """Yield new operators, then removed ones, then those with another count."""
     yield from (f"{after[name]} `{name}` new" for name in sorted(after.keys() - before.keys()))
     yield from (f"{before[name]} `{name}` gone" for name in sorted(before.keys() - after.keys()))
     for name in sorted(after.keys() & before.keys()):

@@ -29,7 +29,7 @@ def weights_changed(subject: ModelChange) -> Iterator[Hit]:
 
 
 def _describe_changes(weights: WeightChanges) -> str:
-    """ "3 of 40 hold other values, by at most 0.013 (`fc.weight`); 1 is new"."""
+    """Return "3 of 40 hold other values, by at most 0.013 (`fc.weight`); 1 is new"."""
     text = []
     if weights.changed:
         name = f" (`{weights.name}`)" if weights.name else ""

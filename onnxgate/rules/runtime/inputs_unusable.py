@@ -52,7 +52,7 @@ def inputs_unusable(subject: ModelRuns) -> Iterator[Hit]:
 
 
 def _find_all_nan(runs: ModelRuns) -> Iterator[Hit]:
-    """Outputs of which both sides are NaN everywhere: alike, and no agreement."""
+    """Yield outputs that are NaN everywhere on both sides, which proves no agreement."""
     outputs: dict[str, dict[str, None]] = {}
     for attempt in runs.attempts:
         for output in attempt.outputs.blank:
