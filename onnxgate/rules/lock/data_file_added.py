@@ -10,7 +10,7 @@ from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.lock import ModelChange
 from onnxgate.model.facts import ModelFacts
 from onnxgate.rules.definition import rule
-from onnxgate.rules.lock._hits import create_breaking_hit, quote_names
+from onnxgate.rules.lock._changes import create_breaking_hit, quote_names
 
 
 @rule(ModelChange, "data-file-added", level=Level.ERROR, since="0.1.0")

@@ -8,9 +8,9 @@ from onnxgate.core.findings import Hit, Level
 from onnxgate.core.text import join_phrases
 from onnxgate.evidence.lock import ModelChange
 from onnxgate.rules.definition import rule
-from onnxgate.rules.lock._hits import create_breaking_hit
-from onnxgate.rules.lock._interface_changes import (
+from onnxgate.rules.lock._changes import (
     SharedSize,
+    create_breaking_hit,
     find_new_shared_sizes,
     format_shape,
     has_different_rank,

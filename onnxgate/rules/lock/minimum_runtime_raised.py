@@ -8,7 +8,7 @@ from onnxgate.core.findings import Hit, Level, version_sort_key
 from onnxgate.core.text import join_phrases
 from onnxgate.evidence.lock import MinimumRelease, ModelChange
 from onnxgate.rules.definition import rule
-from onnxgate.rules.lock._hits import create_breaking_hit, create_note_hit
+from onnxgate.rules.lock._changes import create_breaking_hit, create_note_hit
 
 MAX_RELEASES = 6
 

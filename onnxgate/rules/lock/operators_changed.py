@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.lock import ModelChange
 from onnxgate.rules.definition import rule
-from onnxgate.rules.lock._hits import create_note_hit
+from onnxgate.rules.lock._changes import create_note_hit
 
 MAX_OPERATORS = 6
 

@@ -8,7 +8,7 @@ from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.lock import ModelChange
 from onnxgate.model.facts import ModelFacts
 from onnxgate.rules.definition import rule
-from onnxgate.rules.lock._hits import create_note_hit
+from onnxgate.rules.lock._changes import create_note_hit
 
 MIB = 2**20
 KIB = 2**10

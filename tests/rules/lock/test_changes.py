@@ -8,7 +8,7 @@ import pytest
 
 from onnxgate.model.facts import ValueInfo
 from onnxgate.rules.lock import _interface_changes
-from onnxgate.rules.lock._interface_changes import MAX_PAIRINGS, match_values
+from onnxgate.rules.lock._changes import MAX_PAIRINGS, match_values
 
 FLOAT = "tensor(float)"
 
