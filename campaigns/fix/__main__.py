@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from onnxgate.commands.fix.model_file import find_replacement_target, replace_model_file
+from onnxgate.commands.fix.model_file import replace_model_file
 from onnxgate.commands.fix.pipeline import FixOptions, FixResult, fix_models
 from onnxgate.gate.request import GateRequest
 from onnxgate.runtimes.pool import WorkerPool
@@ -27,8 +27,8 @@ def rows(name: str, request: GateRequest, host: WorkerPool, scratch: Path) -> It
     first = [each for each in fix_models(request, ASKED, host, scratch / "first") if each.findings]
     for each in first:
         if each.state == "repaired" and each.repaired is not None:
-            place = find_replacement_target(each.model.absolute, request.project.root, each.repaired.replaced_sha256)
-            replace_model_file(place, each.repaired.path, scratch / "backups")
+            old, new = each.model.absolute, each.repaired
+            replace_model_file(old, request.project.root, new.replaced_sha256, new.path, scratch / "backups")
     (scratch / "second").mkdir()
     second = {each.model.path: each for each in fix_models(request, ASKED, host, scratch / "second")}
     for each in first:
@@ -42,7 +42,7 @@ def _before(repair: FixResult) -> str:
 def _after(repair: FixResult, again: FixResult) -> str:
     left = _before(again) or "none"
     if repair.state != "repaired" or repair.proof is None:
-        why = "; ".join([repair.reason, *(left.reason for _, left in repair.left)]).strip("; ")
+        why = "; ".join([repair.reason, *(left.reason for _, left in repair.unfixed)]).strip("; ")
         return f"{left} ({repair.state}) | {why} | {'nothing' if again.state == repair.state else again.state}"
     equal = [row.runtime for row in repair.proof.rows if row.state == "equal"]
     bits = sum("bit for bit" in row.text for row in repair.proof.rows)

@@ -23,7 +23,7 @@ from onnxgate.cli.shared.worker_pool import (
     print_limit_notes,
 )
 from onnxgate.commands.files_without_config import make_request
-from onnxgate.commands.fix.model_file import find_replacement_target, replace_model_file
+from onnxgate.commands.fix.model_file import replace_model_file
 from onnxgate.commands.fix.pipeline import FixOptions, fix_models, fixable_rules, model_root
 from onnxgate.core.errors import LockError, OnnxgateError, UsageError
 from onnxgate.core.escape import escape_log_line
@@ -192,8 +192,8 @@ def _apply_result(
 def _replace_model(project: Project, repair: FixResult) -> Path:
     assert repair.repaired is not None  # what is proven was made
     root = model_root(project, repair.model)
-    place = find_replacement_target(repair.model.absolute, root, repair.repaired.replaced_sha256)
-    return replace_model_file(place, repair.repaired.path, cache_dir() / BACKUP_FOLDER)
+    model, sha256, backups = repair.model.absolute, repair.repaired.replaced_sha256, cache_dir() / BACKUP_FOLDER
+    return replace_model_file(model, root, sha256, repair.repaired.path, backups)
 
 
 def _render_result(repair: FixResult, options: CommonOptions) -> Iterator[str]:
@@ -204,8 +204,8 @@ def _render_result(repair: FixResult, options: CommonOptions) -> Iterator[str]:
     yield from (f"  {finding.level} {finding.rule}: {finding.message}" for finding in repair.findings)
     if repair.repaired is not None:
         yield from (f"  fix: {word}" for word in repair.repaired.words)
-    for name, left in repair.left:
-        yield from (f"  no fix by `{name}`: {left.reason}", *_hint_lines(left.hint))
+    for name, no_fix in repair.unfixed:
+        yield from (f"  no fix by `{name}`: {no_fix.reason}", *_hint_lines(no_fix.hint))
     yield from (f"  only with `--unsafe`: {reason}" for reason in repair.unsafe)
     yield from _render_diff(repair, options)
     if repair.proof is not None and repair.proof.rows:

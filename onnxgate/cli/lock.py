@@ -132,7 +132,7 @@ def _measure_tolerances(project: Project, paths: Sequence[str], options: CommonO
         measurement = measure_source_tolerances(project, project.models(paths, base=options.start), pool)
     if not options.quiet:
         print_lines(f"note: {note}" for note in measurement.notes)
-    return measurement.tolerances
+    return measurement.figures
 
 
 def _add_quantization_figures(

@@ -15,7 +15,7 @@ from onnxgate.cli.shared.options import CommonOptions, common_options, find_proj
 from onnxgate.cli.shared.outputs import Sink, parse_outputs, write_sinks
 from onnxgate.cli.shared.worker_pool import open_progress
 from onnxgate.commands import cache_inventory
-from onnxgate.commands.cache_inventory import PRUNABLE_FOLDERS, Pruner, environment_folders, targets_of
+from onnxgate.commands.cache_inventory import PRUNABLE_FOLDERS, environment_folders, remove_unused, targets_of
 from onnxgate.core.errors import UnavailableError, UsageError
 from onnxgate.core.escape import escape_log_line
 from onnxgate.core.text import format_size, pluralize
@@ -210,7 +210,7 @@ def prune_cache(age_s: float | None, locks: Sequence[Path], options: CommonOptio
     """Remove what no lock names and what was not used since; without an age, all that is not in use."""
     before = ANY_TIME if age_s is None else time.time() - age_s
     named = set() if age_s is None else _environments_of_locks(locks, options)
-    pruned = Pruner(cache_dir(), named=named, before=before, really=really).prune()
+    pruned = remove_unused(cache_dir(), named=named, before=before, really=really)
     _print_pruned(pruned, options, really=really)
     return 0
 
@@ -234,5 +234,5 @@ def _print_pruned(pruned: PruneResult, options: CommonOptions, *, really: bool) 
     in_use = f", {len(pruned.in_use)} in use" if pruned.in_use else ""
     freed = "freed" if really else "would free"
     click.echo(
-        f"{freed} {format_size(pruned.freed_bytes)}{aside}; {pluralize(pruned.kept, 'environment')} kept{in_use}"
+        f"{freed} {format_size(pruned.freed_bytes)}{aside}; {pluralize(pruned.kept_count, 'environment')} kept{in_use}"
     )

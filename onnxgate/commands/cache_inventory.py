@@ -45,21 +45,19 @@ def list_environments(lock: Lock, folder: Path, cache: Path, environments: Envir
         _inspect_environment(runtime, names, lock, folder, environments, together)
         for runtime, names in runtimes.items()
     ]
-    pythons = sorted({runtime.python for runtime in runtimes if runtime.python}, key=version_sort_key)
+    interpreters = []
+    for python in sorted({runtime.python for runtime in runtimes if runtime.python}, key=version_sort_key):
+        try:
+            interpreters.append(Interpreter(python=python, path=str(environments.interpreter(python))))
+        except UnavailableError as error:
+            interpreters.append(Interpreter(python=python, hint=error.hint or ""))
     return Inventory(
         cache=str(cache),
         runtimes=tuple(environment_list),
-        interpreters=tuple(_inspect_interpreter(python, environments) for python in pythons),
+        interpreters=tuple(interpreters),
         size_bytes=together.size_bytes,
         freed_bytes=together.freed_bytes,
     )
-
-
-def _inspect_interpreter(python: str, environments: Environments) -> Interpreter:
-    try:
-        return Interpreter(python=python, path=str(environments.interpreter(python)))
-    except UnavailableError as error:
-        return Interpreter(python=python, hint=error.hint or "")
 
 
 def _inspect_environment(
@@ -110,83 +108,73 @@ class PruneResult:
 
     removed: Mapping[str, int]  # environments by name, and the number of removed items by folder
     in_use: tuple[str, ...]  # environments that a running gate works with, or makes
-    kept: int  # environments that a lock names, or that were used lately
+    kept_count: int  # environments that a lock names, or that were used lately
     size_bytes: int
     freed_bytes: int
 
 
-class Pruner:
-    """Removes what is not in use from a cache."""
+def remove_unused(cache: Path, *, named: Collection[Path], before: float, really: bool) -> PruneResult:
+    """Remove what is not in use from all known folders of a cache.
 
-    def __init__(self, cache: Path, *, named: Collection[Path], before: float, really: bool) -> None:
-        self._cache = cache
-        self._named = frozenset(named)
-        self._before = before  # what was used later stays; seconds since the epoch
-        self._really = really
-        self._sizes = DiskUsage()
+    What was used later than `before`, in seconds since the epoch, stays, and the environments that are named.
+    """
+    removed: dict[str, int] = {}
+    in_use: list[str] = []
+    kept_count, sizes = 0, DiskUsage()
+    environments = cache / ENVIRONMENTS_FOLDER
+    for environment in sorted(environments.iterdir() if environments.is_dir() else ()):
+        if not environment.is_dir() or environment.is_symlink() or environment.suffix in COMPANION_SUFFIXES:
+            continue
+        uses = (environment / "ready.json", storage.lease_folder(environment), environment)
+        if environment in named or max(map(_modified_at, uses)) >= before:
+            kept_count += 1
+        elif _remove_environment(environment, sizes, really=really):
+            removed[environment.name] = 1
+        else:
+            in_use.append(environment.name)
+    for name in PRUNABLE_FOLDERS:
+        for entry in _list_old_entries(cache / name, before):
+            sizes.add(entry)
+            if really:
+                with contextlib.suppress(OSError):
+                    remove_path(entry)
+            removed[name] = removed.get(name, 0) + 1
+    return PruneResult(removed, tuple(in_use), kept_count, sizes.size_bytes, sizes.freed_bytes)
 
-    def prune(self) -> PruneResult:
-        """Remove from all known folders of the cache."""
-        removed: dict[str, int] = {}
-        in_use: list[str] = []
-        kept_count = 0
-        for environment in self._environments():
-            uses = (environment / "ready.json", storage.lease_folder(environment), environment)
-            if environment in self._named or max(map(_modified_at, uses)) >= self._before:
-                kept_count += 1
-            elif self._take(environment):
-                removed[environment.name] = 1
-            else:
-                in_use.append(environment.name)
-        for name in PRUNABLE_FOLDERS:
-            for entry in self._old(self._cache / name):
-                self._sizes.add(entry)
-                if self._really:
-                    with contextlib.suppress(OSError):
-                        remove_path(entry)
-                removed[name] = removed.get(name, 0) + 1
-        return PruneResult(removed, tuple(in_use), kept_count, self._sizes.size_bytes, self._sizes.freed_bytes)
 
-    def _environments(self) -> list[Path]:
-        folder = self._cache / ENVIRONMENTS_FOLDER
-        entries = folder.iterdir() if folder.is_dir() else ()
-        return sorted(
-            entry
-            for entry in entries
-            if entry.is_dir() and not entry.is_symlink() and entry.suffix not in COMPANION_SUFFIXES
-        )
+def _list_old_entries(folder: Path, before: float) -> list[Path]:
+    """Return the contents of a folder that were not used lately."""
+    if not folder.is_dir() or folder.is_symlink():
+        return []
+    return sorted(entry for entry in folder.iterdir() if _modified_at(entry) < before)
 
-    def _old(self, folder: Path) -> Iterator[Path]:
-        """Yield the contents of a folder that were not used lately."""
-        if folder.is_dir() and not folder.is_symlink():
-            yield from (entry for entry in sorted(folder.iterdir()) if _modified_at(entry) < self._before)
 
-    def _take(self, environment: Path) -> bool:
-        """Remove an environment unless it is in use. Return if it was removed."""
-        try:
-            with filelock.FileLock(environment.with_name(f"{environment.name}.lock"), timeout=0):
-                return self._take_alone(environment)
-        except filelock.Timeout:
-            return False
+def _remove_environment(environment: Path, sizes: DiskUsage, *, really: bool) -> bool:
+    """Remove an environment unless it is in use. Return if it was removed."""
+    try:
+        with filelock.FileLock(environment.with_name(f"{environment.name}.lock"), timeout=0):
+            return _remove_locked_environment(environment, sizes, really=really)
+    except filelock.Timeout:
+        return False
 
-    def _take_alone(self, environment: Path) -> bool:
-        if storage.is_in_use(environment):
-            return False
-        if not self._really:
-            self._sizes.add(environment)
-            return True
-        ready = environment / "ready.json"
-        marker = ready.read_bytes() if ready.is_file() else None
+
+def _remove_locked_environment(environment: Path, sizes: DiskUsage, *, really: bool) -> bool:
+    if storage.is_in_use(environment):
+        return False
+    ready = environment / "ready.json"
+    marker = ready.read_bytes() if really and ready.is_file() else None
+    if really:
         ready.unlink(missing_ok=True)
         if storage.is_in_use(environment):  # somebody came before it was no longer ready
             if marker is not None:
                 ready.write_bytes(marker)
             return False
-        self._sizes.add(environment)
+    sizes.add(environment)
+    if really:
         with contextlib.suppress(OSError):
             remove_path(environment)
             remove_path(storage.lease_folder(environment))
-        return True
+    return True
 
 
 def _modified_at(path: Path) -> float:

@@ -91,7 +91,7 @@ def suggest_runtime(survey: RepositorySurvey) -> SuggestedRuntime:
     return SuggestedRuntime(newest_requirement, tuple(why))
 
 
-def render_config(survey: RepositorySurvey, promise: SuggestedRuntime, exported: Sequence[ExportScript]) -> str:
+def render_config(survey: RepositorySurvey, suggestion: SuggestedRuntime, exported: Sequence[ExportScript]) -> str:
     """Return `onnxgate.toml`. The `command` of a script in `exported` is active; that of others is a comment."""
     major, minor, *_ = __version__.split(".")
     lines = [
@@ -101,8 +101,8 @@ def render_config(survey: RepositorySurvey, promise: SuggestedRuntime, exported:
         '# models = ["models/**/*.onnx"]  # default: every .onnx file that git tracks',
         "",
         "[targets.cpu]",
-        *(f"# {line}" for line in promise.why),
-        f"runtime = {quote(promise.runtime)}",
+        *(f"# {line}" for line in suggestion.why),
+        f"runtime = {quote(suggestion.runtime)}",
         '# select = "minors"  # the newest patch of each minor; or: bounds, newest, all',
     ]
     used_domains = {operator.rpartition(".")[0] for fact in survey.facts for operator in fact.operators}

@@ -121,23 +121,16 @@ class _IgnorePlan:
 
     def accept(self, outcome: GateOutcome) -> bool:
         """Add the findings of the outcome; return False if all that can be accepted is."""
-        before = self.accepted
-        contents = _content_digests(outcome)
-        for finding in self._open(outcome):
-            marks = self._marks(finding, contents)
-            self.accepted += finding.fingerprint not in marks
-            marks.add(finding.fingerprint)
-        return self.accepted > before
-
-    def _open(self, outcome: GateOutcome) -> Iterator[Finding]:
-        """Yield the findings to accept, without those of an expired entry, which is not prolonged."""
-        over = Ignores(
-            [entry for entry in self.entries if not self._is_current(entry)], self.today, _content_digests(outcome)
-        )
+        before, contents = self.accepted, _content_digests(outcome)
+        expired = Ignores([entry for entry in self.entries if not self._is_current(entry)], self.today, contents)
         for finding in outcome.findings:
-            ended = any(True for _ in over.matching(finding.rule, finding.model, finding.fingerprint))
-            if _is_blocking(finding) and not _refusal_reason(finding) and not ended:
-                yield finding
+            if not _is_blocking(finding) or _refusal_reason(finding):
+                continue
+            if not any(True for _ in expired.matching(finding.rule, finding.model, finding.fingerprint)):
+                marks = self._marks(finding, contents)
+                self.accepted += finding.fingerprint not in marks
+                marks.add(finding.fingerprint)
+        return self.accepted > before
 
     def refused(self, outcome: GateOutcome) -> Iterator[str]:
         """Yield the current findings that were not accepted, and why."""
@@ -159,14 +152,10 @@ class _IgnorePlan:
 
     def describe(self, name: str) -> str:
         """Describe the changes."""
-        changes = [
-            f"{verb} {pluralize(count, 'finding')} that {'is' if count == 1 else 'are'} {state}"
-            for verb, count, state in (
-                ("accepts", self.accepted, "there now"),
-                ("no longer lists", self.dropped, "gone"),
-            )
-            if count
-        ]
+        changes = []
+        for verb, count, state in (("accepts", self.accepted, "there now"), ("no longer lists", self.dropped, "gone")):
+            if count:
+                changes.append(f"{verb} {pluralize(count, 'finding')} that {'is' if count == 1 else 'are'} {state}")
         if not changes:
             return f"`{name}` is as it was: there is nothing to accept, and nothing that it lists is gone"
         return f"`{name}` {', and '.join(changes)}"

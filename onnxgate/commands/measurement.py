@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
@@ -35,17 +35,20 @@ if TYPE_CHECKING:
     Arrays = dict[str, NDArray[Any]]
 
 
-@dataclass(slots=True)
-class ToleranceMeasurement:
-    """Tolerances by model and output, and notes about models without any."""
+Figures = TypeVar("Figures")
 
-    tolerances: dict[str, dict[str, MeasuredTolerance]] = field(default_factory=dict)
+
+@dataclass(slots=True)
+class Measurement(Generic[Figures]):
+    """Figures by model and output, and notes about models without any."""
+
+    figures: dict[str, dict[str, Figures]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
 def measure_source_tolerances(
     project: Project, models: Sequence[SelectedModel], pool: WorkerPool
-) -> ToleranceMeasurement:
+) -> Measurement[MeasuredTolerance]:
     """
     Measure the tolerance of each model that has a source.
 
@@ -53,7 +56,7 @@ def measure_source_tolerances(
         UnavailableError: the toolchain is missing.
         ConfigError: the user's own inputs are not what a model takes.
     """
-    measurement = ToleranceMeasurement()
+    measurement = Measurement[MeasuredTolerance]()
     sourced = [model for model in models if model.settings.source is not None]
     if not sourced:
         if all(model.settings.quantized_from is None for model in models):
@@ -69,7 +72,7 @@ def measure_source_tolerances(
                 submitted.append((model, *_submit_source(toolchain, model, Path(scratch) / str(index), pool)))
         for model, outputs, answer in submitted:
             try:
-                measurement.tolerances[model.path] = _measure_tolerance(outputs, answer.result())
+                measurement.figures[model.path] = _measure_tolerance(outputs, answer.result())
             except IncomparableError as reason:
                 measurement.notes.append(f"`{model.path}` was not measured: {reason}")
     return measurement
@@ -80,24 +83,16 @@ def _detect_other_type(model: SelectedModel) -> str:
     return "a Git LFS pointer" if read_pointer(model.absolute) else detect_other_type(model.absolute)
 
 
-@dataclass(slots=True)
-class QuantizationMeasurement:
-    """Figures of quantized models by model and output, and notes about models without any."""
-
-    figures: dict[str, dict[str, MeasuredQuantization]] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-
-
 def measure_quantized_models(
     project: Project, lock: Lock, models: Sequence[SelectedModel], pool: WorkerPool
-) -> QuantizationMeasurement:
+) -> Measurement[MeasuredQuantization]:
     """
     Compare each model with `quantized-from` with its float model, on the newest locked runtime.
 
     Raises:
         ConfigError: the user's own inputs are not what a model takes.
     """
-    record = QuantizationMeasurement()
+    record = Measurement[MeasuredQuantization]()
     quantized = [model for model in models if model.settings.quantized_from is not None]
     with temporary_folder() as scratch:
         pool.show(Path(scratch), *(model.absolute.parent for model in quantized))

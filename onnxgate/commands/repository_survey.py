@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -37,7 +37,7 @@ class RepositorySurvey:
 
     @property
     def below_root(self) -> str:
-        """The folder relative to git's root, "" if it is the root."""
+        """Return the folder relative to git's root, "" if it is the root."""
         if self.root is None or self.root == self.folder:
             return ""
         return self.folder.relative_to(self.root).as_posix()
@@ -47,15 +47,22 @@ def survey_repository(folder: Path) -> RepositorySurvey:
     """Survey the repository of the folder."""
     folder = folder.resolve()
     root = find_git_root(folder)
-    models, untracked = _find_models(folder)
+    models = tuple(path for path in _list_files(folder, "*.onnx") if (folder / path).exists())
+    facts = []
+    for model in models:
+        if detect_other_type(folder / model) == "":
+            with contextlib.suppress(UnreadableModel):  # `check` says what is wrong with it
+                facts.append(read_facts(folder / model, model))
+    paths = models[:100] or ("model.onnx",)
+    filters = repository.read_git_output(folder, "check-attr", "-z", "filter", "--", *paths) or ""
     requires, requirements = _find_toolchain(folder)
     return RepositorySurvey(
         folder=folder,
         root=root,
         models=models,
-        untracked=untracked,
-        facts=tuple(_read_model_facts(folder, models)),
-        uses_lfs=root is not None and _uses_lfs(folder, models),
+        untracked=tuple(sorted(set(_find_files(folder, "*.onnx")) - set(models))),
+        facts=tuple(facts),
+        uses_lfs=root is not None and "lfs" in filters.split("\0")[2::3],
         exports=tuple(
             script for path in _list_files(folder, "*.py") for script in find_export_scripts(folder / path, path)
         ),
@@ -63,11 +70,6 @@ def survey_repository(folder: Path) -> RepositorySurvey:
         requirements=requirements,
         branch=_find_default_branch(folder) if root else "main",
     )
-
-
-def _find_models(folder: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    tracked = tuple(path for path in _list_files(folder, "*.onnx") if (folder / path).exists())
-    return tracked, tuple(sorted(set(_find_files(folder, "*.onnx")) - set(tracked)))
 
 
 def _list_files(folder: Path, pattern: str) -> list[str]:
@@ -82,20 +84,6 @@ def _find_files(folder: Path, pattern: str) -> Iterator[str]:
         relative = path.relative_to(folder)
         if not any(part.startswith(".") or part == "node_modules" for part in relative.parts[:-1]):
             yield relative.as_posix()
-
-
-def _read_model_facts(folder: Path, models: Sequence[str]) -> Iterator[ModelFacts]:
-    for model in models:
-        if detect_other_type(folder / model) == "":
-            with contextlib.suppress(UnreadableModel):  # `check` says what is wrong with it
-                yield read_facts(folder / model, model)
-
-
-def _uses_lfs(folder: Path, models: Sequence[str]) -> bool:
-    """Return if models are in Git LFS by git's attributes."""
-    paths = models or ("model.onnx",)
-    answer = repository.read_git_output(folder, "check-attr", "-z", "filter", "--", *paths[:100])
-    return answer is not None and "lfs" in answer.split("\0")[2::3]
 
 
 def _find_toolchain(folder: Path) -> tuple[tuple[str, ...], str]:
@@ -140,7 +128,7 @@ class ExportScript:
 
     @property
     def command(self) -> tuple[str, ...]:
-        """The command that writes the model to a path of our choice; empty if the path is fixed."""
+        """Return the command that writes the model to a path of our choice; empty if the path is fixed."""
         return ("{python}", self.path, *self.option, "{output}") if self.takes_path else ()
 
 

@@ -96,7 +96,7 @@ def list_patterns() -> tuple[tuple[Entry, str, str], ...]:
     return tuple(
         (entry, pattern, longest_literal(pattern))
         for entry in list_entries()
-        for pattern in ((entry.says,) if isinstance(entry.says, str) else entry.says)
+        for pattern in ((entry.patterns,) if isinstance(entry.patterns, str) else entry.patterns)
     )
 
 

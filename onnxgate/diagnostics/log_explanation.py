@@ -161,7 +161,6 @@ _CONSEQUENCE = re.compile(
     r"|make(?:\[\d{1,4}\])?: \*\*\*|SystemError: <built-in function __import__>|errors? found in 0"
     r"|^=+ .{0,80} =+$|^_* ?ERROR (?:collecting|at \w{1,20} of) |short test summary|ELIFECYCLE|Command exited with"
 )
-# Lines of pytest's final summary, which repeat errors.
 _PYTEST_SUMMARY = re.compile(r"^(?:FAILED|ERROR) \S{1,400}\.py(?:::\S{1,400})?(?: - |$)")
 
 
@@ -170,7 +169,7 @@ class _ErrorGroup:
     """One error and its occurrences so far."""
 
     diagnosis: Diagnosis
-    says: str
+    quote: str
     last: int
     patterns: set[str]  # of its last occurrence: a program may say one thing in several ways
     count: int = 1
@@ -179,7 +178,7 @@ class _ErrorGroup:
     def explained(self) -> ExplainedError:
         return ExplainedError(
             name=self.diagnosis.entry.name,
-            says=self.says,
+            says=self.quote,
             means=self.diagnosis.means,
             why=self.diagnosis.why,
             fix=self.diagnosis.fix,
@@ -193,7 +192,6 @@ class _ErrorGroup:
 @dataclass(slots=True)
 class _LogErrors:
     groups: list[_ErrorGroup] = field(default_factory=list)
-    of_entry: dict[str, list[_ErrorGroup]] = field(default_factory=dict)
     exact: dict[tuple[object, ...], _ErrorGroup] = field(default_factory=dict)
     more: set[tuple[object, ...]] = field(default_factory=set)
     unknown: int = 0
@@ -220,7 +218,6 @@ class _LogErrors:
             quote = _quote_line(line.text, diagnosis.start)
             group = _ErrorGroup(diagnosis, quote, line.number, {diagnosis.pattern}, lines=[line.number])
             self.groups.append(group)
-            self.of_entry.setdefault(diagnosis.entry.name, []).append(group)
             self.exact[_diagnosis_key(diagnosis)] = group
         elif len(self.more) < MAX_ERRORS:
             self.more.add(_diagnosis_key(diagnosis))
@@ -229,15 +226,19 @@ class _LogErrors:
         """Return an earlier error with equal names, or with more or fewer of them."""
         if group := self.exact.get(_diagnosis_key(diagnosis)):
             return group
-        latest = self.of_entry.get(diagnosis.entry.name, [])[-RECENT_ERRORS:]
+        latest = [group for group in self.groups if group.diagnosis.entry is diagnosis.entry][-RECENT_ERRORS:]
         new = diagnosis.captured.items()
         return next(
             (group for group in reversed(latest) if new <= (old := group.diagnosis.captured.items()) or old <= new),
             None,
         )
 
-    def suspect(self, line: LogLine) -> None:
-        """Count a line that looks like an error and is not in the catalogue."""
+    def add_unknown(self, line: LogLine) -> None:
+        """Count a line if it looks like an error; a summary of pytest repeats errors."""
+        if not _ERROR_LIKE.search(line.text) or _CONSEQUENCE.search(line.text):
+            return
+        if _PYTEST_SUMMARY.search(line.text) and (self.groups or self.unknown):
+            return
         self.unknown += 1
         if len(self.first_unknown) < MAX_SHOWN:
             self.first_unknown.append(UnknownLine(line=line.number, says=_quote_line(line.text, 0)))
@@ -263,7 +264,7 @@ def explain_log(stream: BinaryIO, onnxgate: str) -> ExplainedLog:
             findings.add(diagnosis, window[0].line)
             covered = text[: diagnosis.end].count("\n")
         elif not window[0].line.text.endswith(":") or next(match_patterns(text, places, len(text)), None) is None:
-            _count_unknown_error(window[0].line, findings)  # a line with a colon may introduce a known error
+            findings.add_unknown(window[0].line)  # a line with a colon may introduce a known error
     return ExplainedLog(
         onnxgate=onnxgate,
         lines=last,
@@ -312,13 +313,6 @@ def _diagnose_first_line(window: deque[_ScannedLine], text: str, places: list[in
     ahead = sum(len(scanned.line.text) + 1 for scanned in itertools.islice(window, LOOKAHEAD_LINES))
     better = next(match_patterns(text, places, ahead), diagnosis)
     return diagnosis if better.entry.general else None
-
-
-def _count_unknown_error(line: LogLine, findings: _LogErrors) -> None:
-    if not _ERROR_LIKE.search(line.text) or _CONSEQUENCE.search(line.text):
-        return
-    if not (_PYTEST_SUMMARY.search(line.text) and (findings.groups or findings.unknown)):
-        findings.suspect(line)
 
 
 def _quote_line(text: str, start: int) -> str:

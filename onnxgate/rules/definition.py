@@ -26,17 +26,17 @@ class Rule(Generic[Subject]):
 
     @property
     def stage(self) -> Stage:
-        """The stage whose evidence it judges."""
+        """Return the stage whose evidence it judges."""
         return Stage(self.judge.__module__.split(".")[-2])
 
     @property
     def page(self) -> str:
-        """Its docstring, which is its page."""
+        """Return its docstring, which is its page."""
         return inspect.getdoc(self.judge) or ""
 
     @property
     def summary(self) -> str:
-        """The first sentence of its page."""
+        """Return the first sentence of its page."""
         return self.page.partition("\n")[0]
 
 

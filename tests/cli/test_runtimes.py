@@ -15,7 +15,7 @@ import pytest
 
 from onnxgate.cli import main
 from onnxgate.cli.runtimes import parse_age
-from onnxgate.commands.cache_inventory import DiskUsage, Pruner, environment_folders
+from onnxgate.commands.cache_inventory import DiskUsage, environment_folders, remove_unused
 from onnxgate.core.errors import UsageError
 from onnxgate.project.lock.lock_file import load_lock
 from onnxgate.runtimes.environments import storage
@@ -209,8 +209,7 @@ def test_what_a_gate_prepared_is_in_use_until_it_ends(project: Path, own_cache: 
     assert gate.stdout is not None
     try:
         folder = environment(Path(gate.stdout.readline().strip()))
-        pruner = Pruner(own_cache, named=(), before=float("inf"), really=True)
-        meanwhile = pruner.prune()
+        meanwhile = remove_unused(own_cache, named=(), before=float("inf"), really=True)
     finally:
         gate.kill()
         gate.wait()
@@ -219,7 +218,7 @@ def test_what_a_gate_prepared_is_in_use_until_it_ends(project: Path, own_cache: 
     assert meanwhile.in_use == (folder.name,)
     assert (folder / "ready.json").exists()
 
-    afterwards = Pruner(own_cache, named=(), before=float("inf"), really=True).prune()
+    afterwards = remove_unused(own_cache, named=(), before=float("inf"), really=True)
 
     assert list(afterwards.removed) == [folder.name]
     assert not folder.exists()
@@ -232,7 +231,7 @@ def test_one_that_came_at_the_last_moment_keeps_its_environment(
     folder = environment(own_cache / "environments" / "x-1")
     answers = iter((False, True))
     monkeypatch.setattr(storage, "is_in_use", lambda _: next(answers))
-    pruned = Pruner(own_cache, named=(), before=float("inf"), really=True).prune()
+    pruned = remove_unused(own_cache, named=(), before=float("inf"), really=True)
 
     assert pruned.in_use == ("x-1",)
     assert (folder / "ready.json").read_text() == "{}"

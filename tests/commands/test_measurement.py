@@ -9,9 +9,10 @@ import msgspec
 import pytest
 
 from onnxgate import rules
-from onnxgate.commands.measurement import ToleranceMeasurement, measure_source_tolerances
+from onnxgate.commands.measurement import Measurement, measure_source_tolerances
 from onnxgate.project.config.loader import load_config
 from onnxgate.project.config.project import Project
+from onnxgate.project.lock.types import MeasuredTolerance
 from onnxgate.runtimes.environments.builder import Environments
 from onnxgate.runtimes.pool import WorkerPool
 from tests.conftest import ROOT
@@ -28,7 +29,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return load_config(folder / "onnxgate.toml", rule_ids=frozenset(rules.by_id))
 
 
-def measured(project: Project, toolchain: Path, cache: Path) -> ToleranceMeasurement:
+def measured(project: Project, toolchain: Path, cache: Path) -> Measurement[MeasuredTolerance]:
     """What the sources give under the real toolchain."""
     settings = msgspec.structs.replace(project.config.toolchain, python=str(toolchain))
     project.config = msgspec.structs.replace(project.config, toolchain=settings)
@@ -39,7 +40,7 @@ def measured(project: Project, toolchain: Path, cache: Path) -> ToleranceMeasure
 def test_measures_every_output(project: Project, toolchain: Path, tmp_path: Path) -> None:
     """Each output has a noise above zero and far below its values, and the bound that the design derives from it."""
     found = measured(project, toolchain, tmp_path)
-    noises = {f"{path}: {name}": each for path, outputs in found.tolerances.items() for name, each in outputs.items()}
+    noises = {f"{path}: {name}": each for path, outputs in found.figures.items() for name, each in outputs.items()}
 
     assert found.notes == []
     assert sorted(noises) == [
@@ -62,7 +63,7 @@ def test_says_what_was_not_measured(project: Project, toolchain: Path, tmp_path:
     finally:
         model.write_bytes(content)
 
-    assert (list(found.tolerances), found.notes) == (
+    assert (list(found.figures), found.notes) == (
         ["models/classifier.onnx"],
         ["`models/encoder.onnx` was not measured: it is a Git LFS pointer"],
     )
@@ -77,4 +78,4 @@ def test_nothing_to_measure(tmp_path: Path) -> None:
     with WorkerPool(Environments(tmp_path / "cache", offline=True), jobs=1) as host:
         found = measure_source_tolerances(project, project.models(), host)
 
-    assert (found.tolerances, found.notes) == ({}, ["no model has a `source`: there is nothing to measure"])
+    assert (found.figures, found.notes) == ({}, ["no model has a `source`: there is nothing to measure"])

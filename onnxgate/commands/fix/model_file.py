@@ -10,7 +10,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from onnx import ModelProto
 
@@ -53,23 +53,18 @@ def write_parts(parts: Sequence[Part], path: Path) -> None:
     """
     with path.open("wb") as target:
         for part in parts:
-            if isinstance(part, Span):
-                _copy_span(part, target)
-            else:
+            if isinstance(part, bytes):
                 target.write(part)
+                continue
+            with part.file.open("rb") as source:
+                source.seek(part.start)
+                for start in range(part.start, part.end, _CHUNK_BYTES):
+                    chunk = source.read(min(_CHUNK_BYTES, part.end - start))
+                    if len(chunk) < min(_CHUNK_BYTES, part.end - start):
+                        raise OSError(f"`{part.file}` became shorter while it was read")
+                    target.write(chunk)
         target.flush()
         os.fsync(target.fileno())
-
-
-def _copy_span(span: Span, target: BinaryIO) -> None:
-    with span.file.open("rb") as source:
-        source.seek(span.start)
-        for start in range(span.start, span.end, _CHUNK_BYTES):
-            size = min(_CHUNK_BYTES, span.end - start)
-            chunk = source.read(size)
-            if len(chunk) < size:
-                raise OSError(f"`{span.file}` became shorter while it was read")
-            target.write(chunk)
 
 
 _MAX_DEPTH = 100
@@ -160,25 +155,19 @@ def _rewrite_message(message: _Message, edits: Edits, depth: int, *, shallow: bo
     parts: list[Part] = []
     copied = message.start
     for field in message.fields():
-        new = _replace_field(message, field, edits, depth, shallow)
+        form = message.form.fields_by_number.get(field.number)
+        if form is None:
+            continue
+        inside = form.message_type if field.wire == LENGTH else None
+        edit = edits.get((message.form.name, form.name)) or (edits.get(("", inside.name)) if inside else None)
+        match = FieldMatch(message, field, depth)
+        new = edit(match) if edit is not None else None
+        if new is None and inside and not shallow and _may_contain_edits(inside, frozenset(edits)):
+            new = match.edited(edits)
         if new is not None:
             parts += [*message.span(copied, field.tag), *new]
             copied = field.end
     return [*parts, *message.span(copied, message.end)]
-
-
-def _replace_field(message: _Message, field: Field, edits: Edits, depth: int, shallow: bool) -> Sequence[Part] | None:
-    form = message.form.fields_by_number.get(field.number)
-    if form is None:
-        return None
-    inside = form.message_type if field.wire == LENGTH else None
-    edit = edits.get((message.form.name, form.name)) or (edits.get(("", inside.name)) if inside else None)
-    match = FieldMatch(message, field, depth)
-    if edit is not None and (new := edit(match)) is not None:
-        return new
-    if inside is None or shallow or not _may_contain_edits(inside, frozenset(edits)):
-        return None
-    return match.edited(edits)
 
 
 @functools.cache
@@ -197,68 +186,43 @@ def _may_contain_edits(form: Any, keys: frozenset[FieldKey]) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
-class ReplacementTarget:
-    """The file to replace, links followed, as it was when it was read."""
-
-    file: Path
-    sha256: str
-
-
-def find_replacement_target(model: Path, root: Path, sha256: str) -> ReplacementTarget:
-    """Return the real file of a model.
+def replace_model_file(model: Path, root: Path, sha256: str, fresh: Path, backups: Path) -> Path:
+    """Replace a model, links followed, by `fresh`; return the path of the old file, kept below `backups`.
 
     Raises:
-        OnnxgateError: it lies outside of the repository, or must not be written.
+        OnnxgateError: the file lies outside of the repository, must not or cannot be written, or does not have the
+            content any more that was read; then the old one is there.
     """
-    real = Path(os.path.realpath(model))
-    if not real.is_relative_to(os.path.realpath(root)):
-        message = f"`{model}` is a link to `{real}`, outside of the repository: it is not written"
+    file = Path(os.path.realpath(model))
+    if not file.is_relative_to(os.path.realpath(root)):
+        message = f"`{model}` is a link to `{file}`, outside of the repository: it is not written"
         raise OnnxgateError(message, hint="copy the file to where the link is, in place of linking it")
-    if not real.stat().st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
-        raise OnnxgateError(f"`{model}` is read-only", hint=f"chmod u+w {real}")
-    return ReplacementTarget(real, sha256)
-
-
-def replace_model_file(place: ReplacementTarget, fresh: Path, backups: Path) -> Path:
-    """Replace the target by `fresh`, and return the path of the old file, kept below `backups`.
-
-    Raises:
-        OnnxgateError: the file has changed since it was read, or cannot be written; then the old one is there.
-    """
-    if sha256_of(place.file) != place.sha256:
-        raise OnnxgateError(f"`{place.file}` was changed by somebody else meanwhile", hint="run `onnxgate fix` again")
+    if not file.stat().st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
+        raise OnnxgateError(f"`{model}` is read-only", hint=f"chmod u+w {file}")
+    if sha256_of(file) != sha256:
+        raise OnnxgateError(f"`{file}` was changed by somebody else meanwhile", hint="run `onnxgate fix` again")
+    backup = backups / sha256[:16] / file.name
     try:
-        backup = _back_up(place, backups)
-        with replace_atomically(place.file, private=True) as temporary:
-            shutil.copyfile(fresh, temporary)
-            _copy_permissions(temporary, place.file)
-            if sha256_of(temporary) != sha256_of(fresh):
-                raise OSError("what was written is not what was to be written")
+        if not backup.exists() or sha256_of(backup) != sha256:
+            backup.parent.mkdir(parents=True, exist_ok=True)
+            backup.unlink(missing_ok=True)
+            link_or_copy(file, backup)  # by a hard link if possible: only the backup has the content afterwards
+        _write_replacement(file, fresh)
     except OSError as error:
         why = (error.strerror or str(error)).lower()
-        raise OnnxgateError(
-            f"`{place.file}` cannot be replaced: {why}", hint="the old file is there as it was"
-        ) from error
+        raise OnnxgateError(f"`{file}` cannot be replaced: {why}", hint="the old file is there as it was") from error
     return backup
 
 
-def _back_up(place: ReplacementTarget, backups: Path) -> Path:
-    """Keep the old file by a hard link if possible: its content has no other name after the replacement."""
-    backup = backups / place.sha256[:16] / place.file.name
-    if backup.exists() and sha256_of(backup) == place.sha256:
-        return backup
-    backup.parent.mkdir(parents=True, exist_ok=True)
-    backup.unlink(missing_ok=True)
-    link_or_copy(place.file, backup)
-    return backup
-
-
-def _copy_permissions(temporary: Path, old: Path) -> None:
-    """Copy owner and permissions of the old file, and flush to disk."""
-    status = old.stat()
-    with contextlib.suppress(OSError, AttributeError):  # not ours to give, or a system without owners
-        os.chown(temporary, status.st_uid, status.st_gid)
-    temporary.chmod(stat.S_IMODE(status.st_mode))
-    with temporary.open("rb") as file:
-        os.fsync(file.fileno())
+def _write_replacement(file: Path, fresh: Path) -> None:
+    """Copy `fresh` with owner and permissions of the old file, and flush it to disk."""
+    with replace_atomically(file, private=True) as temporary:
+        shutil.copyfile(fresh, temporary)
+        status = file.stat()
+        with contextlib.suppress(OSError, AttributeError):  # not ours to give, or a system without owners
+            os.chown(temporary, status.st_uid, status.st_gid)
+        temporary.chmod(stat.S_IMODE(status.st_mode))
+        with temporary.open("rb") as copy:
+            os.fsync(copy.fileno())
+        if sha256_of(temporary) != sha256_of(fresh):
+            raise OSError("what was written is not what was to be written")

@@ -73,7 +73,7 @@ class FixResult:
     state: FixState
     findings: tuple[Finding, ...] = ()  # that some fix answers
     unsafe: tuple[str, ...] = ()
-    left: tuple[tuple[str, NoFix], ...] = ()  # by fix
+    unfixed: tuple[tuple[str, NoFix], ...] = ()  # by fix
     repaired: RepairedFile | None = None
     proof: Verification | None = None
     reason: str = ""
@@ -150,7 +150,7 @@ class _ModelFixer:
             candidate = self._apply_fixes({finding.rule for finding in findings}, unfixed, withheld)
         except (OSError, UnreadableModel) as error:
             return replace(result, state="away", reason=f"it cannot be repaired: {error}", hint=hint)
-        result = replace(result, unsafe=tuple(withheld), left=tuple(unfixed))
+        result = replace(result, unsafe=tuple(withheld), unfixed=tuple(unfixed))
         if candidate.changes:
             return self._verify(candidate, result)
         if not withheld and not unfixed:

@@ -29,7 +29,6 @@ from onnxgate.core.jobs import (
     TimedOut,
     Unavailable,
 )
-from onnxgate.evidence.parity import Comparison
 from onnxgate.gate.execution import failed_runs
 from onnxgate.inputs.cases import InputCases, create_cases_at
 from onnxgate.model.checking.quantization_parameters import find_output_steps
@@ -254,16 +253,14 @@ class RunComparison:
         if not unlike:
             return "equal", "equal bit for bit"
         now, then = (RunOutputs(outputs.names, {key: outputs.paths[key] for key in unlike}) for outputs in (new, old))
-        return self._near(compare_runtimes(self.model, runtime, {level: now}, "before", {level: then}), unlike)
-
-    def _near(self, comparisons: Sequence[Comparison], keys: set[tuple[str, str]]) -> _StateText:
-        """Compare outputs that are not bit-identical, within tolerance."""
+        comparisons = compare_runtimes(self.model, runtime, {level: now}, "before", {level: then})
         differences = [difference for comparison in comparisons for difference in comparison.differences]
-        wrong = next((difference for difference in differences if not difference.agrees), None)
-        if wrong is not None:
-            what = wrong.detail or f"{wrong.metric} is {wrong.value:.3g}, and {wrong.bound:.3g} is allowed"
-            return "differs", f"output `{wrong.output}` of `{wrong.case}` differs: {what}"
-        if uncompared := sorted(keys - {(difference.case, difference.output) for difference in differences}):
+        for difference in differences:
+            if not difference.agrees:
+                what = f"{difference.metric} is {difference.value:.3g}, and {difference.bound:.3g} is allowed"
+                where = f"output `{difference.output}` of `{difference.case}`"
+                return "differs", f"{where} differs: {difference.detail or what}"
+        if uncompared := sorted(unlike - {(difference.case, difference.output) for difference in differences}):
             case, output = uncompared[0]
             return "unknown", f"output `{output}` of `{case}` cannot be compared"
         largest = max((diff.value for diff in differences if diff.metric == "worst_abs"), default=0.0)

@@ -27,7 +27,7 @@ class Entry:
     """
 
     name: str  # kebab-case, never reused
-    says: str | tuple[str, ...]  # a pattern, or several; each finds it
+    patterns: str | tuple[str, ...]  # a pattern, or several; each finds it
     means: Template  # one clause, without full stop
     why: Template = ""
     fix: Template

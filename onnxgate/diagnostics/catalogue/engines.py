@@ -17,7 +17,7 @@ _UNSUPPORTED_FIX = "export with operators that every runtime knows, or leave the
 ENTRIES = (
     Entry(
         name="openvino-operator-unknown",
-        says=(
+        patterns=(
             r"No conversion rule found for operations: (?P<op>[^\n]{1,300})",
             r"OpenVINO does not support the following ONNX operations: (?P<op>[^\n]{1,300})",
         ),
@@ -31,7 +31,7 @@ ENTRIES = (
     ),
     Entry(
         name="openvino-not-a-model",
-        says=(
+        patterns=(
             r"Unable to read the model: \"?(?P<file>\S{1,300}?)\"? Please check that model format",
             r"onnx: Could not open the file: \"(?P<file>[^\"\n]{1,300})\"",
             r"Could not open the file: \"(?P<file>[^\"\n]{1,300})\"",
@@ -43,7 +43,7 @@ ENTRIES = (
     ),
     Entry(
         name="openvino-external-data",
-        says=(
+        patterns=(
             r"[Ii]nvalid external data: ExternalDataInfo\((?:data_full_path|data_file_path): (?P<file>[^,\n]{0,300})",
             r"Invalid usage of method for externally stored data in file \((?P<file>[^,\n]{0,300})",
         ),
@@ -53,7 +53,7 @@ ENTRIES = (
     ),
     Entry(
         name="openvino-input-shape",
-        says=r"Can't set the input tensor with (?:index|name): (?P<name>[^,\n]{1,200}), because the model input"
+        patterns=r"Can't set the input tensor with (?:index|name): (?P<name>[^,\n]{1,200}), because the model input"
         r" \(shape=(?P<expected>[^)\n]{1,100})\)"
         r" and the tensor \(shape=(?P<asked>\([^)\n]{0,100}\))\) are incompatible",
         means="an input has shape {asked}; the model takes {expected}",
@@ -62,14 +62,14 @@ ENTRIES = (
     ),
     Entry(
         name="openvino-input-name",
-        says=r"Port for tensor name (?P<name>[^\n]{1,200}?) was not found",
+        patterns=r"Port for tensor name (?P<name>[^\n]{1,200}?) was not found",
         means="the model has no input or output `{name}`",
         fix="use the names of `compiled.inputs` and `compiled.outputs`",
         rules=("input-renamed", "output-renamed"),
     ),
     Entry(
         name="openvino-device",
-        says=(
+        patterns=(
             r"Cannot load library [^\n]{1,300}openvino_intel_(?P<device>gpu|npu)_plugin[^\n]{0,200}",
             r"Failed to create plugin [^\n]{0,200} for device (?P<device>\w{1,20})",
             r"(?P<device>GPU) cannot find available devices",
@@ -81,7 +81,7 @@ ENTRIES = (
     ),
     Entry(
         name="openvino-attribute",
-        says=r"Node \((?P<node>[^)\n]{0,300})\): unknown attribute '(?P<name>[^'\n]{1,100})'",
+        patterns=r"Node \((?P<node>[^)\n]{0,300})\): unknown attribute '(?P<name>[^'\n]{1,100})'",
         means="the node `{node}` lacks the attribute `{name}` that OpenVINO wants",
         why="OpenVINO has an operator of this name whose attributes are others, or the exporter left it out",
         fix="give the node the attribute, or export again without the custom operator",
@@ -89,14 +89,14 @@ ENTRIES = (
     ),
     Entry(
         name="openvino-aten",
-        says=r"Only `embedding_bag` is supported as ATen `operator` attribute\. Got: (?P<op>\w{1,100})",
+        patterns=r"Only `embedding_bag` is supported as ATen `operator` attribute\. Got: (?P<op>\w{1,100})",
         means="the exporter left `{op}`, an operator of PyTorch, in the model that ONNX has no counterpart of",
         fix="export without the fallback to ATen, at a newer opset or with the exporter of `torch.export`",
         rules=("load-failed", "unknown-domain"),
     ),
     Entry(
         name="openvino-types-differ",
-        says=(
+        patterns=(
             r"While validating node '(?P<op>[^'\n]{1,400})'[^\n]{0,300}\nArgument element types are inconsistent",
             r"Argument element types are inconsistent",
         ),
@@ -107,7 +107,7 @@ ENTRIES = (
     ),
     Entry(
         name="openvino-shape",
-        says=(
+        patterns=(
             r"While validating (?:ONNX )?node '(?P<op>[^'\n]{1,300})'",
             r"Conversion is failed for: (?P<op>[^\n]{1,200})",
         ),
@@ -118,7 +118,7 @@ ENTRIES = (
     ),
     Entry(
         name="tract-operator-unknown",
-        says=r"(?:node #\d{1,9} \"(?P<node>[^\"\n]{0,300})\" )?Unimplemented\((?P<op>\w{1,100})\)",
+        patterns=r"(?:node #\d{1,9} \"(?P<node>[^\"\n]{0,300})\" )?Unimplemented\((?P<op>\w{1,100})\)",
         means="tract has no operator `{op}`",
         why="it names the first one only",
         fix=_UNSUPPORTED_FIX,
@@ -127,7 +127,7 @@ ENTRIES = (
     ),
     Entry(
         name="tract-not-a-model",
-        says=r"failed to decode Protobuf message: (?P<said>[^\n]{1,200})",
+        patterns=r"failed to decode Protobuf message: (?P<said>[^\n]{1,200})",
         means="tract cannot read the file as a model: {said}",
         why="it is a Git LFS pointer, a cut download, or of another format",
         fix=_INSPECTION_FIX,
@@ -135,7 +135,7 @@ ENTRIES = (
     ),
     Entry(
         name="tract-external-data",
-        says=(
+        patterns=(
             r"Canonicalizing ONNX external data path \"(?P<file>[^\"\n]{0,300})\"",
             r"Opening \"(?P<file>[^\"\n]{0,300})\" Caused by:",
         ),
@@ -146,7 +146,7 @@ ENTRIES = (
     ),
     Entry(
         name="tract-analysis",
-        says=r"Failed analyse for node #\d{1,9} \"(?P<node>[^\"\n]{0,300})\" (?P<op>\w{1,100})",
+        patterns=r"Failed analyse for node #\d{1,9} \"(?P<node>[^\"\n]{0,300})\" (?P<op>\w{1,100})",
         means="tract finds no types and shapes for node `{node}`",
         why="shapes contradict each other, or it lacks a rule for this form of the operator",
         fix="fix the sizes of inputs that are dynamic, or run `onnx.shape_inference` to see whether the model"
@@ -155,14 +155,14 @@ ENTRIES = (
     ),
     Entry(
         name="tract-input",
-        says=r"Clashing resolution for expression\. (?P<expected>\S{1,60}) != (?P<asked>\d{1,20})",
+        patterns=r"Clashing resolution for expression\. (?P<expected>\S{1,60}) != (?P<asked>\d{1,20})",
         means="an input has size {asked} where the model says {expected}",
         fix="feed that size, or export again with the axis dynamic",
         rules=("input-shape-narrowed",),
     ),
     Entry(
         name="opencv-operator-unknown",
-        says=r"Can't create layer \"(?P<node>[^\"\n]{0,300})\" of type \"(?P<op>[\w.]{1,100})\"",
+        patterns=r"Can't create layer \"(?P<node>[^\"\n]{0,300})\" of type \"(?P<op>[\w.]{1,100})\"",
         means="OpenCV DNN has no operator `{op}`",
         fix=_UNSUPPORTED_FIX,
         rules=("load-failed",),
@@ -170,7 +170,7 @@ ENTRIES = (
     ),
     Entry(
         name="opencv-not-a-model",
-        says=(r"Failed to parse ONNX model: (?P<file>\S{1,300})", r"Can't read ONNX file: (?P<file>\S{1,300})"),
+        patterns=(r"Failed to parse ONNX model: (?P<file>\S{1,300})", r"Can't read ONNX file: (?P<file>\S{1,300})"),
         means="OpenCV cannot read `{file}` as a model",
         why="it is not there, a Git LFS pointer, a cut download, or of another format",
         fix=_INSPECTION_FIX,
@@ -178,7 +178,7 @@ ENTRIES = (
     ),
     Entry(
         name="opencv-node",
-        says=(
+        patterns=(
             r"tensor\.has_shape\(\) in function '(?:dumpValueInfoProto|parseValueInfo)'",
             r"Node \[(?P<op>[\w.]{1,100})@(?P<domain>[\w.]{1,100})\]:\(onnx_node!(?P<node>[^)\n]{0,300})\) parse error",
         ),
@@ -190,7 +190,7 @@ ENTRIES = (
     ),
     Entry(
         name="reference-operator-unknown",
-        says=(
+        patterns=(
             r"Node type '(?=\w{1,100}' from domain '(?P<domain>[^'\n]{0,100})')(?P<op>\w{1,100})' from domain",
             r"No registered schema for operator '(?P<op>\w{1,100})' and domain '(?P<domain>[^'\n]{0,100})'",
             r"Domain '(?P<domain>[^'\n]{0,100})' \(node type: '(?P<op>\w{1,100})'\) is not specified",
@@ -202,7 +202,7 @@ ENTRIES = (
     ),
     Entry(
         name="reference-version-missing",
-        says=r"No implementation for operator '(?P<op>\w{1,100})' domain '(?P<domain>[^'\n]{0,100})' and version"
+        patterns=r"No implementation for operator '(?P<op>\w{1,100})' domain '(?P<domain>[^'\n]{0,100})' and version"
         r" (?P<since>\d{1,9})",
         means="ONNX's reference evaluator has `{op}` of newer opsets only, not at {since}",
         fix="convert the model to a newer opset, or leave it out of this target",
@@ -211,14 +211,14 @@ ENTRIES = (
     ),
     Entry(
         name="reference-input-missing",
-        says=r"Unable to find input '(?P<name>[^'\n]{0,300})' in known results",
+        patterns=r"Unable to find input '(?P<name>[^'\n]{0,300})' in known results",
         means="the input `{name}` is not fed",
         fix="feed all inputs of the graph",
         rules=("input-added",),
     ),
     Entry(
         name="web-external-data",
-        says=(
+        patterns=(
             r"Failed to load external data file \"{1,2}(?P<file>[^\"\n]{1,300})\"{1,2}, error: ",
             r"Module\.MountedFiles is not available",
         ),
@@ -240,7 +240,7 @@ class EngineLimit:
     words: str  # after "a known limit of <engine>: "
     quantized: bool = False  # outputs of models that round to steps differ
     operators: frozenset[str] = frozenset()  # of models with all of these
-    says: re.Pattern[str] | None = None  # a refusal in these words
+    pattern: re.Pattern[str] | None = None  # a refusal in these words
 
 
 # Source, unless an entry has its own: measured on a CNN, BERT, GPT-2 and ViT of two layers in float, float16 and int8.
@@ -257,14 +257,14 @@ ENGINE_LIMITS = (
         "tract",
         SpecifierSet("<=0.23.9"),
         "it has no Gemm in float16",
-        says=re.compile(r"(?i)gemm[\s\S]*\bf16|\bf16\b[\s\S]*gemm"),
+        pattern=re.compile(r"(?i)gemm[\s\S]*\bf16|\bf16\b[\s\S]*gemm"),
     ),
     EngineLimit(
         # Source: an Equal of two booleans, as exporters of floor division write it.
         "tract",
         SpecifierSet("<=0.23.9"),
         "it compares no booleans",
-        says=re.compile(r"Eq\s+Caused by:\s+Bool is not a number"),
+        pattern=re.compile(r"Eq\s+Caused by:\s+Bool is not a number"),
     ),
     EngineLimit(
         "openvino",
@@ -276,27 +276,27 @@ ENGINE_LIMITS = (
         "onnx",
         SpecifierSet("<=1.23.2"),
         "its reference evaluator cannot run every GatherElements",
-        says=re.compile(r"cannot reshape array of size \d+ into shape"),
+        pattern=re.compile(r"cannot reshape array of size \d+ into shape"),
     ),
     EngineLimit(
         # Source: a GRU of both directions on 1.13.1 to 1.22.0; 1.23.2 runs it.
         "onnx",
         SpecifierSet("<1.23"),
         "its reference evaluator runs recurrent layers in one direction only",
-        says=re.compile(r"Unsupported value 2 for num_directions and operator '(GRU|LSTM|RNN)'"),
+        pattern=re.compile(r"Unsupported value 2 for num_directions and operator '(GRU|LSTM|RNN)'"),
     ),
     EngineLimit(
         # Source: `No implementation for operator 'DequantizeLinear' domain '' and version 18, found 19, 21, 23, 25`.
         "onnx",
         SpecifierSet("<=1.23.2"),
         "its reference evaluator has some operators of newer opsets alone: DequantizeLinear since 19",
-        says=re.compile(r"No implementation for operator '\w+' domain '' and version \d+, found \d"),
+        pattern=re.compile(r"No implementation for operator '\w+' domain '' and version \d+, found \d"),
     ),
     EngineLimit(
         "opencv-python-headless",
         SpecifierSet("<=5.0.0.93"),
         "its GatherND takes no booleans, and it reads few quantized models",
-        says=re.compile(r"GatherND|bufidx|zpshape"),
+        pattern=re.compile(r"GatherND|bufidx|zpshape"),
     ),
 )
 
@@ -310,7 +310,7 @@ def find_value_limit(runtime: str, comparability: NumericTraits, operators: Coll
 
 def find_text_limit(runtime: str, text: str) -> str:
     """Return the known limit that explains an error text, "" if there is none."""
-    return _describe_limit(runtime, lambda limit: limit.says is not None and limit.says.search(text) is not None)
+    return _describe_limit(runtime, lambda limit: limit.pattern is not None and limit.pattern.search(text) is not None)
 
 
 def _describe_limit(runtime: str, applies: Callable[[EngineLimit], bool]) -> str:

@@ -13,7 +13,7 @@ from onnxgate.diagnostics.catalogue import Entry
 TORCH_ONNX = (
     Entry(
         name="torch-data-dependent",
-        says=r"Could not (?:guard on|extract specialized integer from) data-dependent"
+        patterns=r"Could not (?:guard on|extract specialized integer from) data-dependent"
         r" (?:expression|symbolic)? ?(?P<said>[^\n]{0,200})",
         means="the model's code decides by the value of a tensor: {said}",
         why="an exported graph has no Python in it; what depends on data must be an operator",
@@ -23,7 +23,7 @@ TORCH_ONNX = (
     ),
     Entry(
         name="torch-constraints-violated",
-        says=(
+        patterns=(
             r"Constraints violated \((?P<axes>[^)\n]{1,200})\)!",
             r"was (?:marked dynamic|specialized) [^\n]{0,80}(?:inferred to be a )?constant",
         ),
@@ -35,14 +35,14 @@ TORCH_ONNX = (
     ),
     Entry(
         name="torch-example-outside",
-        says=r"ConstraintViolationError(?:'>)?: (?P<asked>-?\d{1,20}) not in range \[(?P<limit>[^\]\n]{1,60})\]",
+        patterns=r"ConstraintViolationError(?:'>)?: (?P<asked>-?\d{1,20}) not in range \[(?P<limit>[^\]\n]{1,60})\]",
         means="an example input has size {asked}, outside of the [{limit}] that its `Dim` allows",
         fix="export with an example of a size inside the range, or change `min` and `max` of the `Dim`",
         rules=("export-failed",),
     ),
     Entry(
         name="torch-script-module",
-        says=r"Exporting a ScriptModule is not supported",
+        patterns=r"Exporting a ScriptModule is not supported",
         means="the exporter of `torch.export` takes no model that went through `torch.jit`",
         fix="give it the `nn.Module` that was scripted, or export with `dynamo=False`",
         affected="torch 2.9 and newer, where this exporter is the default",
@@ -50,7 +50,7 @@ TORCH_ONNX = (
     ),
     Entry(
         name="torch-dynamic-shapes",
-        says=(
+        patterns=(
             r"When `dynamic_shapes` is specified as a dict, its top-level keys must be the arg names"
             r" (?P<expected>[^\n]{1,200}?) of `inputs`, but here they are (?P<asked>[^\n.]{1,200})",
             r"only supports dynamic shapes through parameter dynamic_axes",
@@ -62,7 +62,7 @@ TORCH_ONNX = (
     ),
     Entry(
         name="torch-operator-unsupported",
-        says=(
+        patterns=(
             r"No ONNX function found for <OpOverload\(op='(?P<op>[\w.]{1,100})'",
             r"Exporting the operator '?(?P<op>[\w:.]{1,100})'? to ONNX opset version (?P<opset>\d{1,9})"
             r" is not supported\. Support for this operator was added in version (?P<since>\d{1,9})",
@@ -81,7 +81,7 @@ TORCH_ONNX = (
     ),
     Entry(
         name="torch-opset-unsupported",
-        says=r"Unsupported (?:onnx_opset_version|ONNX opset version): (?P<asked>\d{1,9})",
+        patterns=r"Unsupported (?:onnx_opset_version|ONNX opset version): (?P<asked>\d{1,9})",
         means="this exporter cannot write opset {asked}",
         why="TorchScript's exporter ends at an opset that no release raises any more",
         fix="ask for an older opset, or export with `dynamo=True`",
@@ -90,7 +90,7 @@ TORCH_ONNX = (
     ),
     Entry(
         name="torch-opset-ignored",
-        says=(
+        patterns=(
             r"Failed to convert the model to the target version (?P<asked>\d{1,9})",
             r"The model version conversion is not supported[^\n]{0,80}",
         ),
@@ -101,7 +101,7 @@ TORCH_ONNX = (
     ),
     Entry(
         name="torch-traced-constant",
-        says=(
+        patterns=(
             r"TracerWarning: (?P<said>[^\n]{1,120}) might cause the trace to be incorrect",
             r"TracerWarning: (?P<said>[^\n]{1,120})",
         ),
@@ -112,7 +112,7 @@ TORCH_ONNX = (
     ),
     Entry(
         name="torch-argument-removed",
-        says=r"export\(\) got an unexpected keyword argument '(?P<name>\w{1,60})'",
+        patterns=r"export\(\) got an unexpected keyword argument '(?P<name>\w{1,60})'",
         means="`torch.onnx.export` of this release has no argument `{name}`",
         why="arguments went and came with releases of PyTorch: `fallback`, `operator_export_type`, `example_outputs`",
         fix="leave the argument away, or pin the release of PyTorch that the script was written for",
@@ -120,7 +120,7 @@ TORCH_ONNX = (
     ),
     Entry(
         name="torch-name-removed",
-        says=(
+        patterns=(
             r"module 'torch\.onnx' has no attribute '(?P<name>\w{1,60})'",
             r"cannot import name '(?P<name>\w{1,60})' from 'torch\.onnx[\w.]{0,60}'",
         ),
@@ -131,7 +131,7 @@ TORCH_ONNX = (
     ),
     Entry(
         name="torch-onnxscript-missing",
-        says=(r"No module named 'onnxscript'", r"module 'onnx_ir' has no attribute '(?P<name>\w{1,60})'"),
+        patterns=(r"No module named 'onnxscript'", r"module 'onnx_ir' has no attribute '(?P<name>\w{1,60})'"),
         means="the exporter of `torch.export` needs `onnxscript`, which is missing or too old",
         why="PyTorch does not bring it along, and exports this way by default since 2.9",
         fix="install `onnxscript>=0.6` (it brings `onnx_ir`), or export with `dynamo=False`",
@@ -139,14 +139,14 @@ TORCH_ONNX = (
     ),
     Entry(
         name="torch-onnx-missing",
-        says=r"Module onnx is not installed!",
+        patterns=r"Module onnx is not installed!",
         means="TorchScript's exporter needs the package `onnx`",
         fix="install `onnx` beside PyTorch",
         rules=("export-failed",),
     ),
     Entry(
         name="torch-legacy-exporter",
-        says=r"You are using the legacy TorchScript-based ONNX export",
+        patterns=r"You are using the legacy TorchScript-based ONNX export",
         means="the export goes through TorchScript, which is no longer worked on",
         why="`dynamo=False` is asked for; the default changed with PyTorch 2.9",
         fix="try `dynamo=True`; where it must stay, pin PyTorch in the lock",
@@ -156,7 +156,7 @@ TORCH_ONNX = (
     ),
     Entry(
         name="torch-export-failed",
-        says=(
+        patterns=(
             r"Failed to export the model with torch\.export",
             r"Failed to convert the exported program to an ONNX model",
             r"Failed to decompose the FX graph for ONNX compatibility",
@@ -174,7 +174,7 @@ TORCH_ONNX = (
 OTHER_EXPORTERS = (
     Entry(
         name="sklearn-converter-missing",
-        says=(
+        patterns=(
             r"Unable to find (?:a )?(?:shape calculator|converter) for (?:type|alias) '?(?:<class"
             r" ')?(?P<op>[\w.]{1,200})",
             r"MissingShapeCalculator: (?P<op>[^\n]{1,200})",
@@ -187,7 +187,7 @@ OTHER_EXPORTERS = (
     ),
     Entry(
         name="sklearn-opset-too-new",
-        says=(
+        patterns=(
             r"target_opset=?(?P<asked>[^\n]{1,60}?) is higher than (?:the )?(?:latest|most recent)"
             r" (?:supported|tested)",
             r"is higher than the number of the installed onnx package",
@@ -199,7 +199,7 @@ OTHER_EXPORTERS = (
     ),
     Entry(
         name="tf2onnx-operator-unsupported",
-        says=(
+        patterns=(
             r"Tensorflow op \[(?P<node>[^:\]\n]{0,300}): (?P<op>\w{1,100})\] is not supported",
             r"Unsupported ops: Counter\((?P<op>[^\n]{1,300})\)",
         ),
@@ -210,7 +210,7 @@ OTHER_EXPORTERS = (
     ),
     Entry(
         name="tf2onnx-keras-3",
-        says=(
+        patterns=(
             r"KeyError: 'keras_tensor_\d{1,9}'",
             r"'(?:Functional|Sequential)' object has no attribute 'output_names'",
         ),
@@ -222,7 +222,7 @@ OTHER_EXPORTERS = (
     ),
     Entry(
         name="jax2onnx-unsupported",
-        says=r"No plugins? registered for (?:JAX )?primitive '?(?P<op>[\w-]{1,100})",
+        patterns=r"No plugins? registered for (?:JAX )?primitive '?(?P<op>[\w-]{1,100})",
         means="jax2onnx has no conversion of the primitive `{op}`",
         fix="write that part with other operations, or upgrade jax2onnx",
         rules=("source-not-exportable", "export-failed"),

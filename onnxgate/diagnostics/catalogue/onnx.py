@@ -7,7 +7,8 @@ from onnxgate.diagnostics.catalogue import Entry
 ENTRIES = (
     Entry(
         name="checker-ir-too-new",
-        says=r"Your model ir_version(?: (?P<asked>\d{1,9}))? is higher than the checker's(?: \((?P<limit>\d{1,9})\))?",
+        patterns=r"Your model ir_version(?: (?P<asked>\d{1,9}))? is higher than the checker's"
+        r"(?: \((?P<limit>\d{1,9})\))?",
         means="the model's IR version is newer than the `onnx` package that checks it",
         why="the model was written by a newer `onnx` than the one that reads it",
         fix="upgrade `onnx` where it is checked, or stamp the model down with `onnxgate fix`",
@@ -15,14 +16,14 @@ ENTRIES = (
     ),
     Entry(
         name="checker-opset-missing",
-        says=r"model with IR version >= 3 must specify opset_import",
+        patterns=r"model with IR version >= 3 must specify opset_import",
         means="the model imports no opset",
         fix="add an opset import for each domain that is used",
         rules=("invalid-model",),
     ),
     Entry(
         name="checker-field-missing",
-        says=(
+        patterns=(
             r"The model does not have an ir_version set properly",
             r"Field '(?P<field>[^'\n]{1,100})' of '?(?P<name>[^'\s]{1,100})'? is required to be non-empty",
         ),
@@ -33,14 +34,15 @@ ENTRIES = (
     ),
     Entry(
         name="checker-name-duplicated",
-        says=r"Graph must be in single static assignment \(SSA\) form, however '(?P<name>[^'\n]{0,300})' has been used",
+        patterns=r"Graph must be in single static assignment \(SSA\) form, however '(?P<name>[^'\n]{0,300})' has been"
+        r" used",
         means="two nodes give the same value `{name}`",
         fix="give each value one name: `onnx.compose.add_prefix` renames a whole graph",
         rules=("invalid-model",),
     ),
     Entry(
         name="checker-not-sorted",
-        says=r"Nodes in a graph must be topologically sorted, however input '(?P<name>[^'\n]{0,300})' of node",
+        patterns=r"Nodes in a graph must be topologically sorted, however input '(?P<name>[^'\n]{0,300})' of node",
         means="a node reads `{name}` before anything gives it, or nothing does",
         why="ONNX Runtime sorts nodes itself and takes such a file; the standard and other engines do not",
         fix="sort the nodes (`onnx_ir` has a pass for it), or give the missing value",
@@ -48,14 +50,14 @@ ENTRIES = (
     ),
     Entry(
         name="checker-tensor-wrong",
-        says=r"TensorProto \( ?tensor name: (?P<name>[^)\n]{0,300})\) should contain one and only one value field",
+        patterns=r"TensorProto \( ?tensor name: (?P<name>[^)\n]{0,300})\) should contain one and only one value field",
         means="the weight `{name}` has no values, or has them twice",
         fix="write the weight again with `onnx.numpy_helper.from_array`",
         rules=("invalid-model",),
     ),
     Entry(
         name="converter-adapter-missing",
-        says=(
+        patterns=(
             r"No Adapter From Version \$?(?P<opset>\d{1,9}) for (?P<op>\w{1,100})",
             r"No Adapter (?:To|For) Version \$?(?P<opset>\d{1,9}) for (?P<op>\w{1,100})",
             r"No Previous Version of (?P<op>\w{1,100}) exists",
@@ -67,7 +69,7 @@ ENTRIES = (
     ),
     Entry(
         name="converter-version-unknown",
-        says=r"invalid version \(must be between (?P<least>\d{1,9}) and (?P<limit>\d{1,9})\)",
+        patterns=r"invalid version \(must be between (?P<least>\d{1,9}) and (?P<limit>\d{1,9})\)",
         means="onnx's version converter goes from opset {least} to {limit}; the model's or the one asked is another",
         why="the installed `onnx` is older than the opset, or the number is wrong",
         fix="ask for an opset up to {limit}, or upgrade `onnx`",
@@ -75,7 +77,7 @@ ENTRIES = (
     ),
     Entry(
         name="converter-input-computed",
-        says=r"adapters/(?P<adapter>\w{1,80})\.h:\d{1,9}: adapt: [\s\S]{1,200}?No initializer or constant input",
+        patterns=r"adapters/(?P<adapter>\w{1,80})\.h:\d{1,9}: adapt: [\s\S]{1,200}?No initializer or constant input",
         means="onnx's version converter needs a constant where the graph computes the value",
         why="what is an input of the operator now was an attribute in the older opset",
         fix="export again at the opset that is wanted, or fold constants before converting",
@@ -83,7 +85,7 @@ ENTRIES = (
     ),
     Entry(
         name="converter-operator-unknown",
-        says=(
+        patterns=(
             r"Op '%s' has no registered schema; cannot convert it[^\n]{0,60}%lld\.(?P<op>[A-Za-z_]{1,100})",
             r"convert_version[\s\S]{0,600}?IndexError: (?:_Map_base|map|unordered_map)::at",
         ),
@@ -94,7 +96,7 @@ ENTRIES = (
     ),
     Entry(
         name="helper-size-wrong",
-        says=(
+        patterns=(
             r"Number of values \((?P<asked>\d{1,20})\) does not match tensor dimensions requiring"
             r" (?P<expected>\d{1,20}) elements",
             r"Number of values does not match tensor's size\. Expected (?P<expected>\d{1,20}), but it is"
@@ -105,7 +107,7 @@ ENTRIES = (
     ),
     Entry(
         name="onnx-name-removed",
-        says=(
+        patterns=(
             r"module 'onnx' has no attribute '(?P<name>mapping)'",
             r"cannot import name '(?P<name>\w{1,60})' from 'onnx(?:\.\w{1,40})?'",
             r"module 'onnx\.(?:helper|numpy_helper|utils)' has no attribute '(?P<name>\w{1,60})'",
@@ -118,7 +120,7 @@ ENTRIES = (
     ),
     Entry(
         name="protobuf-too-large",
-        says=(
+        patterns=(
             r"exceeds maximum protobuf size of 2GB",
             r"EncodeError: Failed to serialize proto",
             r"The proto size is larger than the 2 ?GB limit",

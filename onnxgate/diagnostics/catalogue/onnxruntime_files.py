@@ -7,7 +7,7 @@ from onnxgate.diagnostics.catalogue import Entry
 ENTRIES = (
     Entry(
         name="external-data-from-bytes",
-        says=(
+        patterns=(
             r"model_path must not be empty",
             r"External data path for model loaded from bytes escapes working directory",
         ),
@@ -19,7 +19,7 @@ ENTRIES = (
     ),
     Entry(
         name="external-data-absolute",
-        says=(
+        patterns=(
             r"Absolute paths? not allowed for external data location",
             r"Location of external TensorProto \( ?tensor name: (?P<name>[^)\n]{0,300})\) should be a relative"
             r" path, but it is an absolute path",
@@ -33,7 +33,7 @@ ENTRIES = (
     ),
     Entry(
         name="external-data-outside",
-        says=(
+        patterns=(
             r"External data path[\s\S]{0,600}?escapes (?:both )?(?:the )?(?:model|working|allowed) directory",
             r"should be file inside (?:the )?'?[^\n]{0,300}?points outside the directory",
         ),
@@ -46,7 +46,7 @@ ENTRIES = (
     ),
     Entry(
         name="external-data-missing",
-        says=(
+        patterns=(
             r"GetFileLength for (?P<file>.{1,400}?) failed",
             r"cannot get file size: No such file or directory(?: \[(?P<file>[^\]\n]{0,400})\])?",
             r'External data path does not exist: "(?P<file>[^"\n]{0,400})"',
@@ -65,7 +65,7 @@ ENTRIES = (
     ),
     Entry(
         name="external-data-short",
-        says=(
+        patterns=(
             r"offset: (?P<offset>\d{1,20}) size to read: (?P<size>\d{1,20}) given file_length:"
             r" (?P<length>\d{1,20}) are out of bounds",
             r"ReadFileIntoBuffer - unexpected end of file\. File: (?P<file>[^,\n]{0,400}), offset:"
@@ -79,7 +79,7 @@ ENTRIES = (
     ),
     Entry(
         name="external-data-size-wrong",
-        says=r"external data size mismatch\. Computed size: (?P<size>\d{1,20}), external_data\.length:"
+        patterns=r"external data size mismatch\. Computed size: (?P<size>\d{1,20}), external_data\.length:"
         r" (?P<length>\d{1,20})",
         means="a weight of {size} bytes is said to take {length} bytes of its file",
         fix="write model and data again, together",
@@ -88,7 +88,7 @@ ENTRIES = (
     ),
     Entry(
         name="external-data-unnamed",
-        says=r"model format error! Missing 'location'",
+        patterns=r"model format error! Missing 'location'",
         means="a weight lies in another file, and the model does not say in which",
         fix="write model and data again, together",
         rules=("invalid-model", "external-data-corrupt"),
@@ -96,7 +96,7 @@ ENTRIES = (
     ),
     Entry(
         name="not-a-model",
-        says=(
+        patterns=(
             r"Load model from .{0,400}? failed: ?Protobuf parsing failed",
             r"(?:P|p)rotobuf parsing failed",
             r"Error parsing message with type 'onnx\.ModelProto'",
@@ -113,7 +113,7 @@ ENTRIES = (
     ),
     Entry(
         name="graph-missing",
-        says=(r"ModelProto does not have a graph", r"No graph was found in the protobuf"),
+        patterns=(r"ModelProto does not have a graph", r"No graph was found in the protobuf"),
         means="the file is empty, or a model without a graph",
         why="it was being written when it was read, or a failed export left it behind",
         fix="export it again",
@@ -122,7 +122,7 @@ ENTRIES = (
     ),
     Entry(
         name="library-missing",
-        says=(
+        patterns=(
             r"Failed to load library (?P<file>\S{1,400}?) with error: (?P<said>[^\n]{1,300})",
             r"(?P<said>lib(?:cu|nv)[\w.]{1,60}): cannot open shared object file: No such file or directory",
         ),
@@ -134,7 +134,7 @@ ENTRIES = (
     ),
     Entry(
         name="provider-not-created",
-        says=(
+        patterns=(
             r"Failed to create (?P<provider>\w{1,60}ExecutionProvider)\. (?:Please reference|Require)"
             r" (?P<said>[^\n]{1,200})",
             r"Failed to create (?P<provider>\w{1,60}ExecutionProvider)",
@@ -148,7 +148,7 @@ ENTRIES = (
     ),
     Entry(
         name="provider-unavailable",
-        says=(
+        patterns=(
             r"Specified provider '(?P<provider>[^'\n]{1,100})' is not in available provider names",
             r"Unknown Provider Type: (?P<provider>\S{1,100})",
         ),
@@ -160,7 +160,7 @@ ENTRIES = (
     ),
     Entry(
         name="provider-not-chosen",
-        says=r"since ORT 1\.9, you are required to explicitly set the providers parameter",
+        patterns=r"since ORT 1\.9, you are required to explicitly set the providers parameter",
         means="a build with several execution providers wants to be told which to use",
         fix="give `providers=[…]` to `InferenceSession`",
         affected="onnxruntime 1.9 and newer, other packages than the plain one",
@@ -168,7 +168,7 @@ ENTRIES = (
     ),
     Entry(
         name="cuda-failed",
-        says=(
+        patterns=(
             r"CUDA failure (?P<code>\d{1,5}): (?P<said>[^;\n]{1,200})",
             r"CUDNN failure (?P<code>\d{1,5}): (?P<said>[^;\n]{1,200})",
         ),

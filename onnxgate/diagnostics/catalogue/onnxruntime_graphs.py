@@ -7,7 +7,7 @@ from onnxgate.diagnostics.catalogue import Entry
 LOADING = (
     Entry(
         name="types-differ",
-        says=(
+        patterns=(
             r"Type Error: Type parameter \((?P<parameter>\w{1,60})\) of Optype \((?P<op>\w{1,100})\) bound to"
             r" different types \((?P<types>[^\n]{1,200}?) in node \((?P<node>.{0,300}?)\)",
             r"\(op_type:(?P<op>\w{1,100}), node name: ?(?P<node>[^)\n]{0,300})\): (?P<parameter>\S{1,60}) has"
@@ -21,7 +21,7 @@ LOADING = (
     ),
     Entry(
         name="output-type-wrong",
-        says=(
+        patterns=(
             r"Type Error: Type \((?P<declared>\S{1,100})\) of output arg \((?P<name>.{0,300}?)\) of node"
             r" \((?P<node>.{0,300}?)\) does not match expected type \((?P<inferred>\S{1,100}?)\)",
             r"\[TypeInferenceError\] Inferred elem type differs from existing elem type: \((?P<inferred>\w{1,40})\) vs"
@@ -34,7 +34,7 @@ LOADING = (
     ),
     Entry(
         name="type-not-allowed",
-        says=(
+        patterns=(
             r"Type Error: Type '(?P<type>[^'\n]{1,100})' of input parameter \((?P<name>.{0,300}?)\) of operator"
             r" \((?P<op>\w{1,100})\) in node \((?P<node>.{0,300}?)\) is invalid",
             r"MLDataType for: (?P<type>\S{1,100}) is not currently registered or supported",
@@ -48,7 +48,7 @@ LOADING = (
     ),
     Entry(
         name="type-wrong",
-        says=r"Type Error: (?P<said>[^\n]{1,300})",
+        patterns=r"Type Error: (?P<said>[^\n]{1,300})",
         means="the types of a node do not fit its schema",
         fix="look at the node's inputs with `onnxgate diff --textconv`, and put a Cast where they differ",
         rules=("type-mismatch", "invalid-model"),
@@ -58,7 +58,7 @@ LOADING = (
     ),
     Entry(
         name="shape-inference-failed",
-        says=(
+        patterns=(
             r"Node \((?P<node>.{0,300}?)\) Op \((?P<op>\w{1,100})\) \[\w{1,20}InferenceError\] (?P<said>[^\n]{1,300})",
             r"\(op_type:(?P<op>\w{1,100}), node name: ?(?P<node>[^)\n]{0,300})\): \[\w{1,20}InferenceError\]"
             r" (?P<said>[^\n]{1,300})",
@@ -73,7 +73,7 @@ LOADING = (
     ),
     Entry(
         name="attribute-unknown",
-        says=r"Unrecognized attribute: (?P<attribute>\S{1,100}) for operator (?P<op>\S{1,100})",
+        patterns=r"Unrecognized attribute: (?P<attribute>\S{1,100}) for operator (?P<op>\S{1,100})",
         means="`{op}` has no attribute `{attribute}` at the imported opset",
         why="the attribute came, or went, with another opset: the graph and its stamp do not fit (a failed"
         " conversion leaves this)",
@@ -83,7 +83,7 @@ LOADING = (
     ),
     Entry(
         name="attribute-missing",
-        says=r"Required attribute '(?P<attribute>[^'\n]{1,100})' is missing",
+        patterns=r"Required attribute '(?P<attribute>[^'\n]{1,100})' is missing",
         means="a node lacks its attribute `{attribute}`",
         fix="give the node the attribute, or export again",
         rules=("attribute-unsupported", "invalid-model"),
@@ -91,7 +91,7 @@ LOADING = (
     ),
     Entry(
         name="attribute-type-wrong",
-        says=r"Mismatched attribute type in '(?P<attribute>[^'\n]{0,300})'"
+        patterns=r"Mismatched attribute type in '(?P<attribute>[^'\n]{0,300})'"
         r"(?:\. Expected: '(?P<expected>\w{1,40})', actual: '(?P<actual>\w{1,40})')?",
         means="the attribute `{attribute}` has another type than the operator wants",
         fix="write the attribute in the type of the operator's schema",
@@ -100,7 +100,7 @@ LOADING = (
     ),
     Entry(
         name="arity-wrong",
-        says=r"has (?P<side>input|output) size (?P<asked>\d{1,9}) not in range \[min=(?P<least>\d{1,20}),"
+        patterns=r"has (?P<side>input|output) size (?P<asked>\d{1,9}) not in range \[min=(?P<least>\d{1,20}),"
         r" max=(?P<most>\d{1,20})\]",
         means="a node has {asked} {side}s where its operator takes {least} to {most}",
         why="the operator gained or lost an {side} with another opset, or the graph was edited by hand",
@@ -110,7 +110,7 @@ LOADING = (
     ),
     Entry(
         name="name-duplicated",
-        says=(
+        patterns=(
             r"Duplicate definition of name \((?P<name>.{0,300}?)\)",
             r"Duplicate definition-site for \((?P<name>.{0,300}?)\)",
         ),
@@ -122,7 +122,7 @@ LOADING = (
     ),
     Entry(
         name="node-name-duplicated",
-        says=r"two nodes with same node name \((?P<node>.{0,300}?)\)",
+        patterns=r"two nodes with same node name \((?P<node>.{0,300}?)\)",
         means="two nodes are called `{node}`",
         fix="rename one, or leave the names of nodes away: they need none",
         rules=("invalid-model",),
@@ -130,7 +130,7 @@ LOADING = (
     ),
     Entry(
         name="graph-cyclic",
-        says=r"the graph is not acyclic",
+        patterns=r"the graph is not acyclic",
         means="nodes of the graph wait for each other",
         fix="export again; a node was wired to a value that it helps to compute",
         rules=("invalid-model",),
@@ -138,7 +138,7 @@ LOADING = (
     ),
     Entry(
         name="input-undefined",
-        says=(
+        patterns=(
             r"Node input '(?P<name>.{0,300}?)' is not a graph input, initializer, or output of a previous node",
             # Source: 1.8 and older name the node alone.
             r"This is an invalid model\. Error: Node (?P<node>.{0,300}?) input (?P<name>.{0,300}?) does not exist",
@@ -151,7 +151,7 @@ LOADING = (
     ),
     Entry(
         name="output-undefined",
-        says=r"Graph output \((?P<name>.{0,300}?)\) does not exist",
+        patterns=r"Graph output \((?P<name>.{0,300}?)\) does not exist",
         means="the graph promises an output `{name}` that no node gives",
         fix="name an output that a node gives, or export again",
         rules=("invalid-model",),
@@ -159,7 +159,7 @@ LOADING = (
     ),
     Entry(
         name="weight-size-wrong",
-        says=(
+        patterns=(
             r"raw_data size \((?P<size>\d{1,20}) bytes\) does not match expected"
             r" size[^\n]{0,80}\((?P<expected>\d{1,20}) bytes\)",
             r"source and destination buffer size mismatch",
@@ -175,7 +175,7 @@ LOADING = (
     ),
     Entry(
         name="layout-unsupported",
-        says=r"Batchwise recurrent operations \(layout == 1\) are not supported",
+        patterns=r"Batchwise recurrent operations \(layout == 1\) are not supported",
         means="a GRU, LSTM or RNN has `layout=1`, which ONNX Runtime has no kernel of",
         fix="export with the sequence first (`batch_first=False`), or put a Transpose before and behind it",
         affected="every onnxruntime up to 1.31.1, on the CPU",
@@ -184,7 +184,7 @@ LOADING = (
     ),
     Entry(
         name="locale-missing",
-        says=r"Failed to construct locale with name: ?(?P<locale>[^\s:]{1,100})",
+        patterns=r"Failed to construct locale with name: ?(?P<locale>[^\s:]{1,100})",
         means="the model asks for the locale `{locale}`, which this machine lacks",
         why="StringNormalizer takes its rules from the operating system",
         fix="install the locale `{locale}` (Debian: package `locales`, then `locale-gen {locale}`)",
@@ -193,7 +193,7 @@ LOADING = (
     ),
     Entry(
         name="initialization-failed",
-        says=r"Exception during initialization: (?P<said>[^\n]{1,300})",
+        patterns=r"Exception during initialization: (?P<said>[^\n]{1,300})",
         means="a kernel refused to be made: {said}",
         why="an attribute or a weight has a value that the kernel does not take, which no schema says",
         fix="export the node without what is refused, or use a release that takes it; `onnxgate matrix --verify`"
@@ -213,7 +213,7 @@ _SOURCE_LOCATION = r"(?:/onnxruntime_src/[^\n]{0,600}?\)(?: const)?(?: \[with [^
 RUNNING = (
     Entry(
         name="input-dimension-wrong",
-        says=r"Got invalid dimensions for input: (?P<name>\S{1,300})(?: for the following indices index:"
+        patterns=r"Got invalid dimensions for input: (?P<name>\S{1,300})(?: for the following indices index:"
         r" (?P<axis>\d{1,9}) Got: (?P<asked>\d{1,20}) Expected: (?P<expected>\d{1,20}))?",
         means=(
             "input `{name}` has size {asked} on axis {axis}; the model takes {expected} only",
@@ -226,7 +226,7 @@ RUNNING = (
     ),
     Entry(
         name="input-rank-wrong",
-        says=r"Invalid rank for input: (?P<name>\S{1,300}) Got: (?P<asked>\d{1,9}) Expected: (?P<expected>\d{1,9})",
+        patterns=r"Invalid rank for input: (?P<name>\S{1,300}) Got: (?P<asked>\d{1,9}) Expected: (?P<expected>\d{1,9})",
         means="input `{name}` has {asked} axes; the model takes {expected}",
         fix="add or drop the axis that differs; a missing batch axis is the usual cause",
         rules=("input-shape-narrowed",),
@@ -234,7 +234,7 @@ RUNNING = (
     ),
     Entry(
         name="input-type-wrong",
-        says=r"Unexpected input data type\. Actual: \((?P<actual>\S{1,100}?)\) ?, expected:"
+        patterns=r"Unexpected input data type\. Actual: \((?P<actual>\S{1,100}?)\) ?, expected:"
         r" \((?P<expected>\S{1,100}?)\)",
         means="an input is fed as {actual}; the model takes {expected}",
         why="numpy's own default is float64, and integers are int64 on most systems",
@@ -244,7 +244,7 @@ RUNNING = (
     ),
     Entry(
         name="input-missing",
-        says=(
+        patterns=(
             r"Required inputs \((?P<name>[^\n]{1,300}?)\) are missing from input feed",
             r"Model requires (?P<expected>\d{1,9}) inputs\. Input Feed contains (?P<asked>\d{1,9})",
         ),
@@ -259,7 +259,7 @@ RUNNING = (
     ),
     Entry(
         name="input-name-unknown",
-        says=r"Invalid (?:Feed Input Name|input name): ?(?P<name>[^\s'\"]{1,300})",
+        patterns=r"Invalid (?:Feed Input Name|input name): ?(?P<name>[^\s'\"]{1,300})",
         means="the model has no input `{name}`",
         why="an exporter or an optimiser removed or renamed an input that nothing used",
         fix="feed the names of `session.get_inputs()`, or pin them with `input_names` when exporting",
@@ -268,7 +268,7 @@ RUNNING = (
     ),
     Entry(
         name="output-name-unknown",
-        says=r"Invalid (?:Output Name|output name): ?(?P<name>[^\s'\"]{1,300})",
+        patterns=r"Invalid (?:Output Name|output name): ?(?P<name>[^\s'\"]{1,300})",
         means="the model has no output `{name}`",
         fix="ask for the names of `session.get_outputs()`",
         rules=("output-removed", "output-renamed"),
@@ -276,7 +276,7 @@ RUNNING = (
     ),
     Entry(
         name="output-shape-warned",
-        says=r"Expected shape from model of (?P<expected>\{[^}\n]{0,200}\}) does not match actual shape of"
+        patterns=r"Expected shape from model of (?P<expected>\{[^}\n]{0,200}\}) does not match actual shape of"
         r" (?P<actual>\{[^}\n]{0,200}\}) for output (?P<name>\S{1,300})",
         means="output `{name}` is declared as {expected} and has {actual}",
         why="the exporter wrote a fixed size where the size depends on the input",
@@ -286,7 +286,7 @@ RUNNING = (
     ),
     Entry(
         name="reshape-failed",
-        says=r"The input tensor cannot be reshaped to the requested shape"
+        patterns=r"The input tensor cannot be reshaped to the requested shape"
         r"(?:\. Input shape: ?(?P<asked>\{[^}\n]{0,200}\}), requested shape: ?(?P<expected>\{[^}\n]{0,200}\}))?",
         means=("a Reshape to {expected} got {asked}", "a Reshape got another number of elements than it has place for"),
         why="a size of the example inputs, most often batch 1, was baked into a constant while inputs say that it"
@@ -297,7 +297,7 @@ RUNNING = (
     ),
     Entry(
         name="broadcast-failed",
-        says=(
+        patterns=(
             r"Attempting to broadcast an axis by a dimension other than 1\. (?P<asked>\d{1,20}) by"
             r" (?P<expected>\d{1,20})",
             r"Status Message: (?:\S{1,300} )?invalid expand shape",
@@ -313,7 +313,7 @@ RUNNING = (
     ),
     Entry(
         name="matmul-failed",
-        says=(
+        patterns=(
             r"MatMul dimension mismatch",
             r"GEMM: Dimension mismatch, W: ?(?P<expected>\{[^}\n]{0,200}\}) K: ?(?P<asked>\d{1,20})",
         ),
@@ -325,7 +325,7 @@ RUNNING = (
     ),
     Entry(
         name="concat-failed",
-        says=r"Non concat axis dimensions must match: Axis (?P<axis>\d{1,9}) has mismatched dimensions of"
+        patterns=r"Non concat axis dimensions must match: Axis (?P<axis>\d{1,9}) has mismatched dimensions of"
         r" (?P<asked>\d{1,20}) and (?P<expected>\d{1,20})",
         means="a Concat got inputs that differ on axis {axis}: {asked} and {expected}",
         fix="feed sizes that the strides of the model divide, or export again with that axis dynamic",
@@ -334,7 +334,8 @@ RUNNING = (
     ),
     Entry(
         name="split-failed",
-        says=r"Cannot split using values in 'split' attribute\. Axis=-?\d{1,9} Input shape=(?P<shape>\{[^}\n]{0,200}\})"
+        patterns=r"Cannot split using values in 'split' attribute\. Axis=-?\d{1,9}"
+        r" Input shape=(?P<shape>\{[^}\n]{0,200}\})"
         r"[\s\S]{1,160}?Sum of sizes in 'split' \(must equal size of selected axis\) was (?P<sum>\d{1,20})",
         means="a Split is made for a size of {sum} on its axis, and got {shape}",
         why="the exporter wrote the sizes of the example inputs into the graph",
@@ -344,7 +345,7 @@ RUNNING = (
     ),
     Entry(
         name="conv-failed",
-        says=r"Input channels C is not equal to kernel channels \* group\. C: (?P<asked>\d{1,20}) kernel channels:"
+        patterns=r"Input channels C is not equal to kernel channels \* group\. C: (?P<asked>\d{1,20}) kernel channels:"
         r" (?P<expected>\d{1,20})",
         means="a Conv got {asked} channels; its weights are for {expected} times its groups",
         why="the axes are in another order (NHWC where the model takes NCHW), or the image has another number of"
@@ -355,7 +356,7 @@ RUNNING = (
     ),
     Entry(
         name="index-out-of-bounds",
-        says=(
+        patterns=(
             r"indices element out of data bounds, idx=(?P<asked>-?\d{1,20}) must be within the inclusive range"
             r" \[(?P<least>-?\d{1,20}),(?P<most>-?\d{1,20})\]",
             r"GatherElements op: Out of range value in index tensor",
@@ -370,7 +371,7 @@ RUNNING = (
     ),
     Entry(
         name="memory-exhausted",
-        says=(
+        patterns=(
             r"Failed to allocate memory for requested buffer of size (?P<size>\d{1,30})",
             r"std::bad_alloc",
             r"bad allocation",
@@ -383,7 +384,7 @@ RUNNING = (
     ),
     Entry(
         name="node-failed",
-        says=(_NODE_PREFIX + _SOURCE_LOCATION + r"(?P<said>[^\n]{1,300})",),
+        patterns=(_NODE_PREFIX + _SOURCE_LOCATION + r"(?P<said>[^\n]{1,300})",),
         means="node `{node}` ({op}) stopped the run: {said}",
         why="a shape or a value that is only known while the model runs does not fit",
         fix="look at what reaches the node; `onnxgate check` runs the model at several sizes and names the source line",

@@ -156,7 +156,7 @@ def _fix_unregistered(captured: CapturedGroups) -> str:
 ENTRIES = (
     Entry(
         name="ir-version-too-new",
-        says=r"Unsupported model IR version: (?P<asked>\d{1,9}), max supported IR version: (?P<limit>\d{1,9})",
+        patterns=r"Unsupported model IR version: (?P<asked>\d{1,9}), max supported IR version: (?P<limit>\d{1,9})",
         means="the model is stamped with IR version {asked}, newer than this release reads",
         why="the `onnx` package that wrote it is newer than the runtime; the IR version alone says nothing about"
         " operators",
@@ -168,7 +168,7 @@ ENTRIES = (
     ),
     Entry(
         name="ir-version-refused",
-        says=r"Unknown model file format version",
+        patterns=r"Unknown model file format version",
         means="the model's IR version is newer than this release reads, or it has none",
         fix="upgrade ONNX Runtime, or stamp the IR version down with `onnxgate fix`: 1.8 reads 7 at most",
         affected="onnxruntime 1.8 and older; newer ones name the numbers",
@@ -177,7 +177,7 @@ ENTRIES = (
     ),
     Entry(
         name="ir-version-missing",
-        says=r"Missing model IR version",
+        patterns=r"Missing model IR version",
         means="the model has no IR version",
         why="what wrote the file left a required field out, or it is no ONNX model at all",
         fix="set `model.ir_version` and save it again; `onnx.checker` tells what else is missing",
@@ -186,7 +186,7 @@ ENTRIES = (
     ),
     Entry(
         name="opset-too-new",
-        says=r"Opset (?P<asked>\d{1,9}) is under development[\s\S]{1,400}?"
+        patterns=r"Opset (?P<asked>\d{1,9}) is under development[\s\S]{1,400}?"
         r"domain (?P<domain>\S{1,80}) is till opset (?P<limit>\d{1,9})",
         means="the model imports opset {asked} of `{domain}`, newer than the {limit} that this release implements",
         why="the exporter stamped a newer opset than the runtime was built for",
@@ -198,7 +198,7 @@ ENTRIES = (
     ),
     Entry(
         name="opset-missing",
-        says=r"Missing opset in the model",
+        patterns=r"Missing opset in the model",
         means="the model imports no opset",
         why="what wrote the file left a required field out",
         fix="add an opset import for each domain that is used, and save it again",
@@ -207,7 +207,7 @@ ENTRIES = (
     ),
     Entry(
         name="ort-format-version",
-        says=r"ORT format model version \[(?P<asked>[^\]]{0,40})\] is not supported",
+        patterns=r"ORT format model version \[(?P<asked>[^\]]{0,40})\] is not supported",
         means="the file is in ONNX Runtime's own format, version {asked}, which this build does not read",
         why="`.ort` files are bound to the release that wrote them: full builds read the format of 1.13 and newer",
         fix="convert the `.onnx` file again with the same release, or ship the `.onnx` file",
@@ -216,7 +216,7 @@ ENTRIES = (
     ),
     Entry(
         name="ort-format-invalid",
-        says=(
+        patterns=(
             r"Missing Model\. Invalid ORT format model",
             r"Failed to create (?:graph|node|value_info) from ORT format",
         ),
@@ -226,7 +226,7 @@ ENTRIES = (
     ),
     Entry(
         name="kernel-missing",
-        says=(
+        patterns=(
             r"Could not find an implementation for the node"
             r" (?P<node>[^():]{0,300}):(?P<op>[\w.]{1,100})\((?P<since>\d{1,9})\)",
             r"Could not find an implementation for (?:the node )?(?P<op>[\w.]{1,100})\((?P<since>\d{1,9})\)"
@@ -245,7 +245,7 @@ ENTRIES = (
     ),
     Entry(
         name="operator-aten",
-        says=(
+        patterns=(
             r"(?P<domain>org\.pytorch\.aten):(?P<op>ATen)(?:\(-?\d{1,9}\))? is not a registered function/op",
             r"Fatal error: (?:ai\.onnx:)?(?P<op>ATen)(?:\(-?\d{1,9}\))? is not a registered function/op",
         ),
@@ -258,7 +258,7 @@ ENTRIES = (
     ),
     Entry(
         name="operator-unregistered",
-        says=(
+        patterns=(
             r"(?<![\w.])(?P<domain>[\w.]{1,100}):(?P<op>\w{1,100})(?:\(-?\d{1,9}\))? is not a registered function/op",
             r"(?<![\w.:])(?P<op>\w{1,100})(?:\(-?\d{1,9}\))? is not a registered function/op",
         ),
@@ -273,7 +273,7 @@ ENTRIES = (
     ),
     Entry(
         name="operator-unknown",
-        says=r"No Op registered for (?P<op>\S{1,100}) with domain_version of (?P<opset>\d{1,9})",
+        patterns=r"No Op registered for (?P<op>\S{1,100}) with domain_version of (?P<opset>\d{1,9})",
         means="the opset that the model imports ({opset}) has no operator `{op}`",
         why="the operator is newer than the imported opset, was renamed, or belongs to another domain",
         fix=_fix_operator,
@@ -283,7 +283,7 @@ ENTRIES = (
     ),
     Entry(
         name="domain-not-imported",
-        says=r"No opset import for domain '(?P<domain>[^'\n]{0,200})'",
+        patterns=r"No opset import for domain '(?P<domain>[^'\n]{0,200})'",
         means="a node is of domain `{domain}`, which the model does not import",
         fix='import the operator\'s domain in the model: `helper.make_opsetid("{domain}", 1)` among its opset imports',
         rules=("unknown-domain",),
@@ -291,7 +291,7 @@ ENTRIES = (
     ),
     Entry(
         name="operator-deprecated",
-        says=r"Op registered for (?P<op>\S{1,100}) is deprecated in domain_version of (?P<opset>\d{1,9})",
+        patterns=r"Op registered for (?P<op>\S{1,100}) is deprecated in domain_version of (?P<opset>\d{1,9})",
         means="`{op}` was taken out of ONNX before opset {opset}",
         why="an old graph was stamped with a newer opset without being converted",
         fix="export it again at this opset, or convert it with `onnx.version_converter` (`Upsample` becomes `Resize`,"

@@ -54,7 +54,7 @@ _FIRST_WHEELS = {
 PIP = (
     Entry(
         name="pip-unreachable",
-        says=(
+        patterns=(
             r"connection broken by '(?P<said>\w{1,60})",
             r"Could not fetch URL (?P<url>\S{1,300}): There was a problem confirming the ssl certificate",
             r"ReadTimeoutError: HTTPS?ConnectionPool\(host='(?P<url>[^'\n]{1,200})'",
@@ -67,7 +67,7 @@ PIP = (
     ),
     Entry(
         name="pip-no-distribution",
-        says=(
+        patterns=(
             r"Could not find a version that satisfies the requirement (?P<asked>[^\s(]{1,200})"
             r"[^\n(]{0,100}\(from versions: (?P<offered>[^)\n]{1,4000})\)",
             r"Could not find a version that satisfies the requirement (?P<asked>[^\s(]{1,200})",
@@ -80,7 +80,7 @@ PIP = (
     ),
     Entry(
         name="pip-conflict",
-        says=(
+        patterns=(
             r"ResolutionImpossible",
             r"because these package versions have conflicting dependencies",
             r"pip's dependency resolver does not currently take into account all the packages",
@@ -94,7 +94,7 @@ PIP = (
     ),
     Entry(
         name="pip-hash-mismatch",
-        says=(
+        patterns=(
             r"THESE PACKAGES DO NOT MATCH THE HASHES",
             r"Expected sha256 (?P<expected>[0-9a-f]{64}) Got +(?P<asked>[0-9a-f]{64})",
         ),
@@ -106,20 +106,20 @@ PIP = (
     ),
     Entry(
         name="pip-hash-missing",
-        says=r"Hashes are required in --require-hashes mode",
+        patterns=r"Hashes are required in --require-hashes mode",
         means="one requirement has a hash, so that all need one",
         fix="write the hashes of all of them: `pip-compile --generate-hashes` or `uv pip compile --generate-hashes`",
     ),
     Entry(
         name="pip-wheel-unsupported",
-        says=r"(?<!\S)(?P<name>\S{1,200}\.whl) is not a supported wheel on this platform",
+        patterns=r"(?<!\S)(?P<name>\S{1,200}\.whl) is not a supported wheel on this platform",
         means="the wheel `{name}` is for another Python or platform",
         why="its name says for which: `cp311` is CPython 3.11, then comes the platform",
         fix="take the wheel for this Python and platform, or let pip choose it by name and release",
     ),
     Entry(
         name="pip-build-failed",
-        says=(
+        patterns=(
             r"metadata-generation-failed",
             r"subprocess-exited-with-error",
             r"Command errored out with exit status (?P<code>-?\d{1,9}): ",
@@ -134,13 +134,13 @@ PIP = (
     ),
     Entry(
         name="pip-requirement-invalid",
-        says=r"Invalid requirement: '?(?P<asked>[^\n']{1,200})",
+        patterns=r"Invalid requirement: '?(?P<asked>[^\n']{1,200})",
         means="`{asked}` is no requirement",
         fix="write it as `name==release`; conditions are parted by commas",
     ),
     Entry(
         name="pip-externally-managed",
-        says=r"externally-managed-environment",
+        patterns=r"externally-managed-environment",
         means="this Python belongs to the operating system, and pip may not change it",
         fix="make an environment: `python -m venv .venv`, or `uv venv`",
         source="PEP 668; Debian 12, Ubuntu 23.04, pip 23.0 and newer",
@@ -150,7 +150,7 @@ PIP = (
 UV = (
     Entry(
         name="uv-no-solution",
-        says=(
+        patterns=(
             r"Because (?P<asked>[^\s,]{1,200}) has no wheels with a matching (?P<said>[^\n]{1,120})",
             r"Because (?P<asked>[^\s,]{1,200}) depends on (?P<needs>[^\s,]{1,200}) and you require"
             r"[\s\S]{1,400}?And because you require (?P<wanted>[^\s,]{1,100}),",
@@ -168,20 +168,20 @@ UV = (
     ),
     Entry(
         name="uv-hash-mismatch",
-        says=r"Hash mismatch for `?(?P<asked>[^`\s]{1,200})`?",
+        patterns=r"Hash mismatch for `?(?P<asked>[^`\s]{1,200})`?",
         means="the downloaded file of `{asked}` is not the one whose hash is written down",
         fix="write the hashes again where you trust the index (`onnxgate lock`); else do not install it",
         rules=("lock-stale",),
     ),
     Entry(
         name="uv-hash-missing",
-        says=r"In `--require-hashes` mode, all requirements must have a hash",
+        patterns=r"In `--require-hashes` mode, all requirements must have a hash",
         means="requirements without a hash stand beside those that have one",
         fix="write the hashes of all of them: `uv pip compile --generate-hashes`",
     ),
     Entry(
         name="uv-unreachable",
-        says=(
+        patterns=(
             r"Failed to fetch: `?(?P<url>https?://[^`\s]{1,300})",
             r"error sending request for url \((?P<url>[^)\s]{1,300})\)",
         ),
@@ -190,7 +190,7 @@ UV = (
     ),
     Entry(
         name="uv-wheel-unsupported",
-        says=(
+        patterns=(
             r"Failed to read metadata: `?(?P<name>[^`\n]{1,300}\.whl)",
             r"(?<!\S)(?P<name>\S{1,200}\.whl)` ?[^\n]{0,80}is not compatible with the current platform",
         ),
@@ -199,7 +199,7 @@ UV = (
     ),
     Entry(
         name="uv-build-failed",
-        says=(
+        patterns=(
             r"The build backend returned an error",
             r"Build backend failed to (?P<said>[^\n]{1,120})",
             r"Failed to (?:build|download and build) `(?P<name>[^`\n]{1,200})`",
@@ -212,7 +212,7 @@ UV = (
 NUMPY = (
     Entry(
         name="numpy-abi",
-        says=(
+        patterns=(
             r"compiled using NumPy 1\.x cannot be run in NumPy (?P<release>\S{1,30})",
             r"_ARRAY_API not found",
             r"numpy\.core\.multiarray failed to import",
@@ -228,7 +228,7 @@ NUMPY = (
     ),
     Entry(
         name="numpy-alias-removed",
-        says=(
+        patterns=(
             r"module 'numpy' has no attribute '(?P<name>\w{1,40})'",
             r"`np\.(?P<name>\w{1,40})` is a deprecated alias",
             r"`np\.(?P<name>\w{1,40})` was removed in the NumPy 2\.0 release",
@@ -240,7 +240,7 @@ NUMPY = (
     ),
     Entry(
         name="numpy-pickle-newer",
-        says=r"No module named 'numpy\._core(?:\.\w{1,40})?'",
+        patterns=r"No module named 'numpy\._core(?:\.\w{1,40})?'",
         means="a pickle that was written under numpy 2 is read under numpy 1",
         fix="read it under numpy 2 (or 1.26), or write it again as `.npy`",
     ),
@@ -249,7 +249,7 @@ NUMPY = (
 PROTOBUF = (
     Entry(
         name="protobuf-mismatch",
-        says=(
+        patterns=(
             r"Descriptors cannot (?:not )?be created directly",
             r"cannot import name '(?P<name>runtime_version|builder)' from 'google\.protobuf",
             r"Detected (?:incompatible|mismatched) Protobuf Gencode/Runtime (?:major )?versions when loading"
@@ -283,7 +283,7 @@ def _install_command(captured: CapturedGroups) -> str:
 SYSTEM = (
     Entry(
         name="lfs-pointer",
-        says=r"version https://git-lfs\.github\.com/spec/v1",
+        patterns=r"version https://git-lfs\.github\.com/spec/v1",
         means="a Git LFS pointer stands where a file should be",
         why="the repository was cloned without Git LFS, or `lfs: true` is missing at `actions/checkout`",
         fix="`git lfs install && git lfs pull`; in a workflow, `with: lfs: true`",
@@ -292,7 +292,7 @@ SYSTEM = (
     ),
     Entry(
         name="lfs-missing",
-        says=(
+        patterns=(
             r"This repository is configured for Git LFS but 'git-lfs' was not found on your path",
             r"git-lfs filter-process: (?:\S{1,60} ){0,4}(?:command )?not found",
             r"Error downloading object: (?P<file>[^\n(]{1,300}) \((?P<oid>[0-9a-f]{1,64})\): Smudge error",
@@ -305,7 +305,7 @@ SYSTEM = (
     ),
     Entry(
         name="disk-full",
-        says=(r"No space left on device", r"OSError: \[Errno 28\]"),
+        patterns=(r"No space left on device", r"OSError: \[Errno 28\]"),
         means="the disk is full",
         why="several frameworks with CUDA take 5 GB each, and pip keeps what it downloads",
         fix="`onnxgate runtimes prune`, `pip cache purge`, or install the builds for the CPU",
@@ -313,7 +313,7 @@ SYSTEM = (
     ),
     Entry(
         name="module-missing",
-        says=r"No module named '(?P<name>onnx|onnxruntime|onnxscript|onnx_ir|openvino|tract|cv2|skl2onnx|"
+        patterns=r"No module named '(?P<name>onnx|onnxruntime|onnxscript|onnx_ir|openvino|tract|cv2|skl2onnx|"
         r"onnxmltools|tf2onnx|jax2onnx|"
         r"onnxruntime_extensions|torch|tensorflow|sklearn|google\.protobuf|numpy)'",
         means="the package of `{name}` is not installed in this environment",
@@ -327,7 +327,7 @@ SYSTEM = (
     ),
     Entry(
         name="file-missing",
-        says=(
+        patterns=(
             r"Load model (?!from )(?P<file>.{1,400}?) failed\. File doesn't exist",
             r"FileNotFoundError: \[Errno 2\] No such file or directory: '(?P<file>[^'\n]{0,400})'",
             r"Could not open requirements file: \[Errno 2\] No such file or directory: '(?P<file>[^'\n]{0,400})'",

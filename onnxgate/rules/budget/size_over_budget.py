@@ -25,10 +25,10 @@ def size_over_budget(subject: ModelSize) -> Iterator[Hit]:
     large, raise `size-mib`.
     """
     if subject.size_bytes > subject.budget_mib * MIB:
-        taken = math.ceil(subject.size_bytes / MIB * 100) / 100
+        size_mib = math.ceil(subject.size_bytes / MIB * 100) / 100
         yield Hit(
             subject.place,
-            f"takes {taken:g} MiB with its external data; its budget is {subject.budget_mib:g} MiB",
+            f"takes {size_mib:g} MiB with its external data; its budget is {subject.budget_mib:g} MiB",
             model=subject.model,
             fix="make it smaller, or raise `size-mib` in its `budget`",
             identity="size",

@@ -27,43 +27,43 @@ def dynamic_axis_lost(subject: Reexport) -> Iterator[Hit]:
     Leave sizes symbolic in `forward` (`x.shape[0]`, `-1` and `flatten` instead of `int(...)` and numbers), name the
     axes by strings in `dynamic_shapes`, and give the example a size of at least 2 on each of them.
     """
-    for lost in subject.interface.lost_axes:
-        message, fix = _describe_lost_axis(lost)
-        is_narrow = lost.lowest is not None and lost.lowest != lost.highest  # more than one size is left
+    for dim in subject.interface.lost_axes:
+        message, fix = _describe_lost_axis(dim)
+        is_narrow = dim.lowest is not None and dim.lowest != dim.highest  # more than one size is left
         yield Hit(
             subject.place,
             f"export by `{subject.source}`: {message}",
             model=subject.model,
             fix=fix,
             level=Level.WARNING if is_narrow else None,
-            identity=f"{lost.role} {lost.value} {lost.axis}",
+            identity=f"{dim.role} {dim.value} {dim.axis}",
         )
 
 
-def _describe_lost_axis(lost: LostAxis) -> tuple[str, str]:
-    axis = f"axis {lost.axis}" + (f" (`{lost.name}`)" if lost.name else "")
-    if lost.role == "value":
+def _describe_lost_axis(dim: LostAxis) -> tuple[str, str]:
+    axis = f"axis {dim.axis}" + (f" (`{dim.name}`)" if dim.name else "")
+    if dim.role == "value":
         return (
-            f"{axis} of `{lost.value}` was to be dynamic, and the file has no input or output of that name",
+            f"{axis} of `{dim.value}` was to be dynamic, and the file has no input or output of that name",
             "name in `dynamic_axes` what `input_names` and `output_names` name",
         )
-    if lost.lowest is not None:
-        sizes = f"from {lost.lowest} on" if lost.highest is None else f"for {lost.lowest} to {lost.highest}"
-        if lost.lowest == lost.highest:
-            sizes = f"for {lost.lowest} alone"
+    if dim.lowest is not None:
+        sizes = f"from {dim.lowest} on" if dim.highest is None else f"for {dim.lowest} to {dim.highest}"
+        if dim.lowest == dim.highest:
+            sizes = f"for {dim.lowest} alone"
         return (
-            f"{axis} of input `{lost.value}` takes any size in the file, and what was exported holds {sizes}, "
-            f"while the source takes {lost.works}, too",
+            f"{axis} of input `{dim.value}` takes any size in the file, and what was exported holds {sizes}, "
+            f"while the source takes {dim.works}, too",
             "decide by `torch.where` or `torch.cond` what depends on the size, and run it: "
-            f"{lost.works} among its `sizes`",
+            f"{dim.works} among its `sizes`",
         )
-    if lost.grown is not None:
+    if dim.grown is not None:
         return (
-            f"axis {lost.axis} of output `{lost.value}` is always {lost.size} in the file, and the source gives "
-            f"{lost.grown} when its inputs grow",
+            f"axis {dim.axis} of output `{dim.value}` is always {dim.size} in the file, and the source gives "
+            f"{dim.grown} when its inputs grow",
             "compute with sizes as they are (`x.shape[0]`, `-1`), not with numbers made of them by `int(...)`",
         )
     return (
-        f"{axis} of {lost.role} `{lost.value}` was to be dynamic, and is {lost.size} in the file",
+        f"{axis} of {dim.role} `{dim.value}` was to be dynamic, and is {dim.size} in the file",
         "do not make a number of that size in the source, and give the example at least 2 there",
     )

@@ -25,16 +25,13 @@ def export_drops_mutation(subject: Reexport) -> Iterator[Hit]:
     ## What to do
     Give the state as an input and return the new one as an output, or do not change it in `eval()`.
     """
-    if not subject.behaviour.mutated and not subject.behaviour.remembers:
+    mutated = subject.behaviour.mutated
+    if not mutated and not subject.behaviour.remembers:
         return
-    shown = [f"`{name}`" for name in subject.behaviour.mutated[:MAX_SHOWN]]
-    more = len(subject.behaviour.mutated) - MAX_SHOWN
-    what = (
-        f"buffer{'s' * (len(subject.behaviour.mutated) > 1)} {join_phrases(shown)}"
-        if shown
-        else "what the module holds"
-    )
-    what += f" and {more} more" if more > 0 else ""
+    names = join_phrases([f"`{name}`" for name in mutated[:MAX_SHOWN]])
+    what = f"buffer{'s' if len(mutated) > 1 else ''} {names}" if mutated else "what the module holds"
+    if len(mutated) > MAX_SHOWN:
+        what += f" and {len(mutated) - MAX_SHOWN} more"
     effect = ", and a second call gives other outputs" if subject.behaviour.remembers else ""
     yield Hit(
         subject.place,
@@ -42,5 +39,5 @@ def export_drops_mutation(subject: Reexport) -> Iterator[Hit]:
         model=subject.model,
         fix="take the state as an input and return the new one, or leave it as it is in `eval()`",
         level=None if subject.behaviour.remembers else Level.WARNING,
-        identity=" ".join(subject.behaviour.mutated),
+        identity=" ".join(mutated),
     )

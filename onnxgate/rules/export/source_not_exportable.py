@@ -58,7 +58,7 @@ def source_not_exportable(subject: Reexport) -> Iterator[Hit]:
 
 
 def _find_renamed(subject: Reexport) -> Iterator[Hit]:
-    """An output may take the name of the input that it is."""
+    """Yield the inputs whose name an output has taken, because it is the input."""
     names = subject.interface.names
     pairs = zip(names.parameters, names.inputs_written, strict=False)
     if len(names.parameters) != len(names.inputs_written):

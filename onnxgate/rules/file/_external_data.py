@@ -21,7 +21,7 @@ class ExternalFault:
 
 
 def group_external_faults(uses: Iterable[ExternalUse], *problems: ExternalProblem) -> Iterator[ExternalFault]:
-    """The faults of these kinds, one for each file and kind."""
+    """Yield the faults of these kinds, one for each file and kind."""
     concerned = [use for use in uses if use.problem in problems]
     for _, group in groupby(sorted(concerned, key=_fault_key), key=_fault_key):
         first, *others = group
@@ -35,7 +35,7 @@ def _fault_key(use: ExternalUse) -> tuple[str, str]:
 
 
 def describe_tensors(fault: ExternalFault) -> str:
-    """Who needs the data: "`fc.weight` needs it", "`fc.weight` and 147 other tensors need it"."""
+    """Describe who needs the data: "`fc.weight` needs it", "`fc.weight` and 147 other tensors need it"."""
     count = len(fault.tensors) - 1
     if not count:
         return f"`{fault.tensors[0]}` needs it"

@@ -10,7 +10,7 @@ from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.lock import ModelChange
 from onnxgate.model.facts import ModelFacts
 from onnxgate.rules.definition import rule
-from onnxgate.rules.lock._hits import create_breaking_hit, quote_names
+from onnxgate.rules.lock._changes import create_breaking_hit, quote_names
 
 
 @rule(ModelChange, "data-file-added", level=Level.ERROR, since="0.1.0")
@@ -41,7 +41,7 @@ def data_file_added(subject: ModelChange) -> Iterator[Hit]:
 
 
 def find_new_data_files(change: ModelChange) -> list[str]:
-    """The locations that the model did not name before, as it writes them; none that was renamed with the model."""
+    """Return the locations that the model did not name before, as written; none that was renamed with the model."""
     before, after = list_data_locations(change.before), list_data_locations(change.after)
     old, new = PurePosixPath(change.before.path), PurePosixPath(change.after.path)
     renamed = set()  # names that data files named after their model would have with the new name of the model
@@ -56,6 +56,6 @@ def find_new_data_files(change: ModelChange) -> list[str]:
 
 
 def list_data_locations(facts: ModelFacts) -> dict[str, str]:
-    """Every location that the model names: normalised, and as it is written."""
+    """Return every location that the model names: normalised -> as it is written."""
     written = [*(file.location for file in facts.external), *facts.unread]
     return {posixpath.normpath(location): location for location in written}

@@ -8,7 +8,7 @@ from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.lock import ModelChange
 from onnxgate.model.facts import ModelFacts
 from onnxgate.rules.definition import rule
-from onnxgate.rules.lock._hits import create_breaking_hit, quote_names
+from onnxgate.rules.lock._changes import create_breaking_hit, quote_names
 
 STANDARD_DOMAIN = "ai.onnx.ml"
 OPTIMIZED_DOMAINS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
@@ -49,7 +49,7 @@ def domain_added(subject: ModelChange) -> Iterator[Hit]:
 
 
 def find_used_domains(facts: ModelFacts) -> dict[str, list[str]]:
-    """Domain -> the operators that are used of it, both sorted; without the default domain.
+    """Return the used operators of each domain, both sorted, without the default domain.
 
     A lock counts the calls of local functions and does not say which they are: where a model has any, only what
     nobody defines in a file is told.
@@ -67,7 +67,7 @@ def find_used_domains(facts: ModelFacts) -> dict[str, list[str]]:
 
 
 def find_added_domains(before: ModelFacts, after: ModelFacts) -> dict[str, list[str]]:
-    """The domains that only `after` uses. One that a lock counted an operator of may have been used before."""
+    """Return the domains that only `after` uses. One that a lock counted an operator of may have been used before."""
     used = find_used_domains(before)
     counted = before.operators.keys() if has_unnamed_functions(before) else set[str]()
     return {

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.lock import ModelChange
 from onnxgate.rules.definition import rule
-from onnxgate.rules.lock._hits import create_breaking_hit, quote_names
-from onnxgate.rules.lock._interface_changes import match_inputs
+from onnxgate.rules.lock._changes import create_breaking_hit, match_inputs, quote_names
 
 
 @rule(ModelChange, "input-removed", level=Level.ERROR, since="0.1.0")
@@ -33,13 +32,13 @@ def input_removed(subject: ModelChange) -> Iterator[Hit]:
         yield create_breaking_hit(
             subject, f"input `{name}` is gone; it was there {subject.baseline}", f"export with `{name}` as an input"
         )
-    left = {value.name for value in (*subject.after.inputs, *subject.after.optional_inputs)}
-    gone = [value.name for value in subject.before.optional_inputs if value.name not in left]
-    if gone:
-        noun, verb, were = ("input", "is", "it was") if len(gone) == 1 else ("inputs", "are", "they were")
+    remaining = {value.name for value in (*subject.after.inputs, *subject.after.optional_inputs)}
+    removed = [value.name for value in subject.before.optional_inputs if value.name not in remaining]
+    if removed:
+        noun, verb, were = ("input", "is", "it was") if len(removed) == 1 else ("inputs", "are", "they were")
         yield create_breaking_hit(
             subject,
-            f"{noun} {quote_names(gone)}, which had a default, {verb} gone; {were} there {subject.baseline}",
+            f"{noun} {quote_names(removed)}, which had a default, {verb} gone; {were} there {subject.baseline}",
             "keep the initializer among the graph's inputs",
             level=Level.WARNING,
         )

@@ -8,9 +8,9 @@ from onnxgate.core.findings import Hit, Level
 from onnxgate.core.text import join_phrases
 from onnxgate.evidence.lock import ModelChange
 from onnxgate.rules.definition import rule
-from onnxgate.rules.lock._hits import create_breaking_hit
-from onnxgate.rules.lock._interface_changes import (
+from onnxgate.rules.lock._changes import (
     SharedSize,
+    create_breaking_hit,
     find_new_shared_sizes,
     format_shape,
     has_different_rank,
@@ -66,7 +66,7 @@ def input_shape_narrowed(subject: ModelChange) -> Iterator[Hit]:
 
 
 def _describe_shared_size(shared: SharedSize) -> str:
-    """ "axis 0 of `x` and axis 1 of `y`"."""
+    """Return "axis 0 of `x` and axis 1 of `y`"."""
     axes = [f"axis {axis} of `{name}`" for name, axis in shared.axes[:MAX_AXES]]
     more = len(shared.axes) - len(axes)
     return join_phrases([*axes, f"{more} more"] if more else axes)

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.lock import ModelChange
 from onnxgate.rules.definition import rule
-from onnxgate.rules.lock._hits import create_breaking_hit
-from onnxgate.rules.lock._interface_changes import is_accepted_type, is_same_kind, match_fed_inputs
+from onnxgate.rules.lock._changes import create_breaking_hit, is_accepted_type, is_same_kind, match_fed_inputs
 
 
 @rule(ModelChange, "input-type-changed", level=Level.ERROR, since="0.1.0")

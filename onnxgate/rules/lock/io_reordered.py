@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.lock import ModelChange
 from onnxgate.rules.definition import rule
-from onnxgate.rules.lock._hits import create_breaking_hit, quote_names
-from onnxgate.rules.lock._interface_changes import (
+from onnxgate.rules.lock._changes import (
     InterfaceMatch,
+    create_breaking_hit,
     find_shifted_outputs,
     is_reordered,
     match_inputs,
     match_outputs,
+    quote_names,
 )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.lock import ModelChange
 from onnxgate.rules.definition import rule
-from onnxgate.rules.lock._hits import create_breaking_hit, quote_names
+from onnxgate.rules.lock._changes import create_breaking_hit, quote_names
 
 
 @rule(ModelChange, "metadata-removed", level=Level.ERROR, since="0.1.0")
@@ -24,13 +24,14 @@ def metadata_removed(subject: ModelChange) -> Iterator[Hit]:
     Add the key again (`model.metadata_props`), best in the script that exports the model. If nobody reads it, accept
     the break with an `[[ignore]]` that has this content's `sha256`.
     """
-    left = set(subject.after.metadata_keys)
-    gone = sorted({key for key in subject.before.metadata_keys if key not in left})
-    if gone:
-        text = f"metadata key {quote_names(gone)} is" if len(gone) == 1 else f"metadata keys {quote_names(gone)} are"
-        was = "it was" if len(gone) == 1 else "they were"
+    remaining = set(subject.after.metadata_keys)
+    removed = sorted({key for key in subject.before.metadata_keys if key not in remaining})
+    if removed:
+        noun, verb, was, it = (
+            ("key", "is", "it was", "it") if len(removed) == 1 else ("keys", "are", "they were", "them")
+        )
         yield create_breaking_hit(
             subject,
-            f"{text} gone; {was} there {subject.baseline}",
-            f"add {'it' if len(gone) == 1 else 'them'} after the export (`metadata_props`)",
+            f"metadata {noun} {quote_names(removed)} {verb} gone; {was} there {subject.baseline}",
+            f"add {it} after the export (`metadata_props`)",
         )

@@ -8,7 +8,7 @@ from onnxgate.core.findings import Hit, Level, version_sort_key
 from onnxgate.core.text import join_phrases
 from onnxgate.evidence.lock import MinimumRelease, ModelChange
 from onnxgate.rules.definition import rule
-from onnxgate.rules.lock._hits import create_breaking_hit, create_note_hit
+from onnxgate.rules.lock._changes import create_breaking_hit, create_note_hit
 
 MAX_RELEASES = 6
 
@@ -48,7 +48,7 @@ def minimum_runtime_raised(subject: ModelChange) -> Iterator[Hit]:
 
 
 def _is_raised(minimum: MinimumRelease) -> bool:
-    """A model that loaded nowhere has nothing to lose."""
+    """Return whether releases are lost at the old end; a model that loaded nowhere has nothing to lose."""
     if not minimum.before or minimum.before == minimum.after:
         return False
     return not minimum.after or version_sort_key(minimum.after) > version_sort_key(minimum.before)

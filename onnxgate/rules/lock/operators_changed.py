@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.lock import ModelChange
 from onnxgate.rules.definition import rule
-from onnxgate.rules.lock._hits import create_note_hit
+from onnxgate.rules.lock._changes import create_note_hit
 
 MAX_OPERATORS = 6
 
@@ -32,7 +32,7 @@ def operators_changed(subject: ModelChange) -> Iterator[Hit]:
 
 
 def _list_changes(before: Mapping[str, int], after: Mapping[str, int]) -> Iterator[str]:
-    """New ones first, then those that are gone, then those of which there is another number."""
+    """Yield new operators, then removed ones, then those with another count."""
     yield from (f"{after[name]} `{name}` new" for name in sorted(after.keys() - before.keys()))
     yield from (f"{before[name]} `{name}` gone" for name in sorted(before.keys() - after.keys()))
     for name in sorted(after.keys() & before.keys()):

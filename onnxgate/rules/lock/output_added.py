@@ -8,8 +8,7 @@ from onnxgate.core.findings import Hit, Level
 from onnxgate.core.relations import HitReference
 from onnxgate.evidence.lock import ModelChange
 from onnxgate.rules.definition import rule
-from onnxgate.rules.lock._hits import create_note_hit
-from onnxgate.rules.lock._interface_changes import find_shifted_outputs, format_type, match_outputs
+from onnxgate.rules.lock._changes import create_note_hit, find_shifted_outputs, format_type, match_outputs
 
 
 @rule(ModelChange, "output-added", level=Level.NOTE, since="0.1.0")

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.lock import ModelChange
 from onnxgate.rules.definition import rule
-from onnxgate.rules.lock._hits import create_breaking_hit
-from onnxgate.rules.lock._interface_changes import match_outputs
+from onnxgate.rules.lock._changes import create_breaking_hit, match_outputs
 
 
 @rule(ModelChange, "output-renamed", level=Level.ERROR, since="0.1.0")

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.lock import ModelChange
 from onnxgate.rules.definition import rule
-from onnxgate.rules.lock._hits import create_breaking_hit
-from onnxgate.rules.lock._interface_changes import (
+from onnxgate.rules.lock._changes import (
+    create_breaking_hit,
     format_shape,
     has_lost_size,
     is_reshaped,

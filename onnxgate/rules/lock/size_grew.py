@@ -8,7 +8,7 @@ from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.lock import ModelChange
 from onnxgate.model.facts import ModelFacts
 from onnxgate.rules.definition import rule
-from onnxgate.rules.lock._hits import create_note_hit
+from onnxgate.rules.lock._changes import create_note_hit
 
 MIB = 2**20
 KIB = 2**10
@@ -35,7 +35,7 @@ def size_grew(subject: ModelChange) -> Iterator[Hit]:
 
 
 def _format_size(size_bytes: int) -> str:
-    """ "1.5 MiB", "640 KiB", "812 bytes"."""
+    """Return "1.5 MiB", "640 KiB", "812 bytes"."""
     for unit, name in ((MIB, "MiB"), (KIB, "KiB")):
         if size_bytes >= unit:
             return f"{size_bytes / unit:.3g} {name}" if size_bytes < 1000 * unit else f"{size_bytes / unit:.0f} {name}"
@@ -43,5 +43,5 @@ def _format_size(size_bytes: int) -> str:
 
 
 def total_size_bytes(facts: ModelFacts) -> int | None:
-    """The model's size with its external data; None where some of that is not there."""
+    """Return the model's size with its external data; None if some of that is not there."""
     return None if facts.unread else facts.size_bytes + sum(file.size_bytes for file in facts.external)

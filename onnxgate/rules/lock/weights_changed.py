@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.lock import ModelChange, WeightChanges
 from onnxgate.rules.definition import rule
-from onnxgate.rules.lock._hits import create_note_hit
+from onnxgate.rules.lock._changes import create_note_hit
 
 
 @rule(ModelChange, "weights-changed", level=Level.NOTE, since="0.1.0")
@@ -29,7 +29,7 @@ def weights_changed(subject: ModelChange) -> Iterator[Hit]:
 
 
 def _describe_changes(weights: WeightChanges) -> str:
-    """ "3 of 40 hold other values, by at most 0.013 (`fc.weight`); 1 is new"."""
+    """Return "3 of 40 hold other values, by at most 0.013 (`fc.weight`); 1 is new"."""
     text = []
     if weights.changed:
         name = f" (`{weights.name}`)" if weights.name else ""

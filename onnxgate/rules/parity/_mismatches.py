@@ -46,7 +46,7 @@ def create_mismatch_hits(
 
 
 def describe_outputs(differences: Sequence[Difference]) -> str:
-    """ "output `y` differs", "outputs `a`, `b` differ", "the number of outputs differs"."""
+    """Return "output `y` differs", "outputs `a`, `b` differ" or "the number of outputs differs"."""
     names = list(dict.fromkeys(difference.output for difference in differences))
     if "" in names:
         return "the number of outputs differs"
@@ -99,7 +99,7 @@ def _describe_figures(difference: Difference) -> str:
 
 
 def _format_ratio(value: float) -> str:
-    """Four digits, and as many more as it takes not to say 1 of what is less."""
+    """Return four digits, or as many more as distinguish a ratio from 1."""
     return next(text for digits in (4, 6, 9, 17) if (text := f"{value:.{digits}g}") != "1" or value == 1)
 
 
@@ -131,7 +131,7 @@ def _describe_difference(difference: Difference) -> str:
 
 
 def describe_first_node(comparison: Comparison) -> str:
-    """ "; first at node `x` (MatMul)", "" if it is not known."""
+    """Return "; first at node `x` (MatMul)", "" if it is not known."""
     first = comparison.first
     if first is None:
         return f"; {comparison.at_no_node}" if comparison.at_no_node else ""
@@ -142,7 +142,7 @@ def describe_first_node(comparison: Comparison) -> str:
 
 
 def describe_first_values(comparison: Comparison) -> str:
-    """ "; at that node the inputs are equal, and the output `v` is off by 0.3", "" if it is not known."""
+    """Return "; at that node the inputs are equal, and the output `v` is off by 0.3", "" if it is not known."""
     first = comparison.first
     if first is None:
         return ""

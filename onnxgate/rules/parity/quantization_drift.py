@@ -53,7 +53,7 @@ def quantization_drift(subject: Comparison) -> Iterator[Hit]:
 
 
 def _optimization_rules(subject: Comparison) -> tuple[str, ...]:
-    """What only one level loses, the optimiser loses."""
+    """Return the rule about the optimiser if not every level loses."""
     failing = {mismatch.optimization for mismatch in find_mismatches(subject)}
     levels = {difference.optimization for difference in subject.differences}
     return ("optimization-mismatch",) if failing < levels else ()

@@ -94,5 +94,5 @@ def describe_memory_limit(attempts: Iterable[Attempt], runs: ModelRuns) -> str:
 
 
 def format_sizes(sizes: dict[str, int]) -> str:
-    """`batch=3 time=50`."""
+    """Return `batch=3 time=50`."""
     return " ".join(f"{axis}={size}" for axis, size in sizes.items())

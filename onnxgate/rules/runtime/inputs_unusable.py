@@ -52,7 +52,7 @@ def inputs_unusable(subject: ModelRuns) -> Iterator[Hit]:
 
 
 def _find_all_nan(runs: ModelRuns) -> Iterator[Hit]:
-    """Outputs of which both sides are NaN everywhere: alike, and no agreement."""
+    """Yield outputs that are NaN everywhere on both sides, which proves no agreement."""
     outputs: dict[str, dict[str, None]] = {}
     for attempt in runs.attempts:
         for output in attempt.outputs.blank:
@@ -69,7 +69,7 @@ def _find_all_nan(runs: ModelRuns) -> Iterator[Hit]:
 
 
 def _suggest_fix(attempt: Attempt, runs: ModelRuns) -> str:
-    if has_guessed_sizes(attempt, runs) and any(other.outcome == "completed" for other in runs.attempts):
+    if has_guessed_sizes(attempt, runs) and any(run.outcome == "completed" for run in runs.attempts):
         return "give `sizes` if the model is meant to take these, or `inputs`"
     if attempt.case.sizes:
         return 'give real inputs (`inputs = "samples/*.npz"`), or sizes that the model takes (`sizes`)'

@@ -30,8 +30,8 @@ def output_not_finite(subject: ModelRuns) -> Iterator[Hit]:
     attempts = [attempt for attempt in subject.attempts if attempt.outputs.not_finite]
     if not attempts or select_worst_attempts(subject):
         return
-    proven = [attempt for attempt in attempts if is_proven_fault(attempt)]
-    attempts = proven or attempts
+    faults = [attempt for attempt in attempts if is_proven_fault(attempt)]
+    attempts = faults or attempts
     case = attempts[0].case
     inputs = "on generated inputs" if case.origin == "generated" else f"on `{case.name}`"
     if attempts[0].source == "finite":
@@ -40,9 +40,9 @@ def output_not_finite(subject: ModelRuns) -> Iterator[Hit]:
         subject.place,
         f"{_name_outputs(attempts)} NaN or infinity {inputs}",
         model=subject.model,
-        fix=FIX if proven else "give real inputs with `inputs`, or a `source`, to know whether this happens in use",
+        fix=FIX if faults else "give real inputs with `inputs`, or a `source`, to know whether this happens in use",
         on=OnRuntime(subject.runtime, f"gives them{at}" if (at := describe_level(attempts, subject)) else ""),
-        level=None if proven else Level.WARNING,
+        level=None if faults else Level.WARNING,
         identity=_name_outputs(attempts),
     )
 

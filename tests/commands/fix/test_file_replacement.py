@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.commands.fix.model_file import find_replacement_target, replace_model_file
+from onnxgate.commands.fix.model_file import replace_model_file
 from onnxgate.core.errors import OnnxgateError
 from onnxgate.core.files import sha256_of
 
@@ -38,9 +38,7 @@ def fresh(tmp_path: Path) -> Path:
 
 def put(model: Path, fresh: Path, tmp_path: Path) -> Path:
     """Replace it; the path of the old one."""
-    return replace_model_file(
-        find_replacement_target(model, tmp_path / "repository", sha256_of(model)), fresh, tmp_path / "backups"
-    )
+    return replace_model_file(model, tmp_path / "repository", sha256_of(model), fresh, tmp_path / "backups")
 
 
 def left_beside(model: Path) -> list[str]:
@@ -99,11 +97,11 @@ def test_read_only_is_respected(model: Path, fresh: Path, tmp_path: Path) -> Non
 
 def test_changed_meanwhile(model: Path, fresh: Path, tmp_path: Path) -> None:
     """What somebody else wrote since is not overwritten."""
-    place = find_replacement_target(model, tmp_path / "repository", sha256_of(model))
+    sha256 = sha256_of(model)
     model.write_bytes(b"somebody else's")
 
     with pytest.raises(OnnxgateError, match="changed by somebody else"):
-        replace_model_file(place, fresh, tmp_path / "backups")
+        replace_model_file(model, tmp_path / "repository", sha256, fresh, tmp_path / "backups")
     assert model.read_bytes() == b"somebody else's"
 
 
@@ -114,11 +112,10 @@ def test_faults(step: str, model: Path, fresh: Path, tmp_path: Path, monkeypatch
     def fail(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    place = find_replacement_target(model, tmp_path / "repository", sha256_of(model))
     monkeypatch.setattr(step, fail)
 
     with pytest.raises(OnnxgateError, match="no space left on device"):
-        replace_model_file(place, fresh, tmp_path / "backups")
+        put(model, fresh, tmp_path)
     assert (model.read_bytes(), left_beside(model)) == (OLD, ["m.onnx"])
 
 
@@ -134,13 +131,13 @@ def test_cut_copy(model: Path, fresh: Path, tmp_path: Path, monkeypatch: pytest.
 KILLED = """
 import sys
 from pathlib import Path
-from onnxgate.commands.fix.model_file import place_of, replace
+from onnxgate.commands.fix.model_file import replace_model_file
 from onnxgate.core.files import sha256_of
 model, one, two, backups = map(Path, sys.argv[1:])
 print("begun", flush=True)
 while True:
     for fresh in (one, two):
-        replace(place_of(model, model.parent, sha256_of(model)), fresh, backups)
+        replace_model_file(model, model.parent, sha256_of(model), fresh, backups)
 """
 
 
@@ -155,7 +152,7 @@ def test_killed(model: Path, tmp_path: Path) -> None:
         arguments = [sys.executable, "-c", KILLED, *map(str, (model, one, two, tmp_path / "backups"))]
         child = subprocess.Popen(arguments, stdout=subprocess.PIPE)
         assert child.stdout is not None
-        child.stdout.readline()
+        assert child.stdout.readline() == b"begun\n"
         time.sleep(0.017 * moment)
         child.send_signal(signal.SIGKILL)
         child.communicate()

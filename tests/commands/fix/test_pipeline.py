@@ -178,7 +178,7 @@ def test_types_before_opset(repaired: Repairs, tmp_path: Path) -> None:
     write(folder / "model.onnx", model)
     found = repaired(fix_cases.request(folder, None), tmp_path / "s")
 
-    assert (found.state, found.left) == ("repaired", ())
+    assert (found.state, found.unfixed) == ("repaired", ())
     assert {each.rule for each in found.findings} == {"invalid-model", "ir-version-too-new", "opset-too-new"}
 
 

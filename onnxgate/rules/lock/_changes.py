@@ -1,4 +1,4 @@
-"""How the inputs or outputs of a model changed: which stayed, which have another name, which came and which went."""
+"""Hits about a changed model, and its inputs and outputs paired with those of the baseline."""
 
 from __future__ import annotations
 
@@ -8,8 +8,53 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from onnxgate.core.findings import Hit, Level
+from onnxgate.core.relations import HitReference, follows_from
+from onnxgate.core.text import join_phrases
 from onnxgate.evidence.lock import ModelChange
 from onnxgate.model.facts import Dim, ValueInfo
+
+ACCEPT_HINT = "or accept it with an `[[ignore]]` that has this content's `sha256`"
+MAX_NAMES = 6
+LOCK_BASELINE_RULES = ("model-changed",)
+"""If the lock is the baseline, this rule reports the changed content."""
+
+
+def create_breaking_hit(
+    change: ModelChange, message: str, fix: str, *, level: Level | None = None, topic: str = ""
+) -> Hit:
+    """Create a hit for a change that breaks callers. `fix` describes how to keep the old interface."""
+    return Hit(
+        change.place,
+        message,
+        model=change.after.path,
+        fix=f"{fix}, {ACCEPT_HINT}",
+        relations=follows_from(*LOCK_BASELINE_RULES) if change.from_lock else (),
+        level=level,
+        topic=topic,
+        identity=message.replace(change.baseline, ""),
+    )
+
+
+def create_note_hit(change: ModelChange, message: str, identity: str, *, unless: HitReference | None = None) -> Hit:
+    """Create a hit for reviewers that breaks no caller. `unless` names a hit that reports the same."""
+    causes = (*(LOCK_BASELINE_RULES if change.from_lock else ()), *([unless] if unless else []))
+    return Hit(
+        change.place,
+        message,
+        model=change.after.path,
+        relations=follows_from(*causes),
+        level=Level.NOTE,
+        identity=identity,
+    )
+
+
+def quote_names(names: Sequence[str]) -> str:
+    """Join names and the count of further ones: "`a`, `b` and 3 more"."""
+    text = [f"`{name}`" for name in names[:MAX_NAMES]]
+    more = len(names) - len(text)
+    return join_phrases([*text, f"{more} more"] if more else text)
+
 
 MAX_PAIRINGS = 250_000
 """Of more values than have so many ways to be paired, a new name is only told by its place."""
@@ -25,7 +70,7 @@ class ValuePair(msgspec.Struct, frozen=True):
 
     @property
     def renamed(self) -> bool:
-        """Whether the name changed."""
+        """Return whether the name changed."""
         return self.before.name != self.after.name
 
 
@@ -45,12 +90,12 @@ class InterfaceMatch(msgspec.Struct, frozen=True):
 
 
 def match_outputs(change: ModelChange) -> InterfaceMatch:
-    """The outputs, matched."""
+    """Match the outputs."""
     return match_values(change.before.outputs, change.after.outputs)
 
 
 def match_inputs(change: ModelChange) -> InterfaceMatch:
-    """The inputs that must be fed, before and now: one that has a default on either side is not among them."""
+    """Match the inputs that must be fed, before and now: those without a default on either side."""
     optional = {value.name for value in (*change.before.optional_inputs, *change.after.optional_inputs)}
     before, after = (
         [value for value in side.inputs if value.name not in optional] for side in (change.before, change.after)
@@ -59,7 +104,7 @@ def match_inputs(change: ModelChange) -> InterfaceMatch:
 
 
 def match_fed_inputs(change: ModelChange) -> tuple[ValuePair, ...]:
-    """The inputs that could be fed before and can be fed now, whether they have a default or not."""
+    """Return the inputs that could be fed before and can be fed now, with or without a default."""
     before = {value.name: value for value in change.before.optional_inputs}
     after = {value.name: value for value in change.after.optional_inputs}
     names = sorted(before.keys() | after.keys())
@@ -85,7 +130,7 @@ def match_values(before: Sequence[ValueInfo], after: Sequence[ValueInfo]) -> Int
 
 
 def is_compatible(before: ValueInfo, after: ValueInfo) -> bool:
-    """Whether the one may be the other under another name: equal type, equal rank and no two sizes that differ."""
+    """Return whether one may be the other under another name: equal type and rank, and no two sizes that differ."""
     if before.type != after.type:
         return False
     if before.shape is None or after.shape is None:
@@ -100,7 +145,7 @@ FitsPosition = Callable[[int, int], bool]
 
 
 def _pair_by_name(before: Sequence[ValueInfo], after: Sequence[ValueInfo]) -> Iterator[tuple[int, int]]:
-    """A name may stand twice among outputs: the first is the first."""
+    """Pair values of one name. A name may stand twice among outputs: the first is the first."""
     positions: dict[str, list[int]] = {}
     for now, value in enumerate(after):
         positions.setdefault(value.name, []).append(now)
@@ -139,7 +184,7 @@ def _pair_if_unique(
 
 
 def _index_by_neighbours(indices: Iterable[int], stayed: Mapping[int, int]) -> dict[tuple[int, int], list[int]]:
-    """Indices by the neighbours that stayed, which are named by the position that they had; -1 is an end."""
+    """Group indices by the neighbours that stayed, named by the position that they had; -1 is an end."""
     order = sorted(stayed)
     groups: dict[tuple[int, int], list[int]] = {}
     for index in indices:
@@ -170,7 +215,7 @@ def is_accepted_type(before: str, after: str) -> bool:
 
 
 def is_same_kind(pair: ValuePair) -> bool:
-    """Whether shapes can be compared: both are tensors, or both sequences."""
+    """Return whether shapes can be compared: both are tensors, or both sequences."""
     return pair.before.type.partition("(")[0] == pair.after.type.partition("(")[0]
 
 
@@ -181,7 +226,7 @@ def has_different_rank(pair: ValuePair) -> bool:
 
 
 def is_narrowed(pair: ValuePair) -> bool:
-    """Whether an input refuses a shape that it accepted, whatever the other inputs are given."""
+    """Return whether an input refuses a shape that it accepted, whatever the other inputs are given."""
     before, after = pair.before.shape, pair.after.shape
     if after is None or not is_same_kind(pair):
         return False
@@ -191,7 +236,7 @@ def is_narrowed(pair: ValuePair) -> bool:
 
 
 def find_new_shared_sizes(pairs: Iterable[ValuePair]) -> Iterator[SharedSize]:
-    """Axes of inputs that have one symbol, where sizes that differ were accepted: in the order of the symbols."""
+    """Yield axes of inputs that have one symbol, and accepted sizes that differ, in the order of the symbols."""
     axes_by_symbol: dict[str, list[tuple[str, int, Dim]]] = {}
     for pair in pairs:
         for axis, (was, now) in enumerate(_pair_axes(pair)):
@@ -212,7 +257,7 @@ def _pair_axes(pair: ValuePair) -> Sequence[tuple[Dim, Dim]]:
 
 
 def _is_declared(dim: Dim) -> bool:
-    """Whether a file says by it what other axis it equals.
+    """Return whether a file states by the dimension what other axis it equals.
 
     Source: names that torch.onnx (`x_dynamic_axes_1`) and tf2onnx (`unk__6`) make up, another one for each axis.
     """
@@ -246,23 +291,23 @@ def has_lost_size(pair: ValuePair, inputs: Sequence[ValuePair]) -> bool:
 
 
 def format_shape(value: ValueInfo, *, unknown: str = "any shape") -> str:
-    """A shape in words: "[N, 4]"."""
+    """Return a shape as text: "[N, 4]"."""
     return unknown if value.shape is None else f"[{', '.join(map(str, value.shape))}]"
 
 
 def format_type(value: ValueInfo) -> str:
-    """Type and shape in words: "`tensor(float)` [N, 4]"."""
+    """Return type and shape as text: "`tensor(float)` [N, 4]"."""
     return f"`{value.type}` {format_shape(value, unknown='')}".rstrip()
 
 
 def is_reordered(match: InterfaceMatch) -> bool:
-    """Whether those that stayed follow each other in another order."""
+    """Return whether the values that stayed follow each other in another order."""
     positions = [pair.now for pair in match.pairs]
     return positions != sorted(positions)
 
 
 def find_shifted_outputs(change: ModelChange) -> tuple[ValuePair, ...]:
-    """Outputs behind a new one that stands before them, in an order that is the same: the first one first."""
+    """Return the outputs behind a new one, if their order is the same, the first one first."""
     match = match_outputs(change)
     if is_reordered(match):
         return ()
