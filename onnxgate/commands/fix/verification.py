@@ -44,7 +44,7 @@ from onnxgate.runtimes.pool.scheduler import WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
 from onnxgate.stages.parity.output_comparison import find_output_masks
 from onnxgate.stages.parity.stage import ParityModel, RunOutputs, collect_outputs, compare_runtimes
-from onnxgate.stages.runtime.stage import ObservedRun, create_runtime_jobs
+from onnxgate.stages.runtime.stage import ObservedRun, create_output_folders, plan_runtime_jobs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -166,10 +166,10 @@ class _Verifier:
     ) -> list[tuple[str, Run, Future[Observation]]]:
         begun = []
         for runtime in runtimes:
-            jobs = create_runtime_jobs(
+            jobs = plan_runtime_jobs(
                 model, cases, runtime.levels, runtime.providers, self._folder(), runtime.extensions
             )
-            begun += [(runtime.name, job, self.pool.submit(runtime.spec, job)) for job in jobs]
+            begun += [(runtime.name, job, self.pool.submit(runtime.spec, job)) for job in create_output_folders(jobs)]
         return begun
 
     def _results(self, begun: Sequence[tuple[str, Run, Future[Observation]]]) -> list[ObservedRun]:
