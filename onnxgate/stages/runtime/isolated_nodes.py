@@ -8,13 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from onnxgate.core.jobs import Completed, Failure, Observation, Optimization, Refused
-from onnxgate.diagnostics.classification import (
-    describe_fix,
-    failure_family,
-    failure_key,
-    find_node_name,
-    list_unsupported_operators,
-)
+from onnxgate.diagnostics import classification
 from onnxgate.evidence.runtime import IsolatedNode, Refusal
 from onnxgate.evidence.support import NodeGroup
 from onnxgate.model.reading.fact_extraction import canonical_domain
@@ -147,7 +141,7 @@ class LevelRefusal:
     @property
     def gist(self) -> tuple[str, ...]:
         """The meaning of the text, comparable between texts."""
-        return failure_key(self.failure.text)
+        return classification.failure_key(self.failure.text)
 
     @property
     def family(self) -> str:
@@ -201,7 +195,11 @@ class IsolatedLoad:
     @property
     def gist(self) -> tuple[str, ...]:
         """The meaning of its refusal; empty if it is not refused."""
-        return failure_key(self.failure.text) if self.outcome == "refused" and self.failure is not None else ()
+        return (
+            classification.failure_key(self.failure.text)
+            if self.outcome == "refused" and self.failure is not None
+            else ()
+        )
 
 
 LoadsByKind = Mapping[NodeKind, IsolatedLoad]
@@ -222,9 +220,9 @@ def find_refusing_runtimes(
         if not isinstance(run.observation, Refused):
             continue
         failure = run.observation.failure
-        if failure.type == PROVIDER_NOT_USED or list_unsupported_operators(failure.text):
+        if failure.type == PROVIDER_NOT_USED or classification.list_unsupported_operators(failure.text):
             continue
-        name = find_node_name(failure.text) or ""
+        name = classification.find_node_name(failure.text) or ""
         refusal = LevelRefusal(run.job.optimization, failure, name if find_node(proto, name) is not None else "")
         refusals[run.runtime] = (*refusals.get(run.runtime, ()), refusal)
     refusing = {}
@@ -241,7 +239,7 @@ def combine_levels(observations: Sequence[Observation]) -> IsolatedLoad:
     for observation in observations:
         if isinstance(observation, Refused):
             failure = observation.failure
-            is_of_node = not failure.memory and failure_family(failure.text) not in MODEL_FAMILIES
+            is_of_node = not failure.memory and classification.failure_family(failure.text) not in MODEL_FAMILIES
             return IsolatedLoad("refused" if is_of_node else "unknown", failure)
     is_loaded = bool(observations) and all(isinstance(observation, Completed) for observation in observations)
     return IsolatedLoad("loads" if is_loaded else "unknown")
@@ -347,7 +345,11 @@ def _create_evidence(
     if outcome == "refused":
         explains = tuple(model_refusal.level for model_refusal in refusing.refusals if result.is_cause(model_refusal))
         if failure := result.loaded.failure:
-            refusal = Refusal(failure=failure, family=failure_family(failure.text), fix=describe_fix(failure.text))
+            refusal = Refusal(
+                failure=failure,
+                family=classification.failure_family(failure.text),
+                fix=classification.describe_fix(failure.text),
+            )
     return IsolatedNode(
         operator=first.operation.label,
         words=NodeGroup(first.name, output, len(result.nodes) - 1, first.within).words,

@@ -28,15 +28,7 @@ from onnxgate.core.jobs import (
     TimedOut,
     Unavailable,
 )
-from onnxgate.diagnostics.classification import (
-    describe_fix,
-    describe_meaning,
-    failure_family,
-    find_missing_locale,
-    find_missing_operator,
-    find_node_name,
-    list_unsupported_operators,
-)
+from onnxgate.diagnostics import classification
 from onnxgate.diagnostics.engine_limits import find_text_limit
 from onnxgate.evidence.runtime import (
     Attempt,
@@ -177,7 +169,7 @@ def _skip_optional(model: ExecutedModel, runtime: str, attempt: Attempt) -> Inco
 def _find_missing_locale(model: ExecutedModel, runtime: str, attempts: Sequence[Attempt]) -> IncompleteCheck | None:
     """Return what this machine lacks to run the model."""
     texts = [attempt.refusal.failure.text for attempt in attempts if attempt.refusal.failure is not None]
-    locale = next(filter(None, map(find_missing_locale, texts)), None)
+    locale = next(filter(None, map(classification.find_missing_locale, texts)), None)
     if locale is None:
         return None
     reason = f"this machine lacks the locale `{locale}`, which the model asks for"
@@ -290,19 +282,19 @@ def _refused_attempt(attempt: Attempt, failure: Failure, runtime: str, model: Ex
     If the text names none, the node is the only one with the operator that it names.
     """
     text = failure.text
-    node = find_node_name(text) or ""
+    node = classification.find_node_name(text) or ""
     if find_node(model.proto, node) is None:
-        domain, operator = find_missing_operator(text) or ("", "")
+        domain, operator = classification.find_missing_operator(text) or ("", "")
         nodes = iter_nodes(model.proto) if operator else ()
         names = [node.name for node in nodes if node.op_type == operator and domain in ("", node.domain)]
         node = names[0] if len(names) == 1 else ""
     refusal = Refusal(
         failure=failure,
-        family=failure_family(text),
-        means=describe_meaning(text),
-        fix=describe_fix(text),
+        family=classification.failure_family(text),
+        means=classification.describe_meaning(text),
+        fix=classification.describe_fix(text),
         node=node,
-        unsupported=tuple(_locate_operator(name, model) for name in list_unsupported_operators(text)),
+        unsupported=tuple(_locate_operator(name, model) for name in classification.list_unsupported_operators(text)),
         known_limit=find_text_limit(runtime, text),
     )
     return msgspec.structs.replace(attempt, refusal=refusal)
