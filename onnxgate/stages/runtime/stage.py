@@ -13,21 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 import numpy as np
 
+from onnxgate.core import jobs
 from onnxgate.core.findings import IncompleteCheck, Place, Stage
-from onnxgate.core.jobs import (
-    CaseResult,
-    Completed,
-    Crashed,
-    Failure,
-    InputCase,
-    Observation,
-    Optimization,
-    Refused,
-    Run,
-    RunResult,
-    TimedOut,
-    Unavailable,
-)
 from onnxgate.diagnostics import classification
 from onnxgate.diagnostics.engine_limits import find_text_limit
 from onnxgate.evidence.runtime import (
@@ -82,24 +69,24 @@ class ObservedRun:
     """One job on one runtime with its observation."""
 
     runtime: str  # "onnxruntime 1.18.1"
-    job: Run
-    observation: Observation
+    job: jobs.Run
+    observation: jobs.Observation
 
 
 def plan_runtime_jobs(
     model: Path,
-    cases: Sequence[InputCase],
-    levels: Sequence[Optimization],
+    cases: Sequence[jobs.InputCase],
+    levels: Sequence[jobs.Optimization],
     providers: Sequence[str],
     folder: Path,
     extensions: Sequence[str] = (),
-) -> tuple[Run, ...]:
+) -> tuple[jobs.Run, ...]:
     """Return one job per optimisation level for one runtime, with its folder for outputs below `folder`.
 
     Without cases, the model is only loaded.
     """
     return tuple(
-        Run(
+        jobs.Run(
             model=str(model.absolute()),
             cases=tuple(cases),
             output=str((folder / level).absolute()),
@@ -111,17 +98,17 @@ def plan_runtime_jobs(
     )
 
 
-def create_output_folders(jobs: Sequence[Run]) -> Sequence[Run]:
+def create_output_folders(runs: Sequence[jobs.Run]) -> Sequence[jobs.Run]:
     """Create the folders of jobs that will run, and return the jobs."""
-    for job in jobs:
-        Path(job.output).mkdir(parents=True)
-    return jobs
+    for run in runs:
+        Path(run.output).mkdir(parents=True)
+    return runs
 
 
 def collect_evidence(
     model: ExecutedModel,
     runs: Sequence[ObservedRun],
-    eager: Mapping[str, CaseResult],
+    eager: Mapping[str, jobs.CaseResult],
     predicted: Mapping[str, tuple[str, ...]],
     alone: Mapping[str, tuple[IsolatedNode, ...]] = NO_ISOLATED_NODES,
     optional: Collection[str] = (),
@@ -136,7 +123,7 @@ def collect_evidence(
             Stage.RUNTIME, model.path, run.runtime, run.observation.reason, run.observation.hint
         )
         for run in runs
-        if isinstance(run.observation, Unavailable)
+        if isinstance(run.observation, jobs.Unavailable)
     }
     attempts: dict[str, list[Attempt]] = {}
     for run in runs:
@@ -213,24 +200,24 @@ def _create_model_runs(
     )
 
 
-def _create_attempts(run: ObservedRun, eager: Mapping[str, CaseResult], model: ExecutedModel) -> list[Attempt]:
+def _create_attempts(run: ObservedRun, eager: Mapping[str, jobs.CaseResult], model: ExecutedModel) -> list[Attempt]:
     level = run.job.optimization
     match run.observation:
-        case Completed(result=RunResult() as result) if _has_other_outputs(result, run.runtime, model):
+        case jobs.Completed(result=jobs.RunResult() as result) if _has_other_outputs(result, run.runtime, model):
             end = Interruption(signal=INVALID_ANSWER, during="run")
             return [Attempt(optimization=level, outcome="crashed", end=end)]
-        case Completed(result=RunResult() as result):
+        case jobs.Completed(result=jobs.RunResult() as result):
             return _completed_attempts(run, result, eager, model)
-        case Refused(failure=failure) if failure.type == PROVIDER_NOT_USED:
+        case jobs.Refused(failure=failure) if failure.type == PROVIDER_NOT_USED:
             return [Attempt(optimization=level, outcome="provider-not-used", refusal=Refusal(failure=failure))]
-        case Refused(failure=failure):
+        case jobs.Refused(failure=failure):
             attempt = Attempt(optimization=level, outcome="load-refused")
             return [_refused_attempt(attempt, failure, run.runtime, model)]
-        case Crashed(signal=signal, during=during):
+        case jobs.Crashed(signal=signal, during=during):
             attempt = _create_attempt(run.job, _find_case(run.job, during))
             end = Interruption(signal=signal, during=during)
             return [msgspec.structs.replace(attempt, outcome="crashed", end=end)]
-        case TimedOut(limit_s=limit_s, during=during):
+        case jobs.TimedOut(limit_s=limit_s, during=during):
             attempt = _create_attempt(run.job, _find_case(run.job, during))
             end = Interruption(limit_s=limit_s, during=during)
             return [msgspec.structs.replace(attempt, outcome="timed-out", end=end)]
@@ -238,7 +225,7 @@ def _create_attempts(run: ObservedRun, eager: Mapping[str, CaseResult], model: E
             raise TypeError(f"{type(other).__name__} is no answer to a run")
 
 
-def _has_other_outputs(result: RunResult, runtime: str, model: ExecutedModel) -> bool:
+def _has_other_outputs(result: jobs.RunResult, runtime: str, model: ExecutedModel) -> bool:
     """Return whether ONNX Runtime names other outputs than the model has: then nothing would be compared."""
     if model.facts is None or engine_family(runtime.partition(" ")[0]) != "onnxruntime":
         return False
@@ -246,7 +233,7 @@ def _has_other_outputs(result: RunResult, runtime: str, model: ExecutedModel) ->
 
 
 def _completed_attempts(
-    run: ObservedRun, result: RunResult, eager: Mapping[str, CaseResult], model: ExecutedModel
+    run: ObservedRun, result: jobs.RunResult, eager: Mapping[str, jobs.CaseResult], model: ExecutedModel
 ) -> list[Attempt]:
     job = run.job
     if not job.cases:
@@ -266,17 +253,17 @@ def _completed_attempts(
     return attempts
 
 
-def _create_attempt(job: Run, case: InputCase | None) -> Attempt:
+def _create_attempt(job: jobs.Run, case: jobs.InputCase | None) -> Attempt:
     of_case = msgspec.convert(case, AttemptCase, from_attributes=True) if case is not None else AttemptCase()
     return Attempt(optimization=job.optimization, outcome="completed", case=of_case)
 
 
-def _find_case(job: Run, during: str) -> InputCase | None:
+def _find_case(job: jobs.Run, during: str) -> jobs.InputCase | None:
     """Return the case during which the worker ended; None if none had begun."""
     return next((case for case in job.cases if during == CASE_PHASE + case.name), None)
 
 
-def _refused_attempt(attempt: Attempt, failure: Failure, runtime: str, model: ExecutedModel) -> Attempt:
+def _refused_attempt(attempt: Attempt, failure: jobs.Failure, runtime: str, model: ExecutedModel) -> Attempt:
     """Add the refusal. A node that the model does not have was made by fusing others, and is dropped.
 
     If the text names none, the node is the only one with the operator that it names.
@@ -303,8 +290,8 @@ def _refused_attempt(attempt: Attempt, failure: Failure, runtime: str, model: Ex
 def _with_outputs(
     attempt: Attempt,
     names: Sequence[str],
-    result: CaseResult,
-    source: CaseResult | None,
+    result: jobs.CaseResult,
+    source: jobs.CaseResult | None,
     declared: DeclaredOutputs | None,
 ) -> Attempt:
     has_references = source is not None and len(source.outputs) == len(names)
@@ -439,7 +426,7 @@ class DeclaredOutputs:
         return compute_formula(dim, self.sizes) or None
 
 
-def read_declared_outputs(facts: ModelFacts, case: InputCase) -> DeclaredOutputs:
+def read_declared_outputs(facts: ModelFacts, case: jobs.InputCase) -> DeclaredOutputs:
     """Return the declared outputs in a case, whose inputs are read for their shapes."""
     sizes: dict[str, set[int]] = {}
     for value in facts.inputs:
