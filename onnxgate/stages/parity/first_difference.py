@@ -60,9 +60,7 @@ SAME_AS_PROGRAM = (
     "what it computes is what the exported program computes: its source takes another way where it is exported"
 )
 
-RunCase = Callable[
-    [Path, jobs.InputCase, Path], jobs.Observation
-]  # a model, its inputs, a folder for its outputs
+RunCase = Callable[[Path, jobs.InputCase, Path], jobs.Observation]  # a model, its inputs, a folder for its outputs
 SubmitToolchainJob = Callable[[jobs.Job], jobs.Observation]
 ReferenceValues = Callable[[Sequence[str]], Mapping[str, Path]]  # the reference's values under the candidate's names
 

@@ -195,11 +195,9 @@ class IsolatedLoad:
     @property
     def gist(self) -> tuple[str, ...]:
         """The meaning of its refusal; empty if it is not refused."""
-        return (
-            classification.failure_key(self.failure.text)
-            if self.outcome == "refused" and self.failure is not None
-            else ()
-        )
+        if self.outcome != "refused" or self.failure is None:
+            return ()
+        return classification.failure_key(self.failure.text)
 
 
 LoadsByKind = Mapping[NodeKind, IsolatedLoad]
