@@ -424,14 +424,8 @@ def search_program_values(
         output=str(folder),
         limit_bytes=MAX_TRACE_BYTES,
     )
-    match submit(trace):
-        case jobs.Completed(result=jobs.TraceResult(failure=None, values=values)):
-            reference = {name: Path(values[traced]) for name, traced in names.items() if traced in values}
-        case jobs.Completed(result=jobs.TraceResult(failure=failure)) if failure is not None:
-            reason = f"{failure.type}: {_first_line(failure.text)}"
-            raise SearchError(f"the program of its source gives no values: {reason}")
-        case observation:
-            raise SearchError(f"the program of its source gives no values ({type(observation).__name__.lower()})")
+    values = _require_values(submit(trace))
+    reference = {name: Path(values[traced]) for name, traced in names.items() if traced in values}
     if not reference.keys() - {value.name for value in side.proto.graph.output}:
         raise SearchError("no inner value of the model is called as the exported program of its source calls it")
     origin = search_origin(
@@ -444,3 +438,14 @@ def search_program_values(
     ):
         raise NoFirstNodeError(SAME_AS_PROGRAM)
     return origin
+
+
+def _require_values(observation: jobs.Observation) -> dict[str, str]:
+    prefix = "the program of its source gives no values"
+    match observation:
+        case jobs.Completed(result=jobs.TraceResult(failure=None, values=values)):
+            return values
+        case jobs.Completed(result=jobs.TraceResult(failure=failure)) if failure is not None:
+            raise SearchError(f"{prefix}: {failure.type}: {_first_line(failure.text)}")
+        case _:
+            raise SearchError(f"{prefix} ({type(observation).__name__.lower()})")
