@@ -119,10 +119,10 @@ def _run(
 ) -> Iterator[ObservedRun]:
     seat = WorkerSpec.of_runtime(planned.runtime, lock.packages, project.folder)
     folder = scratch / planned.name
-    jobs = runtime_stage.create_runtime_jobs(
+    jobs = runtime_stage.plan_runtime_jobs(
         model.absolute, cases, planned.levels, planned.providers, folder, planned.extensions
     )
-    for job in jobs:
+    for job in runtime_stage.create_output_folders(jobs):
         yield ObservedRun(planned.name, job, host.submit(seat, job).result())
 
 

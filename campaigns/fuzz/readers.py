@@ -143,7 +143,7 @@ def _remarks(subject: Subject) -> object:
     names = [subject.proto.graph.node[index].name for index in subject.nodes]
     found = [node_context.find_node(subject.proto, name) for name in names]
     placed = [node_context.find_source_line(node, subject.path.parent, subject.path.parent) for node in found if node]
-    passed = [*find_passthroughs(subject.proto)]
+    passed = find_passthroughs(subject.proto)
     return placed, passed, validity.find_leaked_paths(subject.proto), validity.explain_unchecked(subject.proto)
 
 

@@ -14,14 +14,6 @@ from onnxgate.project.lock.types import LockedModel
 
 
 @dataclass(frozen=True, slots=True)
-class Passthrough:
-    """A graph output that is a graph input, with no node between (`graph` is empty for the main graph)."""
-
-    name: str
-    graph: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class InvalidQuantization:
     """A scale or a zero point that cannot be right."""
 
@@ -39,7 +31,7 @@ class GraphFaults:
     invalid: ModelFault | None = None  # the first fault that makes the model invalid
     place: Place | None = None  # the source line that made the node of that fault
     unchecked: str = ""  # why onnx.checker could not check the model: a remark, not a finding
-    passthroughs: tuple[Passthrough, ...] = ()
+    passthroughs: tuple[str, ...] = ()  # graph outputs that are graph inputs, with no node between
     leaked_paths: tuple[str, ...] = ()  # paths in somebody's home that metadata name
     quantization: tuple[InvalidQuantization, ...] = ()
 

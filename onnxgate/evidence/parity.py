@@ -91,11 +91,11 @@ def find_mismatches(comparison: Comparison) -> tuple[Difference, ...]:
 
 def find_worst(differences: Sequence[Difference]) -> Difference:
     """Return the difference farthest beyond its bound; another type, shape or number of outputs is worse than any."""
-    return max(differences, key=_excess_over_bound)
 
+    def excess(difference: Difference) -> tuple[bool, float]:
+        if difference.metric in RATIO_METRICS:
+            return False, difference.bound - difference.value
+        share = difference.value / difference.bound if difference.bound else math.inf
+        return difference.metric in {"outputs", "type", "shape"}, share
 
-def _excess_over_bound(difference: Difference) -> tuple[bool, float]:
-    if difference.metric in RATIO_METRICS:
-        return False, difference.bound - difference.value
-    share = difference.value / difference.bound if difference.bound else math.inf
-    return difference.metric in {"outputs", "type", "shape"}, share
+    return max(differences, key=excess)

@@ -109,9 +109,8 @@ class ModelRuns(msgspec.Struct, frozen=True, kw_only=True):
     memory_limit_mib: int = 0
     # Cases that completed on at least one other runtime: an input that some engine takes is a usable input.
     usable_cases: tuple[str, ...] = ()
-    alone: tuple[
-        IsolatedNode, ...
-    ] = ()  # of a model that is refused: those that are predicted to be, and what was tried
+    # Of a model that is refused: the nodes that are predicted to be, and those that were tried.
+    alone: tuple[IsolatedNode, ...] = ()
     node_places: dict[str, Place] = {}  # node name -> source line, for nodes that a failure names
     drawn: dict[str, tuple[str, ...]] = {}  # unstable output -> the random operators that reach it
     unused_providers: tuple[str, ...] = ()  # requested providers that the session does not use
@@ -120,18 +119,20 @@ class ModelRuns(msgspec.Struct, frozen=True, kw_only=True):
 FATAL_OUTCOMES = ("crashed", "timed-out", "load-refused")
 """Outcomes that end a level, most severe first. They hide everything else that happened."""
 
-_OUT_OF_BOUNDS = re.compile(r"out of (?:data )?bounds|index is out of range|must be within the inclusive range")
-"""Source: Gather, GatherElements, GatherND, ScatterElements, ArrayFeatureExtractor of ONNX Runtime 1.15 to 1.31."""
-
-_UNKNOWN_CATEGORY = re.compile("Unknown Category")
-"""Source: OneHotEncoder of ONNX Runtime 1.15 to 1.31, where `zeros` is 0."""
+_VALUE_FAULTS = {
+    "an index is out of bounds": re.compile(
+        r"out of (?:data )?bounds|index is out of range|must be within the inclusive range"
+    ),
+    "a value is none of the categories that it knows": re.compile("Unknown Category"),
+}
+"""Source: Gather, GatherElements, GatherND, ScatterElements, ArrayFeatureExtractor of ONNX Runtime 1.15 to 1.31, and
+OneHotEncoder of the same releases if `zeros` is 0."""
 
 
 def select_worst_attempts(runs: ModelRuns) -> tuple[Attempt, ...]:
     """Return the attempts with the most severe outcome that ends a level, or none if no level was ended."""
     for outcome in FATAL_OUTCOMES:
-        attempts = tuple(attempt for attempt in runs.attempts if attempt.outcome == outcome)
-        if attempts:
+        if attempts := tuple(attempt for attempt in runs.attempts if attempt.outcome == outcome):
             return attempts
     return ()
 
@@ -144,11 +145,20 @@ def is_unusable(attempt: Attempt, runs: ModelRuns) -> bool:
     """
     if attempt.outcome != "run-refused" or attempt.refusal.failure is None:
         return False
+    has_value_fault = any(pattern.search(attempt.refusal.failure.text) for pattern in _VALUE_FAULTS.values())
     return (
         attempt.source == "failed"
         or has_guessed_sizes(attempt, runs)
-        or (_is_unproven(attempt, runs) and _is_out_of_range(attempt))
+        or (has_value_fault and _is_unproven(attempt, runs))
     )
+
+
+def explain_unusable(attempt: Attempt) -> str:
+    """Describe why the inputs of a case cannot be run."""
+    text = attempt.refusal.failure.text if attempt.refusal.failure is not None else ""
+    if attempt.source == "failed":
+        return "its source fails on them too"
+    return next((fault for fault, pattern in _VALUE_FAULTS.items() if pattern.search(text)), "their sizes are a guess")
 
 
 def has_guessed_sizes(attempt: Attempt, runs: ModelRuns) -> bool:
@@ -156,13 +166,24 @@ def has_guessed_sizes(attempt: Attempt, runs: ModelRuns) -> bool:
 
     A case that runs on some runtime proves its sizes of all axes but the leading ones, of which any size should work.
     """
-    if attempt.outcome != "run-refused" or not attempt.case.guessed or not _is_unproven(attempt, runs):
+    case = attempt.case
+    if attempt.outcome != "run-refused" or not case.guessed or not _is_unproven(attempt, runs):
         return False
-    doubtful = [axis for axis in attempt.case.guessed if axis not in attempt.case.leading]
-    return not any(
-        all(accepted_attempt.case.sizes.get(axis) == attempt.case.sizes[axis] for axis in doubtful)
-        for accepted_attempt in _accepted_attempts(runs)
-    )
+    doubtful = [axis for axis in case.guessed if axis not in case.leading]
+    proven = [
+        usable.case.sizes
+        for usable in runs.attempts
+        if usable.case.name and (usable.outcome == "completed" or usable.case.name in runs.usable_cases)
+    ]
+    return not any(all(sizes.get(axis) == case.sizes[axis] for axis in doubtful) for sizes in proven)
+
+
+def _is_unproven(attempt: Attempt, runs: ModelRuns) -> bool:
+    """Return whether no source, other runtime or other level ran the generated inputs."""
+    case = attempt.case
+    if case.origin != "generated" or attempt.source in ("finite", "not-finite") or case.name in runs.usable_cases:
+        return False
+    return not any(level.outcome == "completed" and level.case.name == case.name for level in runs.attempts)
 
 
 def is_proven_fault(attempt: Attempt) -> bool:
@@ -172,52 +193,10 @@ def is_proven_fault(attempt: Attempt) -> bool:
 
 def find_not_finite(runs: Sequence[ModelRuns]) -> frozenset[tuple[str, str]]:
     """Return case and output of the non-finite outputs that are reported as the model's fault."""
-    attempts = [
-        attempt
+    return frozenset(
+        (attempt.case.name, output)
         for model in runs
         if not select_worst_attempts(model)
-        for attempt in model.attempts
-        if is_proven_fault(attempt)
-    ]
-    return frozenset((attempt.case.name, output) for attempt in attempts for output in attempt.outputs.not_finite)
-
-
-def _accepted_attempts(runs: ModelRuns) -> list[Attempt]:
-    """Return the attempts at cases that some runtime completed."""
-    return [
-        attempt
-        for attempt in runs.attempts
-        if attempt.case.name and (_is_completed(attempt) or attempt.case.name in runs.usable_cases)
-    ]
-
-
-def _is_completed(attempt: Attempt) -> bool:
-    return attempt.outcome == "completed"
-
-
-def explain_unusable(attempt: Attempt) -> str:
-    """Describe why the inputs of a case cannot be run."""
-    text = attempt.refusal.failure.text if attempt.refusal.failure is not None else ""
-    if attempt.source == "failed":
-        return "its source fails on them too"
-    if _OUT_OF_BOUNDS.search(text):
-        return "an index is out of bounds"
-    if _UNKNOWN_CATEGORY.search(text):
-        return "a value is none of the categories that it knows"
-    return "their sizes are a guess"
-
-
-def _is_unproven(attempt: Attempt, runs: ModelRuns) -> bool:
-    """Return whether no source, other runtime or other level ran the generated inputs."""
-    if (
-        attempt.case.origin != "generated"
-        or attempt.source in ("finite", "not-finite")
-        or attempt.case.name in runs.usable_cases
-    ):
-        return False
-    return not any(other.outcome == "completed" and other.case.name == attempt.case.name for other in runs.attempts)
-
-
-def _is_out_of_range(attempt: Attempt) -> bool:
-    text = attempt.refusal.failure.text if attempt.refusal.failure is not None else ""
-    return bool(_OUT_OF_BOUNDS.search(text) or _UNKNOWN_CATEGORY.search(text))
+        for attempt in filter(is_proven_fault, model.attempts)
+        for output in attempt.outputs.not_finite
+    )

@@ -155,9 +155,15 @@ def list_formula_names(tree: ast.expr) -> set[str]:
 
 def evaluate_formula(name: str, axis_sizes: Mapping[str, int]) -> int:
     """Return the size of an axis whose name is a formula over other axes; 1 if it cannot be computed."""
+    size = compute_formula(name, axis_sizes)
+    return size if size is not None else 1
+
+
+def compute_formula(name: str, axis_sizes: Mapping[str, int]) -> int | None:
+    """Return the size of an axis whose name is a formula over other axes; None if it cannot be computed."""
     tree = parse_formula(name)
     size = _evaluate_node(tree, axis_sizes) if tree is not None else None
-    return max(size, 0) if size is not None else 1
+    return max(size, 0) if size is not None else None
 
 
 def _evaluate_node(node: ast.expr, axis_sizes: Mapping[str, int]) -> int | None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxgate.core.findings import Place
-from onnxgate.evidence.file import GraphFaults, InvalidQuantization, ModelFile, Passthrough
+from onnxgate.evidence.file import GraphFaults, InvalidQuantization, ModelFile
 from onnxgate.model.checking.quantization_parameters import find_quantization_faults
 from onnxgate.model.checking.validity import explain_unchecked, find_fault, find_leaked_paths
 from onnxgate.model.facts import STRING
@@ -22,16 +21,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
     from onnxgate.project.config.project import SelectedModel
-    from onnxgate.project.lock.types import Lock, LockedModel
-
-
-def collect_evidence(models: Sequence[SelectedModel], lock: Lock | None) -> tuple[ModelFile, ...]:
-    """Read each model's file, in the order of `models`."""
-    locked = lock.models if lock else {}
-    return tuple(
-        add_known_state(model, locked.get(model.path), inspect_file(model), find_repository_root(model))
-        for model in models
-    )
+    from onnxgate.project.lock.types import LockedModel
 
 
 def add_known_state(model: SelectedModel, entry: LockedModel | None, file: ModelFile, root: Path) -> ModelFile:
@@ -61,7 +51,7 @@ def inspect_file(model: SelectedModel) -> ModelFile:
 def _check_graph(model: SelectedModel, proto: ModelProto) -> GraphFaults:
     root, folder = find_repository_root(model), _config_folder(model)
     faults = GraphFaults(
-        passthroughs=tuple(find_passthroughs(proto)),
+        passthroughs=find_passthroughs(proto),
         leaked_paths=find_leaked_paths(proto),
         unchecked=explain_unchecked(proto),
         quantization=tuple(
@@ -80,10 +70,10 @@ def _check_graph(model: SelectedModel, proto: ModelProto) -> GraphFaults:
     return replace(faults, invalid=invalid, place=find_source_line(node, root, folder) if node is not None else None)
 
 
-def find_passthroughs(proto: ModelProto) -> Iterator[Passthrough]:
-    """Inputs that are outputs; those of strings are always copied. Source: onnxruntime 1.16.3 to 1.31.1."""
+def find_passthroughs(proto: ModelProto) -> tuple[str, ...]:
+    """Return inputs that are outputs; strings are always copied. Source: onnxruntime 1.16.3 to 1.31.1."""
     names = {value.name for value in list_inputs(proto.graph) if value.type.tensor_type.elem_type != STRING}
-    return (Passthrough(value.name) for value in proto.graph.output if value.name in names)
+    return tuple(value.name for value in proto.graph.output if value.name in names)
 
 
 def _config_folder(model: SelectedModel) -> Path:

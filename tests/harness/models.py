@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import onnx
 import onnx.parser
+
+from onnxgate.evidence.file import ModelFile
+from onnxgate.project.config.project import SelectedModel
+from onnxgate.project.lock.types import Lock
+from onnxgate.stages.file import add_known_state, find_repository_root, inspect_file
 
 HEAD = '<ir_version: 8, opset_import: ["" : 18]>\n'
 RELU = "g (float[N, 4] x) => (float[N, 4] y) { [act] y = Relu (x) }"
@@ -38,3 +44,12 @@ def make_external(model: onnx.ModelProto, location: str, *, with_length: bool = 
             tensor.external_data.add(key="length", value=str(len(raw)))
         data += raw
     return data
+
+
+def inspect_files(models: Sequence[SelectedModel], lock: Lock | None) -> tuple[ModelFile, ...]:
+    """The evidence of the file stage about each model, in the same order."""
+    locked = lock.models if lock is not None else {}
+    return tuple(
+        add_known_state(model, locked.get(model.path), inspect_file(model), find_repository_root(model))
+        for model in models
+    )

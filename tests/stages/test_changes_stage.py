@@ -22,7 +22,6 @@ from onnxgate.project.lock.lock_file import load_lock, render_lock
 from onnxgate.project.lock.types import Lock
 from onnxgate.project.lock.update import lock_models
 from onnxgate.project.plan import plan_models
-from onnxgate.stages import file as file_stage
 from onnxgate.stages import lock as lock_stage
 from onnxgate.stages.changes.content_changes import GroupVerdicts, find_minimum_release
 from onnxgate.stages.changes.stage import (
@@ -31,7 +30,7 @@ from onnxgate.stages.changes.stage import (
     find_changes_since_lock,
     find_changes_since_revision,
 )
-from tests.harness.models import HEAD, make_external, parse, write
+from tests.harness.models import HEAD, inspect_files, make_external, parse, write
 from tests.harness.repositories.checkout import commit, git
 
 CONFIG = 'models = ["models/**/*.onnx"]\n[targets.server]\nruntime = "onnxruntime>=1.17,<1.32"\n'
@@ -93,7 +92,7 @@ class Repository:
         """What became of the models since a revision."""
         project, lock = self.project(), self.old_lock()
         models = project.models(paths, base=self.folder)
-        files = file_stage.collect_evidence(models, lock)
+        files = inspect_files(models, lock)
         against, _ = lock_stage.collect_evidence(project, lock, render_lock(lock), files)
         present = PresentModels(
             project=project,
@@ -676,9 +675,7 @@ def test_since_the_lock(repository: Repository) -> None:
     """Without a revision, what was locked is the baseline: of models that are other than that."""
     repository.write("a.onnx", TWO)
     project, lock = repository.project(), repository.old_lock()
-    against, _ = lock_stage.collect_evidence(
-        project, lock, render_lock(lock), file_stage.collect_evidence(project.models(), lock)
-    )
+    against, _ = lock_stage.collect_evidence(project, lock, render_lock(lock), inspect_files(project.models(), lock))
     (change,) = find_changes_since_lock(against)
 
     assert (change.from_lock, change.baseline, change.weights, change.minimum) == (True, "in the lock", None, None)

@@ -7,15 +7,14 @@ from pathlib import Path
 import pytest
 
 from onnxgate.core.findings import Level, Place
-from onnxgate.evidence.file import ModelFile, Passthrough
+from onnxgate.evidence.file import ModelFile
 from onnxgate.model.facts import ExternalFile
 from onnxgate.model.reading.file_format import LfsPointer
 from onnxgate.project.config.project import MergedSettings, SelectedModel
 from onnxgate.project.lock.types import Lock, LockedModel
 from onnxgate.rules.file.external_data_corrupt import external_data_corrupt
 from onnxgate.rules.file.lfs_pointer import lfs_pointer
-from onnxgate.stages.file import collect_evidence
-from tests.harness.models import parse, write
+from tests.harness.models import inspect_files, parse, write
 from tests.model.reading.test_external_data import external_model
 from tests.model.reading.test_file_format import OID, POINTER
 
@@ -35,7 +34,7 @@ def select(folder: Path, path: str) -> SelectedModel:
 
 def look(folder: Path, path: str, lock: Lock | None = None) -> ModelFile:
     """What the stage gathers of one model."""
-    return collect_evidence([select(folder, path)], lock)[0]
+    return inspect_files([select(folder, path)], lock)[0]
 
 
 def locked(sha256: str = "", external: tuple[ExternalFile, ...] = ()) -> Lock:
@@ -73,7 +72,7 @@ def test_order_is_kept(project: Path) -> None:
     for name in ("b.onnx", "a.onnx"):
         write(project / name)
 
-    files = collect_evidence([select(project, "b.onnx"), select(project, "a.onnx")], None)
+    files = inspect_files([select(project, "b.onnx"), select(project, "a.onnx")], None)
 
     assert [file.path for file in files] == ["b.onnx", "a.onnx"]
 
@@ -164,7 +163,7 @@ def test_passthrough(project: Path) -> None:
     <float[1] w = {1}> { y = Add (x, w) }"""
     write(project / "a.onnx", text)
 
-    assert look(project, "a.onnx").graph.passthroughs == (Passthrough("m"),)
+    assert look(project, "a.onnx").graph.passthroughs == ("m",)
 
 
 def test_fault_is_shown_on_its_source_line(project: Path) -> None:

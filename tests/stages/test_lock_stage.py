@@ -19,8 +19,8 @@ from onnxgate.project.lock.lock_file import render_lock
 from onnxgate.project.lock.types import Lock, LockedRuntime, LockedTarget
 from onnxgate.project.lock.update import lock_models
 from onnxgate.rules.lock.model_changed import model_changed
-from onnxgate.stages import file as file_stage
 from onnxgate.stages import lock as lock_stage
+from tests.harness.models import inspect_files
 
 TEXT = '<ir_version: 8, opset_import: ["" : 17]> g (float[N, 4] x) => (float[N, 4] y) { y = Relu(x) }'
 EXTERNAL = """
@@ -66,9 +66,7 @@ def lock_of(project: Project) -> Lock:
 def gather(project: Project, lock: Lock, *paths: str) -> tuple[dict[str, ModelLockComparison], LockConfigComparison]:
     """What the stage says, models by path."""
     models = project.models(paths, base=project.folder)
-    against, whole = lock_stage.collect_evidence(
-        project, lock, render_lock(lock), file_stage.collect_evidence(models, lock)
-    )
+    against, whole = lock_stage.collect_evidence(project, lock, render_lock(lock), inspect_files(models, lock))
     return {each.facts.path: each for each in against}, whole
 
 

@@ -41,7 +41,7 @@ from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
 from onnxgate.stages.parity.output_comparison import find_output_masks
 from onnxgate.stages.parity.stage import ParityModel, RunOutputs, collect_outputs, compare_runtimes
-from onnxgate.stages.runtime.stage import ObservedRun, create_runtime_jobs
+from onnxgate.stages.runtime.stage import ObservedRun
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -138,10 +138,11 @@ class _Verifier:
         """Run a model on some runtimes, or on all."""
         submitted = []
         for runtime in runtimes or self.specs:
-            jobs = create_runtime_jobs(
+            jobs = plan_runtime_jobs(
                 model, cases, runtime.levels, runtime.providers, self._folder(), runtime.extensions
             )
-            submitted += [(runtime.name, job, self.pool.submit(self.specs[runtime], job)) for job in jobs]
+            for job in create_output_folders(jobs):
+                submitted.append((runtime.name, job, self.pool.submit(self.specs[runtime], job)))
         return [ObservedRun(name, job, future.result()) for name, job, future in submitted]
 
     def _repeat_at_other_sizes(

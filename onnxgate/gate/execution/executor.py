@@ -217,7 +217,8 @@ class _Executor:
         """Run the model on one runtime, level after level; a crash or timeout ends the series."""
         model = prepared.planned.model.absolute
         arguments = (planned.levels, planned.providers, self._folder(), planned.extensions)
-        jobs = list(runtime_stage.create_runtime_jobs(model, cases, *arguments))
+        planned_jobs = runtime_stage.plan_runtime_jobs(model, cases, *arguments)
+        jobs = list(runtime_stage.create_output_folders(planned_jobs))
         ended: Future[tuple[ObservedRun, ...]] = Future()
         ran: list[ObservedRun] = []
 

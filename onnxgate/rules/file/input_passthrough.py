@@ -28,12 +28,12 @@ def input_passthrough(subject: ModelFile) -> Iterator[Hit]:
     Put an `Identity` between: in PyTorch, return `x.clone()` in place of `x`; or drop the output, since the caller has
     its value already. `onnxgate fix --unsafe` puts it into the file, where the output then has another name.
     """
-    affected = [name for name in subject.runtimes if _returns_input_buffer(name)]
-    for passthrough in subject.graph.passthroughs:
+    affected = [runtime for runtime in subject.runtimes if _returns_input_buffer(runtime)]
+    for name in subject.graph.passthroughs:
         for runtime in affected or [""]:
             yield Hit(
                 subject.place,
-                f"output `{passthrough.name}` is the input of the same name, with no node between; in Python, "
+                f"output `{name}` is the input of the same name, with no node between; in Python, "
                 "onnxruntime 1.19 to 1.25 return the caller's own memory for it, which changes once the input is freed",
                 model=subject.path,
                 fix="put an `Identity` between (in PyTorch, return `x.clone()`; in the file, `onnxgate fix --unsafe`), "

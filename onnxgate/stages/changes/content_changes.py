@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -26,15 +26,12 @@ from onnxgate.stages.support import GPU_ENGINE, look_up_runtime, restrict_to_kno
 from onnxgate.support import limits, operators
 from onnxgate.support.limits import find_support_span
 from onnxgate.support.matching.kernels import predict
-from onnxgate.support.matching.operations import TypedModel
+from onnxgate.support.matching.operations import LoadVerdict, TypedModel
 from onnxgate.support.matching.type_inference import infer_model_types
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-TargetGroups = Sequence[Sequence[Target]]
-"""Targets that bring the same with them."""
-LoadVerdict = Literal["loads", "refused", "unknown"]
 LoadVerdicts = Mapping[str, LoadVerdict]
 """By release, ascending."""
 
@@ -67,7 +64,7 @@ def compare_contents(baseline: RevisionModels, path: str, before: ModelFacts, no
     """Compare a model with its baseline. The old file is fetched only if operators or versions differ."""
     incomplete = MissingAtRevisionError(now.missing[0], hint=now.missing[1]) if now.missing else None
     views: tuple[GroupVerdicts, ...] = ()
-    if groups := group_targets(select_onnxruntime_targets(now.targets)):
+    if groups := _group_targets(now.targets):
         old: Sequence[LoadVerdicts] = [predict_from_facts(before)] * len(groups)
         if incomplete is None:
             try:
@@ -116,17 +113,13 @@ def _measure_weight_changes(baseline: RevisionModels, path: str, file: Path) -> 
     return WeightChanges(**asdict(movement)) if movement is not None else None
 
 
-def select_onnxruntime_targets(targets: Sequence[Target]) -> tuple[Target, ...]:
-    """Return the targets that require releases of ONNX Runtime."""
+def _group_targets(targets: Sequence[Target]) -> tuple[tuple[Target, ...], ...]:
+    """Group targets of ONNX Runtime by providers and extensions, which may load a model for their group alone."""
     family = (limits.load_limit_table().engine, GPU_ENGINE)
-    return tuple(target for target in targets if canonicalize_name(Requirement(target.runtime).name) in family)
-
-
-def group_targets(targets: Sequence[Target]) -> tuple[tuple[Target, ...], ...]:
-    """Group targets with the same providers and extensions, which may load a model for them alone."""
     groups: dict[tuple[frozenset[str], frozenset[str]], list[Target]] = {}
     for target in targets:
-        groups.setdefault((frozenset(target.providers), frozenset(target.extensions)), []).append(target)
+        if canonicalize_name(Requirement(target.runtime).name) in family:
+            groups.setdefault((frozenset(target.providers), frozenset(target.extensions)), []).append(target)
     return tuple(map(tuple, groups.values()))
 
 
@@ -141,7 +134,7 @@ def predict_from_facts(facts: ModelFacts) -> LoadVerdicts:
     }
 
 
-def predict_from_operators(proto: ModelProto, groups: TargetGroups) -> tuple[LoadVerdicts, ...]:
+def predict_from_operators(proto: ModelProto, groups: Sequence[Sequence[Target]]) -> tuple[LoadVerdicts, ...]:
     """Predict for each group whether each release loads a model; its extensions and providers leave it open."""
     model = infer_model_types(proto)
     releases = operators.list_known_releases()

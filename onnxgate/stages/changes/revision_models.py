@@ -59,7 +59,7 @@ class RevisionModels:
 
     @classmethod
     def at(cls, revision: Revision, folder: str, scratch: Path) -> RevisionModels:
-        """The models of a revision; `scratch` is made."""
+        """Return the models of a revision; `scratch` is created."""
         scratch.mkdir(parents=True)
         return cls(Tree(revision), folder, scratch)
 
@@ -102,7 +102,7 @@ class RevisionModels:
         return RevisionModels.at(own, "", self.scratch / f"submodule-{len(self._submodules)}")
 
     def is_same(self, at: str, file: Path, facts: ModelFacts) -> bool:
-        """Whether the model at `file` has the content that `at` had, data files included; proved by digests alone."""
+        """Return whether the model at `file` has the content of `at`, data files included; digests alone prove it."""
         return self._is_same_file(at, file, facts.sha256) and all(
             self._is_same_data(at, file, facts, data) for data in facts.external
         )
@@ -132,7 +132,7 @@ class RevisionModels:
         return at in self._from_lock
 
     def structure(self, at: str, *, fetch: bool = False) -> ModelProto:
-        """The model without its data.
+        """Return the model without its data.
 
         Raises:
             MissingAtRevisionError: its content is not here; with `fetch`, it cannot be had either.
@@ -140,7 +140,7 @@ class RevisionModels:
         return read_structure(self._written(at, fetch=fetch))
 
     def content(self, at: str, folder: Path) -> Path:
-        """The model with all of its data, as far as they are here, in a folder that is made.
+        """Write the model with all of its data to a folder that is created, without fetching any.
 
         Raises:
             MissingAtRevisionError: some of it is not.
@@ -177,17 +177,12 @@ class RevisionModels:
         except UnreadableModel as reason:
             raise InvalidAtRevisionError(str(reason)) from reason
         facts = fact_extraction.extract_facts(proto, file, self.relative(at))
-        named = sorted(
-            {
-                read_external_entries(tensor).get("location", "")
-                for _, tensor in iter_tensors(proto)
-                if is_external(tensor)
-            }
-        )
+        tensors = (tensor for _, tensor in iter_tensors(proto) if is_external(tensor))
+        locations = {read_external_entries(tensor).get("location", "") for tensor in tensors}
         entry = self._find_locked(at, LfsPointer(facts.sha256, facts.size_bytes))
-        return msgspec.structs.replace(facts, external=tuple(self._data(at, named, entry)))
+        return msgspec.structs.replace(facts, external=tuple(self._data(at, locations, entry)))
 
-    def _data(self, at: str, locations: Sequence[str], entry: LockedModel | None) -> Iterator[ExternalFile]:
+    def _data(self, at: str, locations: Collection[str], entry: LockedModel | None) -> Iterator[ExternalFile]:
         """Return the data files from the tree, or else from the lock."""
         locked = {file.location: file for file in entry.external} if entry is not None else {}
         for location in sorted(locations):
@@ -199,7 +194,7 @@ class RevisionModels:
                 yield locked[location]
 
     def _written(self, at: str, *, fetch: bool) -> Path:
-        """The model's own file; written once."""
+        """Return the model's own file; it is written once."""
         file = self._file(at)
         if not file.is_file():
             revision = self.revision if fetch else replace(self.revision, offline=True)

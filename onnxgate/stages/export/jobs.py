@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 from packaging.specifiers import SpecifierSet
@@ -19,16 +18,13 @@ from packaging.specifiers import SpecifierSet
 from onnxgate.core.errors import ConfigError
 from onnxgate.core.jobs import Command, CommandResult, Export, Failure, InputCase
 from onnxgate.core.subprocesses import describe_exit_status
+from onnxgate.project.config.project import Project, SelectedModel
+from onnxgate.project.lock.types import LockedRuntime
+from onnxgate.project.plan import PlannedModel
 from onnxgate.runtimes.environments.toolchain import find_toolchain, required_frameworks
 from onnxgate.runtimes.worker_spec import WorkerSpec
 from onnxgate.stages.support import has_release_limits
-from onnxgate.support.limits import get_limits
-
-if TYPE_CHECKING:
-    from onnxgate.project.config.project import Project, SelectedModel
-    from onnxgate.project.lock.types import LockedRuntime
-    from onnxgate.project.plan import PlannedModel
-    from onnxgate.support.limits import Limits
+from onnxgate.support.limits import Limits, get_limits
 
 EXPORTED_DOMAINS = ("ai.onnx", "ai.onnx.ml")
 """Domains whose opset exporters can be called with."""

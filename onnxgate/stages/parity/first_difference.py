@@ -18,18 +18,7 @@ import msgspec
 import numpy as np
 from onnx import helper
 
-from onnxgate.core.jobs import (
-    Completed,
-    Export,
-    ExportResult,
-    InputCase,
-    Job,
-    Observation,
-    Refused,
-    RunResult,
-    Trace,
-    TraceResult,
-)
+from onnxgate.core import jobs
 from onnxgate.evidence.parity import FirstDifference
 from onnxgate.model.equality.graph_comparison import GraphComparison, WeightPair
 from onnxgate.model.reading.fact_extraction import format_operator_name
@@ -71,8 +60,8 @@ SAME_AS_PROGRAM = (
     "what it computes is what the exported program computes: its source takes another way where it is exported"
 )
 
-RunCase = Callable[[Path, InputCase, Path], Observation]  # a model, its inputs, an empty folder for its outputs
-SubmitToolchainJob = Callable[[Job], Observation]
+RunCase = Callable[[Path, jobs.InputCase, Path], jobs.Observation]  # a model, its inputs, a folder for its outputs
+SubmitToolchainJob = Callable[[jobs.Job], jobs.Observation]
 ReferenceValues = Callable[[Sequence[str]], Mapping[str, Path]]  # the reference's values under the candidate's names
 
 
@@ -103,7 +92,7 @@ class SearchSide:
 
     model: Path
     proto: ModelProto
-    case: InputCase
+    case: jobs.InputCase
     run: RunCase
     folder: Path  # for what is written; made as needed
     _count: Iterator[int] = field(default_factory=itertools.count)
@@ -121,15 +110,15 @@ class SearchSide:
         requested = set(names)
         return {name: file for name, file in self.outputs(path, self.case).items() if name in requested}
 
-    def outputs(self, model: Path, case: InputCase) -> dict[str, Path]:
+    def outputs(self, model: Path, case: jobs.InputCase) -> dict[str, Path]:
         """Return the values of a model on this side."""
         prefix = "with its values as outputs it does not"
         match self.run(model, case, self.create_folder()):
-            case Completed(result=RunResult(outputs=names, cases=(result,))) if result.failure is None:
+            case jobs.Completed(result=jobs.RunResult(outputs=names, cases=(result,))) if result.failure is None:
                 return {name: Path(at) for name, at in zip(names, result.outputs, strict=True) if at is not None}
-            case Completed(result=RunResult(cases=(result,))) if result.failure is not None:
+            case jobs.Completed(result=jobs.RunResult(cases=(result,))) if result.failure is not None:
                 raise SearchError(f"{prefix} run: {_first_line(result.failure.text)}")
-            case Refused(failure=failure):
+            case jobs.Refused(failure=failure):
                 raise SearchError(f"{prefix} load: {_first_line(failure.text)}")
             case observation:
                 raise SearchError(f"{prefix} run ({type(observation).__name__.lower()})")
@@ -210,7 +199,7 @@ def _measure_own_distances(
         inputs[tensor.name] = str(_write_weight(tensor, side.model, folder / f"{number}.npy"))
     path = folder / "model.onnx"
     path.write_bytes(isolated.model.SerializeToString())
-    outputs = side.outputs(path, InputCase(name="apart", origin="generated", inputs=inputs))
+    outputs = side.outputs(path, jobs.InputCase(name="apart", origin="generated", inputs=inputs))
     return {
         name: compare_files(outputs[output], reference[name])
         for name, output in isolated.outputs.items()
@@ -396,19 +385,24 @@ def find_node_weights(proto: ModelProto, index: int) -> Iterator[str]:
             ahead += list_needed_values(makers[name])
 
 
-def create_fresh_export(source: Export, submit: SubmitToolchainJob, folder: Path) -> Path | None:
+def create_fresh_export(source: jobs.Export, submit: SubmitToolchainJob, folder: Path) -> Path | None:
     """Export a source of which only outputs were computed before; None if it fails."""
     folder.mkdir(parents=True)
     job = msgspec.structs.replace(source, output=str(folder), cases=(), export=True, eager=False, float64=False)
     match submit(job):
-        case Completed(result=ExportResult(model=str(path))):
+        case jobs.Completed(result=jobs.ExportResult(model=str(path))):
             return Path(path)
         case _:
             return None
 
 
 def search_program_values(
-    source: Export, submit: SubmitToolchainJob, side: SearchSide, fresh: FreshExport | None, output: str, folder: Path
+    source: jobs.Export,
+    submit: SubmitToolchainJob,
+    side: SearchSide,
+    fresh: FreshExport | None,
+    output: str,
+    folder: Path,
 ) -> DifferenceOrigin | None:
     """Find where an output begins to differ from the source's own program, by values of equal names.
 
@@ -420,7 +414,7 @@ def search_program_values(
     names = fresh.names if fresh is not None else own_names
     exported = fresh.proto if fresh is not None else side.proto
     folder.mkdir(parents=True)
-    trace = Trace(
+    trace = jobs.Trace(
         source=source.source,
         folder=source.folder,
         opset=source.opset,
@@ -430,14 +424,8 @@ def search_program_values(
         output=str(folder),
         limit_bytes=MAX_TRACE_BYTES,
     )
-    match submit(trace):
-        case Completed(result=TraceResult(failure=None, values=values)):
-            reference = {name: Path(values[traced]) for name, traced in names.items() if traced in values}
-        case Completed(result=TraceResult(failure=failure)) if failure is not None:
-            reason = f"{failure.type}: {_first_line(failure.text)}"
-            raise SearchError(f"the program of its source gives no values: {reason}")
-        case observation:
-            raise SearchError(f"the program of its source gives no values ({type(observation).__name__.lower()})")
+    values = _require_values(submit(trace))
+    reference = {name: Path(values[traced]) for name, traced in names.items() if traced in values}
     if not reference.keys() - {value.name for value in side.proto.graph.output}:
         raise SearchError("no inner value of the model is called as the exported program of its source calls it")
     origin = search_origin(
@@ -450,3 +438,14 @@ def search_program_values(
     ):
         raise NoFirstNodeError(SAME_AS_PROGRAM)
     return origin
+
+
+def _require_values(observation: jobs.Observation) -> dict[str, str]:
+    prefix = "the program of its source gives no values"
+    match observation:
+        case jobs.Completed(result=jobs.TraceResult(failure=None, values=values)):
+            return values
+        case jobs.Completed(result=jobs.TraceResult(failure=failure)) if failure is not None:
+            raise SearchError(f"{prefix}: {failure.type}: {_first_line(failure.text)}")
+        case _:
+            raise SearchError(f"{prefix} ({type(observation).__name__.lower()})")

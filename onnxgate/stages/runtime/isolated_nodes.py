@@ -1,20 +1,14 @@
-"""The nodes of a model, each kind once, that can be loaded alone."""
+"""Find the nodes for which runtimes refuse a model, by loading each kind of node alone."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from onnxgate.core.jobs import Completed, Failure, Observation, Optimization, Refused
-from onnxgate.diagnostics.classification import (
-    describe_fix,
-    failure_family,
-    failure_key,
-    find_node_name,
-    list_unsupported_operators,
-)
+from onnxgate.diagnostics import classification
 from onnxgate.evidence.runtime import IsolatedNode, Refusal
 from onnxgate.evidence.support import NodeGroup
 from onnxgate.model.reading.fact_extraction import canonical_domain
@@ -40,6 +34,7 @@ if TYPE_CHECKING:
 
 
 Constants = Mapping[str, "TensorProto | NodeProto"]
+CONSTANT = ("ai.onnx", "Constant")
 
 
 @dataclass(slots=True, eq=False)
@@ -61,15 +56,14 @@ class NodeKind:
 
 
 def collect_node_kinds(proto: ModelProto) -> tuple[NodeKind, ...]:
-    """Each kind of node once, in the order of the graph; what is inside a node comes before it.
+    """Return each kind of node once, in the order of the graph; what is inside a node comes before it.
 
-    A call of a local function is what the function consists of.
+    A call of a local function counts as the nodes of the function.
     """
-    walk = _NodeKindCollector({function_key(function): function for function in proto.functions})
-    imports = _opset_imports(proto)
+    collector = _NodeKindCollector({function_key(function): function for function in proto.functions})
     constants = {tensor.name: tensor for tensor in proto.graph.initializer}
-    walk.enter(infer_model_types(proto).nodes, constants, imports)
-    return tuple(walk.found.values())
+    collector.enter(infer_model_types(proto).nodes, constants, _opset_imports(proto))
+    return tuple(collector.kinds.values())
 
 
 def _opset_imports(holder: ModelProto | FunctionProto) -> dict[str, int]:
@@ -79,56 +73,43 @@ def _opset_imports(holder: ModelProto | FunctionProto) -> dict[str, int]:
 @dataclass(slots=True, eq=False)
 class _NodeKindCollector:
     functions: Mapping[FunctionKey, FunctionProto]
-    found: dict[tuple[Operation, bytes], NodeKind] = field(default_factory=dict)
+    kinds: dict[tuple[Operation, bytes], NodeKind] = field(default_factory=dict)
     entered: set[int] = field(default_factory=set)  # bodies of functions, which equal calls share
 
     def enter(self, nodes: Sequence[TypedNode], constants: Constants, imports: Mapping[str, int]) -> None:
-        """Take all nodes of a graph or a body."""
-        visible = {**constants, **dict(_find_constant_nodes(nodes))}
+        """Collect all nodes of a graph or a body."""
+        visible = {**constants, **_find_constant_nodes(nodes)}
         for node in nodes:
-            if node.calls:
-                self._enter_call(node)
-            else:
+            if not node.calls:
                 self.enter(node.inner, {**visible, **_find_initializers(node.proto)}, imports)
-                self._take(node, visible, imports)
+                self._add(node, visible, imports)
+            elif id(node.inner) not in self.entered:
+                self.entered.add(id(node.inner))
+                self.enter(node.inner, {}, _opset_imports(self.functions[called_function_key(node.proto)]))
 
-    def _enter_call(self, node: TypedNode) -> None:
-        function = self.functions[called_function_key(node.proto)]
-        if id(node.inner) not in self.entered:
-            self.entered.add(id(node.inner))
-            self.enter(node.inner, {}, _opset_imports(function))
-
-    def _take(self, node: TypedNode, constants: Constants, imports: Mapping[str, int]) -> None:
+    def _add(self, node: TypedNode, constants: Constants, imports: Mapping[str, int]) -> None:
         key = (node.operation, node.proto.SerializeToString(deterministic=True) if node.inner else b"")
-        if key not in self.found:
-            around = NodeSurroundings(_required_imports(node, imports), node.type_of, constants, self.functions)
-            self.found[key] = NodeKind(node, around)
-        self.found[key].nodes.append(node)
+        if key not in self.kinds:
+            required = dict(imports)
+            if not any(inner.calls for inner in node.all_nodes()):
+                # Function bodies are written in ai.onnx.
+                domains = {"ai.onnx", *(inner.operation.domain for inner in node.all_nodes())}
+                required = {domain: version for domain, version in imports.items() if domain in domains}
+            self.kinds[key] = NodeKind(node, NodeSurroundings(required, node.type_of, constants, self.functions))
+        self.kinds[key].nodes.append(node)
 
 
-def _required_imports(node: TypedNode, imports: Mapping[str, int]) -> dict[str, int]:
-    """The imports that the node and what is inside it need, and ai.onnx, which function bodies are written in."""
-    if any(each.calls for each in node.all_nodes()):
-        return dict(imports)
-    domains = {"ai.onnx", *(each.operation.domain for each in node.all_nodes())}
-    return {domain: version for domain, version in imports.items() if domain in domains}
-
-
-def _find_constant_nodes(nodes: Sequence[TypedNode]) -> Iterator[tuple[str, NodeProto]]:
-    """Nodes `Constant` by what they make; branches may make values of the same name, which are then none."""
-    made = Counter(name for node in nodes for name in node.proto.output)
-    for node in nodes:
-        operation = node.operation
-        if (operation.domain, operation.name) == ("ai.onnx", "Constant") and len(node.proto.output) == 1:
-            name = node.proto.output[0]
-            if made[name] == 1:
-                yield name, node.proto
+def _find_constant_nodes(nodes: Sequence[TypedNode]) -> dict[str, NodeProto]:
+    """Return nodes `Constant` by their outputs; values of the same name in branches do not count."""
+    counts = Counter(name for node in nodes for name in node.proto.output)
+    constants = (node.proto for node in nodes if (node.operation.domain, node.operation.name) == CONSTANT)
+    return {node.output[0]: node for node in constants if len(node.output) == 1 and counts[node.output[0]] == 1}
 
 
 def _find_initializers(node: NodeProto) -> dict[str, TensorProto]:
     graphs = [graph for attribute in node.attribute for graph in iter_subgraphs(attribute)]
-    made = Counter(tensor.name for graph in graphs for tensor in graph.initializer)
-    return {tensor.name: tensor for graph in graphs for tensor in graph.initializer if made[tensor.name] == 1}
+    counts = Counter(tensor.name for graph in graphs for tensor in graph.initializer)
+    return {tensor.name: tensor for graph in graphs for tensor in graph.initializer if counts[tensor.name] == 1}
 
 
 FILE_FAMILIES = frozenset({"protobuf", "no_graph", "no_file", "raw_size", "locale"})
@@ -160,7 +141,7 @@ class LevelRefusal:
     @property
     def gist(self) -> tuple[str, ...]:
         """The meaning of the text, comparable between texts."""
-        return failure_key(self.failure.text)
+        return classification.failure_key(self.failure.text)
 
     @property
     def family(self) -> str:
@@ -189,9 +170,9 @@ class RefusingRuntime:
     @property
     def is_hopeless(self) -> bool:
         """Whether nodes alone would be refused for the same: for the file, the machine, or the opset that all need."""
-        domains = self.prediction.opsets_too_new if self.prediction else ()
-        said = any(refusal.family == "opset" and "ai.onnx" in refusal.gist for refusal in self.refusals)
-        return said or "ai.onnx" in domains or all(refusal.is_of_file for refusal in self.refusals)
+        is_opset_refused = any(refusal.family == "opset" and "ai.onnx" in refusal.gist for refusal in self.refusals)
+        is_opset_too_new = self.prediction is not None and "ai.onnx" in self.prediction.opsets_too_new
+        return is_opset_refused or is_opset_too_new or all(refusal.is_of_file for refusal in self.refusals)
 
     @property
     def is_ir_refused(self) -> bool:
@@ -214,94 +195,90 @@ class IsolatedLoad:
     @property
     def gist(self) -> tuple[str, ...]:
         """The meaning of its refusal; empty if it is not refused."""
-        return failure_key(self.failure.text) if self.outcome == "refused" and self.failure is not None else ()
+        if self.outcome != "refused" or self.failure is None:
+            return ()
+        return classification.failure_key(self.failure.text)
 
 
 LoadsByKind = Mapping[NodeKind, IsolatedLoad]
 
 
 def find_refusing_runtimes(
-    ran: Iterable[ObservedRun],
+    runs: Iterable[ObservedRun],
     proto: ModelProto,
     predictions: Mapping[PlannedRuntime, RefusedOperations | None],
-    kept: Mapping[str, BuildSupport],
+    harvested: Mapping[str, BuildSupport],
 ) -> dict[PlannedRuntime, RefusingRuntime]:
-    """The runtimes that refuse to load the model, with what they say at each level."""
-    said: dict[str, tuple[LevelRefusal, ...]] = {}
-    for each in ran:
-        if isinstance(each.observation, Refused) and _is_unspecific(each.observation.failure):
-            refusal = _create_refusal(each.job.optimization, each.observation.failure, proto)
-            said[each.runtime] = (*said.get(each.runtime, ()), refusal)
-    return {
-        planned: RefusingRuntime(
-            said[planned.name], prediction, prediction is not None and _has_known_kernels(planned, kept)
-        )
-        for planned, prediction in predictions.items()
-        if planned.name in said
-    }
+    """Return the runtimes that refuse to load the model, with their texts at each level.
 
-
-def _is_unspecific(failure: Failure) -> bool:
-    """Whether there may be more to learn from nodes alone: not where the text lists all that is not supported."""
-    return failure.type != PROVIDER_NOT_USED and not list_unsupported_operators(failure.text)
-
-
-def _create_refusal(level: Optimization, failure: Failure, proto: ModelProto) -> LevelRefusal:
-    name = find_node_name(failure.text) or ""
-    return LevelRefusal(level, failure, name if find_node(proto, name) is not None else "")
-
-
-def _has_known_kernels(planned: PlannedRuntime, kept: Mapping[str, BuildSupport]) -> bool:
-    known = look_up_runtime(planned, kept)
-    return known is not None and known.depth == "all"
+    Nodes alone show no more if the text lists all that is not supported.
+    """
+    refusals: dict[str, tuple[LevelRefusal, ...]] = {}
+    for run in runs:
+        if not isinstance(run.observation, Refused):
+            continue
+        failure = run.observation.failure
+        if failure.type == PROVIDER_NOT_USED or classification.list_unsupported_operators(failure.text):
+            continue
+        name = classification.find_node_name(failure.text) or ""
+        refusal = LevelRefusal(run.job.optimization, failure, name if find_node(proto, name) is not None else "")
+        refusals[run.runtime] = (*refusals.get(run.runtime, ()), refusal)
+    refusing = {}
+    for planned, prediction in predictions.items():
+        if planned.name in refusals:
+            data = look_up_runtime(planned, harvested) if prediction is not None else None
+            in_full = data is not None and data.depth == "all"
+            refusing[planned] = RefusingRuntime(refusals[planned.name], prediction, in_full)
+    return refusing
 
 
 def combine_levels(observations: Sequence[Observation]) -> IsolatedLoad:
-    """The outcome of all levels: refused at one of them is refused."""
+    """Return the outcome of all levels: refused at one of them is refused."""
     for observation in observations:
         if isinstance(observation, Refused):
-            told = not observation.failure.memory and failure_family(observation.failure.text) not in MODEL_FAMILIES
-            return IsolatedLoad("refused" if told else "unknown", observation.failure)
-    every = bool(observations) and all(isinstance(each, Completed) for each in observations)
-    return IsolatedLoad("loads" if every else "unknown")
+            failure = observation.failure
+            is_of_node = not failure.memory and classification.failure_family(failure.text) not in MODEL_FAMILIES
+            return IsolatedLoad("refused" if is_of_node else "unknown", failure)
+    is_loaded = bool(observations) and all(isinstance(observation, Completed) for observation in observations)
+    return IsolatedLoad("loads" if is_loaded else "unknown")
 
 
-def select_predicted_kinds(refusing: RefusingRuntime, singles: Sequence[NodeKind]) -> list[NodeKind]:
-    """What is to be witnessed: the first node of each operation that is predicted to be refused."""
-    missed = {operation for operations in _group_predictions(refusing).values() for operation in operations}
+def select_predicted_kinds(refusing: RefusingRuntime, kinds: Sequence[NodeKind]) -> list[NodeKind]:
+    """Select the first node of each operation that is predicted to be refused."""
+    refused = {operation for operations in _group_predictions(refusing).values() for operation in operations}
     first: dict[Operation, NodeKind] = {}
-    for single in singles:
-        if single.operation in missed:
-            first.setdefault(single.operation, single)
+    for kind in kinds:
+        if kind.operation in refused:
+            first.setdefault(kind.operation, kind)
     return list(first.values())
 
 
-def select_remaining_kinds(refusing: RefusingRuntime, singles: Sequence[NodeKind], seen: LoadsByKind) -> list[NodeKind]:
+def select_remaining_kinds(refusing: RefusingRuntime, kinds: Sequence[NodeKind], loads: LoadsByKind) -> list[NodeKind]:
     """Select the remaining nodes to try: all, if kernels or the cause of a refusal are not known."""
-    others = [single for single in singles if single not in seen]
+    remaining = [kind for kind in kinds if kind not in loads]
     if not refusing.in_full:
-        return others
-    told = _match_claims(refusing, singles, seen)
-    lost = (refusal for refusal in refusing.refusals if not refusal.is_of_model and not refusal.node)
-    return others if any(not any(other.is_cause(each) for other in told) for each in lost) else []
+        return remaining
+    results = _match_claims(refusing, kinds, loads)
+    unexplained = (refusal for refusal in refusing.refusals if not refusal.is_of_model and not refusal.node)
+    return remaining if any(not any(result.is_cause(refusal) for result in results) for refusal in unexplained) else []
 
 
 def evaluate_isolated_nodes(
-    refusing: RefusingRuntime, singles: Sequence[NodeKind], seen: LoadsByKind, model: ExecutedModel
+    refusing: RefusingRuntime, kinds: Sequence[NodeKind], loads: LoadsByKind, model: ExecutedModel
 ) -> tuple[IsolatedNode, ...]:
     """Return the evidence of isolated nodes about one runtime's refusal."""
-    told = _match_claims(refusing, singles, seen)
-    claimed = {single for each in told for single in each.singles}
-    rest = [_IsolatedResult((single,), seen[single]) for single in singles if single in seen and single not in claimed]
-    every = [*told, *(each for each in rest if each.is_refused(refusing))]
-    return tuple(_create_evidence(each, every, refusing, model) for each in every)
+    claims = _match_claims(refusing, kinds, loads)
+    claimed = {kind for result in claims for kind in result.kinds}
+    rest = (_IsolatedResult((kind,), loads[kind]) for kind in kinds if kind in loads and kind not in claimed)
+    results = [*claims, *(result for result in rest if result.is_refused(refusing))]
+    return tuple(_create_evidence(result, results, refusing, model) for result in results)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _IsolatedResult:
     """One prediction, or one kind of node without one, with the outcome of loading it alone."""
 
-    singles: tuple[NodeKind, ...]
+    kinds: tuple[NodeKind, ...]
     loaded: IsolatedLoad
     rule: str = ""
     claim: str = ""
@@ -309,15 +286,15 @@ class _IsolatedResult:
 
     @property
     def nodes(self) -> list[TypedNode]:
-        return [node for single in self.singles for node in single.nodes]
+        return [node for kind in self.kinds for node in kind.nodes]
 
     def is_refused(self, refusing: RefusingRuntime) -> bool:
         """Return whether it is refused for itself, and not for missing context or for an inner node."""
-        said = self.loaded.gist
-        if not said or (self.singles[0].first.inner and self.singles[0].operation.name not in said):
+        gist, first = self.loaded.gist, self.kinds[0].first
+        if not gist or (first.inner and first.operation.name not in gist):
             return False
-        in_context = said[0] in CONTEXT_FAMILIES and self.rule != "attribute-unsupported"
-        return not in_context or any(said == refusal.gist for refusal in refusing.refusals)
+        in_context = gist[0] in CONTEXT_FAMILIES and self.rule != "attribute-unsupported"
+        return not in_context or any(gist == refusal.gist for refusal in refusing.refusals)
 
     def is_named(self, refusal: LevelRefusal) -> bool:
         """Return whether the refusal confirms the prediction for these nodes or their operator."""
@@ -325,24 +302,27 @@ class _IsolatedResult:
             return False
         if refusal.node:
             return refusal.node in {node.name for node in self.nodes}
-        return self.is_all and any(single.operation.name in refusal.gist for single in self.singles)
+        return self.is_all and any(kind.operation.name in refusal.gist for kind in self.kinds)
 
     def is_cause(self, refusal: LevelRefusal) -> bool:
         """Return whether the model is refused for the same reason as these nodes."""
         return self.loaded.gist == refusal.gist or self.is_named(refusal)
 
 
-def _match_claims(refusing: RefusingRuntime, singles: Sequence[NodeKind], seen: LoadsByKind) -> list[_IsolatedResult]:
+def _match_claims(refusing: RefusingRuntime, kinds: Sequence[NodeKind], loads: LoadsByKind) -> list[_IsolatedResult]:
     """Match each prediction with the outcome of its nodes."""
-    made = []
+    results = []
     for (rule, claim), operations in _group_predictions(refusing).items():
-        own = tuple(single for single in singles if single.operation in operations)
+        own = tuple(kind for kind in kinds if kind.operation in operations)
         if own:
-            names = {(each.operation.domain, each.operation.name) for each in own}
-            same = [single for single in singles if (single.operation.domain, single.operation.name) in names]
-            results = _combine_loads([seen[each] for each in own if each in seen])
-            made.append(_IsolatedResult(own, results, rule, claim, len(same) == len(own)))
-    return made
+            names = {(kind.operation.domain, kind.operation.name) for kind in own}
+            of_operators = [kind for kind in kinds if (kind.operation.domain, kind.operation.name) in names]
+            own_loads = [loads[kind] for kind in own if kind in loads]
+            refused = next((load for load in own_loads if load.outcome == "refused"), None)
+            is_loaded = bool(own_loads) and all(load.outcome == "loads" for load in own_loads)
+            combined = refused or IsolatedLoad("loads" if is_loaded else "unknown")
+            results.append(_IsolatedResult(own, combined, rule, claim, len(of_operators) == len(own)))
+    return results
 
 
 def _group_predictions(refusing: RefusingRuntime) -> dict[tuple[str, str], list[Operation]]:
@@ -353,49 +333,44 @@ def _group_predictions(refusing: RefusingRuntime) -> dict[tuple[str, str], list[
     return claims
 
 
-def _combine_loads(results: Sequence[IsolatedLoad]) -> IsolatedLoad:
-    refused = next((result for result in results if result.outcome == "refused"), None)
-    if refused is not None:
-        return refused
-    return IsolatedLoad("loads" if results and all(result.outcome == "loads" for result in results) else "unknown")
-
-
 def _create_evidence(
-    each: _IsolatedResult, every: Sequence[_IsolatedResult], refusing: RefusingRuntime, model: ExecutedModel
+    result: _IsolatedResult, results: Sequence[_IsolatedResult], refusing: RefusingRuntime, model: ExecutedModel
 ) -> IsolatedNode:
-    outcome = _decide_outcome(each, every, refusing)
-    first = each.nodes[0]
-    failure = each.loaded.failure if outcome == "refused" else None
-    causing = [refusal for refusal in refusing.refusals if outcome == "refused" and each.is_cause(refusal)]
+    outcome = _decide_outcome(result, results, refusing)
+    first, output = result.nodes[0], next(filter(None, result.nodes[0].proto.output), "")
+    refusal = Refusal()
+    explains: tuple[Optimization, ...] = ()
+    if outcome == "refused":
+        explains = tuple(model_refusal.level for model_refusal in refusing.refusals if result.is_cause(model_refusal))
+        if failure := result.loaded.failure:
+            refusal = Refusal(
+                failure=failure,
+                family=classification.failure_family(failure.text),
+                fix=classification.describe_fix(failure.text),
+            )
     return IsolatedNode(
         operator=first.operation.label,
-        words=NodeGroup(
-            first.name, next(filter(None, first.proto.output), ""), len(each.nodes) - 1, first.within
-        ).words,
+        words=NodeGroup(first.name, output, len(result.nodes) - 1, first.within).words,
         outcome=outcome,
         node=first.name,
         place=find_source_line(first.proto, model.root, model.folder),
-        rule=each.rule,
-        claim=each.claim,
-        explains=tuple(refusal.level for refusal in causing),
-        refusal=Refusal(failure=failure, family=failure_family(failure.text), fix=describe_fix(failure.text))
-        if failure
-        else Refusal(),
+        rule=result.rule,
+        claim=result.claim,
+        explains=explains,
+        refusal=refusal,
     )
 
 
 def _decide_outcome(
-    each: _IsolatedResult, every: Sequence[_IsolatedResult], refusing: RefusingRuntime
+    result: _IsolatedResult, results: Sequence[_IsolatedResult], refusing: RefusingRuntime
 ) -> IsolatedOutcome:
-    if each.is_refused(refusing) or any(each.is_named(refusal) for refusal in refusing.refusals):
+    if result.is_refused(refusing) or any(map(result.is_named, refusing.refusals)):
         return "refused"
-    if each.loaded.outcome == "loads" and all(_is_explained(refusal, each, every) for refusal in refusing.refusals):
-        return "loads"
-    return "unknown"
+    names = {node.name for node in result.nodes}
 
+    def has_other_cause(refusal: LevelRefusal) -> bool:
+        is_elsewhere = bool(refusal.node) and refusal.node not in names
+        return refusal.is_of_model or is_elsewhere or any(other.is_cause(refusal) for other in results)
 
-def _is_explained(refusal: LevelRefusal, witness: _IsolatedResult, every: Iterable[_IsolatedResult]) -> bool:
-    """Return whether the refusal has a known cause other than this node, which loads."""
-    named = {node.name for node in witness.nodes}
-    elsewhere = bool(refusal.node) and refusal.node not in named
-    return refusal.is_of_model or elsewhere or any(each.is_cause(refusal) for each in every)
+    loads = result.loaded.outcome == "loads" and all(map(has_other_cause, refusing.refusals))
+    return "loads" if loads else "unknown"

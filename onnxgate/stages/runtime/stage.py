@@ -2,40 +2,21 @@
 
 from __future__ import annotations
 
+import ast
+import itertools
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
 
+from onnxgate.core import jobs
 from onnxgate.core.findings import IncompleteCheck, Place, Stage
-from onnxgate.core.jobs import (
-    CaseResult,
-    Completed,
-    Crashed,
-    Failure,
-    InputCase,
-    Observation,
-    Optimization,
-    Refused,
-    Run,
-    RunResult,
-    TimedOut,
-    Unavailable,
-)
+from onnxgate.diagnostics import classification
 from onnxgate.diagnostics.catalogue.engines import find_text_limit
-from onnxgate.diagnostics.classification import (
-    describe_fix,
-    describe_meaning,
-    failure_family,
-    find_missing_locale,
-    find_missing_operator,
-    find_node_name,
-    list_unsupported_operators,
-)
 from onnxgate.evidence.runtime import (
     Attempt,
     AttemptCase,
@@ -45,26 +26,29 @@ from onnxgate.evidence.runtime import (
     OutputFaults,
     Refusal,
     UnsupportedOperator,
+    WrongShape,
 )
 from onnxgate.evidence.support import NodeGroup
-from onnxgate.model.facts import ModelFacts
+from onnxgate.inputs.axis_sizes import TOTAL_FORMULAS, compute_formula, list_formula_names, parse_formula
+from onnxgate.model.facts import Dim, ModelFacts, ValueInfo
 from onnxgate.model.numeric_traits import find_random_outputs
 from onnxgate.model.reading.structure import iter_nodes
 from onnxgate.model.subgraphs.node_context import find_node, find_source_line
 from onnxgate.numerics.agreement import are_both_nan, find_not_finite
 from onnxgate.project.engines import engine_family
 from onnxgate.runtimes.protocol import INVALID_ANSWER
-from onnxgate.stages.runtime.output_shapes import DeclaredOutputs, read_declared_outputs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from onnx import ModelProto, NodeProto
-
+    from onnx import ModelProto
 
 NO_ISOLATED_NODES: Mapping[str, tuple[IsolatedNode, ...]] = {}
-CASE_PHASE = "case "  # how a worker calls the phase in which it runs a case
-NO_DECLARED_OUTPUTS = DeclaredOutputs({}, {})
-PROVIDER_NOT_USED = "ProviderNotUsedError"  # how a worker says that a session silently took other providers
+CASE_PHASE = "case "
+"""Prefix of the phase in which a worker runs a case."""
+PROVIDER_NOT_USED = "ProviderNotUsedError"
+"""Error type of a worker whose session silently took other providers."""
+UNKNOWN_AXIS_NAMES = frozenset({"?", "None", "-1", "unk", "unknown"})
+"""Names that converters write for an axis of which they know nothing. Source: onnxmltools, tf2onnx."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +61,7 @@ class ExecutedModel:
     root: Path  # git's root
     folder: Path  # the config's folder, which places are relative to
     memory_limit_mib: int = 0
-    facts: ModelFacts | None = None  # None: shapes of outputs are not judged
+    facts: ModelFacts | None = None  # None: shapes of outputs are not checked
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,39 +69,24 @@ class ObservedRun:
     """One job on one runtime with its observation."""
 
     runtime: str  # "onnxruntime 1.18.1"
-    job: Run
-    observation: Observation
-
-
-def create_runtime_jobs(
-    model: Path,
-    cases: Sequence[InputCase],
-    levels: Sequence[Optimization],
-    providers: Sequence[str],
-    folder: Path,
-    extensions: Sequence[str] = (),
-) -> tuple[Run, ...]:
-    """One job per optimisation level for one runtime, with its folder for outputs below `folder`.
-
-    Without cases, the model is only loaded.
-    """
-    jobs = plan_runtime_jobs(model, cases, levels, providers, folder, extensions)
-    for job in jobs:
-        Path(job.output).mkdir(parents=True)
-    return jobs
+    job: jobs.Run
+    observation: jobs.Observation
 
 
 def plan_runtime_jobs(
     model: Path,
-    cases: Sequence[InputCase],
-    levels: Sequence[Optimization],
+    cases: Sequence[jobs.InputCase],
+    levels: Sequence[jobs.Optimization],
     providers: Sequence[str],
     folder: Path,
     extensions: Sequence[str] = (),
-) -> tuple[Run, ...]:
-    """Return the same jobs without preparing their folders."""
+) -> tuple[jobs.Run, ...]:
+    """Return one job per optimisation level for one runtime, with its folder for outputs below `folder`.
+
+    Without cases, the model is only loaded.
+    """
     return tuple(
-        Run(
+        jobs.Run(
             model=str(model.absolute()),
             cases=tuple(cases),
             output=str((folder / level).absolute()),
@@ -129,50 +98,65 @@ def plan_runtime_jobs(
     )
 
 
+def create_output_folders(runs: Sequence[jobs.Run]) -> Sequence[jobs.Run]:
+    """Create the folders of jobs that will run, and return the jobs."""
+    for run in runs:
+        Path(run.output).mkdir(parents=True)
+    return runs
+
+
 def collect_evidence(
     model: ExecutedModel,
-    ran: Sequence[ObservedRun],
-    eager: Mapping[str, CaseResult],
+    runs: Sequence[ObservedRun],
+    eager: Mapping[str, jobs.CaseResult],
     predicted: Mapping[str, tuple[str, ...]],
     alone: Mapping[str, tuple[IsolatedNode, ...]] = NO_ISOLATED_NODES,
     optional: Collection[str] = (),
 ) -> tuple[tuple[ModelRuns, ...], tuple[IncompleteCheck, ...]]:
-    """What became of one model on each runtime, and on which runtimes nothing could be run.
+    """Return the runs of one model on each runtime, and the runtimes on which nothing could be run.
 
-    `eager` is what the source gave, by case; `predicted` are the rules that say a runtime refuses the model, `alone` is
-    what its nodes do there by themselves. `optional` are the runtimes that need not be able to run it.
+    `eager` are the outputs of the source, by case; `predicted` are the rules that predict a refusal by a runtime,
+    `alone` its results for isolated nodes. `optional` are the runtimes that need not be able to run the model.
     """
     undone = {
-        each.runtime: IncompleteCheck(
-            Stage.RUNTIME, model.path, each.runtime, each.observation.reason, each.observation.hint
+        run.runtime: IncompleteCheck(
+            Stage.RUNTIME, model.path, run.runtime, run.observation.reason, run.observation.hint
         )
-        for each in ran
-        if isinstance(each.observation, Unavailable)
+        for run in runs
+        if isinstance(run.observation, jobs.Unavailable)
     }
     attempts: dict[str, list[Attempt]] = {}
-    for each in ran:
-        if each.runtime not in undone:
-            attempts.setdefault(each.runtime, []).extend(
-                explain_refusals(each.runtime, _create_attempts(each, eager, model), model)
-            )
-    optional_there = [(runtime, found[0]) for runtime, found in attempts.items() if runtime in optional]
+    for run in runs:
+        if run.runtime not in undone:
+            attempts.setdefault(run.runtime, []).extend(_create_attempts(run, eager, model))
     undone |= {
-        runtime: not_used for runtime, first in optional_there if (not_used := _skip_optional(model, runtime, first))
+        runtime: skipped
+        for runtime, own in attempts.items()
+        if runtime in optional and (skipped := _skip_optional(model, runtime, own[0]))
     }
     undone |= {
-        runtime: lacking
-        for runtime, found in attempts.items()
-        if (lacking := _find_missing_locale(model, runtime, found))
+        runtime: lacking for runtime, own in attempts.items() if (lacking := _find_missing_locale(model, runtime, own))
     }
-    named = _share_node_names({runtime: found for runtime, found in attempts.items() if runtime not in undone})
-    runs = tuple(_create_model_runs(model, each, named, predicted.get(each, ()), alone.get(each, ())) for each in named)
-    return runs, tuple(undone.values())
+    named = _share_node_names({runtime: own for runtime, own in attempts.items() if runtime not in undone})
+    subjects = tuple(
+        _create_model_runs(model, runtime, named, predicted.get(runtime, ()), alone.get(runtime, ()))
+        for runtime in named
+    )
+    return subjects, tuple(undone.values())
+
+
+def _skip_optional(model: ExecutedModel, runtime: str, attempt: Attempt) -> IncompleteCheck | None:
+    """Return that a runtime which need not be able to run the model silently takes other providers."""
+    if attempt.outcome != "provider-not-used" or attempt.refusal.failure is None:
+        return None
+    reason, hint = attempt.refusal.failure.text, "run it where the provider works"
+    return IncompleteCheck(Stage.RUNTIME, model.path, runtime, reason, hint)
 
 
 def _find_missing_locale(model: ExecutedModel, runtime: str, attempts: Sequence[Attempt]) -> IncompleteCheck | None:
     """Return what this machine lacks to run the model."""
     texts = [attempt.refusal.failure.text for attempt in attempts if attempt.refusal.failure is not None]
-    locale = next((locale for text in texts if (locale := find_missing_locale(text))), None)
+    locale = next(filter(None, map(classification.find_missing_locale, texts)), None)
     if locale is None:
         return None
     reason = f"this machine lacks the locale `{locale}`, which the model asks for"
@@ -186,175 +170,157 @@ def _create_model_runs(
     predicted: tuple[str, ...],
     alone: tuple[IsolatedNode, ...],
 ) -> ModelRuns:
-    others = [each for name, found in attempts.items() if name != runtime for each in found]
+    own = attempts[runtime]
+    elsewhere = [attempt for name, others in attempts.items() if name != runtime for attempt in others]
+    unstable = {name for attempt in own for name in attempt.outputs.unstable}
+    drawn = find_random_outputs(model.proto) if unstable else {}
+    not_used = [
+        attempt.refusal.failure.text.partition(";")[0]
+        for attempt in own
+        if attempt.outcome == "provider-not-used" and attempt.refusal.failure is not None
+    ]
+    nodes = {name: find_node(model.proto, name) for name in sorted({attempt.refusal.node for attempt in own})}
+    places = {
+        name: find_source_line(node, model.root, model.folder) for name, node in nodes.items() if node is not None
+    }
     return ModelRuns(
         model=model.path,
         place=model.place,
         runtime=runtime,
-        attempts=tuple(attempts[runtime]),
+        attempts=tuple(own),
         predicted=predicted,
         alone=alone,
         memory_limit_mib=model.memory_limit_mib,
         usable_cases=tuple(
-            sorted({other.case.name for other in others if other.outcome == "completed" and other.case.name})
+            sorted({attempt.case.name for attempt in elsewhere if attempt.outcome == "completed" and attempt.case.name})
         ),
-        drawn=_find_random_operators(model, attempts[runtime]),
-        unused_providers=_find_unused_providers(attempts[runtime]),
-        node_places=_find_node_places(model, {attempt.refusal.node for attempt in attempts[runtime]}),
+        drawn={name: tuple(sorted(drawn[name])) for name in sorted(unstable & drawn.keys())},
+        unused_providers=tuple(dict.fromkeys(name for text in not_used for name in re.findall(r"`(\w+)`", text))),
+        node_places={name: place for name, place in places.items() if place is not None},
     )
 
 
-def _find_random_operators(model: ExecutedModel, attempts: Sequence[Attempt]) -> dict[str, tuple[str, ...]]:
-    """The random operators that reach the outputs which differ from run to run."""
-    unstable = {name for attempt in attempts for name in attempt.outputs.unstable}
-    drawn = find_random_outputs(model.proto) if unstable else {}
-    return {name: tuple(sorted(drawn[name])) for name in sorted(unstable & drawn.keys())}
-
-
-def _find_unused_providers(attempts: Sequence[Attempt]) -> tuple[str, ...]:
-    """Return the requested providers that the worker reports as unused."""
-    said = [
-        attempt.refusal.failure.text
-        for attempt in attempts
-        if attempt.outcome == "provider-not-used" and attempt.refusal.failure is not None
-    ]
-    return tuple(dict.fromkeys(name for text in said for name in re.findall(r"`(\w+)`", text.partition(";")[0])))
-
-
-def _skip_optional(model: ExecutedModel, runtime: str, attempt: Attempt) -> IncompleteCheck | None:
-    """That a runtime which need not be able to run the model silently takes other providers."""
-    if attempt.outcome != "provider-not-used" or attempt.refusal.failure is None:
-        return None
-    return IncompleteCheck(
-        Stage.RUNTIME, model.path, runtime, attempt.refusal.failure.text, "run it where the provider works"
-    )
-
-
-def _find_node_places(model: ExecutedModel, names: set[str]) -> dict[str, Place]:
-    places = {}
-    for name in sorted(names):
-        node = find_node(model.proto, name)
-        place = find_source_line(node, model.root, model.folder) if node is not None else None
-        if place is not None:
-            places[name] = place
-    return places
-
-
-def _create_attempts(ran: ObservedRun, eager: Mapping[str, CaseResult], model: ExecutedModel) -> list[Attempt]:
-    level = ran.job.optimization
-    match ran.observation:
-        case Completed(result=RunResult() as result) if _has_other_outputs(result, ran.runtime, model):
-            return [
-                Attempt(optimization=level, outcome="crashed", end=Interruption(signal=INVALID_ANSWER, during="run"))
-            ]
-        case Completed(result=RunResult() as result):
-            return _completed_attempts(ran.job, result, eager, model)
-        case Refused(failure=failure) if failure.type == PROVIDER_NOT_USED:
+def _create_attempts(run: ObservedRun, eager: Mapping[str, jobs.CaseResult], model: ExecutedModel) -> list[Attempt]:
+    level = run.job.optimization
+    match run.observation:
+        case jobs.Completed(result=jobs.RunResult() as result) if _has_other_outputs(result, run.runtime, model):
+            end = Interruption(signal=INVALID_ANSWER, during="run")
+            return [Attempt(optimization=level, outcome="crashed", end=end)]
+        case jobs.Completed(result=jobs.RunResult() as result):
+            return _completed_attempts(run, result, eager, model)
+        case jobs.Refused(failure=failure) if failure.type == PROVIDER_NOT_USED:
             return [Attempt(optimization=level, outcome="provider-not-used", refusal=Refusal(failure=failure))]
-        case Refused(failure=failure):
-            return [_refused_attempt(Attempt(optimization=level, outcome="load-refused"), failure, model.proto)]
-        case Crashed(signal=signal, during=during):
-            begun = _interrupted_attempt(ran.job, during)
-            return [msgspec.structs.replace(begun, outcome="crashed", end=Interruption(signal=signal, during=during))]
-        case TimedOut(limit_s=limit_s, during=during):
-            begun = _interrupted_attempt(ran.job, during)
-            return [
-                msgspec.structs.replace(begun, outcome="timed-out", end=Interruption(limit_s=limit_s, during=during))
-            ]
+        case jobs.Refused(failure=failure):
+            attempt = Attempt(optimization=level, outcome="load-refused")
+            return [_refused_attempt(attempt, failure, run.runtime, model)]
+        case jobs.Crashed(signal=signal, during=during):
+            attempt = _create_attempt(run.job, _find_case(run.job, during))
+            end = Interruption(signal=signal, during=during)
+            return [msgspec.structs.replace(attempt, outcome="crashed", end=end)]
+        case jobs.TimedOut(limit_s=limit_s, during=during):
+            attempt = _create_attempt(run.job, _find_case(run.job, during))
+            end = Interruption(limit_s=limit_s, during=during)
+            return [msgspec.structs.replace(attempt, outcome="timed-out", end=end)]
         case other:
             raise TypeError(f"{type(other).__name__} is no answer to a run")
 
 
-def _has_other_outputs(result: RunResult, runtime: str, model: ExecutedModel) -> bool:
-    """Whether ONNX Runtime names other outputs than the model has, which it never does: nothing would be compared."""
+def _has_other_outputs(result: jobs.RunResult, runtime: str, model: ExecutedModel) -> bool:
+    """Return whether ONNX Runtime names other outputs than the model has: then nothing would be compared."""
     if model.facts is None or engine_family(runtime.partition(" ")[0]) != "onnxruntime":
         return False
     return set(_output_names(result.outputs)) != {output.name for output in model.facts.outputs}
 
 
 def _completed_attempts(
-    job: Run, result: RunResult, eager: Mapping[str, CaseResult], model: ExecutedModel
+    run: ObservedRun, result: jobs.RunResult, eager: Mapping[str, jobs.CaseResult], model: ExecutedModel
 ) -> list[Attempt]:
+    job = run.job
     if not job.cases:
-        return [Attempt(optimization=job.optimization, outcome="completed")]
+        return [_create_attempt(job, None)]
     attempts = []
-    for case, got in zip(job.cases, result.cases, strict=True):
-        attempt = _with_source_result(_create_attempt(job, case), eager.get(case.name))
-        if got.failure is not None:
-            attempts.append(
-                _refused_attempt(msgspec.structs.replace(attempt, outcome="run-refused"), got.failure, model.proto)
-            )
+    for case, case_result in zip(job.cases, result.cases, strict=True):
+        attempt, source = _create_attempt(job, case), eager.get(case.name)
+        if source is not None:
+            attempt = msgspec.structs.replace(attempt, source="finite" if source.failure is None else "failed")
+        if case_result.failure is not None:
+            attempt = msgspec.structs.replace(attempt, outcome="run-refused")
+            attempt = _refused_attempt(attempt, case_result.failure, run.runtime, model)
         else:
-            attempts.append(
-                _with_outputs(attempt, result.outputs, got, eager.get(case.name), _declared_outputs(model, case))
-            )
+            declared = read_declared_outputs(model.facts, case) if model.facts is not None else None
+            attempt = _with_outputs(attempt, result.outputs, case_result, source, declared)
+        attempts.append(attempt)
     return attempts
 
 
-def _create_attempt(job: Run, case: InputCase) -> Attempt:
-    return Attempt(
-        optimization=job.optimization,
-        outcome="completed",
-        case=AttemptCase(
-            name=case.name, origin=case.origin, sizes=case.sizes, guessed=case.guessed, leading=case.leading
-        ),
-    )
+def _create_attempt(job: jobs.Run, case: jobs.InputCase | None) -> Attempt:
+    of_case = msgspec.convert(case, AttemptCase, from_attributes=True) if case is not None else AttemptCase()
+    return Attempt(optimization=job.optimization, outcome="completed", case=of_case)
 
 
-def _interrupted_attempt(job: Run, during: str) -> Attempt:
-    """Return the attempt at the case during which the worker ended; without a case if none had begun."""
-    case = next((case for case in job.cases if during == CASE_PHASE + case.name), None)
-    return _create_attempt(job, case) if case is not None else Attempt(optimization=job.optimization, outcome="crashed")
+def _find_case(job: jobs.Run, during: str) -> jobs.InputCase | None:
+    """Return the case during which the worker ended; None if none had begun."""
+    return next((case for case in job.cases if during == CASE_PHASE + case.name), None)
 
 
-def _with_source_result(attempt: Attempt, reference: CaseResult | None) -> Attempt:
-    if reference is None:
-        return attempt
-    return msgspec.structs.replace(attempt, source="finite" if reference.failure is None else "failed")
+def _refused_attempt(attempt: Attempt, failure: jobs.Failure, runtime: str, model: ExecutedModel) -> Attempt:
+    """Add the refusal. A node that the model does not have was made by fusing others, and is dropped.
 
-
-def _refused_attempt(attempt: Attempt, failure: Failure, proto: ModelProto) -> Attempt:
-    """Add the refusal. A node that the model does not have was made by fusing others, and is dropped."""
-    node = find_node_name(failure.text) or ""
-    known = node if find_node(proto, node) is not None else _find_only_node(proto, failure.text)
+    If the text names none, the node is the only one with the operator that it names.
+    """
     text = failure.text
+    node = classification.find_node_name(text) or ""
+    if find_node(model.proto, node) is None:
+        domain, operator = classification.find_missing_operator(text) or ("", "")
+        nodes = iter_nodes(model.proto) if operator else ()
+        names = [node.name for node in nodes if node.op_type == operator and domain in ("", node.domain)]
+        node = names[0] if len(names) == 1 else ""
     refusal = Refusal(
-        failure=failure, family=failure_family(text), means=describe_meaning(text), fix=describe_fix(text), node=known
+        failure=failure,
+        family=classification.failure_family(text),
+        means=classification.describe_meaning(text),
+        fix=classification.describe_fix(text),
+        node=node,
+        unsupported=tuple(_locate_operator(name, model) for name in classification.list_unsupported_operators(text)),
+        known_limit=find_text_limit(runtime, text),
     )
     return msgspec.structs.replace(attempt, refusal=refusal)
 
 
-def _find_only_node(proto: ModelProto, text: str) -> str:
-    """Return the only node with the operator that a text names; "" if there are several."""
-    domain, name = find_missing_operator(text) or ("", "")
-    found = [node for node in iter_nodes(proto) if name and node.op_type == name and domain in ("", node.domain)]
-    return found[0].name if len(found) == 1 else ""
-
-
-def _declared_outputs(model: ExecutedModel, case: InputCase) -> DeclaredOutputs:
-    return NO_DECLARED_OUTPUTS if model.facts is None else read_declared_outputs(model.facts, case)
-
-
 def _with_outputs(
-    attempt: Attempt, names: Sequence[str], result: CaseResult, reference: CaseResult | None, file: DeclaredOutputs
+    attempt: Attempt,
+    names: Sequence[str],
+    result: jobs.CaseResult,
+    source: jobs.CaseResult | None,
+    declared: DeclaredOutputs | None,
 ) -> Attempt:
-    references: Sequence[str | None] = [None] * len(names)
-    if reference is not None and len(reference.outputs) == len(names):
-        references = reference.outputs
-    arrays = {name: _load_array(path) for name, path in zip(names, result.outputs, strict=True)}
-    others = dict(zip(names, references, strict=True))
-    strange = {name: _locate_not_finite(array, _load_array(others[name])) for name, array in arrays.items()}
-    here = tuple(name for name, state in strange.items() if state == "here")
-    only_as_in_source = "both" in strange.values() and not here
+    has_references = source is not None and len(source.outputs) == len(names)
+    references = dict(zip(names, source.outputs, strict=True)) if source is not None and has_references else {}
+    not_finite: list[str] = []
+    not_finite_in_source, blank, wrong_shapes = False, [], []
+    for name, path in zip(names, result.outputs, strict=True):
+        array, reference = _load_array(path), _load_array(references.get(name))
+        if array is None:
+            continue
+        match _locate_not_finite(array, reference):
+            case "own":
+                not_finite.append(name)
+            case "both":
+                not_finite_in_source = True
+        if reference is not None and are_both_nan(array, reference):
+            blank.append(name)
+        if declared is not None and (wrong_shape := declared.find_contradiction(name, array)):
+            wrong_shapes.append(wrong_shape)
     outputs = OutputFaults(
-        not_finite=here,
-        blank=tuple(name for name, array in arrays.items() if _is_all_nan(array, _load_array(others[name]))),
+        not_finite=tuple(not_finite),
+        blank=tuple(blank),
         unstable=_output_names(result.unstable),
         aliased=_output_names(result.aliased),
-        wrong_shapes=tuple(filter(None, (file.wrong(name, array) for name, array in arrays.items()))),
+        wrong_shapes=tuple(wrong_shapes),
     )
-    source = "not-finite" if attempt.source == "finite" and only_as_in_source else attempt.source
-    return msgspec.structs.replace(attempt, source=source, outputs=outputs)
+    if attempt.source == "finite" and not_finite_in_source and not not_finite:
+        attempt = msgspec.structs.replace(attempt, source="not-finite")
+    return msgspec.structs.replace(attempt, outputs=outputs)
 
 
 def _output_names(names: Sequence[str]) -> tuple[str, ...]:
@@ -362,20 +328,17 @@ def _output_names(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.removesuffix(" (layout)") for name in names))
 
 
-def _locate_not_finite(array: NDArray[Any] | None, reference: NDArray[Any] | None) -> str:
-    """Whether an output holds NaN or infinity: "" nowhere, "both" only where its source does too, else "here"."""
-    if array is None or not (places := find_not_finite(array)).any():
+def _locate_not_finite(array: NDArray[Any], reference: NDArray[Any] | None) -> Literal["", "own", "both"]:
+    """Return where an output has NaN or infinity: "both" if only where its source does too, else "own"."""
+    places = find_not_finite(array)
+    if not places.any():
         return ""
     if reference is None:
-        return "here"
-    theirs = find_not_finite(reference)
-    if theirs.shape != places.shape:
-        return "both" if theirs.any() else "here"
-    return "here" if (places & ~theirs).any() else "both"
-
-
-def _is_all_nan(array: NDArray[Any] | None, reference: NDArray[Any] | None) -> bool:
-    return array is not None and reference is not None and are_both_nan(array, reference)
+        return "own"
+    expected = find_not_finite(reference)
+    if expected.shape != places.shape:
+        return "both" if expected.any() else "own"
+    return "own" if (places & ~expected).any() else "both"
 
 
 def _load_array(path: str | None) -> NDArray[Any] | None:
@@ -387,48 +350,94 @@ def _share_node_names(attempts: Mapping[str, Sequence[Attempt]]) -> dict[str, li
 
     Without it, one fault would be two findings: with the node's source line and without.
     """
-    named: dict[tuple[str, str, str], str] = {}
-    for each in (each for found in attempts.values() for each in found if each.refusal.node):
-        key = (each.outcome, each.case.name, each.refusal.family)
-        named[key] = min(named.get(key, each.refusal.node), each.refusal.node)
-    return {runtime: [_with_node_name(each, named) for each in found] for runtime, found in attempts.items()}
 
+    def failure_key(attempt: Attempt) -> tuple[str, str, str]:
+        return attempt.outcome, attempt.case.name, attempt.refusal.family
 
-def _with_node_name(attempt: Attempt, named: Mapping[tuple[str, str, str], str]) -> Attempt:
-    if attempt.refusal.node or attempt.refusal.failure is None:
-        return attempt
-    node = named.get((attempt.outcome, attempt.case.name, attempt.refusal.family), "")
-    return _with_refusal(attempt, node=node)
+    names: dict[tuple[str, str, str], str] = {}
+    for attempt in itertools.chain.from_iterable(attempts.values()):
+        if node := attempt.refusal.node:
+            names[failure_key(attempt)] = min(names.get(failure_key(attempt), node), node)
 
+    def add_name(attempt: Attempt) -> Attempt:
+        if attempt.refusal.node or attempt.refusal.failure is None:
+            return attempt
+        refusal = msgspec.structs.replace(attempt.refusal, node=names.get(failure_key(attempt), ""))
+        return msgspec.structs.replace(attempt, refusal=refusal)
 
-def explain_refusals(runtime: str, attempts: Iterable[Attempt], model: ExecutedModel) -> Iterator[Attempt]:
-    """Add unsupported operators and known limits to each refusal."""
-    for attempt in attempts:
-        if attempt.refusal.failure is None:
-            yield attempt
-            continue
-        text = attempt.refusal.failure.text
-        found = tuple(_locate_operator(name, model) for name in list_unsupported_operators(text))
-        yield _with_refusal(attempt, unsupported=found, known_limit=find_text_limit(runtime, text))
-
-
-def _with_refusal(attempt: Attempt, **changes: object) -> Attempt:
-    return msgspec.structs.replace(attempt, refusal=msgspec.structs.replace(attempt.refusal, **changes))
+    return {runtime: [*map(add_name, own)] for runtime, own in attempts.items()}
 
 
 def _locate_operator(name: str, model: ExecutedModel) -> UnsupportedOperator:
     """Return an operator with the nodes that use it."""
-    found = [node for node in iter_nodes(model.proto) if _label_operator(node) == name]
-    if not found:
+    default = ("", "ai.onnx")
+    nodes = [
+        node
+        for node in iter_nodes(model.proto)
+        if name == (node.op_type if node.domain in default else f"{node.domain}.{node.op_type}")
+    ]
+    if not nodes:
         return UnsupportedOperator(operator=name)
-    place = find_source_line(found[0], model.root, model.folder)
-    return UnsupportedOperator(operator=name, words=_describe_nodes(found), node=found[0].name, place=place)
+    first = nodes[0]
+    words = NodeGroup(name=first.name, output=next(iter(first.output), ""), others=len(nodes) - 1).words
+    place = find_source_line(first, model.root, model.folder)
+    return UnsupportedOperator(operator=name, words=words, node=first.name, place=place)
 
 
-def _describe_nodes(found: Sequence[NodeProto]) -> str:
-    first = found[0]
-    return NodeGroup(name=first.name, output=next(iter(first.output), ""), others=len(found) - 1).words
+@dataclass(frozen=True, slots=True)
+class DeclaredOutputs:
+    """Declared shapes of outputs in one case, by name, with the sizes of the inputs' axes.
+
+    A fixed size must be that size, and a name that an input's axis has must be that axis's size; so must a formula over
+    such names. A name that only outputs have requires nothing: its size depends on the data.
+    """
+
+    outputs: Mapping[str, ValueInfo]
+    sizes: Mapping[str, int]
+
+    def find_contradiction(self, output: str, array: NDArray[Any]) -> WrongShape | None:
+        """Return how an output contradicts the declaration; None if it does not."""
+        value = self.outputs.get(output)
+        if value is None or value.shape is None or not value.type.startswith("tensor("):
+            return None
+        declared = [self._declared_size(dim) for dim in value.shape]
+        if len(declared) == array.ndim and all(
+            size in (None, actual) for size, actual in zip(declared, array.shape, strict=True)
+        ):
+            return None
+        return WrongShape(output=output, declared=_format_shape(value.shape), shape=_format_shape(array.shape))
+
+    def _declared_size(self, dim: Dim) -> int | None:
+        """Return the declared size; None if there is none, which old converters write as 0.
+
+        A name that is a sum by custom alone does not count, nor does a division by anything but a number.
+        """
+        if isinstance(dim, int):
+            return dim or None
+        if dim in self.sizes:
+            return self.sizes[dim]
+        if dim in TOTAL_FORMULAS or dim in UNKNOWN_AXIS_NAMES or (tree := parse_formula(dim)) is None:
+            return None
+        divisions = [
+            node for node in ast.walk(tree) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv)
+        ]
+        if not list_formula_names(tree) or not all(isinstance(node.right, ast.Constant) for node in divisions):
+            return None
+        return compute_formula(dim, self.sizes) or None
 
 
-def _label_operator(node: NodeProto) -> str:
-    return f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
+def read_declared_outputs(facts: ModelFacts, case: jobs.InputCase) -> DeclaredOutputs:
+    """Return the declared outputs in a case, whose inputs are read for their shapes."""
+    sizes: dict[str, set[int]] = {}
+    for value in facts.inputs:
+        path = case.inputs.get(value.name)
+        shape = np.load(path, mmap_mode="r", allow_pickle=False).shape if path else ()
+        for dim, size in zip(value.shape or (), shape, strict=False):
+            if isinstance(dim, str) and dim not in UNKNOWN_AXIS_NAMES:
+                sizes.setdefault(dim, set()).add(size)
+    definite = {dim: next(iter(values)) for dim, values in sizes.items() if len(values) == 1}
+    return DeclaredOutputs({value.name: value for value in facts.outputs}, definite)
+
+
+def _format_shape(shape: Sequence[Dim]) -> str:
+    return f"({', '.join(map(str, shape))})"

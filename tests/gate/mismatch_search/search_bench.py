@@ -31,7 +31,7 @@ from onnxgate.stages.export.jobs import create_toolchain_spec
 from onnxgate.stages.parity import stage
 from onnxgate.stages.parity.first_difference import find_node_weights
 from onnxgate.stages.parity.stage import ParityModel
-from onnxgate.stages.runtime.stage import ObservedRun, create_runtime_jobs
+from onnxgate.stages.runtime.stage import ObservedRun, create_output_folders, plan_runtime_jobs
 
 Verdict = Literal["right", "neighbour", "wrong", "nothing"]
 
@@ -72,8 +72,10 @@ class Bench:
         asked = [
             (planned, job)
             for planned in self.runtimes
-            for job in create_runtime_jobs(
-                model, tuple(cases), planned.levels, planned.providers, self.place(), planned.extensions
+            for job in create_output_folders(
+                plan_runtime_jobs(
+                    model, tuple(cases), planned.levels, planned.providers, self.place(), planned.extensions
+                )
             )
         ]
         futures = [self.submit(planned, job, JobLimits(time_s=120)) for planned, job in asked]

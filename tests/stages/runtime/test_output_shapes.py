@@ -10,7 +10,7 @@ import pytest
 from onnxgate.core.jobs import InputCase
 from onnxgate.evidence.runtime import WrongShape
 from onnxgate.model.facts import Dim, ModelFacts, ValueInfo
-from onnxgate.stages.runtime.output_shapes import read_declared_outputs
+from onnxgate.stages.runtime.stage import read_declared_outputs
 
 Shape = tuple[int, ...]
 
@@ -26,7 +26,7 @@ def _wrong(
     values = tuple(ValueInfo(name, "tensor(float)", dims) for name, (dims, _) in inputs.items())
     facts = ModelFacts("m.onnx", "", 0, 8, {}, "", values, (output,), {}, ())
     case = InputCase(name="c", origin="generated", inputs=paths)
-    return read_declared_outputs(facts, case).wrong("y", np.zeros(shape, np.float32)) is not None
+    return read_declared_outputs(facts, case).find_contradiction("y", np.zeros(shape, np.float32)) is not None
 
 
 def _y(*dims: Dim, type: str = "tensor(float)") -> ValueInfo:
@@ -118,6 +118,5 @@ def test_words() -> None:
     facts = ModelFacts("m.onnx", "", 0, 8, {}, "", (), (_y("batch", 1),), {}, ())
     file = read_declared_outputs(facts, InputCase(name="c", origin="generated", inputs={}))
 
-    assert file.wrong("y", np.zeros(4)) == WrongShape(output="y", declared="(batch, 1)", shape="(4)")
-    assert file.wrong("other", np.zeros(4)) is None
-    assert file.wrong("y", None) is None
+    assert file.find_contradiction("y", np.zeros(4)) == WrongShape(output="y", declared="(batch, 1)", shape="(4)")
+    assert file.find_contradiction("other", np.zeros(4)) is None

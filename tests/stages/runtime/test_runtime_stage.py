@@ -15,7 +15,7 @@ from onnxgate.core.jobs import CaseResult, Completed, Crashed, Failure, LoadResu
 from onnxgate.evidence.runtime import Attempt, WrongShape
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.fact_extraction import read_value_infos
-from onnxgate.stages.runtime.stage import collect_evidence, create_runtime_jobs
+from onnxgate.stages.runtime.stage import collect_evidence, create_output_folders, plan_runtime_jobs
 from tests.harness.recorded_runs import CASES, NEW, OLD, case, done, ran, refused, run_model, saved
 
 RESHAPE = (
@@ -35,9 +35,9 @@ def _attempts(folder: Path, *runs: object) -> tuple[Attempt, ...]:
 
 def test_one_job_per_level(tmp_path: Path) -> None:
     """With all cases, and a folder of its own that exists and is empty."""
-    jobs = create_runtime_jobs(
-        tmp_path / "m.onnx", CASES, ("all", "disabled"), ("CPUExecutionProvider",), tmp_path / "out"
-    )
+    providers = ("CPUExecutionProvider",)
+    jobs = plan_runtime_jobs(tmp_path / "m.onnx", CASES, ("all", "disabled"), providers, tmp_path / "out")
+    create_output_folders(jobs)
 
     assert [job.optimization for job in jobs] == ["all", "disabled"]
     assert [job.cases for job in jobs] == [CASES, CASES]
