@@ -31,6 +31,7 @@ from onnxgate.core.jobs import (
     TimedOut,
     Unavailable,
 )
+from onnxgate.core.text import first_line
 from onnxgate.evidence.parity import Comparison
 from onnxgate.gate.execution import failed_runs
 from onnxgate.inputs.cases import InputCases, create_cases_at
@@ -363,17 +364,13 @@ def describe_observation(observation: Observation) -> str:
         case Unavailable(reason=reason):
             return f"not available: {reason}"
         case Refused(failure=failure):
-            return f"refused: {_first_line(failure.text)}"
+            return f"refused: {first_line(failure.text)[:300]}"
         case Crashed(signal=signal, during=during):
             return f"{signal} during {during}"
         case TimedOut(limit_s=limit_s, during=during):
             return f"no end within {limit_s:g} s of {during}"
         case Completed(result=RunResult(cases=cases)):
             failures = [case.failure for case in cases if case.failure]
-            return f"no case runs: {_first_line(failures[0].text)}" if failures else "no case was run"
+            return f"no case runs: {first_line(failures[0].text)[:300]}" if failures else "no case was run"
         case Completed():
             return "nothing was run"
-
-
-def _first_line(text: str) -> str:
-    return text.strip().partition("\n")[0][:300]

@@ -25,6 +25,7 @@ from onnxgate.core.jobs import (
     TimedOut,
     Unavailable,
 )
+from onnxgate.core.text import first_line
 from onnxgate.evidence.parity import Comparison, Difference, Layer, find_mismatches, find_worst
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
@@ -264,10 +265,10 @@ def require_run_result(answer: Observation, name: str) -> RunResult:
         case Completed(result=RunResult() as result):
             failure = next((case.failure for case in result.cases if case.failure is not None), None)
             if failure is not None and all(case.failure is not None for case in result.cases):
-                raise IncomparableError(f"{name} does not run: {failure.type}: {_first_line(failure.text)}")
+                raise IncomparableError(f"{name} does not run: {failure.type}: {first_line(failure.text)}")
             return result
         case Refused(failure=failure):
-            raise IncomparableError(f"{name} does not load: {failure.type}: {_first_line(failure.text)}")
+            raise IncomparableError(f"{name} does not load: {failure.type}: {first_line(failure.text)}")
         case Crashed(signal=signal):
             raise IncomparableError(f"{name} crashed its runtime ({signal})")
         case TimedOut(limit_s=limit_s):
@@ -276,7 +277,3 @@ def require_run_result(answer: Observation, name: str) -> RunResult:
             raise IncomparableError(f"{name} was not run: {reason}")
         case _:
             raise IncomparableError(f"{name} was not run")
-
-
-def _first_line(text: str) -> str:
-    return text.partition("\n")[0]

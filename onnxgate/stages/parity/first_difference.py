@@ -16,6 +16,7 @@ import numpy as np
 from onnx import helper
 
 from onnxgate.core.jobs import Completed, InputCase, Observation, Refused, RunResult
+from onnxgate.core.text import first_line
 from onnxgate.evidence.parity import FirstDifference
 from onnxgate.model.reading.fact_extraction import format_operator_name
 from onnxgate.model.reading.tensor_data import UnreadableWeightError, read_chunks
@@ -105,9 +106,9 @@ class SearchSide:
             case Completed(result=RunResult(outputs=names, cases=(got,))) if got.failure is None:
                 return {name: Path(at) for name, at in zip(names, got.outputs, strict=True) if at is not None}
             case Completed(result=RunResult(cases=(got,))) if got.failure is not None:
-                raise SearchError(f"with its values as outputs it does not run: {_first_line(got.failure.text)}")
+                raise SearchError(f"with its values as outputs it does not run: {first_line(got.failure.text)}")
             case Refused(failure=failure):
-                raise SearchError(f"with its values as outputs it does not load: {_first_line(failure.text)}")
+                raise SearchError(f"with its values as outputs it does not load: {first_line(failure.text)}")
             case other:
                 raise SearchError(f"with its values as outputs it does not run ({type(other).__name__.lower()})")
 
@@ -120,10 +121,6 @@ class SearchSide:
 
     def _place(self) -> Path:
         return self.folder / str(next(self._count))
-
-
-def _first_line(text: str) -> str:
-    return text.strip().partition("\n")[0]
 
 
 def compare_files(path: Path, other: Path) -> Distance:

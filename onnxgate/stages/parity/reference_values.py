@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from onnxgate.core.jobs import Completed, Export, ExportResult, Job, Observation, Trace, TraceResult
+from onnxgate.core.text import first_line
 from onnxgate.model.equality.graph_comparison import GraphComparison, WeightPair
 from onnxgate.model.reading.file_format import UnreadableModel
 from onnxgate.model.reading.structure import read_structure
@@ -164,7 +165,7 @@ def _require_values(observation: Observation) -> dict[str, str]:
         case Completed(result=TraceResult(failure=None, values=values)):
             return values
         case Completed(result=TraceResult(failure=failure)) if failure is not None:
-            text = failure.text.strip().partition("\n")[0]
+            text = first_line(failure.text)
             raise SearchError(f"the program of its source gives no values: {failure.type}: {text}")
         case other:
             raise SearchError(f"the program of its source gives no values ({type(other).__name__.lower()})")
