@@ -75,6 +75,11 @@ Optimization = Literal["all", "disabled"]
 class Message(msgspec.Struct, frozen=True, kw_only=True):
     """A value sent through the pipe; its keys are the field names."""
 
+    @property
+    def tag(self) -> str:
+        """Tag that tells it from the others of its union: "run", "timed-out"; a job and its result have the same."""
+        return str(self.__struct_config__.tag)
+
 
 class InputCase(Message, frozen=True, kw_only=True):
     """One set of inputs."""

@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Generic, Literal, NoReturn, TypeVar
+from typing import IO, Any, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -237,26 +237,19 @@ def _fork_pool_process() -> _PoolProcess:
     sys.stderr.flush()
     parent = os.getpid()
     pid = os.fork()
-    if pid == 0:
-        _die_with_parent(parent)
-        os.close(our_calls)
-        os.close(our_answers)
-        _serve_after_fork(their_calls, their_answers)
+    if pid == 0:  # it must never return into the program that it is a copy of
+        status = 1
+        try:
+            _die_with_parent(parent)
+            os.close(our_calls)
+            os.close(our_answers)
+            _serve_calls(their_calls, their_answers)
+            status = 0
+        finally:
+            os._exit(status)
     os.close(their_calls)
     os.close(their_answers)
     return _PoolProcess(pid, os.fdopen(our_calls, "wb"), os.fdopen(our_answers, "rb", buffering=0), None)
-
-
-def _serve_after_fork(calls: int, answers: int) -> NoReturn:
-    """Serve calls in a forked child; never return into the program that it is a copy of."""
-    status = 1
-    try:
-        os.dup2(2, 1)  # C++ output must not become part of a report
-        _serve_calls(os.fdopen(calls, "rb"), os.fdopen(answers, "wb"))
-    except (EOFError, BrokenPipeError):
-        status = 0
-    finally:
-        os._exit(status)
 
 
 def _die_with_parent(parent: int) -> None:
@@ -273,22 +266,23 @@ def _die_with_parent(parent: int) -> None:
 def serve_standard(parent: int) -> None:
     """Serve calls in a new interpreter, on its standard input and output, which nothing else may use."""
     _die_with_parent(parent)
-    calls, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    with contextlib.suppress(EOFError, BrokenPipeError):
-        _serve_calls(calls, answers)
+    _serve_calls(os.dup(0), os.dup(1))
 
 
-def _serve_calls(calls: IO[bytes], answers: IO[bytes]) -> NoReturn:
+def _serve_calls(their_calls: int, their_answers: int) -> None:
+    """Serve calls until the parent closes a pipe."""
+    calls, answers = os.fdopen(their_calls, "rb"), os.fdopen(their_answers, "wb")
+    os.dup2(2, 1)  # C++ output must not become part of a report
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # the parent reports the interruption
     if sys.platform != "win32":
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    while True:
-        (size,) = _CALLS.unpack(_read_exactly(calls, _CALLS.size))
-        for function, argument, bounds in pickle.loads(_read_exactly(calls, size)):  # noqa: S301 - from the parent
-            kind, data = _execute_call(function, argument, bounds)
-            answers.write(_ANSWER.pack(kind, len(data)) + data)
-            answers.flush()
+    with contextlib.suppress(EOFError, BrokenPipeError):
+        while True:
+            (size,) = _CALLS.unpack(_read_exactly(calls, _CALLS.size))
+            for function, argument, bounds in pickle.loads(_read_exactly(calls, size)):  # noqa: S301 - from the parent
+                kind, data = _execute_call(function, argument, bounds)
+                answers.write(_ANSWER.pack(kind, len(data)) + data)
+                answers.flush()
 
 
 def _execute_call(function: Callable[[Any], object], argument: object, bounds: CallLimits) -> tuple[bytes, bytes]:

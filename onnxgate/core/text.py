@@ -21,6 +21,11 @@ def truncate(text: str, limit: int = SHORT_LIMIT) -> str:
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
 
 
+def first_line(text: str) -> str:
+    """Return the first line that is not blank."""
+    return text.strip().partition("\n")[0]
+
+
 def join_phrases(phrases: Sequence[str], most: int = 0) -> str:
     """Return `a`, `a and b`, `a, b and c`; of at least two more than `most`, the first ones and `3 more`."""
     if most and len(phrases) > most + 1:

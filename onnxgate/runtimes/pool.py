@@ -305,15 +305,14 @@ class WorkerThread:
         if isinstance(session, Unavailable):
             self._unavailable = session
             return session
-        activity = str(type(queued.job).__struct_config__.tag)
+        activity = queued.job.tag
         if isinstance(queued.job, Load | Run):
             activity += f" {Path(queued.job.model).name}"
         self._pool.progress.started(self._spec.name, activity)
         began = time.monotonic()
         observation = self._run_or_restart(session, queued)
         queued.add_seconds(time.monotonic() - began)
-        outcome = str(type(observation).__struct_config__.tag)
-        self._pool.progress.finished(self._spec.name, activity, outcome)
+        self._pool.progress.finished(self._spec.name, activity, observation.tag)
         return observation
 
     def _run_or_restart(self, session: WorkerSession, queued: QueuedJob) -> Observation:

@@ -14,8 +14,6 @@ import msgspec
 from onnxgate.core.jobs import (
     Benchmark,
     BenchmarkResult,
-    Command,
-    CommandResult,
     Completed,
     Crashed,
     Export,
@@ -25,13 +23,8 @@ from onnxgate.core.jobs import (
     Inputs,
     InputsResult,
     Job,
-    Load,
-    LoadResult,
     Observation,
-    Probe,
-    ProbeResult,
     Refused,
-    Result,
     Run,
     RunResult,
     TimedOut,
@@ -52,17 +45,6 @@ EXTENSIONS_PHASE = "extensions"
 MEMORY_EXCEEDED = "the job's memory limit was exceeded"
 """Error text of a worker that watches its own memory, sent before it ends itself."""
 LOG_LIMIT = 4_000
-RESULT_TYPES: dict[type[Job], type[Result]] = {
-    Load: LoadResult,
-    Run: RunResult,
-    Benchmark: BenchmarkResult,
-    Probe: ProbeResult,
-    Harvest: HarvestResult,
-    Inputs: InputsResult,
-    Export: ExportResult,
-    Trace: TraceResult,
-    Command: CommandResult,
-}
 Reply = Completed | Refused | Unavailable
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -107,9 +89,9 @@ def validate_reply(reply: Reply, job: Job) -> Reply:
     """
     if not isinstance(reply, Completed):
         return reply
+    if reply.result.tag != job.tag:
+        raise ProtocolError(f"a {type(reply.result).__name__} is no answer to a {type(job).__name__}")
     match job, reply.result:
-        case Load(), LoadResult():
-            pass
         case Run(), RunResult() as result:
             _check_run(job, result)
         case Benchmark(), BenchmarkResult() as result:
@@ -126,8 +108,6 @@ def validate_reply(reply: Reply, job: Job) -> Reply:
             _check_files((path for case in result.cases for path in case.values()), Path(job.output))
         case Harvest(), HarvestResult():
             _check_files([job.output], Path(job.output).parent)
-        case _ if not isinstance(reply.result, RESULT_TYPES[type(job)]):
-            raise ProtocolError(f"a {type(reply.result).__name__} is no answer to a {type(job).__name__}")
     return reply
 
 

@@ -21,7 +21,6 @@ from onnxgate.core.findings import runtime_sort_key
 from onnxgate.core.jobs import (
     Completed,
     Crashed,
-    Failure,
     InputCase,
     Observation,
     Refused,
@@ -29,6 +28,7 @@ from onnxgate.core.jobs import (
     TimedOut,
     Unavailable,
 )
+from onnxgate.core.text import first_line
 from onnxgate.gate.execution import failed_runs
 from onnxgate.inputs.cases import InputCases, create_cases_at
 from onnxgate.model.checking.quantization_parameters import find_output_steps
@@ -41,7 +41,7 @@ from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
 from onnxgate.stages.parity.output_comparison import find_output_masks
 from onnxgate.stages.parity.stage import ParityModel, RunOutputs, collect_outputs, compare_runtimes
-from onnxgate.stages.runtime.stage import ObservedRun
+from onnxgate.stages.runtime.stage import ObservedRun, create_output_folders, plan_runtime_jobs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -316,17 +316,13 @@ def describe_observation(observation: Observation) -> str:
         case Unavailable(reason=reason):
             return f"not available: {reason}"
         case Refused(failure=failure):
-            return f"refused: {_first_line(failure)}"
+            return f"refused: {first_line(failure.text)[:300]}"
         case Crashed(signal=signal, during=during):
             return f"{signal} during {during}"
         case TimedOut(limit_s=limit_s, during=during):
             return f"no end within {limit_s:g} s of {during}"
         case Completed(result=RunResult(cases=cases)):
             failures = [case.failure for case in cases if case.failure]
-            return f"no case runs: {_first_line(failures[0])}" if failures else "no case was run"
+            return f"no case runs: {first_line(failures[0].text)[:300]}" if failures else "no case was run"
         case Completed():
             return "nothing was run"
-
-
-def _first_line(failure: Failure) -> str:
-    return failure.text.strip().partition("\n")[0][:300]

@@ -28,6 +28,7 @@ from onnxgate.core.jobs import (
     Unavailable,
 )
 from onnxgate.core.report import Measured
+from onnxgate.core.text import first_line
 from onnxgate.evidence.parity import Comparison, Layer, find_mismatches, find_worst
 from onnxgate.evidence.runtime import ModelRuns, find_not_finite
 from onnxgate.gate.execution import failed_runs
@@ -336,10 +337,10 @@ def require_run_result(answer: Observation, name: str) -> RunResult:
         case Completed(result=RunResult() as result):
             failure = next((case.failure for case in result.cases if case.failure is not None), None)
             if failure is not None and all(case.failure is not None for case in result.cases):
-                raise IncomparableError(f"{name} does not run: {failure.type}: {_first_line(failure.text)}")
+                raise IncomparableError(f"{name} does not run: {failure.type}: {first_line(failure.text)}")
             return result
         case Refused(failure=failure):
-            raise IncomparableError(f"{name} does not load: {failure.type}: {_first_line(failure.text)}")
+            raise IncomparableError(f"{name} does not load: {failure.type}: {first_line(failure.text)}")
         case Crashed(signal=signal):
             raise IncomparableError(f"{name} crashed its runtime ({signal})")
         case TimedOut(limit_s=limit_s):
@@ -348,7 +349,3 @@ def require_run_result(answer: Observation, name: str) -> RunResult:
             raise IncomparableError(f"{name} was not run: {reason}")
         case _:
             raise IncomparableError(f"{name} was not run")
-
-
-def _first_line(text: str) -> str:
-    return text.partition("\n")[0]

@@ -24,13 +24,6 @@ from onnxgate.project.lock.types import LockedToolchain
 from onnxgate.runtimes.worker.exporters import FRAMEWORKS, PYTORCH, Framework
 
 PROBE_TIMEOUT_S = 60.0
-RECORDED_PACKAGES = ("torch", "onnx", "onnxscript", "onnx-ir")
-"""Packages recorded if installed, in addition to those in `requires`.
-
-The same code gives the same graph under torch 2.13 and 2.15, and another one under another onnxscript (measured); onnx
-and onnx-ir are what onnxscript builds and converts graphs with. numpy and other packages were never observed to
-change an export, so recording them would only report drift without effect; a project can add them to `requires`.
-"""
 _PROBE_SCRIPT = """
 import sys
 sys.path[:] = [entry for entry in sys.path if entry]  # the folder may hold a json.py of its own
@@ -101,7 +94,7 @@ def probe_interpreter(python: Path, names: Iterable[str], *, folder: Path | None
     Raises:
         ProbeError: the interpreter cannot be started, or does not answer.
     """
-    command = [str(python), "-s", "-c", _PROBE_SCRIPT, json.dumps(sorted({canonical_name(name) for name in names}))]
+    command = [str(python), "-s", "-c", _PROBE_SCRIPT, json.dumps(sorted({canonicalize_name(name) for name in names}))]
     try:
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONHOME"}
         ended = run_supervised(command, environment=environment, folder=folder, timeout_s=PROBE_TIMEOUT_S)
@@ -115,16 +108,15 @@ def probe_interpreter(python: Path, names: Iterable[str], *, folder: Path | None
         raise ProbeError(f"does not work (exit status {ended.returncode})") from error
 
 
-def lock_toolchain(python: Path, settings: Toolchain, deciding: Sequence[str] = RECORDED_PACKAGES) -> LockedToolchain:
-    """Return the toolchain for the lock: public versions, since another local build of a release is not drift."""
-    interpreter = probe_interpreter(python, recorded_names(settings, deciding))
+def lock_toolchain(python: Path, settings: Toolchain, recorded: Iterable[str]) -> LockedToolchain:
+    """Return the toolchain for the lock, with the versions of the recorded and the required packages.
+
+    The versions are public ones, since another local build of a release is not drift.
+    """
+    required = (Requirement(require).name for require in settings.requires)
+    interpreter = probe_interpreter(python, (*recorded, *required))
     versions = public_versions(interpreter.packages)
     return LockedToolchain(policy=toolchain_policy(settings), python=interpreter.minor, packages=versions)
-
-
-def recorded_names(settings: Toolchain, deciding: Sequence[str] = RECORDED_PACKAGES) -> tuple[str, ...]:
-    """Return the packages whose versions are locked, sorted."""
-    return tuple(sorted({*deciding, *(canonical_name(Requirement(require).name) for require in settings.requires)}))
 
 
 def public_versions(packages: dict[str, str]) -> dict[str, str]:
@@ -146,11 +138,6 @@ def find_drift(locked: LockedToolchain, interpreter: Interpreter) -> dict[str, t
         for name, version in sorted(locked.packages.items())
         if installed.get(name) != version
     }
-
-
-def canonical_name(name: str) -> str:
-    """Return a package's normalised name: `onnx-ir` for `onnx_ir`."""
-    return canonicalize_name(name)
 
 
 def _toolchain_candidates(folder: Path, settings: Toolchain) -> Iterator[tuple[str, Path]]:
@@ -205,7 +192,7 @@ def _unmet_requirement(text: str, interpreter: Interpreter) -> str:
     versions = {"python_version": interpreter.minor, "python_full_version": interpreter.python}
     if requirement.marker is not None and not requirement.marker.evaluate({**versions, **interpreter.system}):
         return ""
-    version = interpreter.packages.get(canonical_name(requirement.name))
+    version = interpreter.packages.get(canonicalize_name(requirement.name))
     if version is None:
         return f"no {requirement.name}"
     try:

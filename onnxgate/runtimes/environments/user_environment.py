@@ -26,14 +26,14 @@ import importlib, json, sys
 from importlib import metadata
 import numpy
 engine = importlib.import_module(sys.argv[1])
-said = engine.__version__ if sys.argv[2] == sys.argv[1] == "onnxruntime" else metadata.version(sys.argv[2])
+release = engine.__version__ if sys.argv[2] == sys.argv[1] == "onnxruntime" else metadata.version(sys.argv[2])
 found = {}
 for name in sys.argv[3:]:
     try:
         found[name] = metadata.version(name)
     except metadata.PackageNotFoundError:
         pass
-print(json.dumps([said, found]))
+print(json.dumps([release, found]))
 """
 
 

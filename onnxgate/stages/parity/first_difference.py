@@ -19,6 +19,7 @@ import numpy as np
 from onnx import helper
 
 from onnxgate.core import jobs
+from onnxgate.core.text import first_line
 from onnxgate.evidence.parity import FirstDifference
 from onnxgate.model.equality.graph_comparison import GraphComparison, WeightPair
 from onnxgate.model.reading.fact_extraction import format_operator_name
@@ -117,9 +118,9 @@ class SearchSide:
             case jobs.Completed(result=jobs.RunResult(outputs=names, cases=(result,))) if result.failure is None:
                 return {name: Path(at) for name, at in zip(names, result.outputs, strict=True) if at is not None}
             case jobs.Completed(result=jobs.RunResult(cases=(result,))) if result.failure is not None:
-                raise SearchError(f"{prefix} run: {_first_line(result.failure.text)}")
+                raise SearchError(f"{prefix} run: {first_line(result.failure.text)}")
             case jobs.Refused(failure=failure):
-                raise SearchError(f"{prefix} load: {_first_line(failure.text)}")
+                raise SearchError(f"{prefix} load: {first_line(failure.text)}")
             case observation:
                 raise SearchError(f"{prefix} run ({type(observation).__name__.lower()})")
 
@@ -135,10 +136,6 @@ class SearchSide:
         folder = self.folder / str(next(self._count))
         folder.mkdir(parents=True)
         return folder
-
-
-def _first_line(text: str) -> str:
-    return text.strip().partition("\n")[0]
 
 
 def compare_files(candidate: Path, reference: Path) -> Distance:
@@ -446,6 +443,6 @@ def _require_values(observation: jobs.Observation) -> dict[str, str]:
         case jobs.Completed(result=jobs.TraceResult(failure=None, values=values)):
             return values
         case jobs.Completed(result=jobs.TraceResult(failure=failure)) if failure is not None:
-            raise SearchError(f"{prefix}: {failure.type}: {_first_line(failure.text)}")
+            raise SearchError(f"{prefix}: {failure.type}: {first_line(failure.text)}")
         case _:
             raise SearchError(f"{prefix} ({type(observation).__name__.lower()})")
