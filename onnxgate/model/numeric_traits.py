@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from onnx import TensorProto, numpy_helper
 
-from onnxgate.model.facts import ModelFacts
+from onnxgate.model.facts import DEFAULT_DOMAIN, ModelFacts, canonical_domain
 from onnxgate.model.reading.structure import iter_nodes, iter_subgraphs, iter_tensors
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _random_operators_of(node: NodeProto, functions: RandomFunctions, training: 
     """Return the random operators that a node is, calls or contains in its subgraphs."""
     operators = functions.get((node.domain, node.op_type), NO_OPERATORS)
     trains = node.op_type == "Dropout" and training & set(node.input[2:])
-    if node.domain in ("", "ai.onnx") and (node.op_type in RANDOM_OPERATORS or trains):
+    if canonical_domain(node.domain) == DEFAULT_DOMAIN and (node.op_type in RANDOM_OPERATORS or trains):
         operators |= {node.op_type}
     return operators.union(
         *(_random_operators_of(inner, functions, training) for graph in _subgraphs_of(node) for inner in graph.node)

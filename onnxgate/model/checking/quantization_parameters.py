@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from onnxgate.model.facts import count_tensor_elements, element_name, required_bytes
-from onnxgate.model.reading.fact_extraction import DEFAULT_DOMAIN, format_operator_name, read_opsets
+from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain, count_tensor_elements, element_name, required_bytes
+from onnxgate.model.reading.fact_extraction import format_operator_name, read_opsets
 from onnxgate.model.reading.structure import iter_nodes, iter_tensors
-from onnxgate.model.reading.tensor_data import UnreadableWeightError, read_chunks
+from onnxgate.model.reading.tensor_data import UnreadableWeightError, decode_elements, read_chunks
 
 if TYPE_CHECKING:
     import numpy as np
@@ -105,8 +105,7 @@ INPUT_NAMES = {
 OPERATORS_WITH_OWN_LAYOUT = frozenset({"com.microsoft.DynamicQuantizeLSTM"})
 """Operators whose scales are laid out in a way of their own."""
 
-_FLOATS = {1: "<f4", 10: "<f2", 11: "<f8"}
-_BFLOAT16 = 16
+_FLOATS = (1, 10, 11, 16)
 _INT32 = 6
 
 
@@ -192,11 +191,11 @@ class _QuantizationChecker:
             return
         if block:
             yield from _check_blocks(node, tuple(scale.dims), shape, axis, block)
-        elif len(scale.dims) > 1 and node.domain in ("", DEFAULT_DOMAIN):
+        elif len(scale.dims) > 1 and canonical_domain(node.domain) == DEFAULT_DOMAIN:
             yield _make_fault(
                 node, f"its `{_input_name(node, 1)}` has {len(scale.dims)} axes without a `block_size`", "shape"
             )
-        elif self._opset < 13 and node.domain in ("", DEFAULT_DOMAIN):
+        elif self._opset < 13 and canonical_domain(node.domain) == DEFAULT_DOMAIN:
             problem = f"its `{_input_name(node, 1)}` holds {count_tensor_elements(scale)} values"
             yield _make_fault(node, f"{problem}, where opset {self._opset} knows one for the whole tensor", "shape")
         elif shape is not None:
@@ -288,15 +287,10 @@ class _QuantizationChecker:
 
     def floats(self, name: str) -> Array | None:
         """Decode a stored floating-point tensor; None if there is no tensor of that name or its type differs."""
-        import numpy as np
-
         tensor = self._tensors.get(name)
-        if tensor is None or tensor.data_type not in (*_FLOATS, _BFLOAT16):
+        if tensor is None or tensor.data_type not in _FLOATS:
             return None
-        content = b"".join(self._content(tensor))
-        if tensor.data_type == _BFLOAT16:
-            return np.asarray((np.frombuffer(content, "<u2").astype(np.uint32) << np.uint32(16)).view(np.float32))
-        return np.frombuffer(content, _FLOATS[tensor.data_type])
+        return decode_elements(b"".join(self._content(tensor)), tensor.data_type)
 
     def _shape(self, node: NodeProto, position: int) -> tuple[int, ...] | None:
         """Return the value's dimensions, -1 for a dynamic one; None if its rank is unknown."""

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 from onnxgate.core.file_hashes import open_regular
 from onnxgate.model.facts import (
+    DEFAULT_DOMAIN,
     ELEMENT_TYPES,
     MAX_ELEMENTS,
     STRING,
+    canonical_domain,
     count_tensor_elements,
     element_name,
     required_bytes,
@@ -144,11 +146,11 @@ def explain_unchecked(model: ModelProto) -> str:
     """Explain why the installed onnx cannot check the model; "" if it can."""
     import onnx
 
-    newest = {"ai.onnx": onnx.defs.onnx_opset_version(), "ai.onnx.ml": onnx.defs.onnx_ml_opset_version()}
+    newest = {DEFAULT_DOMAIN: onnx.defs.onnx_opset_version(), "ai.onnx.ml": onnx.defs.onnx_ml_opset_version()}
     imports = [imported for holder in (model, *model.functions) for imported in holder.opset_import]
     unknown = [f"IR version {model.ir_version}"] if model.ir_version > onnx.IR_VERSION else []
     for imported in imports:
-        domain = imported.domain or "ai.onnx"
+        domain = canonical_domain(imported.domain)
         if imported.version > newest.get(domain, imported.version):
             unknown.append(f"opset {imported.version} of `{domain}`")
     if not unknown and (reason := explain_unfollowed_calls(model)):

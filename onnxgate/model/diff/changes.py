@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 
 import msgspec
 
 from onnxgate.model.diff.result import Detail, EndChange, NodeChange, WeightChange
 from onnxgate.model.equality.model_matching import MatchedScope, ModelMatching, ScopeStep, WeightMatch
-from onnxgate.model.equality.node_matching import NodeMatching
-from onnxgate.model.equality.similarity import WeightDistance, decode_elements, measure_distance
-from onnxgate.model.facts import STRING, count_elements, element_name
-from onnxgate.model.reading.fact_extraction import DEFAULT_DOMAIN, format_change
+from onnxgate.model.equality.similarity import WeightDistance, decode_weight, measure_distance
+from onnxgate.model.facts import DEFAULT_DOMAIN, STRING, count_elements, element_name
+from onnxgate.model.reading.fact_extraction import format_change
 from onnxgate.model.reading.graph import (
     NO_VALUE,
     Graph,
@@ -96,12 +96,14 @@ class NodeChangeCollector:
             if node.index in self._it.back:
                 yield from self._changed(self._old.nodes[self._it.back[node.index]], node)
             elif node.index in self._replacing:
-                yield self._replacement(self._old.nodes[self._replacing[node.index]], node)
+                before = self._old.nodes[self._replacing[node.index]]
+                was = format_operator_key(before.operator)
+                yield self._change("replaced", node, was=was, was_name=before.name)
             else:
-                yield self._one("added", node, self._new, self._it)
+                yield self._unmatched("added", node, self._new)
         for node in self._old.nodes:
             if node.index not in self._it.forth and node.index not in self._replaced:
-                yield self._one("removed", node, self._old, self._it)
+                yield self._unmatched("removed", node, self._old)
 
     def ends(self) -> Iterator[EndChange]:
         """Yield the graph outputs that have another producer."""
@@ -170,16 +172,9 @@ class NodeChangeCollector:
 
     def _changed(self, before: Node, after: Node) -> Iterator[NodeChange]:
         details = (*self._attributes(before, after), *self._inputs(before, after), *self._shape(before, after))
+        was_name = before.name if before.name != after.name else ""
         if details:
-            yield self._change("changed", after, was_name=_previous_name(before, after), details=details)
-
-    def _replacement(self, before: Node, after: Node) -> NodeChange:
-        return self._change(
-            "replaced",
-            after,
-            was=format_operator_key(before.operator),
-            was_name=before.name,
-        )
+            yield self._change("changed", after, was_name=was_name, details=details)
 
     def _change(self, change: str, node: Node, **more: object) -> NodeChange:
         return NodeChange(
@@ -191,10 +186,11 @@ class NodeChangeCollector:
             **more,  # type: ignore[arg-type]
         )
 
-    def _one(self, change: str, node: Node, wiring: Graph, alignment: NodeMatching) -> NodeChange:
+    def _unmatched(self, change: str, node: Node, wiring: Graph) -> NodeChange:
         """Describe an added or removed node with its inputs and readers."""
         reads = [source for source in node.every if source.kind != "nothing" and wiring.weight(source) is None]
-        feeds = [*self._uses(node, wiring), *self._graph_outputs(node, wiring)]
+        outputs = zip(wiring.output_names, wiring.outputs, strict=True)
+        feeds = [*self._uses(node, wiring), *(f"output `{name}`" for name, it in outputs if it.node == node.index)]
         return self._change(
             change,
             node,
@@ -220,11 +216,6 @@ class NodeChangeCollector:
             return ""
         return "which was not given" if old is NO_VALUE else f"which was {format_source(self._old, old)}"
 
-    def _graph_outputs(self, node: Node, wiring: Graph) -> Iterator[str]:
-        for name, source in zip(wiring.output_names, wiring.outputs, strict=True):
-            if source.kind == "node" and source.node == node.index:
-                yield f"output `{name}`"
-
     def _on_an_edge(self, node: Node, wiring: Graph) -> bool:
         """Return whether, in the other graph, the node's readers read its first input directly."""
         first = next((it for it in node.every if it.kind in ("node", "input", "outer") and not wiring.weight(it)), None)
@@ -237,15 +228,15 @@ class NodeChangeCollector:
             for _, reader, slot in wiring.consumers[node.index]
             if reader in matched and slot >= 0
         ]
-        ends = [(other.outputs[a if is_new else b],) for a, b in self._outputs() if self._made_by(node, wiring, a, b)]
+        ends = [
+            (other.outputs[a if is_new else b],)
+            for a, b in self._outputs()
+            if wiring.outputs[b if is_new else a].node == node.index
+        ]
         known_uses = [pair[0] for pair in (*pairs, *ends) if pair]
         return bool(known_uses) and all(
             self._it.same(it, first) if is_new else self._it.same(first, it) for it in known_uses
         )
-
-    def _made_by(self, node: Node, wiring: Graph, old: int, new: int) -> bool:
-        source = wiring.outputs[new if wiring is self._new else old]
-        return source.kind == "node" and source.node == node.index
 
     def _attributes(self, before: Node, after: Node) -> Iterator[Detail]:
         for name in sorted({*before.attributes, *after.attributes}):
@@ -282,14 +273,11 @@ class NodeChangeCollector:
     def _swapped(
         self, first: Sequence[ValueSource], second: Sequence[ValueSource], slots: Sequence[int]
     ) -> tuple[int, ...]:
-        for i in slots:
-            for j in slots:
-                if i < j < min(len(first), len(second)) and self._are_swapped(first, second, i, j):
-                    return i, j
+        for i, j in combinations(slots, 2):
+            is_common = j < min(len(first), len(second))
+            if is_common and self._it.same(first[i], second[j]) and self._it.same(first[j], second[i]):
+                return i, j
         return ()
-
-    def _are_swapped(self, first: Sequence[ValueSource], second: Sequence[ValueSource], i: int, j: int) -> bool:
-        return self._it.same(first[i], second[j]) and self._it.same(first[j], second[i])
 
     def _shape(self, before: Node, after: Node) -> Iterator[Detail]:
         counts = [len(trim_trailing_empty(it.proto.output)) for it in (before, after)]
@@ -297,14 +285,10 @@ class NodeChangeCollector:
             yield Detail(kind="outputs", text=f"has {counts[1]} outputs, had {counts[0]}")
         for name, bodies in after.bodies.items():
             for old, new in zip(before.bodies.get(name, ()), bodies, strict=False):
-                yield from _compare_body_interfaces(name, old, new)
-
-
-def _compare_body_interfaces(name: str, old: Graph, new: Graph) -> Iterator[Detail]:
-    for what in ("input", "output"):
-        counts = [len(getattr(it.holder, what)) for it in (old, new)]
-        if counts[0] != counts[1]:
-            yield Detail(kind="graph", text=f"{name} has {counts[1]} {what}s, had {counts[0]}")
+                for what in ("input", "output"):
+                    counts = [len(getattr(it.holder, what)) for it in (old, new)]
+                    if counts[0] != counts[1]:
+                        yield Detail(kind="graph", text=f"{name} has {counts[1]} {what}s, had {counts[0]}")
 
 
 def _sources_at(
@@ -318,10 +302,6 @@ def _sources_at(
 def _is_explicit(name: str, before: Node, after: Node) -> bool:
     """Return whether a node sets the attribute; inferred values depend on shapes that may be known for one only."""
     return any(attribute.name == name for node in (before, after) for attribute in node.proto.attribute)
-
-
-def _previous_name(before: Node, after: Node) -> str:
-    return before.name if before.name != after.name else ""
 
 
 _BOOL_TYPE = 9
@@ -338,63 +318,37 @@ def collect_weight_changes(models: ModelMatching) -> Iterator[WeightChange]:
 
 
 def _describe_weight_change(pair: WeightMatch, names_by_content: dict[tuple[object, ...], str]) -> WeightChange:
-    if pair.old is None:
-        assert pair.new is not None
-        name = pair.copy_of.name if pair.copy_of is not None else ""
-        return _describe_new_weight(pair.new, "copied" if pair.copy_of is not None else "added", was=name)
-    if pair.new is None:
-        return _describe_removed_weight(pair.old)
-    return _describe_changed_weight(pair.old, pair.new, names_by_content)
+    old, new = pair.old, pair.new
+    fields: dict[str, object] = {}
+    if old is not None:
+        fields |= {"name": old.name, "was_type": element_name(old.type), "was_shape": old.dims}
+        fields |= {"was_sha256": old.digest, "was_values": format_elements(old), "text": old.problem}
+    if new is not None:
+        fields |= {"name": new.name, "type": element_name(new.type), "shape": new.dims}
+        fields |= {"sha256": new.digest, "values": format_elements(new), "text": new.problem}
+    if old is not None and new is not None:
+        fields |= {"was": old.name if old.name != new.name else "", **_measure_change(old, new, names_by_content)}
+    elif pair.copy_of is not None:
+        fields |= {"change": "copied", "was": pair.copy_of.name}
+    else:
+        fields["change"] = "added" if old is None else "removed"
+    return msgspec.convert(fields, WeightChange)
 
 
-def _describe_new_weight(weight: Weight, change: str, **more: object) -> WeightChange:
-    return WeightChange(
-        change=change,  # type: ignore[arg-type]
-        name=weight.name,
-        type=element_name(weight.type),
-        shape=weight.dims,
-        sha256=weight.digest,
-        values=format_elements(weight),
-        text=weight.problem,
-        **more,  # type: ignore[arg-type]
-    )
-
-
-def _describe_removed_weight(weight: Weight) -> WeightChange:
-    return WeightChange(
-        change="removed",
-        name=weight.name,
-        was_type=element_name(weight.type),
-        was_shape=weight.dims,
-        was_sha256=weight.digest,
-        was_values=format_elements(weight),
-        text=weight.problem,
-    )
-
-
-def _describe_changed_weight(old: Weight, new: Weight, names_by_content: dict[tuple[object, ...], str]) -> WeightChange:
-    before: dict[str, object] = {
-        "was": old.name if old.name != new.name else "",
-        "was_type": element_name(old.type),
-        "was_shape": old.dims,
-        "was_sha256": old.digest,
-        "was_values": format_elements(old),
-    }
-    unread = [it for it in (old, new) if not it.digest]
-    if unread:
-        return _with_text(
-            _describe_new_weight(new, "unreadable", **before), text=f"cannot be compared: {unread[0].problem}"
-        )
+def _measure_change(old: Weight, new: Weight, names_by_content: dict[tuple[object, ...], str]) -> dict[str, object]:
+    """Return the fields of a weight change that depend on the content of both weights."""
+    problem = next((it.problem for it in (old, new) if not it.digest), "")
     try:
-        distance = measure_distance(old, new)
+        distance = None if problem else measure_distance(old, new)
     except (UnreadableWeightError, OSError) as reason:
-        return _with_text(_describe_new_weight(new, "unreadable", **before), text=f"cannot be compared: {reason}")
+        problem = str(reason)
+    if problem:
+        return {"change": "unreadable", "text": f"cannot be compared: {problem}"}
+    fields: dict[str, object] = {"change": "changed", "text": "; ".join(_iter_remarks(new, distance, names_by_content))}
     if distance is not None:
-        before |= {"elements": distance.elements, "total": distance.total, "largest": distance.largest}
-        before |= {"relative": distance.relative}
-    return _with_text(
-        _describe_new_weight(new, "changed", **before), text="; ".join(_iter_remarks(new, distance, names_by_content))
-    )
+        fields |= {"elements": distance.elements, "total": distance.total, "largest": distance.largest}
+        fields["relative"] = distance.relative
+    return fields
 
 
 def _iter_remarks(
@@ -410,11 +364,6 @@ def _iter_remarks(
         yield f"{several} NaN or infinite"
 
 
-def _with_text(change: WeightChange, *, text: str) -> WeightChange:
-    """Return the change with a remark."""
-    return msgspec.structs.replace(change, text=text)
-
-
 def format_elements(weight: Weight) -> str:
     """Format the elements of a small weight, `[1, -1]` or `0.5`; "" for others."""
     total = count_elements(weight.dims)
@@ -423,7 +372,7 @@ def format_elements(weight: Weight) -> str:
     if weight.type == STRING:
         texts = [f'"{text.decode(errors="replace")}"' for text in weight.tensors[0].string_data]
         return texts[0] if not weight.dims and texts else f"[{', '.join(texts)}]"
-    elements = decode_elements(weight)
+    elements = decode_weight(weight)
     if elements is None:
         return ""
     shown = [str(value) for stretch in elements for value in stretch]  # shortest text that reads back as the same value

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxgate.core.file_hashes import sha256_of
-from onnxgate.model.facts import Dim, ModelFacts, ValueInfo, format_type
+from onnxgate.model.facts import DEFAULT_DOMAIN, Dim, ModelFacts, ValueInfo, canonical_domain, format_type, model_domain
 from onnxgate.model.reading.external_data import find_external_files
 from onnxgate.model.reading.structure import iter_nodes, read_light_structure, read_structure
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     )
 
 
-DEFAULT_DOMAIN = "ai.onnx"
 FIRST_IR_WITH_OPTIONAL_INPUTS = 4
 
 
@@ -80,11 +79,6 @@ def extract_facts(proto: ModelProto, path: Path, relative: str) -> ModelFacts:
         functions=tuple(sorted({_qualify_name(function.domain, function.name) for function in proto.functions})),
         unread=unread,
     )
-
-
-def canonical_domain(domain: str) -> str:
-    """The default domain has two spellings; reports have one."""
-    return domain or DEFAULT_DOMAIN
 
 
 def read_opsets(proto: ModelProto) -> dict[str, int]:
@@ -156,7 +150,7 @@ def format_operator_name(node: NodeProto) -> str:
 
 
 def _qualify_name(domain: str, name: str) -> str:
-    return name if domain in ("", DEFAULT_DOMAIN) else f"{domain}.{name}"
+    return name if canonical_domain(domain) == DEFAULT_DOMAIN else f"{domain}.{name}"
 
 
 AttributeValue = int | float | bytes | str | tuple["AttributeValue", ...]
@@ -178,7 +172,6 @@ _DECODERS: dict[int, Callable[[AttributeProto], AttributeValue]] = {
 _KERNEL_INPUT = {"Conv": 1, "ConvTranspose": 1, "ConvInteger": 1, "DeformConv": 1, "QLinearConv": 3}
 """Input whose dims define a missing `kernel_shape`."""
 _WINDOW_OPERATORS = {*_KERNEL_INPUT, "MaxPool", "AveragePool", "LpPool", "MaxUnpool"}
-_DEFAULT_DOMAINS = ("", "ai.onnx")
 _MAX_OPSET = 2**31 - 1
 """Source: onnx keeps versions of operators in an `int`."""
 MAX_LISTED = 8
@@ -220,7 +213,7 @@ def _schema_defaults(operator: str, opset: int, domain: str) -> tuple[tuple[str,
     if not 0 <= opset <= _MAX_OPSET:
         return ()
     try:
-        schema = defs.get_schema(operator, opset, "" if domain == "ai.onnx" else domain)
+        schema = defs.get_schema(operator, opset, model_domain(domain))
     except defs.SchemaError:
         return ()
     defaults = ((name, attribute.default_value) for name, attribute in schema.attributes.items())
@@ -233,7 +226,7 @@ def _fill_window_attributes(
     node: NodeProto, attributes: dict[str, AttributeValue], dims: DimsLookup
 ) -> dict[str, AttributeValue]:
     """Convolutions and pools: the kernel's shape is its weight's, strides and dilations are 1, pads 0."""
-    if node.op_type not in _WINDOW_OPERATORS or node.domain not in _DEFAULT_DOMAINS:
+    if node.op_type not in _WINDOW_OPERATORS or canonical_domain(node.domain) != DEFAULT_DOMAIN:
         return attributes
     kernel = attributes.get("kernel_shape") or _infer_kernel_shape(node, dims)
     if not isinstance(kernel, tuple):

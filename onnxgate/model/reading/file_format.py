@@ -6,6 +6,7 @@ import json
 import os
 import re
 import stat
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -283,8 +284,6 @@ def _detect_from_magic(path: Path, head: bytes) -> str:
 
 
 def _describe_zip(path: Path) -> str:
-    import zipfile
-
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()

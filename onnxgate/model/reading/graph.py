@@ -12,13 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from onnxgate.model.reading.fact_extraction import (
-    DEFAULT_DOMAIN,
-    AttributeValue,
-    canonical_domain,
-    read_attributes,
-    read_opsets,
-)
+from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain
+from onnxgate.model.reading.fact_extraction import AttributeValue, read_attributes, read_opsets
 from onnxgate.model.reading.structure import iter_subgraphs
 from onnxgate.model.reading.tensor_data import UnreadableWeightError, read_chunks
 
@@ -276,7 +271,7 @@ def _iter_initializers(holder: GraphProto | FunctionProto, model: Path) -> Itera
 
 def _constant_weight(node: NodeProto, model: Path) -> Weight | None:
     """The tensor that a `Constant` stands for; None for any other node, and for strings and sparse tensors."""
-    if node.op_type != "Constant" or canonical_domain(node.domain) != "ai.onnx" or len(node.output) != 1:
+    if node.op_type != "Constant" or canonical_domain(node.domain) != DEFAULT_DOMAIN or len(node.output) != 1:
         return None
     attributes = [attribute for attribute in node.attribute if not attribute.ref_attr_name]
     if (

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxgate.core.file_hashes import open_regular
-from onnxgate.model.facts import required_bytes
+from onnxgate.model.facts import canonical_domain, model_domain, required_bytes
 from onnxgate.model.reading.external_data import inspect_data_file, is_external, read_data_range, read_external_entries
 from onnxgate.model.reading.structure import (
     DATA_FIELDS,
@@ -29,7 +29,6 @@ _EXTERNAL_LOCATION = 1
 _ABSENT_LOCATION = "#"
 """onnx takes a location that begins so for data in memory, and opens nothing. Source: onnx 1.16 and later."""
 _CONTRIB_DOMAIN = "com.microsoft"
-_DEFAULT_DOMAIN = "ai.onnx"
 _EXPERIMENTAL_DOMAIN = "onnxgate.experimental"
 _EXPERIMENTAL_OPERATORS = frozenset(
     (
@@ -207,12 +206,10 @@ def _unify_default_domain(model: ModelProto) -> None:
     ONNX Runtime 1.16 to 1.31 loads a node of one spelling under an import of the other.
     """
     for node in iter_nodes(model):
-        if node.domain == _DEFAULT_DOMAIN:
-            node.domain = ""
+        node.domain = model_domain(node.domain)
     for holder in (model, *model.functions):
         for imported in holder.opset_import:
-            if imported.domain == _DEFAULT_DOMAIN:
-                imported.domain = ""
+            imported.domain = model_domain(imported.domain)
 
 
 def _rename_experimental(model: ModelProto) -> None:
@@ -284,12 +281,12 @@ def list_needed_values(node: NodeProto) -> tuple[str, ...]:
 
 def function_key(function: FunctionProto) -> FunctionKey:
     """Return the key by which nodes call a local function."""
-    return (function.domain or "ai.onnx", function.name, function.overload)
+    return (canonical_domain(function.domain), function.name, function.overload)
 
 
 def called_function_key(node: NodeProto) -> FunctionKey:
     """Return the key of the local function that a node calls, if the model has it."""
-    return (node.domain or "ai.onnx", node.op_type, node.overload)
+    return (canonical_domain(node.domain), node.op_type, node.overload)
 
 
 def _iter_free_names(graph: GraphProto) -> Iterator[str]:
@@ -303,7 +300,7 @@ def _iter_free_names(graph: GraphProto) -> Iterator[str]:
 
 def _add_imports(model: ModelProto, imports: Mapping[str, int]) -> None:
     for domain, version in sorted(imports.items()):
-        model.opset_import.add(domain="" if domain == "ai.onnx" else domain, version=version)
+        model.opset_import.add(domain=model_domain(domain), version=version)
 
 
 def _provide_value(graph: GraphProto, name: str, around: NodeSurroundings) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from onnxgate.core.jobs import Completed, Export, ExportResult, Job, Observation, Trace, TraceResult
-from onnxgate.model.equality.graph_comparison import GraphComparison, WeightPair
+from onnxgate.model.equality.model_comparison import GraphComparison, WeightPair
 from onnxgate.model.reading.file_format import UnreadableModel
 from onnxgate.model.reading.structure import read_structure
 from onnxgate.model.reading.tensor_data import UnreadableWeightError, compare_tensors
