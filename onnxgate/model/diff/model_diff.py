@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -32,7 +32,7 @@ from onnxgate.model.reading.structure import iter_graphs, iter_nodes, iter_tenso
 from onnxgate.model.reading.tensor_data import UnreadableWeightError
 
 if TYPE_CHECKING:
-    from onnx import FunctionProto, ModelProto
+    from onnx import ModelProto
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +215,7 @@ def _describe_function_change(old: Graph, new: Graph) -> Iterator[str]:
         before, after = old.imports.get(domain), new.imports.get(domain)
         if before != after:
             yield f"imports opset {after or 'none'} of `{domain}`, imported {before or 'none'}"
-    functions = cast("list[FunctionProto]", [old.holder, new.holder])
+    functions = (old.holder, new.holder)
     for what in ("input", "output", "attribute"):
         counts = [len(getattr(it, what)) + (len(it.attribute_proto) if what == "attribute" else 0) for it in functions]
         if counts[0] != counts[1]:

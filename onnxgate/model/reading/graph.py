@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain
 from onnxgate.model.reading.fact_extraction import AttributeValue, read_attributes, read_opsets
-from onnxgate.model.reading.structure import iter_subgraphs
+from onnxgate.model.reading.structure import iter_sparse_tensors, iter_subgraphs
 from onnxgate.model.reading.tensor_data import UnreadableWeightError, read_chunks
 
 if TYPE_CHECKING:
@@ -173,8 +173,7 @@ class Graph:
         tensors = [attribute.t] if attribute.HasField("t") else []
         for tensor in (*tensors, *attribute.tensors):
             yield Weight(label, (tensor,), tuple(tensor.dims), tensor.data_type, self.model, "attribute")
-        sparse = [attribute.sparse_tensor] if attribute.HasField("sparse_tensor") else []
-        for it in (*sparse, *attribute.sparse_tensors):
+        for it in iter_sparse_tensors(attribute):
             both = (it.values, it.indices)
             yield Weight(label, both, tuple(it.dims), it.values.data_type, self.model, "attribute")
 
