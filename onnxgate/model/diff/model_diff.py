@@ -105,9 +105,6 @@ def _decide_verdict(result: Difference) -> Verdict:
     return "identical" if result.old.sha256 == result.new.sha256 and not result.files else "same"
 
 
-MAX_METADATA_CHARACTERS = 80
-
-
 def compare_interfaces(old: ModelProto, new: ModelProto) -> Iterator[InterfaceChange]:
     """Compare inputs, then outputs."""
     (before_in, before_out), (after_in, after_out) = read_interface(old), read_interface(new)

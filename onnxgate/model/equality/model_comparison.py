@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice, zip_longest
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ import msgspec
 
 from onnxgate.core.file_hashes import sha256_of
 from onnxgate.core.spelling import join_quoted
-from onnxgate.model.equality.model_matching import MatchedScope, ScopeStep, match_models
+from onnxgate.model.equality.model_matching import MatchedScope, ScopeStep, match_graphs
 from onnxgate.model.equality.node_matching import NodeMatching
 from onnxgate.model.facts import Dim, ValueInfo, element_name
 from onnxgate.model.reading.external_data import is_external
@@ -97,9 +98,9 @@ def _iter_differences(first: ModelProto, old: Path, second: ModelProto, new: Pat
         has_differences = True
         yield text
     graphs = GraphComparison(first, old, second, new)
-    for comparison in sorted(graphs.found, key=lambda comparison: comparison.where):
+    for _, text in sorted(graphs.differences, key=itemgetter(0)):
         has_differences = True
-        yield comparison.text
+        yield text
     for pair in sorted(graphs.weights, key=lambda pair: pair.where):
         if text := _compare_weight(pair, old, new, rounded):
             has_differences = True
@@ -129,13 +130,13 @@ def read_interface(model: ModelProto) -> tuple[tuple[ValueInfo, ...], tuple[Valu
     """Inputs and outputs; names of axes that a converter made up are numbered from the first of them."""
     numbers: dict[Dim, str] = {}
     for value in (
-        *(taken := read_value_infos(list_inputs(model.graph))),
+        *(inputs := read_value_infos(list_inputs(model.graph))),
         *(outputs := read_value_infos(model.graph.output)),
     ):
         for dim in value.shape or ():
             if isinstance(dim, str) and GENERATED_AXIS_NAME.fullmatch(dim):
                 numbers.setdefault(dim, f"unk__{len(numbers)}")
-    return _renumber_axes(taken, numbers), _renumber_axes(outputs, numbers)
+    return _renumber_axes(inputs, numbers), _renumber_axes(outputs, numbers)
 
 
 def _renumber_axes(side: tuple[ValueInfo, ...], numbers: dict[Dim, str]) -> tuple[ValueInfo, ...]:
@@ -216,16 +217,8 @@ _Position = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class GraphDifference:
-    """One difference; `where` orders differences as the new model has its nodes."""
-
-    where: _Position
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class WeightPair:
-    """Two tensors that stand for each other, still to be compared."""
+    """Two tensors that stand for each other, still to be compared; `where` orders them as the new model its nodes."""
 
     where: _Position
     label: str
@@ -239,14 +232,14 @@ class GraphComparison:
     def __init__(self, old_proto: ModelProto, old_path: Path, new_proto: ModelProto, new_path: Path) -> None:
         old = build_graphs(old_proto, old_path, constants_as_nodes=True)
         new = build_graphs(new_proto, new_path, constants_as_nodes=True)
-        self.found: list[GraphDifference] = []
+        self.differences: list[tuple[_Position, str]] = []
         self.weights: list[WeightPair] = []
         self.values: dict[str, str] = {}  # value that a node of the old main graph makes -> its name in the new one
         self._old_functions, self._new_functions = old.functions, new.functions
         self._compared: set[tuple[int, int, ValueSource, ValueSource]] = set()
         self._calls: list[tuple[OperatorKey | None, _Position]] = [(None, ())]  # of local functions, the first of each
         scopes: defaultdict[OperatorKey | None, list[MatchedScope]] = defaultdict(list)
-        for scope in match_models(old, new).scopes:
+        for scope in match_graphs(old, new).scopes:
             scopes[scope.steps[0].function if scope.steps else None].append(scope)
         for function, where in self._calls:  # grows on the way
             for scope in scopes[function]:
@@ -350,7 +343,7 @@ class GraphComparison:
             self._report(where, f"{label} {change}")
 
     def _report(self, where: _Position, text: str) -> None:
-        self.found.append(GraphDifference(where, text))
+        self.differences.append((where, text))
 
 
 def _is_live(scope: MatchedScope) -> bool:

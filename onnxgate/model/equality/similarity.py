@@ -45,7 +45,8 @@ def measure_distance(old: Weight, new: Weight) -> WeightDistance | None:
     """
     if old.dims != new.dims or len(old.tensors) != len(new.tensors):
         return None
-    if len(old.tensors) == 2 and _read_bytes(old, 1) != _read_bytes(new, 1):  # sparse ones, of other elements
+    indices = [b"".join(read_chunks(it.tensors[1], it.model)) for it in (old, new) if len(it.tensors) == 2]
+    if len(set(indices)) > 1:  # sparse ones, of other elements
         return None
     return _sum_distances(decode_weight(old), decode_weight(new), count_elements(new.tensors[0].dims))
 
@@ -83,10 +84,6 @@ def _read_sample(weight: Weight, most: int) -> Array | None:
     return values if np.isfinite(values).all() else None
 
 
-def _read_bytes(weight: Weight, index: int) -> bytes:
-    return b"".join(read_chunks(weight.tensors[index], weight.model))
-
-
 def decode_weight(weight: Weight) -> Iterator[Array] | None:
     """Decode the weight's elements in chunks; None if they are not numbers."""
     tensor = weight.tensors[0]
@@ -108,9 +105,9 @@ def _sum_distances(old: Iterator[Array] | None, new: Iterator[Array] | None, tot
     if old is None or new is None:
         return None
     elements, largest, squared_distance, length = 0, -math.inf, 0.0, 0.0
-    seen, unbounded = 0, 0
+    compared, unbounded = 0, 0
     for a, b in _align_arrays(old, new):
-        seen += len(a)
+        compared += len(a)
         with np.errstate(all="ignore"):
             first, second = _widen(a), _widen(b)
             apart = (first != second) & ~((first != first) & (second != second))  # NaN differs from itself
@@ -123,8 +120,8 @@ def _sum_distances(old: Iterator[Array] | None, new: Iterator[Array] | None, tot
         unbounded += len(distance) - len(finite)
         largest = max(largest, float(finite.max()) if finite.size else -math.inf)
         squared_distance += float(np.dot(finite, finite))
-    if seen < total:
-        raise UnreadableWeightError(f"it holds {seen:,} elements, and its shape needs {total:,}")
+    if compared < total:
+        raise UnreadableWeightError(f"it holds {compared:,} elements, and its shape needs {total:,}")
     if unbounded:
         return WeightDistance(elements, total, unbounded)
     relative = math.sqrt(squared_distance / length) if length > 0 and math.isfinite(squared_distance) else None

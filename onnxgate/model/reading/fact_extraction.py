@@ -24,7 +24,6 @@ if TYPE_CHECKING:
         ModelProto,
         NodeProto,
         OperatorSetIdProto,
-        TensorShapeProto,
         ValueInfoProto,
     )
 
@@ -66,7 +65,7 @@ def extract_facts(proto: ModelProto, path: Path, relative: str) -> ModelFacts:
         size_bytes=path.stat().st_size,
         ir_version=proto.ir_version,
         opsets=read_opsets(proto),
-        producer=_read_producer(proto),
+        producer=f"{proto.producer_name} {proto.producer_version.partition('+')[0]}".strip(),
         inputs=read_value_infos(list_inputs(proto.graph)),
         outputs=read_value_infos(proto.graph.output),
         operators=count_operators(proto),
@@ -92,11 +91,6 @@ def _newest_versions(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:
         domain = canonical_domain(imported.domain)
         versions[domain] = max(imported.version, versions.get(domain, imported.version))
     return dict(sorted(versions.items()))
-
-
-def _read_producer(proto: ModelProto) -> str:
-    version = proto.producer_version.partition("+")[0]
-    return f"{proto.producer_name} {version}".strip()
 
 
 def list_inputs(graph: GraphProto) -> list[ValueInfoProto]:
@@ -127,16 +121,13 @@ def read_value_infos(protos: Sequence[ValueInfoProto]) -> tuple[ValueInfo, ...]:
 
 def _read_shape(value: ValueInfoProto) -> tuple[Dim, ...] | None:
     kind = value.type.WhichOneof("value")
-    if kind not in ("tensor_type", "sparse_tensor_type"):
+    if kind not in ("tensor_type", "sparse_tensor_type") or not getattr(value.type, kind).HasField("shape"):
         return None
-    tensor = getattr(value.type, kind)
-    return tuple(map(_read_dim, tensor.shape.dim)) if tensor.HasField("shape") else None
-
-
-def _read_dim(dim: TensorShapeProto.Dimension) -> Dim:
-    if dim.HasField("dim_value") and dim.dim_value >= 0:
-        return int(dim.dim_value)
-    return str(dim.dim_param) or "?"
+    dims = getattr(value.type, kind).shape.dim
+    return tuple(
+        int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value >= 0 else str(dim.dim_param) or "?"
+        for dim in dims
+    )
 
 
 def count_operators(proto: ModelProto) -> dict[str, int]:
@@ -228,7 +219,9 @@ def _fill_window_attributes(
     """Convolutions and pools: the kernel's shape is its weight's, strides and dilations are 1, pads 0."""
     if node.op_type not in _WINDOW_OPERATORS or canonical_domain(node.domain) != DEFAULT_DOMAIN:
         return attributes
-    kernel = attributes.get("kernel_shape") or _infer_kernel_shape(node, dims)
+    index = _KERNEL_INPUT.get(node.op_type, len(node.input))
+    shape = dims(node.input[index]) if index < len(node.input) else None
+    kernel = attributes.get("kernel_shape") or (tuple(shape[2:]) if shape else None)
     if not isinstance(kernel, tuple):
         return attributes
     rank = len(kernel)
@@ -238,14 +231,6 @@ def _fill_window_attributes(
     if node.op_type == "ConvTranspose":
         filled["output_padding"] = (0,) * rank
     return {**filled, **attributes}
-
-
-def _infer_kernel_shape(node: NodeProto, dims: DimsLookup) -> AttributeValue | None:
-    index = _KERNEL_INPUT.get(node.op_type)
-    if index is None or index >= len(node.input):
-        return None
-    shape = dims(node.input[index])
-    return tuple(shape[2:]) if shape else None
 
 
 def format_value(value: AttributeValue | None) -> str:
