@@ -190,16 +190,12 @@ def _parse_checker_message(text: str) -> ModelFault | None:
         lines = message.splitlines()
         harmless = all(map(_HARMLESS_PATTERN.search, lines))
         first = next((line for line in lines if not _HARMLESS_PATTERN.search(line)), lines[0])
-        return ModelFault(first.rpartition("): ")[2], _find_node_name(first), harmless, _classify_message(first))
-    return ModelFault(" ".join(message.split()), _find_node_name(text), about=_classify_message(message))
-
-
-def _classify_message(text: str) -> str:
-    return next((about for about, pattern in _TOPIC_PATTERNS.items() if pattern.search(text)), "")
-
-
-def _find_node_name(text: str) -> str:
-    return next((match[1].strip() for pattern in _NODE_PATTERNS if (match := pattern.search(text))), "")
+        problem, text, message = first.rpartition("): ")[2], first, first
+    else:
+        problem, harmless = " ".join(message.split()), False
+    node = next((match[1].strip() for pattern in _NODE_PATTERNS if (match := pattern.search(text))), "")
+    topic = next((topic for topic, pattern in _TOPIC_PATTERNS.items() if pattern.search(message)), "")
+    return ModelFault(problem, node, harmless, topic)
 
 
 _FLOAT_FIELD, _INT32_FIELD, _INT64_FIELD, _DOUBLE_FIELD, _UINT64_FIELD = 4, 5, 7, 10, 11
@@ -375,21 +371,12 @@ _SERVICE_ACCOUNTS = frozenset(
 
 def find_leaked_paths(model: ModelProto) -> tuple[str, ...]:
     """List the paths of home directories in the model's metadata, sorted."""
-    texts = (text if isinstance(text, str) else text.decode(errors="replace") for text in _iter_metadata_texts(model))
+    holders = list(iter_scopes(model))
+    nodes = [node for holder in holders for node in holder.node]
+    values = (value for holder in holders for value in (*holder.value_info, *getattr(holder, "initializer", ())))
+    described = [it.doc_string for it in (model, *holders, *nodes)]
+    metadata = [entry.value for it in (model, *holders, *nodes, *values) for entry in it.metadata_props]
+    texts = (it if isinstance(it, str) else it.decode(errors="replace") for it in (*described, *metadata))
     suspect = (text for text in texts if "/home/" in text or "Users" in text)
     paths = {hit[0] for text in suspect for hit in re.finditer(_HOME_PATTERN, text) if hit[1] not in _SERVICE_ACCOUNTS}
     return tuple(sorted(paths))
-
-
-def _iter_metadata_texts(model: ModelProto) -> Iterator[str | bytes]:
-    """Yield texts that do not affect what is computed; bytes if they are not UTF-8."""
-    yield model.doc_string
-    yield from (entry.value for entry in model.metadata_props)
-    for holder in iter_scopes(model):
-        yield holder.doc_string
-        yield from (entry.value for entry in holder.metadata_props)
-        for value in (*holder.value_info, *getattr(holder, "initializer", ())):
-            yield from (entry.value for entry in value.metadata_props)
-        for node in holder.node:
-            yield node.doc_string
-            yield from (entry.value for entry in node.metadata_props)

@@ -242,7 +242,8 @@ class NodeChangeCollector:
         for name in sorted({*before.attributes, *after.attributes}):
             first, second = before.attributes.get(name), after.attributes.get(name)
             is_tensor = name in before.tensors or name in after.tensors
-            if first != second and not is_tensor and _is_explicit(name, before, after):
+            explicit = {attribute.name for node in (before, after) for attribute in node.proto.attribute}
+            if first != second and not is_tensor and name in explicit:  # inferred ones depend on known shapes
                 yield Detail(kind="attribute", text=f"attribute `{name}` {format_change(first, second)}")
         for name in sorted({*before.tensors, *after.tensors, *before.bodies, *after.bodies}):
             counts = [len(it.tensors.get(name, ())) + len(it.bodies.get(name, ())) for it in (before, after)]
@@ -297,11 +298,6 @@ def _sources_at(
     a = first[slot] if slot < len(first) else NO_VALUE
     b = second[slot] if slot < len(second) else NO_VALUE
     return a, b
-
-
-def _is_explicit(name: str, before: Node, after: Node) -> bool:
-    """Return whether a node sets the attribute; inferred values depend on shapes that may be known for one only."""
-    return any(attribute.name == name for node in (before, after) for attribute in node.proto.attribute)
 
 
 _BOOL_TYPE = 9

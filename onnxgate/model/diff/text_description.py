@@ -108,7 +108,11 @@ def _describe_nodes(wiring: Graph, indent: str, around: ValueNames | None = None
     names = ValueNames(wiring, around, _format_reference)
     for index in wiring.order:
         node = wiring.nodes[index]
-        yield f"{indent}{_describe_node(node, names)}"
+        outputs = [names.output(node, index) for index, name in enumerate(node.proto.output) if name] or ["_"]
+        inputs = ", ".join(names.of(source) or "_" for source in node.sources)
+        attributes = [_format_attribute(it, node) for it in sorted(node.proto.attribute, key=lambda it: it.name)]
+        call = f"{', '.join(outputs)} = {format_operator_key(node.operator)}({inputs})"
+        yield indent + " ".join([call, *filter(None, attributes)])
         for attribute, bodies in sorted(node.bodies.items()):
             for number, body in enumerate(bodies):
                 which = f"{attribute}[{number}]" if number else attribute
@@ -122,14 +126,6 @@ def _describe_nodes(wiring: Graph, indent: str, around: ValueNames | None = None
         yield from (f"{indent}weight {line.strip()}" for line in _describe_weights(wiring))
 
 
-def _describe_node(node: Node, names: ValueNames) -> str:
-    outputs = [names.output(node, index) for index, name in enumerate(node.proto.output) if name] or ["_"]
-    inputs = ", ".join(names.of(source) or "_" for source in node.sources)
-    attributes = [_format_attribute(it, node) for it in sorted(node.proto.attribute, key=lambda it: it.name)]
-    call = f"{', '.join(outputs)} = {format_operator_key(node.operator)}({inputs})"
-    return " ".join([call, *filter(None, attributes)])
-
-
 def _format_attribute(attribute: AttributeProto, node: Node) -> str:
     if attribute.name in node.bodies:
         return ""
@@ -137,25 +133,22 @@ def _format_attribute(attribute: AttributeProto, node: Node) -> str:
         return f"{attribute.name}=@{attribute.ref_attr_name}"
     if attribute.name in node.tensors:
         return f"{attribute.name}={', '.join(_format_reference(it) for it in node.tensors[attribute.name])}"
-    return f"{attribute.name}={_format_attribute_value(attribute)}"
-
-
-def _format_attribute_value(attribute: AttributeProto) -> str:
     match attribute.type:
         case attribute.FLOAT:
-            return format_float(attribute.f)
+            value = format_float(attribute.f)
         case attribute.INT:
-            return str(attribute.i)
+            value = str(attribute.i)
         case attribute.STRING:
-            return _format_string(attribute.s)
+            value = _format_string(attribute.s)
         case attribute.FLOATS:
-            return _format_list([format_float(value) for value in attribute.floats])
+            value = _format_list(list(map(format_float, attribute.floats)))
         case attribute.INTS:
-            return _format_list([str(value) for value in attribute.ints])
+            value = _format_list(list(map(str, attribute.ints)))
         case attribute.STRINGS:
-            return _format_list([_format_string(value) for value in attribute.strings])
+            value = _format_list(list(map(_format_string, attribute.strings)))
         case _:
-            return _format_digest(attribute.SerializeToString(deterministic=True))
+            value = _format_digest(attribute.SerializeToString(deterministic=True))
+    return f"{attribute.name}={value}"
 
 
 def _format_string(text: bytes) -> str:

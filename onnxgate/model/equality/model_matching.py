@@ -63,7 +63,7 @@ def match_models(old: ModelGraphs, new: ModelGraphs) -> ModelMatching:
 def match_graphs(old: ModelGraphs, new: ModelGraphs) -> ModelMatching:
     """Match the two except for their weights."""
     models = ModelMatching(old, new, functions=_match_functions(old, new))
-    numbers = KeyNumbers()
+    numbers: KeyNumbers = {}
 
     def operator(name: OperatorKey) -> OperatorKey:
         return models.functions.get(name, name)
@@ -86,7 +86,7 @@ def match_graphs(old: ModelGraphs, new: ModelGraphs) -> ModelMatching:
 def _match_functions(old: ModelGraphs, new: ModelGraphs) -> dict[OperatorKey, OperatorKey]:
     """Match local functions by name, the others by their bodies."""
     matched = {name: name for name in new.functions if name in old.functions}
-    numbers = KeyNumbers()
+    numbers: KeyNumbers = {}
     by_body: defaultdict[object, list[OperatorKey]] = defaultdict(list)
     for name in old.functions:
         if name not in matched:

@@ -24,15 +24,8 @@ MAX_FOLLOWED_NODES = 200
 """At most this many unmatched nodes are followed from a value."""
 
 
-class KeyNumbers:
-    """One number for each key, the same number for equal keys, in all graphs that share it."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[Hashable, int] = {}
-
-    def of(self, key: Hashable) -> int:
-        """The key's number."""
-        return self._numbers.setdefault(key, len(self._numbers))
+KeyNumbers = dict[Hashable, int]
+"""One number for each key, the same number for equal keys, in all graphs that share it."""
 
 
 class NodeHashes:
@@ -52,15 +45,18 @@ class NodeHashes:
     ) -> None:
         self._graph, self._numbers, self._exact = graph, numbers, exact
         self._operator, self._leaf = operator, leaf
-        self.own = [numbers.of((self._hash_node(node), self._hash_weights(node))) for node in graph.nodes]
+        self.own = [self._number((self._hash_node(node), self._hash_weights(node))) for node in graph.nodes]
         self.ends = index_outputs(graph)
+
+    def _number(self, key: Hashable) -> int:
+        return self._numbers.setdefault(key, len(self._numbers))
 
     def forward(self) -> list[int]:
         """Hash each node by what it computes from the graph's inputs."""
         numbers = [-1] * len(self._graph.nodes)
         for index in self._graph.order:
             sources = tuple([self._hash_source(source, numbers) for source in self._graph.nodes[index].every])
-            numbers[index] = self._numbers.of(("forward", self.own[index], sources))
+            numbers[index] = self._number(("forward", self.own[index], sources))
         return numbers
 
     def backward(self) -> list[int]:
@@ -74,7 +70,7 @@ class NodeHashes:
                     if reader in self._graph.live or index not in self._graph.live
                 )
             )
-            numbers[index] = self._numbers.of(("backward", self.own[index], tuple(self.ends.get(index, ())), uses))
+            numbers[index] = self._number(("backward", self.own[index], tuple(self.ends.get(index, ())), uses))
         return numbers
 
     def outputs(self) -> Hashable:
@@ -128,7 +124,7 @@ class NodeMatching:
         self._inputs = _number_inputs(old, new, by_name=around is None)
         loose = self._hash_nodes(numbers, exact=False)
         if loose[0].outputs() == loose[1].outputs():
-            self._match_equal_hashes(loose, old.live, new.live)
+            self._match_equal_hashes(loose, *([it for it in graph.order if it in graph.live] for graph in (old, new)))
         if len(self.forth) == len(old.nodes) == len(new.nodes):
             return
         exact = self._hash_nodes(numbers, exact=True)

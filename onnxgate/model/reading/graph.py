@@ -135,7 +135,10 @@ class Graph:
         self.outputs = [self.resolve(name) for name in self.output_names]
         self.order = _topological_order(self)
         self.consumers = _index_consumers(self)
-        self.live = dict.fromkeys(_iter_live_nodes(self))  # nodes that an output needs, in topological order
+        self.live = set(_producer_indices(self.outputs))  # nodes that an output needs
+        for index in reversed(self.order):
+            if index in self.live:
+                self.live.update(_producer_indices(self.nodes[index].every))
 
     def _fill(self) -> None:
         protos: list[tuple[int, NodeProto]] = []
@@ -313,14 +316,6 @@ def _topological_order(wiring: Graph) -> list[int]:
             begun.add(node)
             stack.extend(it for it in reversed(list(_producer_indices(wiring.nodes[node].every))) if it not in begun)
     return list(done)
-
-
-def _iter_live_nodes(wiring: Graph) -> Iterator[int]:
-    needed = set(_producer_indices(wiring.outputs))
-    for index in reversed(wiring.order):
-        if index in needed:
-            needed.update(_producer_indices(wiring.nodes[index].every))
-    return (index for index in wiring.order if index in needed)
 
 
 def _producer_indices(sources: Iterable[ValueSource]) -> Iterator[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -202,22 +203,17 @@ def split_by_size(
     portions: list[list[str]] = [[]]
     filled = 0
     for name in names:
-        size = _estimate_bytes(types.get(name), sizes)
+        value = types.get(name)
+        size = ASSUMED_BYTES
+        if value is not None and value.type.tensor_type.HasField("shape"):
+            dims = value.type.tensor_type.shape.dim
+            size = 4 * math.prod(max(dim.dim_value or sizes.get(dim.dim_param, 1), 1) for dim in dims)
         if portions[-1] and filled + size > most_bytes:
             portions.append([])
             filled = 0
         portions[-1].append(name)
         filled += size
     return portions
-
-
-def _estimate_bytes(value: ValueInfoProto | None, sizes: Mapping[str, int]) -> int:
-    if value is None or not value.type.tensor_type.HasField("shape"):
-        return ASSUMED_BYTES
-    count = 4
-    for dim in value.type.tensor_type.shape.dim:
-        count *= max(dim.dim_value or sizes.get(dim.dim_param, 1), 1)
-    return count
 
 
 def replace_model(fresh: Path, committed: Path) -> None:

@@ -70,7 +70,11 @@ def copy_for_checker(model: ModelProto, path: Path) -> ModelProto:
             _clear_data(tensor)
             tensor.data_location = _EXTERNAL_LOCATION
             tensor.external_data.add(key="location", value=_ABSENT_LOCATION)
-    _unify_default_domain(copy)
+    # The checker takes the two spellings of the default domain for two domains; ONNX Runtime 1.16 to 1.31 loads a node
+    # of one spelling under an import of the other. Source: onnx 1.23, checker.cc.
+    imports = (imported for holder in (copy, *copy.functions) for imported in holder.opset_import)
+    for holder in (*iter_nodes(copy), *imports):
+        holder.domain = model_domain(holder.domain)
     _rename_experimental(copy)
     if any(node.domain == _CONTRIB_DOMAIN for node in iter_nodes(copy)):
         _import_domain(copy, _CONTRIB_DOMAIN)  # ONNX Runtime needs no import of it. Source: measured on 1.3 to 1.31
@@ -79,10 +83,7 @@ def copy_for_checker(model: ModelProto, path: Path) -> ModelProto:
 
 def add_missing_shapes(model: ModelProto) -> ModelProto:
     """A copy in which each input and output of the main graph says a shape, as `onnx.checker` wants; mostly itself."""
-    lacking = [
-        index for index, value in enumerate((*model.graph.input, *model.graph.output)) if kind_without_shape(value)
-    ]
-    if not lacking:
+    if not any(map(kind_without_shape, (*model.graph.input, *model.graph.output))):
         return model
     copy = type(model)()
     copy.CopyFrom(model)
@@ -182,18 +183,6 @@ def _empty_sparse_tensors(model: ModelProto) -> None:
             sparse.values.ClearField("dims")
             sparse.values.dims.append(0)
             sparse.ClearField("indices")
-
-
-def _unify_default_domain(model: ModelProto) -> None:
-    """The checker holds the two spellings of the default domain for two domains. Source: onnx 1.23, checker.cc.
-
-    ONNX Runtime 1.16 to 1.31 loads a node of one spelling under an import of the other.
-    """
-    for node in iter_nodes(model):
-        node.domain = model_domain(node.domain)
-    for holder in (model, *model.functions):
-        for imported in holder.opset_import:
-            imported.domain = model_domain(imported.domain)
 
 
 def _rename_experimental(model: ModelProto) -> None:
