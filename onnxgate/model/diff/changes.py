@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import combinations
+from collections.abc import Iterator
+from itertools import combinations, zip_longest
 
 import msgspec
 
@@ -120,17 +120,11 @@ class NodeChangeCollector:
     def _outputs(self) -> Iterator[tuple[int, int]]:
         """Pair outputs of the main graph by name, renamed ones and those of other graphs by position."""
         old, new = self._old.output_names, self._new.output_names
-        if self._old.parent is not None or len(old) != len(new) or set(old) != set(new):
-            named = set(old) & set(new) if self._old.parent is None else set()
-            yield from ((old.index(name), new.index(name)) for name in new if name in named)
-            rest = (
-                [i for i, name in enumerate(old) if name not in named],
-                [i for i, name in enumerate(new) if name not in named],
-            )
-            if len(rest[0]) == len(rest[1]):
-                yield from zip(*rest, strict=True)
-        else:
-            yield from ((old.index(name), new.index(name)) for name in new)
+        named = set(old) & set(new) if self._old.parent is None else set()
+        yield from ((old.index(name), new.index(name)) for name in new if name in named)
+        rest = [[i for i, name in enumerate(names) if name not in named] for names in (old, new)]
+        if len(rest[0]) == len(rest[1]):
+            yield from zip(*rest, strict=True)
 
     def _replacements(self) -> Iterator[tuple[int, int]]:
         """Pair removed nodes with added ones of another operator that have the same input and a common reader."""
@@ -141,10 +135,10 @@ class NodeChangeCollector:
         for node in self._old.nodes:
             if node.index in self._it.forth:
                 continue
-            for other in by_reads.get(self._first(self._old, node.index), ()):
-                if other in free and self._feed_the_same(node.index, other):
-                    free.discard(other)
-                    yield node.index, other
+            for index in by_reads.get(self._first(self._old, node.index), ()):
+                if index in free and self._feed_the_same(node.index, index):
+                    free.discard(index)
+                    yield node.index, index
                     break
 
     def _first(self, wiring: Graph, index: int) -> object:
@@ -188,7 +182,7 @@ class NodeChangeCollector:
 
     def _unmatched(self, change: str, node: Node, wiring: Graph) -> NodeChange:
         """Describe an added or removed node with its inputs and readers."""
-        reads = [source for source in node.every if source.kind != "nothing" and wiring.weight(source) is None]
+        reads = [source for source in node.reads if source.kind != "nothing" and wiring.weight(source) is None]
         outputs = zip(wiring.output_names, wiring.outputs, strict=True)
         feeds = [*self._uses(node, wiring), *(f"output `{name}`" for name, it in outputs if it.node == node.index)]
         return self._change(
@@ -218,18 +212,18 @@ class NodeChangeCollector:
 
     def _on_an_edge(self, node: Node, wiring: Graph) -> bool:
         """Return whether, in the other graph, the node's readers read its first input directly."""
-        first = next((it for it in node.every if it.kind in ("node", "input", "outer") and not wiring.weight(it)), None)
+        first = next((it for it in node.reads if it.kind in ("node", "input", "outer") and not wiring.weight(it)), None)
         if first is None:
             return False
         is_new = wiring is self._new
-        other, matched = (self._old, self._it.back) if is_new else (self._new, self._it.forth)
+        opposite, matched = (self._old, self._it.back) if is_new else (self._new, self._it.forth)
         pairs = [
-            other.nodes[matched[reader]].sources[slot : slot + 1]
+            opposite.nodes[matched[reader]].sources[slot : slot + 1]
             for _, reader, slot in wiring.consumers[node.index]
             if reader in matched and slot >= 0
         ]
         ends = [
-            (other.outputs[a if is_new else b],)
+            (opposite.outputs[a if is_new else b],)
             for a, b in self._outputs()
             if wiring.outputs[b if is_new else a].node == node.index
         ]
@@ -239,10 +233,10 @@ class NodeChangeCollector:
         )
 
     def _attributes(self, before: Node, after: Node) -> Iterator[Detail]:
+        explicit = {attribute.name for node in (before, after) for attribute in node.proto.attribute}
         for name in sorted({*before.attributes, *after.attributes}):
             first, second = before.attributes.get(name), after.attributes.get(name)
             is_tensor = name in before.tensors or name in after.tensors
-            explicit = {attribute.name for node in (before, after) for attribute in node.proto.attribute}
             if first != second and not is_tensor and name in explicit:  # inferred ones depend on known shapes
                 yield Detail(kind="attribute", text=f"attribute `{name}` {format_change(first, second)}")
         for name in sorted({*before.tensors, *after.tensors, *before.bodies, *after.bodies}):
@@ -252,33 +246,24 @@ class NodeChangeCollector:
                 yield Detail(kind="attribute", text=f"attribute `{name}` {change}")
 
     def _inputs(self, before: Node, after: Node) -> Iterator[Detail]:
-        first, second = before.sources, after.sources
-        slots = [
-            slot for slot in range(max(len(first), len(second))) if self._rewired(*_sources_at(first, second, slot))
-        ]
-        if swapped := self._swapped(first, second, slots):
-            harmless = after.operator[0] == DEFAULT_DOMAIN and after.operator[1] in COMMUTATIVE_OPERATORS
-            remark = f", which is the same to `{after.operator[1]}`" if harmless else ""
-            yield Detail(kind="input", text=f"inputs {swapped[0]} and {swapped[1]} are swapped{remark}")
-            slots = [slot for slot in slots if slot not in swapped]
+        pairs = list(zip_longest(before.sources, after.sources, fillvalue=NO_VALUE))
+        slots = [slot for slot, pair in enumerate(pairs) if self._rewired(*pair)]
+        common = [slot for slot in slots if slot < min(len(before.sources), len(after.sources))]
+        for i, j in combinations(common, 2):
+            if self._it.same(pairs[i][0], pairs[j][1]) and self._it.same(pairs[j][0], pairs[i][1]):
+                harmless = after.operator[0] == DEFAULT_DOMAIN and after.operator[1] in COMMUTATIVE_OPERATORS
+                remark = f", which is the same to `{after.operator[1]}`" if harmless else ""
+                yield Detail(kind="input", text=f"inputs {i} and {j} are swapped{remark}")
+                slots = [slot for slot in slots if slot not in (i, j)]
+                break
         for slot in slots:
-            a, b = _sources_at(first, second, slot)
-            was = format_source(self._old, a)
-            yield Detail(kind="input", text=f"input {slot} is {format_source(self._new, b)}, was {was}")
+            was, origin = format_source(self._old, pairs[slot][0]), format_source(self._new, pairs[slot][1])
+            yield Detail(kind="input", text=f"input {slot} is {origin}, was {was}")
         if len(before.captured) == len(after.captured):
             for a, b in zip(before.captured, after.captured, strict=True):
                 if not any(self._it.same(source, b) for source in before.captured) and self._rewired(a, b):
                     was = format_source(self._old, a)
                     yield Detail(kind="input", text=f"takes {format_source(self._new, b)} from around, was {was}")
-
-    def _swapped(
-        self, first: Sequence[ValueSource], second: Sequence[ValueSource], slots: Sequence[int]
-    ) -> tuple[int, ...]:
-        for i, j in combinations(slots, 2):
-            is_common = j < min(len(first), len(second))
-            if is_common and self._it.same(first[i], second[j]) and self._it.same(first[j], second[i]):
-                return i, j
-        return ()
 
     def _shape(self, before: Node, after: Node) -> Iterator[Detail]:
         counts = [len(trim_trailing_empty(it.proto.output)) for it in (before, after)]
@@ -290,14 +275,6 @@ class NodeChangeCollector:
                     counts = [len(getattr(it.holder, what)) for it in (old, new)]
                     if counts[0] != counts[1]:
                         yield Detail(kind="graph", text=f"{name} has {counts[1]} {what}s, had {counts[0]}")
-
-
-def _sources_at(
-    first: Sequence[ValueSource], second: Sequence[ValueSource], slot: int
-) -> tuple[ValueSource, ValueSource]:
-    a = first[slot] if slot < len(first) else NO_VALUE
-    b = second[slot] if slot < len(second) else NO_VALUE
-    return a, b
 
 
 _BOOL_TYPE = 9

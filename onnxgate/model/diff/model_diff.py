@@ -114,9 +114,9 @@ def compare_interfaces(old: ModelProto, new: ModelProto) -> Iterator[InterfaceCh
 
 def _compare_values(role: str, old: Sequence[ValueInfo], new: Sequence[ValueInfo]) -> Iterator[InterfaceChange]:
     before, after = {it.name: it for it in old}, {it.name: it for it in new}
-    gone = [name for name in before if name not in after]
+    removed = [name for name in before if name not in after]
     added = [name for name in after if name not in before]
-    renamed = dict(zip(added, gone, strict=True)) if len(gone) == len(added) else {}
+    renamed = dict(zip(added, removed, strict=True)) if len(removed) == len(added) else {}
     for name, value in after.items():
         was = renamed.get(name, name)
         if was not in before:
@@ -133,7 +133,7 @@ def _compare_values(role: str, old: Sequence[ValueInfo], new: Sequence[ValueInfo
                 after=value,
                 text=text,
             )
-    for name in gone if not renamed else ():
+    for name in removed if not renamed else ():
         yield InterfaceChange(role=role, change="removed", name=name, before=before[name])  # type: ignore[arg-type]
     common = [[name for name in names if name in before and name in after] for names in (before, after)]
     if common[0] != common[1]:

@@ -282,7 +282,7 @@ class ValueNames:
             if len(set(before)) == len(before):
                 break
             producers = (
-                [(before[it.node], it.index) if it.kind == "node" else it.kind for it in node.every]
+                [(before[it.node], it.index) if it.kind == "node" else it.kind for it in node.reads]
                 for node in self._wiring.nodes
             )
             levels.append([_short_digest(f"{text}{makers!r}") for text, makers in zip(own, producers, strict=True)])

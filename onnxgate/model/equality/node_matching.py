@@ -55,7 +55,7 @@ class NodeHashes:
         """Hash each node by what it computes from the graph's inputs."""
         numbers = [-1] * len(self._graph.nodes)
         for index in self._graph.order:
-            sources = tuple([self._hash_source(source, numbers) for source in self._graph.nodes[index].every])
+            sources = tuple([self._hash_source(source, numbers) for source in self._graph.nodes[index].reads])
             numbers[index] = self._number(("forward", self.own[index], sources))
         return numbers
 
@@ -181,7 +181,7 @@ class NodeMatching:
         while stack and len(followed) < most:
             current = stack.pop()
             if current.kind == "node" and current.node not in matched:
-                stack += graph.nodes[current.node].every if current.node not in followed else ()
+                stack += graph.nodes[current.node].reads if current.node not in followed else ()
                 followed.add(current.node)
             elif current.kind in ("node", "input"):
                 values.add(self.value(current, is_old=is_old))
@@ -312,7 +312,7 @@ class NeighbourMatching:
 
     def _iter_neighbours(self, old: int, new: int) -> Iterator[tuple[int, int]]:
         """Yield pairs of producers of the same input and of readers."""
-        for a, b in zip(self._it.old.nodes[old].every, self._it.new.nodes[new].every, strict=False):
+        for a, b in zip(self._it.old.nodes[old].reads, self._it.new.nodes[new].reads, strict=False):
             if a.kind == b.kind == "node" and a.index == b.index:
                 yield a.node, b.node
         first, second = self._it.old.consumers[old], self._it.new.consumers[new]
@@ -333,7 +333,7 @@ class NeighbourMatching:
 
     def _compare_inputs(self, old: int, new: int) -> float:
         before, after = (
-            [it for it in graph.nodes[index].every if it.kind != "nothing" and graph.weight(it) is None]
+            [it for it in graph.nodes[index].reads if it.kind != "nothing" and graph.weight(it) is None]
             for graph, index in ((self._it.old, old), (self._it.new, new))
         )
         agreeing = 0.0
@@ -417,6 +417,6 @@ def _count_neighbours(
             (out, operator(graph.nodes[reader].operator), slot) for out, reader, slot in graph.consumers[node.index]
         ]
         neighbours[node.index].update(uses)
-        producers = [(slot, it.node) for slot, it in enumerate(node.every) if it.kind == "node"]
+        producers = [(slot, it.node) for slot, it in enumerate(node.reads) if it.kind == "node"]
         neighbours[node.index].update((slot, operator(graph.nodes[it].operator)) for slot, it in producers)
     return neighbours

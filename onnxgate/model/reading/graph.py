@@ -102,7 +102,7 @@ class Node:
         return str(self.proto.name or next(filter(None, self.proto.output), ""))
 
     @property
-    def every(self) -> tuple[ValueSource, ...]:
+    def reads(self) -> tuple[ValueSource, ...]:
         """All that it reads."""
         return (*self.sources, *self.captured)
 
@@ -138,7 +138,7 @@ class Graph:
         self.live = set(_producer_indices(self.outputs))  # nodes that an output needs
         for index in reversed(self.order):
             if index in self.live:
-                self.live.update(_producer_indices(self.nodes[index].every))
+                self.live.update(_producer_indices(self.nodes[index].reads))
 
     def _fill(self) -> None:
         protos: list[tuple[int, NodeProto]] = []
@@ -303,7 +303,7 @@ def _constant_tensor(attribute: AttributeProto) -> TensorProto:
 
 def _topological_order(wiring: Graph) -> list[int]:
     """The nodes, makers before users, in an order that follows from how they are wired and not from the file's."""
-    done: dict[int, None] = {}
+    ordered: dict[int, None] = {}
     begun: set[int] = set()
     for root in (*_producer_indices(wiring.outputs), *range(len(wiring.nodes))):
         stack = [] if root in begun else [root]
@@ -311,11 +311,11 @@ def _topological_order(wiring: Graph) -> list[int]:
             node = stack[-1]
             if node in begun:
                 stack.pop()
-                done[node] = None
+                ordered[node] = None
                 continue
             begun.add(node)
-            stack.extend(it for it in reversed(list(_producer_indices(wiring.nodes[node].every))) if it not in begun)
-    return list(done)
+            stack.extend(it for it in reversed(list(_producer_indices(wiring.nodes[node].reads))) if it not in begun)
+    return list(ordered)
 
 
 def _producer_indices(sources: Iterable[ValueSource]) -> Iterator[int]:
