@@ -299,11 +299,13 @@ def _iter_tensors_of(graphs: list[GraphProto], model: ModelProto) -> Iterator[tu
     for holder in (*graphs, *model.functions):
         for node in holder.node:
             for attribute in node.attribute:
-                dense = [attribute.t, *attribute.tensors] if attribute.HasField("t") else attribute.tensors
-                for tensor in dense:
+                if attribute.HasField("t"):
+                    yield attribute.t.name or _first_output(node), attribute.t
+                for tensor in attribute.tensors:
                     yield tensor.name or _first_output(node), tensor
-                for sparse in iter_sparse_tensors(attribute):
-                    yield from _iter_sparse_tensors(_first_output(node), sparse)
+                if attribute.HasField("sparse_tensor") or attribute.sparse_tensors:  # this runs often
+                    for sparse in iter_sparse_tensors(attribute):
+                        yield from _iter_sparse_tensors(_first_output(node), sparse)
 
 
 def _first_output(node: NodeProto) -> str:
@@ -348,8 +350,10 @@ def _iter_texts(model: ModelProto) -> Iterator[object]:
     for holder in (*graphs, *model.functions):
         for node in holder.node:
             yield from (node.op_type, node.domain, node.name, node.overload, *node.input, *node.output)
-            yield from (text for entry in node.metadata_props for text in (entry.key, entry.value))
-            yield from (text for attribute in node.attribute for text in (attribute.name, attribute.ref_attr_name))
+            for entry in node.metadata_props:
+                yield from (entry.key, entry.value)
+            for attribute in node.attribute:
+                yield from (attribute.name, attribute.ref_attr_name)
     for _, tensor in _iter_tensors_of(graphs, model):
         yield tensor.name
         yield from (text for entry in tensor.external_data for text in (entry.key, entry.value))
