@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from onnx import TensorProto, TypeProto
 
 
+DEFAULT_DOMAIN = "ai.onnx"
+"""The domain of ONNX's own operators; a model spells it "" too, facts and reports never do."""
 Dim = int | str
 """A fixed size, a named symbol, or `"?"` where the file names neither."""
 
@@ -59,7 +61,17 @@ class ModelFacts(msgspec.Struct, frozen=True):
         return {domain: max(self.opsets.get(domain, 0), self.function_opsets.get(domain, 0)) for domain in domains}
 
 
-STRING = 8
+def canonical_domain(domain: str) -> str:
+    """Return the spelling of a domain in facts and reports."""
+    return domain or DEFAULT_DOMAIN
+
+
+def model_domain(domain: str) -> str:
+    """Return the spelling of a domain that `onnx` knows."""
+    return "" if domain == DEFAULT_DOMAIN else domain
+
+
+STRING, BFLOAT16 = 8, 16
 MAX_ELEMENTS = 2**63 - 1
 """No tensor has more. Source: sizes and offsets of ONNX Runtime are signed numbers of 64 bits."""
 
@@ -70,25 +82,26 @@ class ElementType:
 
     name: str  # as ONNX Runtime spells it
     bits: int  # in raw_data; 0 where raw_data cannot hold it
+    numpy: str = ""  # NumPy's code of the type of an element in raw_data; "" if NumPy has none
 
 
 ELEMENT_TYPES = {
-    1: ElementType("float", 32),
-    2: ElementType("uint8", 8),
-    3: ElementType("int8", 8),
-    4: ElementType("uint16", 16),
-    5: ElementType("int16", 16),
-    6: ElementType("int32", 32),
-    7: ElementType("int64", 64),
+    1: ElementType("float", 32, "<f4"),
+    2: ElementType("uint8", 8, "u1"),
+    3: ElementType("int8", 8, "i1"),
+    4: ElementType("uint16", 16, "<u2"),
+    5: ElementType("int16", 16, "<i2"),
+    6: ElementType("int32", 32, "<i4"),
+    7: ElementType("int64", 64, "<i8"),
     STRING: ElementType("string", 0),
-    9: ElementType("bool", 8),
-    10: ElementType("float16", 16),
-    11: ElementType("double", 64),
-    12: ElementType("uint32", 32),
-    13: ElementType("uint64", 64),
-    14: ElementType("complex64", 64),
-    15: ElementType("complex128", 128),
-    16: ElementType("bfloat16", 16),
+    9: ElementType("bool", 8, "u1"),
+    10: ElementType("float16", 16, "<f2"),
+    11: ElementType("double", 64, "<f8"),
+    12: ElementType("uint32", 32, "<u4"),
+    13: ElementType("uint64", 64, "<u8"),
+    14: ElementType("complex64", 64, "<c8"),
+    15: ElementType("complex128", 128, "<c16"),
+    BFLOAT16: ElementType("bfloat16", 16),
     17: ElementType("float8e4m3fn", 8),
     18: ElementType("float8e4m3fnuz", 8),
     19: ElementType("float8e5m2", 8),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from onnx import TensorProto, numpy_helper
 
-from onnxgate.model.facts import ModelFacts
+from onnxgate.model.facts import DEFAULT_DOMAIN, ModelFacts, canonical_domain
 from onnxgate.model.reading.structure import iter_nodes, iter_subgraphs, iter_tensors
 
 if TYPE_CHECKING:
@@ -55,30 +55,17 @@ class NumericTraits:
 
 def detect_numeric_traits(facts: ModelFacts, proto: ModelProto) -> NumericTraits:
     """What a model's operators and types allow to conclude from a difference."""
-    every = list(iter_nodes(proto))
+    casts = (node for node in iter_nodes(proto) if node.op_type == "Cast")
     drawn = find_random_outputs(proto)
-    types = {tensor.data_type for _, tensor in iter_tensors(proto)} | _cast_types(every)
+    types = {tensor.data_type for _, tensor in iter_tensors(proto)}
+    types |= {attribute.i for node in casts for attribute in node.attribute if attribute.name == "to"}
     return NumericTraits(
-        half=not types.isdisjoint(_half_types()),
-        bfloat16=_half_types()[1] in types,
+        half=not types.isdisjoint((TensorProto.FLOAT16, TensorProto.BFLOAT16)),
+        bfloat16=TensorProto.BFLOAT16 in types,
         random=tuple(sorted(frozenset().union(*drawn.values()))),
         random_outputs=frozenset(drawn),
         quantized=tuple(sorted(name for name in facts.operators if name in QUANTIZED_OPERATORS)),
     )
-
-
-def _half_types() -> tuple[int, int]:
-    return TensorProto.FLOAT16, TensorProto.BFLOAT16
-
-
-def _cast_types(nodes: Iterable[NodeProto]) -> set[int]:
-    return {
-        attribute.i
-        for node in nodes
-        if node.op_type == "Cast"
-        for attribute in node.attribute
-        if attribute.name == "to"
-    }
 
 
 RANDOM_OPERATORS = frozenset(
@@ -122,7 +109,7 @@ def _random_operators_of(node: NodeProto, functions: RandomFunctions, training: 
     """Return the random operators that a node is, calls or contains in its subgraphs."""
     operators = functions.get((node.domain, node.op_type), NO_OPERATORS)
     trains = node.op_type == "Dropout" and training & set(node.input[2:])
-    if node.domain in ("", "ai.onnx") and (node.op_type in RANDOM_OPERATORS or trains):
+    if canonical_domain(node.domain) == DEFAULT_DOMAIN and (node.op_type in RANDOM_OPERATORS or trains):
         operators |= {node.op_type}
     return operators.union(
         *(_random_operators_of(inner, functions, training) for graph in _subgraphs_of(node) for inner in graph.node)
@@ -131,11 +118,9 @@ def _random_operators_of(node: NodeProto, functions: RandomFunctions, training: 
 
 def _values_read(node: NodeProto) -> set[str]:
     """Return the values that a node and its subgraphs read; names are unique over both."""
-    return set(node.input).union(*(_graph_values_read(graph) for graph in _subgraphs_of(node)))
-
-
-def _graph_values_read(graph: GraphProto) -> set[str]:
-    return {node.name for node in graph.output}.union(*map(_values_read, graph.node))
+    graphs = _subgraphs_of(node)
+    outputs = (value.name for graph in graphs for value in graph.output)
+    return {*node.input, *outputs}.union(*(_values_read(inner) for graph in graphs for inner in graph.node))
 
 
 def _subgraphs_of(node: NodeProto) -> Iterable[GraphProto]:

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from onnxgate.model.facts import count_tensor_elements, element_name, required_bytes
-from onnxgate.model.reading.fact_extraction import DEFAULT_DOMAIN, format_operator_name, read_opsets
+from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain, count_tensor_elements, element_name, required_bytes
+from onnxgate.model.reading.fact_extraction import format_operator_name, read_opsets
 from onnxgate.model.reading.structure import iter_nodes, iter_tensors
-from onnxgate.model.reading.tensor_data import UnreadableWeightError, read_chunks
+from onnxgate.model.reading.tensor_data import UnreadableWeightError, decode_elements, read_chunks
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
     from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
@@ -52,27 +51,19 @@ class QuantizedInput:
     divides: bool = True
 
 
-def _unary_inputs(scale: int = 3) -> tuple[QuantizedInput, ...]:
-    return QuantizedInput(0, 1, 2), QuantizedInput(-1, scale, scale + 1)
-
-
 _BINARY_INPUTS = (QuantizedInput(0, 1, 2), QuantizedInput(3, 4, 5), QuantizedInput(-1, 6, 7))
-_MATRIX_INPUT = QuantizedInput(0, 1, 2, axis=-2)
+_CONVOLUTION = (QuantizedInput(0, 1, 2), QuantizedInput(3, 4, 5, axis=0, divides=False), QuantizedInput(-1, 6, 7))
 
 QUANTIZED_INPUTS: dict[str, tuple[QuantizedInput, ...]] = {
-    "QLinearConv": (QuantizedInput(0, 1, 2), QuantizedInput(3, 4, 5, axis=0, divides=False), QuantizedInput(-1, 6, 7)),
+    "QLinearConv": _CONVOLUTION,
     "QLinearMatMul": (
-        _MATRIX_INPUT,
+        QuantizedInput(0, 1, 2, axis=-2),
         QuantizedInput(3, 4, 5, axis=-1, divides=False),
         QuantizedInput(-1, 6, 7, axis=-2),
     ),
     "ConvInteger": (QuantizedInput(0, -1, 2), QuantizedInput(1, -1, 3, axis=0)),
     "MatMulInteger": (QuantizedInput(0, -1, 2, axis=-2), QuantizedInput(1, -1, 3, axis=-1)),
-    "com.microsoft.QLinearConv": (
-        QuantizedInput(0, 1, 2),
-        QuantizedInput(3, 4, 5, axis=0, divides=False),
-        QuantizedInput(-1, 6, 7),
-    ),
+    "com.microsoft.QLinearConv": _CONVOLUTION,
     "com.microsoft.QGemm": (
         QuantizedInput(0, 1, 2),
         QuantizedInput(3, 4, 5, axis=-1, divides=False),
@@ -82,7 +73,7 @@ QUANTIZED_INPUTS: dict[str, tuple[QuantizedInput, ...]] = {
     "com.microsoft.QLinearMul": _BINARY_INPUTS,
     "com.microsoft.QLinearWhere": (QuantizedInput(1, 2, 3), QuantizedInput(4, 5, 6), QuantizedInput(-1, 7, 8)),
     **{
-        f"com.microsoft.QLinear{name}": _unary_inputs()
+        f"com.microsoft.QLinear{name}": (QuantizedInput(0, 1, 2), QuantizedInput(-1, 3, 4))
         for name in ("LeakyRelu", "Sigmoid", "Softmax", "AveragePool", "GlobalAveragePool", "ReduceMean")
     },
     "com.microsoft.DynamicQuantizeMatMul": (QuantizedInput(1, 2, 3, axis=-1, divides=False),),
@@ -105,19 +96,23 @@ INPUT_NAMES = {
 OPERATORS_WITH_OWN_LAYOUT = frozenset({"com.microsoft.DynamicQuantizeLSTM"})
 """Operators whose scales are laid out in a way of their own."""
 
-_FLOATS = {1: "<f4", 10: "<f2", 11: "<f8"}
-_BFLOAT16 = 16
+_FLOATS = (1, 10, 11, 16)
 _INT32 = 6
 
 
 def find_quantization_faults(proto: ModelProto, path: Path) -> Iterator[QuantizationFault]:
     """Find every invalid scale and zero point, in the order of the nodes."""
-    nodes = [node for node in iter_nodes(proto) if _is_quantized(node)]
-    if not nodes:
-        return
-    checker = _QuantizationChecker(proto, path)
-    for node in nodes:
-        yield from checker.node(node)
+    nodes = [
+        node
+        for node in iter_nodes(proto)
+        if node.op_type in INPUT_NAMES
+        or (name := format_operator_name(node)) in QUANTIZED_INPUTS
+        or name == "com.microsoft.MatMulNBits"
+    ]
+    if nodes:
+        checker = _QuantizationChecker(proto, path)
+        for node in nodes:
+            yield from checker.node(node)
 
 
 def find_output_steps(proto: ModelProto, path: Path) -> dict[str, float]:
@@ -136,11 +131,11 @@ def find_output_steps(proto: ModelProto, path: Path) -> dict[str, float]:
 
 def _find_producer(name: str, makers: Mapping[str, NodeProto]) -> NodeProto | None:
     """Return the node that computes the value, skipping nodes that only move it; None without one and in cycles."""
-    seen: set[str] = set()
+    followed: set[str] = set()
     while (maker := makers.get(name)) is not None and format_operator_name(maker) in VALUE_PRESERVING_OPERATORS:
-        if name in seen or not maker.input:
+        if name in followed or not maker.input:
             return None
-        seen.add(name)
+        followed.add(name)
         name = maker.input[0]
     return maker
 
@@ -149,11 +144,6 @@ VALUE_PRESERVING_OPERATORS = frozenset(
     {"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Slice", "Relu"}
 )
 """Operators that leave every value what it was, or make it 0."""
-
-
-def _is_quantized(node: NodeProto) -> bool:
-    name = format_operator_name(node)
-    return node.op_type in INPUT_NAMES or name in QUANTIZED_INPUTS or name == "com.microsoft.MatMulNBits"
 
 
 class _QuantizationChecker:
@@ -192,13 +182,15 @@ class _QuantizationChecker:
             return
         if block:
             yield from _check_blocks(node, tuple(scale.dims), shape, axis, block)
-        elif len(scale.dims) > 1 and node.domain in ("", DEFAULT_DOMAIN):
-            yield _make_fault(
+        elif len(scale.dims) > 1 and canonical_domain(node.domain) == DEFAULT_DOMAIN:
+            yield QuantizationFault(
                 node, f"its `{_input_name(node, 1)}` has {len(scale.dims)} axes without a `block_size`", "shape"
             )
-        elif self._opset < 13 and node.domain in ("", DEFAULT_DOMAIN):
+        elif self._opset < 13 and canonical_domain(node.domain) == DEFAULT_DOMAIN:
             problem = f"its `{_input_name(node, 1)}` holds {count_tensor_elements(scale)} values"
-            yield _make_fault(node, f"{problem}, where opset {self._opset} knows one for the whole tensor", "shape")
+            yield QuantizationFault(
+                node, f"{problem}, where opset {self._opset} knows one for the whole tensor", "shape"
+            )
         elif shape is not None:
             yield from _check_axis_size(node, 1, count_tensor_elements(scale), shape, axis)
 
@@ -214,7 +206,7 @@ class _QuantizationChecker:
                 continue
             if slot.axis is None:
                 problem = f"its `{_input_name(node, position)}` holds {count_tensor_elements(tensor)} values"
-                yield _make_fault(node, f"{problem}, where one must do", "shape")
+                yield QuantizationFault(node, f"{problem}, where one must do", "shape")
             elif slot.data >= 0 and (shape := self._shape(node, slot.data)) is not None:
                 turned = slot.axis == -1 and bool(_int_attribute(node, "transB", 0))
                 yield from _check_axis_size(
@@ -230,18 +222,15 @@ class _QuantizationChecker:
         if min(columns, rows, block, bits) < 1:
             return
         blocks = math.ceil(rows / block)
-        scales, zeros = self._tensor(node, 2), self._tensor(node, 3)
-        if scales is not None and count_tensor_elements(scales) != columns * blocks:
-            wanted = f"{columns} columns of {blocks} blocks need {columns * blocks}"
-            yield _make_fault(
-                node, f"its `scales` hold {count_tensor_elements(scales)} values, where {wanted}", "shape"
-            )
-        if zeros is not None:
-            packed = element_name(zeros.data_type) == "uint8"
-            needed = columns * (math.ceil(blocks * bits / 8) if packed else blocks)
-            if count_tensor_elements(zeros) != needed:
-                problem = f"its `zero_points` hold {count_tensor_elements(zeros)} values"
-                yield _make_fault(node, f"{problem}, where {columns} columns of {blocks} blocks need {needed}", "shape")
+        zeros = self._tensor(node, 3)
+        packed = zeros is not None and element_name(zeros.data_type) == "uint8"
+        zero_count = columns * (math.ceil(blocks * bits / 8) if packed else blocks)
+        tensors = (self._tensor(node, 2), "scales", columns * blocks), (zeros, "zero_points", zero_count)
+        for tensor, name, needed in tensors:
+            if tensor is not None and count_tensor_elements(tensor) != needed:
+                what = f"its `{name}` hold {count_tensor_elements(tensor)} values"
+                what += f", where {columns} columns of {blocks} blocks need {needed}"
+                yield QuantizationFault(node, what, "shape")
 
     # Scales and zero points
 
@@ -249,9 +238,9 @@ class _QuantizationChecker:
         values = self.floats(node.input[position]) if position < len(node.input) else None
         if values is None or not values.size or node.input[position] in self._reported:
             return
-        for fault in _check_scale_values(node, position, values, divides, tolerant):
+        if problem := _find_wrong_scale(values, divides, tolerant):
             self._reported.add(node.input[position])  # other nodes may share it: it is one fault
-            yield fault
+            yield QuantizationFault(node, f"its `{_input_name(node, position)}` holds {problem}", "value")
 
     def _zero(self, node: NodeProto, data: int, scale: int, zero: int) -> Iterator[QuantizationFault]:
         point = self._tensor(node, zero)
@@ -260,15 +249,15 @@ class _QuantizationChecker:
         subject = f"its `{_input_name(node, zero)}`"
         holder = self._tensor(node, data)
         if holder is not None and holder.data_type != point.data_type:
-            own, wanted = element_name(point.data_type), element_name(holder.data_type)
-            yield _make_fault(node, f"{subject} is {own}, where `{_input_name(node, data)}` is {wanted}", "type")
-        other = self._tensor(node, scale)
-        if other is not None and count_tensor_elements(other) != count_tensor_elements(point):
-            counts = count_tensor_elements(point), count_tensor_elements(other)
+            own, needed = element_name(point.data_type), element_name(holder.data_type)
+            yield QuantizationFault(node, f"{subject} is {own}, where `{_input_name(node, data)}` is {needed}", "type")
+        scales = self._tensor(node, scale)
+        if scales is not None and count_tensor_elements(scales) != count_tensor_elements(point):
+            counts = count_tensor_elements(point), count_tensor_elements(scales)
             compared = f"where `{_input_name(node, scale)}` holds {counts[1]}"
-            yield _make_fault(node, f"{subject} holds {counts[0]} values, {compared}", "shape")
+            yield QuantizationFault(node, f"{subject} holds {counts[0]} values, {compared}", "shape")
         if point.data_type == _INT32 and any(any(chunk) for chunk in self._content(point)):
-            yield _make_fault(node, f"{subject} is not 0, as it must be for int32", "value")
+            yield QuantizationFault(node, f"{subject} is not 0, as it must be for int32", "value")
 
     # Data of the model
 
@@ -288,15 +277,10 @@ class _QuantizationChecker:
 
     def floats(self, name: str) -> Array | None:
         """Decode a stored floating-point tensor; None if there is no tensor of that name or its type differs."""
-        import numpy as np
-
         tensor = self._tensors.get(name)
-        if tensor is None or tensor.data_type not in (*_FLOATS, _BFLOAT16):
+        if tensor is None or tensor.data_type not in _FLOATS:
             return None
-        content = b"".join(self._content(tensor))
-        if tensor.data_type == _BFLOAT16:
-            return np.asarray((np.frombuffer(content, "<u2").astype(np.uint32) << np.uint32(16)).view(np.float32))
-        return np.frombuffer(content, _FLOATS[tensor.data_type])
+        return decode_elements(b"".join(self._content(tensor)), tensor.data_type)
 
     def _shape(self, node: NodeProto, position: int) -> tuple[int, ...] | None:
         """Return the value's dimensions, -1 for a dynamic one; None if its rank is unknown."""
@@ -312,22 +296,19 @@ class _QuantizationChecker:
         return tuple(dim.dim_value if dim.HasField("dim_value") else -1 for dim in dims)
 
 
-def _check_scale_values(
-    node: NodeProto, position: int, values: Array, divides: bool, tolerant: bool
-) -> Iterator[QuantizationFault]:
-    subject = f"its `{_input_name(node, position)}` holds"
+def _find_wrong_scale(values: Array, divides: bool, tolerant: bool) -> str:
+    """Describe what no scale may be; "" if all values are right."""
     import numpy as np
 
     non_finite = ~np.isfinite(values)
     if non_finite.any():
-        yield _make_fault(node, f"{subject} {values[non_finite][0]:g}", "value")
-    elif tolerant:
-        return
-    elif divides and (abs(values) < _smallest_divisor(values)).any():
-        least = float(abs(values).min())
-        yield _make_fault(node, f"{subject} {least:.3g}, by which nothing can be divided", "value")
-    elif not values.any():
-        yield _make_fault(node, f"{subject} nothing but 0: all that it stands for is 0", "value")
+        return f"{values[non_finite][0]:g}"
+    if tolerant:
+        return ""
+    least = float(abs(values).min())
+    if divides and least < np.finfo(values.dtype).tiny:  # a divisor that loses all precision
+        return f"{least:.3g}, by which nothing can be divided"
+    return "" if values.any() else "nothing but 0: all that it stands for is 0"
 
 
 def _check_axis_size(
@@ -337,9 +318,9 @@ def _check_axis_size(
     if len(shape) == 1:  # there is only one axis, whatever the attribute says
         axis = 0
     if not -len(shape) <= axis < len(shape):
-        yield _make_fault(node, f"{subject} for axis {axis} of a value that has {len(shape)}", "shape")
+        yield QuantizationFault(node, f"{subject} for axis {axis} of a value that has {len(shape)}", "shape")
     elif shape[axis] not in (-1, count):
-        yield _make_fault(node, f"{subject} for axis {axis}, whose size is {shape[axis]}", "shape")
+        yield QuantizationFault(node, f"{subject} for axis {axis}, whose size is {shape[axis]}", "shape")
 
 
 def _check_blocks(
@@ -349,29 +330,18 @@ def _check_blocks(
         return
     subject = f"its `{_input_name(node, 1)}` has the shape {list(scale)}"
     if len(scale) != len(shape):
-        yield _make_fault(node, f"{subject} for blocks of a value with {len(shape)} axes", "shape")
+        yield QuantizationFault(node, f"{subject} for blocks of a value with {len(shape)} axes", "shape")
         return
     if not -len(shape) <= axis < len(shape):
-        yield _make_fault(node, f"its blocks lie along axis {axis} of a value that has {len(shape)}", "shape")
+        yield QuantizationFault(node, f"its blocks lie along axis {axis} of a value that has {len(shape)}", "shape")
         return
-    wanted = [
+    needed = [
         math.ceil(size / block) if index == axis % len(shape) and size > 0 else size for index, size in enumerate(shape)
     ]
-    if any(size not in (-1, tensor) for size, tensor in zip(wanted, scale, strict=True)):
-        yield _make_fault(
-            node, f"{subject}, where blocks of {block} along axis {axis} of {list(shape)} need {wanted}", "shape"
+    if any(size not in (-1, tensor) for size, tensor in zip(needed, scale, strict=True)):
+        yield QuantizationFault(
+            node, f"{subject}, where blocks of {block} along axis {axis} of {list(shape)} need {needed}", "shape"
         )
-
-
-def _make_fault(node: NodeProto, what: str, kind: FaultKind) -> QuantizationFault:
-    return QuantizationFault(node, what, kind)
-
-
-def _smallest_divisor(values: np.ndarray[Any, Any]) -> float:
-    """Return the smallest divisor that does not lose all precision."""
-    import numpy as np
-
-    return float(np.finfo(values.dtype).tiny)
 
 
 def _int_attribute(node: NodeProto, name: str, default: int) -> int:

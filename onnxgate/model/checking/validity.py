@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 from onnxgate.core.files import open_regular
 from onnxgate.model.facts import (
+    DEFAULT_DOMAIN,
     ELEMENT_TYPES,
     MAX_ELEMENTS,
     STRING,
+    canonical_domain,
     count_tensor_elements,
     element_name,
     required_bytes,
@@ -87,7 +89,14 @@ def find_fault(model: ModelProto, path: Path) -> ModelFault | None:
     own = next(_iter_own_faults(model, path), None)
     if own or explain_unchecked(model):
         return own
-    return _run_checker(copy_for_checker(model, path)) or next(_check_shapes(model.graph), None)
+    if fault := _run_checker(copy_for_checker(model, path)):
+        return fault
+    for role, values in (("input", model.graph.input), ("output", model.graph.output)):
+        for value in values:
+            if kind_without_shape(value):
+                message = f"{role} `{value.name}` says no shape, not even a rank"
+                return ModelFault(message, harmless=True, about=f"{role} shape")
+    return None
 
 
 def _iter_own_faults(model: ModelProto, path: Path) -> Iterator[ModelFault]:
@@ -100,25 +109,23 @@ def _iter_own_faults(model: ModelProto, path: Path) -> Iterator[ModelFault]:
     for key in find_recursive_functions(model, measure_calls(model)):
         yield ModelFault(f"its local function `{format_function_key(key)}` {RECURSION_MESSAGE}")
     for graph in iter_graphs(model):
-        yield from _check_repeated_names(graph)
+        for name in _find_repeated(node.name for node in graph.node if node.name):
+            yield ModelFault(f"two nodes are named `{name}`", name)
+        for name in _find_repeated(tensor.name for tensor in graph.initializer):
+            yield ModelFault(f"two initializers are named `{name}`")
         yield from _check_input_types(graph)
     for name, tensor in iter_tensors(model):
         if wrong := check_tensor_size(tensor, path):
             yield ModelFault(f"tensor `{name}` {wrong}")
 
 
-def _check_repeated_names(graph: GraphProto) -> Iterator[ModelFault]:
+def _find_repeated(names: Iterable[str]) -> Iterator[str]:
     """Source: ONNX Runtime 1.15 to 1.31 refuses two nodes of one name in one graph; onnx.checker does not look."""
-    seen: set[str] = set()
-    for node in graph.node:
-        if node.name and node.name in seen:
-            yield ModelFault(f"two nodes are named `{node.name}`", node.name)
-        seen.add(node.name)
-    initializers: set[str] = set()
-    for tensor in graph.initializer:
-        if tensor.name in initializers:
-            yield ModelFault(f"two initializers are named `{tensor.name}`")
-        initializers.add(tensor.name)
+    unique: set[str] = set()
+    for name in names:
+        if name in unique:
+            yield name
+        unique.add(name)
 
 
 def _check_input_types(graph: GraphProto) -> Iterator[ModelFault]:
@@ -127,28 +134,21 @@ def _check_input_types(graph: GraphProto) -> Iterator[ModelFault]:
     for tensor in graph.initializer:
         declared = types.get(tensor.name, tensor.data_type)
         if declared not in (0, tensor.data_type) and has_data_elsewhere(tensor):
-            own, other = element_name(tensor.data_type), element_name(declared)
-            yield ModelFault(f"initializer `{tensor.name}` is tensor({own}), and the input of its name tensor({other})")
-
-
-def _check_shapes(graph: GraphProto) -> Iterator[ModelFault]:
-    for role, values in (("input", graph.input), ("output", graph.output)):
-        for value in values:
-            if kind_without_shape(value):
-                yield ModelFault(
-                    f"{role} `{value.name}` says no shape, not even a rank", harmless=True, about=f"{role} shape"
-                )
+            own, of_input = element_name(tensor.data_type), element_name(declared)
+            yield ModelFault(
+                f"initializer `{tensor.name}` is tensor({own}), and the input of its name tensor({of_input})"
+            )
 
 
 def explain_unchecked(model: ModelProto) -> str:
     """Explain why the installed onnx cannot check the model; "" if it can."""
     import onnx
 
-    newest = {"ai.onnx": onnx.defs.onnx_opset_version(), "ai.onnx.ml": onnx.defs.onnx_ml_opset_version()}
+    newest = {DEFAULT_DOMAIN: onnx.defs.onnx_opset_version(), "ai.onnx.ml": onnx.defs.onnx_ml_opset_version()}
     imports = [imported for holder in (model, *model.functions) for imported in holder.opset_import]
     unknown = [f"IR version {model.ir_version}"] if model.ir_version > onnx.IR_VERSION else []
     for imported in imports:
-        domain = imported.domain or "ai.onnx"
+        domain = canonical_domain(imported.domain)
         if imported.version > newest.get(domain, imported.version):
             unknown.append(f"opset {imported.version} of `{domain}`")
     if not unknown and (reason := explain_unfollowed_calls(model)):
@@ -190,27 +190,20 @@ def _parse_checker_message(text: str) -> ModelFault | None:
         lines = message.splitlines()
         harmless = all(map(_HARMLESS_PATTERN.search, lines))
         first = next((line for line in lines if not _HARMLESS_PATTERN.search(line)), lines[0])
-        return ModelFault(first.rpartition("): ")[2], _find_node_name(first), harmless, _classify_message(first))
-    return ModelFault(" ".join(message.split()), _find_node_name(text), about=_classify_message(message))
-
-
-def _classify_message(text: str) -> str:
-    return next((about for about, pattern in _TOPIC_PATTERNS.items() if pattern.search(text)), "")
-
-
-def _find_node_name(text: str) -> str:
-    return next((match[1].strip() for pattern in _NODE_PATTERNS if (match := pattern.search(text))), "")
+        problem, text, message = first.rpartition("): ")[2], first, first
+    else:
+        problem, harmless = " ".join(message.split()), False
+    node = next((match[1].strip() for pattern in _NODE_PATTERNS if (match := pattern.search(text))), "")
+    topic = next((topic for topic, pattern in _TOPIC_PATTERNS.items() if pattern.search(message)), "")
+    return ModelFault(problem, node, harmless, topic)
 
 
 _FLOAT_FIELD, _INT32_FIELD, _INT64_FIELD, _DOUBLE_FIELD, _UINT64_FIELD = 4, 5, 7, 10, 11
 _FIELD_BY_TYPE = {
-    1: _FLOAT_FIELD,
-    14: _FLOAT_FIELD,
-    11: _DOUBLE_FIELD,
-    15: _DOUBLE_FIELD,
+    **dict.fromkeys((1, 14), _FLOAT_FIELD),
+    **dict.fromkeys((11, 15), _DOUBLE_FIELD),
     7: _INT64_FIELD,
-    12: _UINT64_FIELD,
-    13: _UINT64_FIELD,
+    **dict.fromkeys((12, 13), _UINT64_FIELD),
 }
 """Element type -> field of TensorProto; all others are in `int32_data`. Source: onnx.proto."""
 _FIXED_BYTES = {_FLOAT_FIELD: 4, _DOUBLE_FIELD: 8}
@@ -234,7 +227,8 @@ def check_tensor_size(tensor: TensorProto, path: Path) -> str:
     if is_external(tensor) or element is None or any(dim < 0 for dim in tensor.dims):
         return ""
     omitted = find_omitted_data(tensor)
-    if omitted and len(_fields_with_data(tensor, omitted)) > 1:
+    fields = {name for name in (*DATA_FIELDS.values(), "string_data") if getattr(tensor, name)}
+    if omitted and len(fields | {DATA_FIELDS[piece.field] for piece in omitted}) > 1:
         return "holds data in more than one field"
     raw = sum(piece.length for piece in omitted if piece.field == RAW_DATA) or len(tensor.raw_data)
     if not raw:
@@ -243,11 +237,6 @@ def check_tensor_size(tensor: TensorProto, path: Path) -> str:
         return "holds `raw_data`, which is not for its type"
     needed = required_bytes(tensor)
     return "" if needed in (None, raw) else f"holds {raw:,} bytes; its shape and type need {needed:,}"
-
-
-def _fields_with_data(tensor: TensorProto, omitted: Sequence[OmittedData]) -> set[str]:
-    small = {name for name in (*DATA_FIELDS.values(), "string_data") if getattr(tensor, name)}
-    return small | {DATA_FIELDS[piece.field] for piece in omitted}
 
 
 def _check_value_count(tensor: TensorProto, omitted: Sequence[OmittedData], count: int, path: Path) -> str:
@@ -283,17 +272,14 @@ def _count_omitted_entries(omitted: Sequence[OmittedData], field: int, path: Pat
             raise UnreadableModel("a damaged model (a number of a tensor is cut)")
         return sum(piece.length // width for piece in omitted)
     with open_regular(path) as file:
-        source = FileWindow(file)
-        return sum(_count_varints(source, piece) for piece in omitted)
-
-
-def _count_varints(source: FileWindow, piece: OmittedData) -> int:
-    """Count the varints of a range: the last byte of each is below 128."""
-    end = piece.offset + piece.length
-    if source.read(end - 1, end)[0] >= _CONTINUATION_BYTES[0]:
-        raise UnreadableModel("a damaged model (a number of a tensor is cut)")
-    starts = range(piece.offset, end, _CHUNK_BYTES)
-    return sum(len(source.read(at, min(at + _CHUNK_BYTES, end)).translate(None, _CONTINUATION_BYTES)) for at in starts)
+        source, count = FileWindow(file), 0
+        for piece in omitted:
+            end = piece.offset + piece.length
+            if source.read(end - 1, end)[0] >= _CONTINUATION_BYTES[0]:
+                raise UnreadableModel("a damaged model (a number of a tensor is cut)")
+            for at in range(piece.offset, end, _CHUNK_BYTES):  # the last byte of each varint is below 128
+                count += len(source.read(at, min(at + _CHUNK_BYTES, end)).translate(None, _CONTINUATION_BYTES))
+    return count
 
 
 MAX_FUNCTION_NODES = 100_000
@@ -362,13 +348,9 @@ def explain_unfollowed_calls(model: ModelProto) -> str:
     if any(called.depth > MAX_CALL_DEPTH for called in call_sizes.values()):
         return f"its local functions call one another more than {MAX_CALL_DEPTH} deep"
     calls = (called_function_key(node) for graph in iter_graphs(model) for node in graph.node)
-    if _count_call_nodes(calls, call_sizes) > MAX_FUNCTION_NODES:
+    if sum(call_sizes[key].nodes for key in calls if key in call_sizes) > MAX_FUNCTION_NODES:
         return f"its local functions become more than {MAX_FUNCTION_NODES:,} nodes"
     return ""
-
-
-def _count_call_nodes(calls: Iterable[FunctionKey], call_sizes: Mapping[FunctionKey, CallSize]) -> int:
-    return sum(call_sizes[key].nodes for key in calls if key in call_sizes)
 
 
 def format_function_key(key: FunctionKey) -> str:
@@ -389,21 +371,12 @@ _SERVICE_ACCOUNTS = frozenset(
 
 def find_leaked_paths(model: ModelProto) -> tuple[str, ...]:
     """List the paths of home directories in the model's metadata, sorted."""
-    texts = (text if isinstance(text, str) else text.decode(errors="replace") for text in _iter_metadata_texts(model))
+    holders = list(iter_scopes(model))
+    nodes = [node for holder in holders for node in holder.node]
+    values = (value for holder in holders for value in (*holder.value_info, *getattr(holder, "initializer", ())))
+    described = [it.doc_string for it in (model, *holders, *nodes)]
+    metadata = [entry.value for it in (model, *holders, *nodes, *values) for entry in it.metadata_props]
+    texts = (it if isinstance(it, str) else it.decode(errors="replace") for it in (*described, *metadata))
     suspect = (text for text in texts if "/home/" in text or "Users" in text)
     paths = {hit[0] for text in suspect for hit in re.finditer(_HOME_PATTERN, text) if hit[1] not in _SERVICE_ACCOUNTS}
     return tuple(sorted(paths))
-
-
-def _iter_metadata_texts(model: ModelProto) -> Iterator[str | bytes]:
-    """Yield texts that do not affect what is computed; bytes if they are not UTF-8."""
-    yield model.doc_string
-    yield from (entry.value for entry in model.metadata_props)
-    for holder in iter_scopes(model):
-        yield holder.doc_string
-        yield from (entry.value for entry in holder.metadata_props)
-        for value in (*holder.value_info, *getattr(holder, "initializer", ())):
-            yield from (entry.value for entry in value.metadata_props)
-        for node in holder.node:
-            yield node.doc_string
-            yield from (entry.value for entry in node.metadata_props)

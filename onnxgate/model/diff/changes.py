@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from itertools import combinations, zip_longest
 
 import msgspec
 
 from onnxgate.model.diff.result import Detail, EndChange, NodeChange, WeightChange
 from onnxgate.model.equality.model_matching import MatchedScope, ModelMatching, ScopeStep, WeightMatch
-from onnxgate.model.equality.node_matching import NodeMatching
-from onnxgate.model.equality.similarity import WeightDistance, decode_elements, measure_distance
-from onnxgate.model.facts import STRING, count_elements, element_name
-from onnxgate.model.reading.fact_extraction import DEFAULT_DOMAIN, format_change
+from onnxgate.model.equality.similarity import WeightDistance, decode_weight, measure_distance
+from onnxgate.model.facts import DEFAULT_DOMAIN, STRING, count_elements, element_name
+from onnxgate.model.reading.fact_extraction import format_change
 from onnxgate.model.reading.graph import (
     NO_VALUE,
     Graph,
@@ -96,12 +96,14 @@ class NodeChangeCollector:
             if node.index in self._it.back:
                 yield from self._changed(self._old.nodes[self._it.back[node.index]], node)
             elif node.index in self._replacing:
-                yield self._replacement(self._old.nodes[self._replacing[node.index]], node)
+                before = self._old.nodes[self._replacing[node.index]]
+                was = format_operator_key(before.operator)
+                yield self._change("replaced", node, was=was, was_name=before.name)
             else:
-                yield self._one("added", node, self._new, self._it)
+                yield self._unmatched("added", node, self._new)
         for node in self._old.nodes:
             if node.index not in self._it.forth and node.index not in self._replaced:
-                yield self._one("removed", node, self._old, self._it)
+                yield self._unmatched("removed", node, self._old)
 
     def ends(self) -> Iterator[EndChange]:
         """Yield the graph outputs that have another producer."""
@@ -118,17 +120,11 @@ class NodeChangeCollector:
     def _outputs(self) -> Iterator[tuple[int, int]]:
         """Pair outputs of the main graph by name, renamed ones and those of other graphs by position."""
         old, new = self._old.output_names, self._new.output_names
-        if self._old.parent is not None or len(old) != len(new) or set(old) != set(new):
-            named = set(old) & set(new) if self._old.parent is None else set()
-            yield from ((old.index(name), new.index(name)) for name in new if name in named)
-            rest = (
-                [i for i, name in enumerate(old) if name not in named],
-                [i for i, name in enumerate(new) if name not in named],
-            )
-            if len(rest[0]) == len(rest[1]):
-                yield from zip(*rest, strict=True)
-        else:
-            yield from ((old.index(name), new.index(name)) for name in new)
+        named = set(old) & set(new) if self._old.parent is None else set()
+        yield from ((old.index(name), new.index(name)) for name in new if name in named)
+        rest = [[i for i, name in enumerate(names) if name not in named] for names in (old, new)]
+        if len(rest[0]) == len(rest[1]):
+            yield from zip(*rest, strict=True)
 
     def _replacements(self) -> Iterator[tuple[int, int]]:
         """Pair removed nodes with added ones of another operator that have the same input and a common reader."""
@@ -139,10 +135,10 @@ class NodeChangeCollector:
         for node in self._old.nodes:
             if node.index in self._it.forth:
                 continue
-            for other in by_reads.get(self._first(self._old, node.index), ()):
-                if other in free and self._feed_the_same(node.index, other):
-                    free.discard(other)
-                    yield node.index, other
+            for index in by_reads.get(self._first(self._old, node.index), ()):
+                if index in free and self._feed_the_same(node.index, index):
+                    free.discard(index)
+                    yield node.index, index
                     break
 
     def _first(self, wiring: Graph, index: int) -> object:
@@ -170,16 +166,9 @@ class NodeChangeCollector:
 
     def _changed(self, before: Node, after: Node) -> Iterator[NodeChange]:
         details = (*self._attributes(before, after), *self._inputs(before, after), *self._shape(before, after))
+        was_name = before.name if before.name != after.name else ""
         if details:
-            yield self._change("changed", after, was_name=_previous_name(before, after), details=details)
-
-    def _replacement(self, before: Node, after: Node) -> NodeChange:
-        return self._change(
-            "replaced",
-            after,
-            was=format_operator_key(before.operator),
-            was_name=before.name,
-        )
+            yield self._change("changed", after, was_name=was_name, details=details)
 
     def _change(self, change: str, node: Node, **more: object) -> NodeChange:
         return NodeChange(
@@ -191,10 +180,11 @@ class NodeChangeCollector:
             **more,  # type: ignore[arg-type]
         )
 
-    def _one(self, change: str, node: Node, wiring: Graph, alignment: NodeMatching) -> NodeChange:
+    def _unmatched(self, change: str, node: Node, wiring: Graph) -> NodeChange:
         """Describe an added or removed node with its inputs and readers."""
-        reads = [source for source in node.every if source.kind != "nothing" and wiring.weight(source) is None]
-        feeds = [*self._uses(node, wiring), *self._graph_outputs(node, wiring)]
+        reads = [source for source in node.reads if source.kind != "nothing" and wiring.weight(source) is None]
+        outputs = zip(wiring.output_names, wiring.outputs, strict=True)
+        feeds = [*self._uses(node, wiring), *(f"output `{name}`" for name, it in outputs if it.node == node.index)]
         return self._change(
             change,
             node,
@@ -220,38 +210,34 @@ class NodeChangeCollector:
             return ""
         return "which was not given" if old is NO_VALUE else f"which was {format_source(self._old, old)}"
 
-    def _graph_outputs(self, node: Node, wiring: Graph) -> Iterator[str]:
-        for name, source in zip(wiring.output_names, wiring.outputs, strict=True):
-            if source.kind == "node" and source.node == node.index:
-                yield f"output `{name}`"
-
     def _on_an_edge(self, node: Node, wiring: Graph) -> bool:
         """Return whether, in the other graph, the node's readers read its first input directly."""
-        first = next((it for it in node.every if it.kind in ("node", "input", "outer") and not wiring.weight(it)), None)
+        first = next((it for it in node.reads if it.kind in ("node", "input", "outer") and not wiring.weight(it)), None)
         if first is None:
             return False
         is_new = wiring is self._new
-        other, matched = (self._old, self._it.back) if is_new else (self._new, self._it.forth)
+        opposite, matched = (self._old, self._it.back) if is_new else (self._new, self._it.forth)
         pairs = [
-            other.nodes[matched[reader]].sources[slot : slot + 1]
+            opposite.nodes[matched[reader]].sources[slot : slot + 1]
             for _, reader, slot in wiring.consumers[node.index]
             if reader in matched and slot >= 0
         ]
-        ends = [(other.outputs[a if is_new else b],) for a, b in self._outputs() if self._made_by(node, wiring, a, b)]
+        ends = [
+            (opposite.outputs[a if is_new else b],)
+            for a, b in self._outputs()
+            if wiring.outputs[b if is_new else a].node == node.index
+        ]
         known_uses = [pair[0] for pair in (*pairs, *ends) if pair]
         return bool(known_uses) and all(
             self._it.same(it, first) if is_new else self._it.same(first, it) for it in known_uses
         )
 
-    def _made_by(self, node: Node, wiring: Graph, old: int, new: int) -> bool:
-        source = wiring.outputs[new if wiring is self._new else old]
-        return source.kind == "node" and source.node == node.index
-
     def _attributes(self, before: Node, after: Node) -> Iterator[Detail]:
+        explicit = {attribute.name for node in (before, after) for attribute in node.proto.attribute}
         for name in sorted({*before.attributes, *after.attributes}):
             first, second = before.attributes.get(name), after.attributes.get(name)
             is_tensor = name in before.tensors or name in after.tensors
-            if first != second and not is_tensor and _is_explicit(name, before, after):
+            if first != second and not is_tensor and name in explicit:  # inferred ones depend on known shapes
                 yield Detail(kind="attribute", text=f"attribute `{name}` {format_change(first, second)}")
         for name in sorted({*before.tensors, *after.tensors, *before.bodies, *after.bodies}):
             counts = [len(it.tensors.get(name, ())) + len(it.bodies.get(name, ())) for it in (before, after)]
@@ -260,36 +246,24 @@ class NodeChangeCollector:
                 yield Detail(kind="attribute", text=f"attribute `{name}` {change}")
 
     def _inputs(self, before: Node, after: Node) -> Iterator[Detail]:
-        first, second = before.sources, after.sources
-        slots = [
-            slot for slot in range(max(len(first), len(second))) if self._rewired(*_sources_at(first, second, slot))
-        ]
-        if swapped := self._swapped(first, second, slots):
-            harmless = after.operator[0] == DEFAULT_DOMAIN and after.operator[1] in COMMUTATIVE_OPERATORS
-            remark = f", which is the same to `{after.operator[1]}`" if harmless else ""
-            yield Detail(kind="input", text=f"inputs {swapped[0]} and {swapped[1]} are swapped{remark}")
-            slots = [slot for slot in slots if slot not in swapped]
+        pairs = list(zip_longest(before.sources, after.sources, fillvalue=NO_VALUE))
+        slots = [slot for slot, pair in enumerate(pairs) if self._rewired(*pair)]
+        common = [slot for slot in slots if slot < min(len(before.sources), len(after.sources))]
+        for i, j in combinations(common, 2):
+            if self._it.same(pairs[i][0], pairs[j][1]) and self._it.same(pairs[j][0], pairs[i][1]):
+                harmless = after.operator[0] == DEFAULT_DOMAIN and after.operator[1] in COMMUTATIVE_OPERATORS
+                remark = f", which is the same to `{after.operator[1]}`" if harmless else ""
+                yield Detail(kind="input", text=f"inputs {i} and {j} are swapped{remark}")
+                slots = [slot for slot in slots if slot not in (i, j)]
+                break
         for slot in slots:
-            a, b = _sources_at(first, second, slot)
-            was = format_source(self._old, a)
-            yield Detail(kind="input", text=f"input {slot} is {format_source(self._new, b)}, was {was}")
+            was, origin = format_source(self._old, pairs[slot][0]), format_source(self._new, pairs[slot][1])
+            yield Detail(kind="input", text=f"input {slot} is {origin}, was {was}")
         if len(before.captured) == len(after.captured):
             for a, b in zip(before.captured, after.captured, strict=True):
                 if not any(self._it.same(source, b) for source in before.captured) and self._rewired(a, b):
                     was = format_source(self._old, a)
                     yield Detail(kind="input", text=f"takes {format_source(self._new, b)} from around, was {was}")
-
-    def _swapped(
-        self, first: Sequence[ValueSource], second: Sequence[ValueSource], slots: Sequence[int]
-    ) -> tuple[int, ...]:
-        for i in slots:
-            for j in slots:
-                if i < j < min(len(first), len(second)) and self._are_swapped(first, second, i, j):
-                    return i, j
-        return ()
-
-    def _are_swapped(self, first: Sequence[ValueSource], second: Sequence[ValueSource], i: int, j: int) -> bool:
-        return self._it.same(first[i], second[j]) and self._it.same(first[j], second[i])
 
     def _shape(self, before: Node, after: Node) -> Iterator[Detail]:
         counts = [len(trim_trailing_empty(it.proto.output)) for it in (before, after)]
@@ -297,31 +271,10 @@ class NodeChangeCollector:
             yield Detail(kind="outputs", text=f"has {counts[1]} outputs, had {counts[0]}")
         for name, bodies in after.bodies.items():
             for old, new in zip(before.bodies.get(name, ()), bodies, strict=False):
-                yield from _compare_body_interfaces(name, old, new)
-
-
-def _compare_body_interfaces(name: str, old: Graph, new: Graph) -> Iterator[Detail]:
-    for what in ("input", "output"):
-        counts = [len(getattr(it.holder, what)) for it in (old, new)]
-        if counts[0] != counts[1]:
-            yield Detail(kind="graph", text=f"{name} has {counts[1]} {what}s, had {counts[0]}")
-
-
-def _sources_at(
-    first: Sequence[ValueSource], second: Sequence[ValueSource], slot: int
-) -> tuple[ValueSource, ValueSource]:
-    a = first[slot] if slot < len(first) else NO_VALUE
-    b = second[slot] if slot < len(second) else NO_VALUE
-    return a, b
-
-
-def _is_explicit(name: str, before: Node, after: Node) -> bool:
-    """Return whether a node sets the attribute; inferred values depend on shapes that may be known for one only."""
-    return any(attribute.name == name for node in (before, after) for attribute in node.proto.attribute)
-
-
-def _previous_name(before: Node, after: Node) -> str:
-    return before.name if before.name != after.name else ""
+                for what in ("input", "output"):
+                    counts = [len(getattr(it.holder, what)) for it in (old, new)]
+                    if counts[0] != counts[1]:
+                        yield Detail(kind="graph", text=f"{name} has {counts[1]} {what}s, had {counts[0]}")
 
 
 _BOOL_TYPE = 9
@@ -338,63 +291,37 @@ def collect_weight_changes(models: ModelMatching) -> Iterator[WeightChange]:
 
 
 def _describe_weight_change(pair: WeightMatch, names_by_content: dict[tuple[object, ...], str]) -> WeightChange:
-    if pair.old is None:
-        assert pair.new is not None
-        name = pair.copy_of.name if pair.copy_of is not None else ""
-        return _describe_new_weight(pair.new, "copied" if pair.copy_of is not None else "added", was=name)
-    if pair.new is None:
-        return _describe_removed_weight(pair.old)
-    return _describe_changed_weight(pair.old, pair.new, names_by_content)
+    old, new = pair.old, pair.new
+    fields: dict[str, object] = {}
+    if old is not None:
+        fields |= {"name": old.name, "was_type": element_name(old.type), "was_shape": old.dims}
+        fields |= {"was_sha256": old.digest, "was_values": format_elements(old), "text": old.problem}
+    if new is not None:
+        fields |= {"name": new.name, "type": element_name(new.type), "shape": new.dims}
+        fields |= {"sha256": new.digest, "values": format_elements(new), "text": new.problem}
+    if old is not None and new is not None:
+        fields |= {"was": old.name if old.name != new.name else "", **_measure_change(old, new, names_by_content)}
+    elif pair.copy_of is not None:
+        fields |= {"change": "copied", "was": pair.copy_of.name}
+    else:
+        fields["change"] = "added" if old is None else "removed"
+    return msgspec.convert(fields, WeightChange)
 
 
-def _describe_new_weight(weight: Weight, change: str, **more: object) -> WeightChange:
-    return WeightChange(
-        change=change,  # type: ignore[arg-type]
-        name=weight.name,
-        type=element_name(weight.type),
-        shape=weight.dims,
-        sha256=weight.digest,
-        values=format_elements(weight),
-        text=weight.problem,
-        **more,  # type: ignore[arg-type]
-    )
-
-
-def _describe_removed_weight(weight: Weight) -> WeightChange:
-    return WeightChange(
-        change="removed",
-        name=weight.name,
-        was_type=element_name(weight.type),
-        was_shape=weight.dims,
-        was_sha256=weight.digest,
-        was_values=format_elements(weight),
-        text=weight.problem,
-    )
-
-
-def _describe_changed_weight(old: Weight, new: Weight, names_by_content: dict[tuple[object, ...], str]) -> WeightChange:
-    before: dict[str, object] = {
-        "was": old.name if old.name != new.name else "",
-        "was_type": element_name(old.type),
-        "was_shape": old.dims,
-        "was_sha256": old.digest,
-        "was_values": format_elements(old),
-    }
-    unread = [it for it in (old, new) if not it.digest]
-    if unread:
-        return _with_text(
-            _describe_new_weight(new, "unreadable", **before), text=f"cannot be compared: {unread[0].problem}"
-        )
+def _measure_change(old: Weight, new: Weight, names_by_content: dict[tuple[object, ...], str]) -> dict[str, object]:
+    """Return the fields of a weight change that depend on the content of both weights."""
+    problem = next((it.problem for it in (old, new) if not it.digest), "")
     try:
-        distance = measure_distance(old, new)
+        distance = None if problem else measure_distance(old, new)
     except (UnreadableWeightError, OSError) as reason:
-        return _with_text(_describe_new_weight(new, "unreadable", **before), text=f"cannot be compared: {reason}")
+        problem = str(reason)
+    if problem:
+        return {"change": "unreadable", "text": f"cannot be compared: {problem}"}
+    fields: dict[str, object] = {"change": "changed", "text": "; ".join(_iter_remarks(new, distance, names_by_content))}
     if distance is not None:
-        before |= {"elements": distance.elements, "total": distance.total, "largest": distance.largest}
-        before |= {"relative": distance.relative}
-    return _with_text(
-        _describe_new_weight(new, "changed", **before), text="; ".join(_iter_remarks(new, distance, names_by_content))
-    )
+        fields |= {"elements": distance.elements, "total": distance.total, "largest": distance.largest}
+        fields["relative"] = distance.relative
+    return fields
 
 
 def _iter_remarks(
@@ -410,11 +337,6 @@ def _iter_remarks(
         yield f"{several} NaN or infinite"
 
 
-def _with_text(change: WeightChange, *, text: str) -> WeightChange:
-    """Return the change with a remark."""
-    return msgspec.structs.replace(change, text=text)
-
-
 def format_elements(weight: Weight) -> str:
     """Format the elements of a small weight, `[1, -1]` or `0.5`; "" for others."""
     total = count_elements(weight.dims)
@@ -423,7 +345,7 @@ def format_elements(weight: Weight) -> str:
     if weight.type == STRING:
         texts = [f'"{text.decode(errors="replace")}"' for text in weight.tensors[0].string_data]
         return texts[0] if not weight.dims and texts else f"[{', '.join(texts)}]"
-    elements = decode_elements(weight)
+    elements = decode_weight(weight)
     if elements is None:
         return ""
     shown = [str(value) for stretch in elements for value in stretch]  # shortest text that reads back as the same value

@@ -32,7 +32,7 @@ from onnxgate.model.reading.structure import iter_graphs, iter_nodes, iter_tenso
 from onnxgate.model.reading.tensor_data import UnreadableWeightError
 
 if TYPE_CHECKING:
-    from onnx import AttributeProto, ModelProto, StringStringEntryProto
+    from onnx import ModelProto
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def compute_diff(old: NamedModel, new: NamedModel, version: str) -> Difference:
         weights=tuple(collect_weight_changes(models)),
         beside=tuple(list_harmless_changes(before.proto, after.proto, models)),
     )
-    return _with_verdict(result)
+    return msgspec.structs.replace(result, verdict=_decide_verdict(result))
 
 
 def _load_model(model: NamedModel) -> _LoadedModel:
@@ -94,10 +94,6 @@ def _load_model(model: NamedModel) -> _LoadedModel:
     return _LoadedModel(proto, wired, side, hash_external_files(proto, model.path))
 
 
-def _with_verdict(result: Difference) -> Difference:
-    return msgspec.structs.replace(result, verdict=_decide_verdict(result))
-
-
 def _decide_verdict(result: Difference) -> Verdict:
     opsets = any(stamp.what.startswith("opset ") for stamp in result.stamps)
     functions = any(function.change != "renamed" for function in result.functions)
@@ -109,9 +105,6 @@ def _decide_verdict(result: Difference) -> Verdict:
     return "identical" if result.old.sha256 == result.new.sha256 and not result.files else "same"
 
 
-MAX_METADATA_CHARACTERS = 80
-
-
 def compare_interfaces(old: ModelProto, new: ModelProto) -> Iterator[InterfaceChange]:
     """Compare inputs, then outputs."""
     (before_in, before_out), (after_in, after_out) = read_interface(old), read_interface(new)
@@ -121,9 +114,9 @@ def compare_interfaces(old: ModelProto, new: ModelProto) -> Iterator[InterfaceCh
 
 def _compare_values(role: str, old: Sequence[ValueInfo], new: Sequence[ValueInfo]) -> Iterator[InterfaceChange]:
     before, after = {it.name: it for it in old}, {it.name: it for it in new}
-    gone = [name for name in before if name not in after]
+    removed = [name for name in before if name not in after]
     added = [name for name in after if name not in before]
-    renamed = dict(zip(added, gone, strict=True)) if len(gone) == len(added) else {}
+    renamed = dict(zip(added, removed, strict=True)) if len(removed) == len(added) else {}
     for name, value in after.items():
         was = renamed.get(name, name)
         if was not in before:
@@ -140,7 +133,7 @@ def _compare_values(role: str, old: Sequence[ValueInfo], new: Sequence[ValueInfo
                 after=value,
                 text=text,
             )
-    for name in gone if not renamed else ():
+    for name in removed if not renamed else ():
         yield InterfaceChange(role=role, change="removed", name=name, before=before[name])  # type: ignore[arg-type]
     common = [[name for name in names if name in before and name in after] for names in (before, after)]
     if common[0] != common[1]:
@@ -150,48 +143,43 @@ def _compare_values(role: str, old: Sequence[ValueInfo], new: Sequence[ValueInfo
 
 def compare_headers(old: ModelProto, new: ModelProto) -> Iterator[Changed]:
     """Compare IR version, opsets, producer and version fields."""
-    yield from _compare_field("IR version", str(old.ir_version), str(new.ir_version))
-    before, after = read_opsets(old), read_opsets(new)
-    for domain in sorted({*before, *after}):
-        yield from _compare_field(
-            f"opset `{domain}`", _format_number(before.get(domain)), _format_number(after.get(domain))
-        )
-    for what, name in (("producer", "producer_name"), ("producer's version", "producer_version"), ("domain", "domain")):
-        yield from _compare_field(what, getattr(old, name) or None, getattr(new, name) or None)
-    yield from _compare_field(
-        "model's version", _format_number(old.model_version or None), _format_number(new.model_version or None)
-    )
+    before, after = (_list_headers(model) for model in (old, new))
+    names = ("IR version", *sorted(name for name in {*before, *after} if name.startswith("opset ")), *_HEADER_FIELDS)
+    yield from _compare_entries(before, after, names)
 
 
-def _compare_field(what: str, before: str | None, after: str | None) -> Iterator[Changed]:
-    if before != after:
-        yield Changed(what=what, before=before, after=after)
+_HEADER_FIELDS = {
+    "producer": "producer_name",
+    "producer's version": "producer_version",
+    "domain": "domain",
+    "model's version": "model_version",
+}
 
 
-def _format_number(number: int | None) -> str | None:
-    return None if number is None else str(number)
+def _list_headers(model: ModelProto) -> dict[str, str]:
+    headers = {"IR version": str(model.ir_version)}
+    headers |= {f"opset `{domain}`": str(version) for domain, version in read_opsets(model).items()}
+    return headers | {what: str(value) for what, name in _HEADER_FIELDS.items() if (value := getattr(model, name))}
+
+
+def _compare_entries(before: dict[str, str], after: dict[str, str], names: Iterable[str]) -> Iterator[Changed]:
+    for name in names:
+        if before.get(name) != after.get(name):
+            yield Changed(what=name, before=before.get(name), after=after.get(name))
 
 
 def compare_metadata(old: ModelProto, new: ModelProto) -> Iterator[Changed]:
     """Compare the model's metadata by key."""
-    before, after = _metadata_entries(old.metadata_props), _metadata_entries(new.metadata_props)
-    for key in sorted({*before, *after}):
-        yield from _compare_field(key, before.get(key), after.get(key))
-
-
-def _metadata_entries(props: Iterable[StringStringEntryProto]) -> dict[str, str]:
-    return {entry.key: entry.value for entry in props}
+    before, after = ({entry.key: entry.value for entry in model.metadata_props} for model in (old, new))
+    yield from _compare_entries(before, after, sorted({*before, *after}))
 
 
 def compare_data_files(old: Sequence[ExternalFile], new: Sequence[ExternalFile]) -> Iterator[Changed]:
     """Compare files of external data by location."""
-    before, after = ({it.location: _format_file(it) for it in side} for side in (old, new))
-    for location in sorted({*before, *after}):
-        yield from _compare_field(location, before.get(location), after.get(location))
-
-
-def _format_file(file: ExternalFile) -> str:
-    return f"{file.size_bytes:,} bytes, sha256 {file.sha256[:12]}"
+    before, after = (
+        {it.location: f"{it.size_bytes:,} bytes, sha256 {it.sha256[:12]}" for it in files} for files in (old, new)
+    )
+    yield from _compare_entries(before, after, sorted({*before, *after}))
 
 
 def compare_operator_counts(old: ModelProto, new: ModelProto) -> Iterator[OperatorChange]:
@@ -224,26 +212,17 @@ def _describe_function_change(old: Graph, new: Graph) -> Iterator[str]:
         before, after = old.imports.get(domain), new.imports.get(domain)
         if before != after:
             yield f"imports opset {after or 'none'} of `{domain}`, imported {before or 'none'}"
+    functions = (old.holder, new.holder)
     for what in ("input", "output", "attribute"):
-        counts = [
-            len(getattr(it.holder, what)) + (_count_defaults(it) if what == "attribute" else 0) for it in (old, new)
-        ]
+        counts = [len(getattr(it, what)) + (len(it.attribute_proto) if what == "attribute" else 0) for it in functions]
         if counts[0] != counts[1]:
             yield f"has {counts[1]} {what}s, had {counts[0]}"
     first, second = (
-        {it.name: it.SerializeToString(deterministic=True) for it in _default_attributes(w)} for w in (old, new)
+        {it.name: it.SerializeToString(deterministic=True) for it in function.attribute_proto} for function in functions
     )
     for name in sorted(set(first) & set(second)):
         if first[name] != second[name]:
             yield f"default of its attribute `{name}` is another"
-
-
-def _default_attributes(wiring: Graph) -> Sequence[AttributeProto]:
-    return list(getattr(wiring.holder, "attribute_proto", ()))
-
-
-def _count_defaults(wiring: Graph) -> int:
-    return len(_default_attributes(wiring))
 
 
 def list_harmless_changes(old: ModelProto, new: ModelProto, models: ModelMatching) -> Iterator[str]:
@@ -260,7 +239,8 @@ def list_harmless_changes(old: ModelProto, new: ModelProto, models: ModelMatchin
     weights = [(it.old, it.new) for it in models.weights if it.old is not None and it.new is not None]
     if any(a.name != b.name for a, b in weights):
         yield "names of weights"
-    if any(_is_reordered(scope.alignment.forth) for scope in models.scopes):
+    orders = ([new for _, new in sorted(scope.alignment.forth.items())] for scope in models.scopes)
+    if any(order != sorted(order) for order in orders):
         yield "the order of nodes"
     if any(_attribute_names(a.proto) != _attribute_names(b.proto) and a.attributes == b.attributes for a, b in pairs):
         yield "defaults that are spelled out"
@@ -268,55 +248,28 @@ def list_harmless_changes(old: ModelProto, new: ModelProto, models: ModelMatchin
         yield "where weights are kept"
     if old.graph.name != new.graph.name:
         yield "the graph's name"
-    if _count_doc_strings(old) != _count_doc_strings(new):
-        yield "document strings"
-    if _count_node_metadata(old) != _count_node_metadata(new):
-        yield "metadata of nodes"
-    if _count_inner_types(old) != _count_inner_types(new):
-        yield "types and shapes of inner values"
-    yield from _compare_opaque_messages(old, new)
+    before, after = _collect_remarks(old), _collect_remarks(new)
+    yield from (what for what in before if before[what] != after[what])
 
 
-def _compare_opaque_messages(old: ModelProto, new: ModelProto) -> Iterator[str]:
-    """List differing parts of a model that are only compared as a whole."""
-    for words, before, after in (
-        ("quantization annotations", old.graph.quantization_annotation, new.graph.quantization_annotation),
-        ("metadata of the graph", old.graph.metadata_props, new.graph.metadata_props),
-        ("training information", old.training_info, new.training_info),
-    ):
-        if [it.SerializeToString() for it in before] != [it.SerializeToString() for it in after]:
-            yield words
-
-
-def _is_reordered(forth: dict[int, int]) -> bool:
-    order = [new for _, new in sorted(forth.items())]
-    return order != sorted(order)
+def _collect_remarks(model: ModelProto) -> dict[str, object]:
+    """Return parts of a model that nothing is computed from, by their name."""
+    graphs = list(iter_graphs(model))
+    values = (value for graph in graphs for value in (*graph.input, *graph.output))
+    described = (model, *graphs, *iter_nodes(model), *model.functions, *(it for _, it in iter_tensors(model)), *values)
+    inner = (value.type for graph in graphs for value in graph.value_info)
+    return {
+        "document strings": Counter(text for it in described if (text := it.doc_string)),
+        "metadata of nodes": Counter((it.key, it.value) for node in iter_nodes(model) for it in node.metadata_props),
+        "types and shapes of inner values": Counter(it.SerializeToString(deterministic=True) for it in inner),
+        "quantization annotations": [it.SerializeToString() for it in model.graph.quantization_annotation],
+        "metadata of the graph": [it.SerializeToString() for it in model.graph.metadata_props],
+        "training information": [it.SerializeToString() for it in model.training_info],
+    }
 
 
 def _attribute_names(node: object) -> list[str]:
     return sorted(attribute.name for attribute in node.attribute)  # type: ignore[attr-defined]
-
-
-def _count_doc_strings(model: ModelProto) -> Counter[str]:
-    holders = (
-        model,
-        *iter_graphs(model),
-        *iter_nodes(model),
-        *model.functions,
-        *(tensor for _, tensor in iter_tensors(model)),
-    )
-    values = (it for graph in iter_graphs(model) for it in (*graph.input, *graph.output))
-    return Counter(text for it in (*holders, *values) if (text := it.doc_string))
-
-
-def _count_node_metadata(model: ModelProto) -> Counter[tuple[str, str]]:
-    return Counter((entry.key, entry.value) for node in iter_nodes(model) for entry in node.metadata_props)
-
-
-def _count_inner_types(model: ModelProto) -> Counter[bytes]:
-    return Counter(
-        value.type.SerializeToString(deterministic=True) for graph in iter_graphs(model) for value in graph.value_info
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,17 +296,13 @@ def measure_weight_movement(old: Path, new: Path) -> WeightMovement | None:
     added = sum(it.old is None and it.copy_of is None for it in models.weights)
     removed = sum(it.new is None for it in models.weights)
     changed = [it for it in models.weights if it.old is not None and it.new is not None and not it.same]
-    _require_readable(models.weights)
+    for weight in (it for pair in models.weights for it in (pair.old, pair.new) if it is not None):
+        if not weight.digest:
+            raise UnreadableWeightError(f"weight `{weight.name}` cannot be read: {weight.problem}")
     if not (changed or added or removed):
         return None
     largest, name = _find_largest_change(changed)
     return WeightMovement(changed=len(changed), of=of, added=added, removed=removed, largest=largest, name=name)
-
-
-def _require_readable(weights: list[WeightMatch]) -> None:
-    for weight in (it for pair in weights for it in (pair.old, pair.new) if it is not None):
-        if not weight.digest:
-            raise UnreadableWeightError(f"weight `{weight.name}` cannot be read: {weight.problem}")
 
 
 def _find_largest_change(changed: list[WeightMatch]) -> tuple[float | None, str]:

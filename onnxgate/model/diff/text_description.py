@@ -77,7 +77,13 @@ def _describe_other_file(path: Path, what: str) -> Iterator[str]:
 
 def _describe_structure(proto: ModelProto, path: Path) -> Iterator[str]:
     yield f"ONNX model, described in form {FORMAT_VERSION}"
-    yield from _describe_header(proto)
+    yield f"ir version {proto.ir_version}"
+    yield from (f"opset {domain} {version}" for domain, version in read_opsets(proto).items())
+    for what in ("producer_name", "producer_version", "domain", "model_version", "doc_string"):
+        if text := getattr(proto, what):
+            yield f"{what.replace('_', ' ')} {text}"
+    for entry in sorted(proto.metadata_props, key=lambda entry: (entry.key, entry.value)):
+        yield f"metadata {entry.key} = {entry.value}"
     yield from (_describe_value("input", value) for value in read_value_infos(list_inputs(proto.graph)))
     yield from (_describe_value("output", value) for value in read_value_infos(proto.graph.output))
     yield ""
@@ -90,19 +96,7 @@ def _describe_structure(proto: ModelProto, path: Path) -> Iterator[str]:
         yield from ("", f"local function {format_operator_key(name)}")
         yield from _describe_nodes(wiring, "  ")
     yield from ("", "weights")
-    yield from sorted(
-        (_describe_weight(it) for it in wired.main.weights.values() if not _is_inline(it)), key=_natural_sort_key
-    )
-
-
-def _describe_header(proto: ModelProto) -> Iterator[str]:
-    yield f"ir version {proto.ir_version}"
-    yield from (f"opset {domain} {version}" for domain, version in read_opsets(proto).items())
-    for what in ("producer_name", "producer_version", "domain", "model_version", "doc_string"):
-        if text := getattr(proto, what):
-            yield f"{what.replace('_', ' ')} {text}"
-    for entry in sorted(proto.metadata_props, key=lambda entry: (entry.key, entry.value)):
-        yield f"metadata {entry.key} = {entry.value}"
+    yield from _describe_weights(wired.main)
 
 
 def _describe_value(role: str, value: ValueInfo) -> str:
@@ -114,7 +108,11 @@ def _describe_nodes(wiring: Graph, indent: str, around: ValueNames | None = None
     names = ValueNames(wiring, around, _format_reference)
     for index in wiring.order:
         node = wiring.nodes[index]
-        yield f"{indent}{_describe_node(node, names)}"
+        outputs = [names.output(node, index) for index, name in enumerate(node.proto.output) if name] or ["_"]
+        inputs = ", ".join(names.of(source) or "_" for source in node.sources)
+        attributes = [_format_attribute(it, node) for it in sorted(node.proto.attribute, key=lambda it: it.name)]
+        call = f"{', '.join(outputs)} = {format_operator_key(node.operator)}({inputs})"
+        yield indent + " ".join([call, *filter(None, attributes)])
         for attribute, bodies in sorted(node.bodies.items()):
             for number, body in enumerate(bodies):
                 which = f"{attribute}[{number}]" if number else attribute
@@ -125,16 +123,7 @@ def _describe_nodes(wiring: Graph, indent: str, around: ValueNames | None = None
         if label != name:
             yield f"{indent}{name} <- {label}"
     if wiring.parent is not None:
-        weights = (_describe_weight(it) for it in wiring.weights.values() if not _is_inline(it))
-        yield from (f"{indent}weight {line.strip()}" for line in sorted(weights, key=_natural_sort_key))
-
-
-def _describe_node(node: Node, names: ValueNames) -> str:
-    outputs = [names.output(node, index) for index, name in enumerate(node.proto.output) if name] or ["_"]
-    inputs = ", ".join(names.of(source) or "_" for source in node.sources)
-    attributes = [_format_attribute(it, node) for it in sorted(node.proto.attribute, key=lambda it: it.name)]
-    call = f"{', '.join(outputs)} = {format_operator_key(node.operator)}({inputs})"
-    return " ".join([call, *filter(None, attributes)])
+        yield from (f"{indent}weight {line.strip()}" for line in _describe_weights(wiring))
 
 
 def _format_attribute(attribute: AttributeProto, node: Node) -> str:
@@ -144,25 +133,22 @@ def _format_attribute(attribute: AttributeProto, node: Node) -> str:
         return f"{attribute.name}=@{attribute.ref_attr_name}"
     if attribute.name in node.tensors:
         return f"{attribute.name}={', '.join(_format_reference(it) for it in node.tensors[attribute.name])}"
-    return f"{attribute.name}={_format_attribute_value(attribute)}"
-
-
-def _format_attribute_value(attribute: AttributeProto) -> str:
     match attribute.type:
         case attribute.FLOAT:
-            return format_float(attribute.f)
+            value = format_float(attribute.f)
         case attribute.INT:
-            return str(attribute.i)
+            value = str(attribute.i)
         case attribute.STRING:
-            return _format_string(attribute.s)
+            value = _format_string(attribute.s)
         case attribute.FLOATS:
-            return _format_list([format_float(value) for value in attribute.floats])
+            value = _format_list(list(map(format_float, attribute.floats)))
         case attribute.INTS:
-            return _format_list([str(value) for value in attribute.ints])
+            value = _format_list(list(map(str, attribute.ints)))
         case attribute.STRINGS:
-            return _format_list([_format_string(value) for value in attribute.strings])
+            value = _format_list(list(map(_format_string, attribute.strings)))
         case _:
-            return _format_digest(attribute.SerializeToString(deterministic=True))
+            value = _format_digest(attribute.SerializeToString(deterministic=True))
+    return f"{attribute.name}={value}"
 
 
 def _format_string(text: bytes) -> str:
@@ -179,11 +165,6 @@ def _format_digest(content: bytes) -> str:
     return f"sha256:{hashlib.sha256(content).hexdigest()[:_SHOWN_DIGEST_CHARACTERS]}"
 
 
-def _is_inline(weight: Weight) -> bool:
-    """Return whether a weight is shown where it is used: it is small and has no name of its own."""
-    return not find_user_given_name(weight.name) and bool(_format_small_weight(weight))
-
-
 def _format_reference(weight: Weight) -> str:
     """Refer to a weight by the name that a person gave it, or by its content."""
     if weight.kind != "attribute" and (name := find_user_given_name(weight.name)):
@@ -191,15 +172,17 @@ def _format_reference(weight: Weight) -> str:
     return _format_small_weight(weight) or f"{_format_weight_type(weight)}#{_describe_content(weight)}"
 
 
-def _describe_weight(weight: Weight) -> str:
-    small = _format_small_weight(weight)
-    name = find_user_given_name(weight.name)
-    label = f"  {name} " if name else "  "
-    if not name:
-        return f"{label}{_format_weight_type(weight)}#{_describe_content(weight)}"
-    return (
-        f"{label}{_format_weight_type(weight)} {f'= {format_elements(weight)}' if small else _describe_content(weight)}"
-    )
+def _describe_weights(graph: Graph) -> list[str]:
+    """Describe the weights that are not shown where they are used: large ones, and those with a name of their own."""
+    lines = []
+    for weight in graph.weights.values():
+        name, small = find_user_given_name(weight.name), _format_small_weight(weight)
+        if name:
+            content = f"= {format_elements(weight)}" if small else _describe_content(weight)
+            lines.append(f"  {name} {_format_weight_type(weight)} {content}")
+        elif not small:
+            lines.append(f"  {_format_weight_type(weight)}#{_describe_content(weight)}")
+    return sorted(lines, key=_natural_sort_key)
 
 
 def _format_weight_type(weight: Weight) -> str:
@@ -270,11 +253,11 @@ class ValueNames:
     def output(self, node: Node, index: int) -> str:
         """Return the name of an output of a node."""
         name = str(node.proto.output[index]) if index < len(node.proto.output) else ""
-        if self._given(name) or name in self._ends:
+        if self._find_chosen_name(name) or name in self._ends:
             return name
         return f"{self._named[node.index]}:{index}" if index else self._named[node.index]
 
-    def _given(self, name: str) -> str:
+    def _find_chosen_name(self, name: str) -> str:
         """Return the name if a person chose it; `relu` is generated too if there is a `relu_1`."""
         return "" if name in self._counted else find_user_given_name(name)
 
@@ -282,13 +265,13 @@ class ValueNames:
         """Name nodes by operator and digest of their smallest unique surroundings; equal names are numbered."""
         digests = self._digests()
         counts = [Counter(level) for level in digests]
-        seen: Counter[str] = Counter()
+        repeats: Counter[str] = Counter()
         chosen = [""] * len(self._wiring.nodes)
         for index in self._wiring.order:
             depth = next((it for it, level in enumerate(digests) if counts[it][level[index]] == 1), len(digests) - 1)
             name = f"{format_operator_key(self._wiring.nodes[index].operator)}.{digests[depth][index]}"
-            seen[name] += 1
-            chosen[index] = f"{name}~{seen[name]}" if seen[name] > 1 else name
+            repeats[name] += 1
+            chosen[index] = f"{name}~{repeats[name]}" if repeats[name] > 1 else name
         return chosen
 
     def _digests(self) -> list[list[str]]:
@@ -298,9 +281,11 @@ class ValueNames:
             before = levels[-1]
             if len(set(before)) == len(before):
                 break
-            levels.append(
-                [_short_digest(f"{own[node.index]}{self._makers(node, before)}") for node in self._wiring.nodes]
+            producers = (
+                [(before[it.node], it.index) if it.kind == "node" else it.kind for it in node.reads]
+                for node in self._wiring.nodes
             )
+            levels.append([_short_digest(f"{text}{makers!r}") for text, makers in zip(own, producers, strict=True)])
         return levels
 
     def _own(self, node: Node) -> str:
@@ -310,12 +295,9 @@ class ValueNames:
             for it, source in enumerate(node.sources)
             if (weight := self._wiring.weight(source))
         ]
-        outputs = [self._given(name) for name in node.proto.output]
+        outputs = [self._find_chosen_name(name) for name in node.proto.output]
         inputs = [source.name for source in node.sources if source.kind == "input"]
         return repr((node.operator, sorted(node.attributes.items()), weights, outputs, inputs))
-
-    def _makers(self, node: Node, before: list[str]) -> str:
-        return repr([(before[it.node], it.index) if it.kind == "node" else it.kind for it in node.every])
 
 
 def _short_digest(text: str) -> str:

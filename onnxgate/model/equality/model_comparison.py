@@ -9,9 +9,11 @@ they are stored. The IR version does not affect what a model computes, and is no
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, zip_longest
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,15 +21,33 @@ import msgspec
 
 from onnxgate.core.files import sha256_of
 from onnxgate.core.text import join_quoted
-from onnxgate.model.equality.graph_comparison import GraphComparison, WeightPair
+from onnxgate.model.equality.model_matching import MatchedScope, ScopeStep, match_graphs
+from onnxgate.model.equality.node_matching import NodeMatching
 from onnxgate.model.facts import Dim, ValueInfo, element_name
 from onnxgate.model.reading.external_data import is_external
-from onnxgate.model.reading.fact_extraction import count_operators, list_inputs, read_opsets, read_value_infos
+from onnxgate.model.reading.fact_extraction import (
+    count_operators,
+    format_change,
+    list_inputs,
+    read_opsets,
+    read_value_infos,
+)
+from onnxgate.model.reading.graph import (
+    NO_VALUE,
+    Graph,
+    Node,
+    OperatorKey,
+    ValueSource,
+    Weight,
+    build_graphs,
+    format_operator_key,
+    trim_trailing_empty,
+)
 from onnxgate.model.reading.structure import iter_tensors, read_structure
 from onnxgate.model.reading.tensor_data import UnreadableWeightError, compare_tensors
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import ModelProto, TensorProto
 
 MAX_DIFFERENCES = 10
 GENERATED_AXIS_NAME = re.compile(r"unk__\d+")
@@ -78,9 +98,9 @@ def _iter_differences(first: ModelProto, old: Path, second: ModelProto, new: Pat
         has_differences = True
         yield text
     graphs = GraphComparison(first, old, second, new)
-    for comparison in sorted(graphs.found, key=lambda comparison: comparison.where):
+    for _, text in sorted(graphs.differences, key=itemgetter(0)):
         has_differences = True
-        yield comparison.text
+        yield text
     for pair in sorted(graphs.weights, key=lambda pair: pair.where):
         if text := _compare_weight(pair, old, new, rounded):
             has_differences = True
@@ -110,13 +130,13 @@ def read_interface(model: ModelProto) -> tuple[tuple[ValueInfo, ...], tuple[Valu
     """Inputs and outputs; names of axes that a converter made up are numbered from the first of them."""
     numbers: dict[Dim, str] = {}
     for value in (
-        *(taken := read_value_infos(list_inputs(model.graph))),
+        *(inputs := read_value_infos(list_inputs(model.graph))),
         *(outputs := read_value_infos(model.graph.output)),
     ):
         for dim in value.shape or ():
             if isinstance(dim, str) and GENERATED_AXIS_NAME.fullmatch(dim):
                 numbers.setdefault(dim, f"unk__{len(numbers)}")
-    return _renumber_axes(taken, numbers), _renumber_axes(outputs, numbers)
+    return _renumber_axes(inputs, numbers), _renumber_axes(outputs, numbers)
 
 
 def _renumber_axes(side: tuple[ValueInfo, ...], numbers: dict[Dim, str]) -> tuple[ValueInfo, ...]:
@@ -191,3 +211,177 @@ def _compare_unused_parts(first: ModelProto, second: ModelProto) -> Iterator[str
     counts = len(first.graph.initializer), len(second.graph.initializer)
     if counts[0] != counts[1]:
         yield f"{counts[1]} weights, was {counts[0]}"
+
+
+_Position = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WeightPair:
+    """Two tensors that stand for each other, still to be compared; `where` orders them as the new model its nodes."""
+
+    where: _Position
+    label: str
+    old: TensorProto
+    new: TensorProto
+
+
+class GraphComparison:
+    """The differences between two models' graphs, and the pairs of weights whose data are yet to be compared."""
+
+    def __init__(self, old_proto: ModelProto, old_path: Path, new_proto: ModelProto, new_path: Path) -> None:
+        old = build_graphs(old_proto, old_path, constants_as_nodes=True)
+        new = build_graphs(new_proto, new_path, constants_as_nodes=True)
+        self.differences: list[tuple[_Position, str]] = []
+        self.weights: list[WeightPair] = []
+        self.values: dict[str, str] = {}  # value that a node of the old main graph makes -> its name in the new one
+        self._old_functions, self._new_functions = old.functions, new.functions
+        self._compared: set[tuple[int, int, ValueSource, ValueSource]] = set()
+        self._calls: list[tuple[OperatorKey | None, _Position]] = [(None, ())]  # of local functions, the first of each
+        scopes: defaultdict[OperatorKey | None, list[MatchedScope]] = defaultdict(list)
+        for scope in match_graphs(old, new).scopes:
+            scopes[scope.steps[0].function if scope.steps else None].append(scope)
+        for function, where in self._calls:  # grows on the way
+            for scope in scopes[function]:
+                if _is_live(scope):
+                    self._compare_scope(scope, where)
+
+    def _compare_scope(self, scope: MatchedScope, where: _Position) -> None:
+        """Compare the outputs of two graphs or function bodies, and the nodes that they need."""
+        matching, label = scope.alignment, "".join(map(_format_step, scope.steps))
+        where = (*where, *(step.node.position for step in scope.steps if step.node is not None))
+        if scope.steps:
+            self._compare_interfaces(matching.old, matching.new, where, label)
+        end = len(matching.new.holder.node)
+        for index, (a, b) in enumerate(zip(matching.old.outputs, matching.new.outputs, strict=False)):
+            name = matching.new.output_names[index]
+            self._compare_sources(matching, a, b, (*where, end, index), f"{label}output `{name}`")
+        for index in sorted(matching.new.live):
+            if index in matching.back:
+                before, after = matching.old.nodes[matching.back[index]], matching.new.nodes[index]
+                if before.operator == after.operator:
+                    text = f"{label}node {after.position} `{format_operator_key(after.operator)}`"
+                    self._compare_nodes(matching, before, after, (*where, after.position), text)
+                    if not scope.steps:
+                        self.values.update(zip(before.proto.output, after.proto.output, strict=False))
+
+    def _compare_interfaces(self, old: Graph, new: Graph, where: _Position, label: str) -> None:
+        if old.parent is None and old.imports != new.imports:
+            self._report(where, f"{label.removesuffix(': ')} imports other opsets")
+        for what in ("input", "output"):
+            counts = len(getattr(old.holder, what)), len(getattr(new.holder, what))
+            if counts[0] != counts[1]:
+                self._report(where, f"{label}{counts[1]} {what}s, was {counts[0]}")
+
+    def _compare_nodes(self, matching: NodeMatching, before: Node, after: Node, where: _Position, label: str) -> None:
+        counts = [len(trim_trailing_empty(node.proto.output)) for node in (before, after)]
+        if counts[0] != counts[1]:
+            self._report(where, f"{label} has {counts[1]} outputs, had {counts[0]}")
+        for name in sorted({*before.attributes, *after.attributes}):
+            first, second = before.attributes.get(name), after.attributes.get(name)
+            if first != second:
+                self._report(where, f"{label}: attribute `{name}` {format_change(first, second)}")
+        self._compare_nested_attributes(before, after, where, label)
+        pairs = zip_longest(before.sources, after.sources, fillvalue=NO_VALUE)
+        for index, (a, b) in enumerate(pairs):
+            self._compare_sources(matching, a, b, where, f"{label}: input {index}")
+        self._note_call(after.operator, where, f"local function `{format_operator_key(after.operator)}`")
+
+    def _note_call(self, function: OperatorKey, where: _Position, label: str) -> None:
+        if function not in (called for called, _ in self._calls):
+            is_old, is_new = function in self._old_functions, function in self._new_functions
+            if is_old and is_new:
+                self._calls.append((function, where))
+            elif is_old or is_new:
+                self._report(where, f"{label} is {'new' if is_new else 'gone'}")
+
+    def _compare_nested_attributes(self, before: Node, after: Node, where: _Position, label: str) -> None:
+        """Compare attributes that hold tensors or graphs, but not what is in the graphs."""
+        old, new = (
+            {it.name: it.type for it in node.proto.attribute if it.name not in node.attributes}
+            for node in (before, after)
+        )
+        for name in new:
+            text = f"{label}: attribute `{name}`"
+            if old.get(name) != new[name]:
+                self._report(where, f"{text} {'is of another type' if name in old else 'is new'}")
+                continue
+            sides = [[it for weight in node.tensors.get(name, ()) for it in weight.tensors] for node in (before, after)]
+            bodies = [len(node.bodies.get(name, ())) for node in (before, after)]
+            if len(sides[0]) != len(sides[1]) or bodies[0] != bodies[1]:
+                self._report(where, f"{text} holds another number of values")
+            self.weights += [WeightPair(where, text, a, b) for a, b in zip(*sides, strict=False)]
+        for name in old.keys() - new.keys():
+            self._report(where, f"{label}: attribute `{name}` is gone")
+
+    def _compare_sources(
+        self, matching: NodeMatching, old: ValueSource, new: ValueSource, where: _Position, user: str
+    ) -> None:
+        """Compare two values that are used at the same place; of weights, what is not their data."""
+        before, after = matching.old.weight(old), matching.new.weight(new)
+        while old.kind == new.kind == "outer" and matching.around is not None:
+            old, new = matching.around.old.resolve(old.name), matching.around.new.resolve(new.name)
+            matching = matching.around
+        key = (id(before or matching), id(after or matching), old, new)
+        if key in self._compared:
+            return
+        self._compared.add(key)
+        if before is not None and after is not None and before.kind == after.kind:
+            self._compare_weights(before, after, where)
+        elif before is not None or after is not None or not _is_same_value(matching, old, new):
+            origin, was = _format_origin(matching.new, new), _format_origin(matching.old, old)
+            self._report(where, f"{user} is {f'{origin}, was {was}' if origin != was else f'another {origin}'}")
+
+    def _compare_weights(self, before: Weight, after: Weight, where: _Position) -> None:
+        label = f"{'sparse ' if after.kind == 'sparse' else ''}weight `{after.name}`"
+        if after.kind == "sparse" and before.dims != after.dims:
+            self._report(where, f"{label} has shape {list(after.dims)}, had {list(before.dims)}")
+        for a, b, part in zip(before.tensors, after.tensors, ("", " (indices)"), strict=False):
+            self.weights.append(WeightPair(where, f"{label}{part}", a, b))
+        if before.overridable != after.overridable and after.kind == "initializer":
+            change = "can be given as an input too" if after.overridable else "is no input any more"
+            self._report(where, f"{label} {change}")
+
+    def _report(self, where: _Position, text: str) -> None:
+        self.differences.append((where, text))
+
+
+def _is_live(scope: MatchedScope) -> bool:
+    """Return whether an output needs the nodes that the graph is inside of."""
+    matching: NodeMatching | None = scope.alignment
+    for step in reversed(scope.steps):
+        matching = matching.around if matching is not None else None
+        if step.node is not None and matching is not None and step.node.index not in matching.new.live:
+            return False
+    return True
+
+
+def _is_same_value(matching: NodeMatching, old: ValueSource, new: ValueSource) -> bool:
+    """Return whether both are the same value, made by the same operator: calls of renamed functions are matched too."""
+    if not matching.same(old, new):
+        return False
+    return old.kind != "node" or matching.old.nodes[old.node].operator == matching.new.nodes[new.node].operator
+
+
+def _format_step(step: ScopeStep) -> str:
+    if step.function is not None:
+        return f"local function `{format_operator_key(step.function)}`: "
+    assert step.node is not None
+    return f"node {step.node.position} `{format_operator_key(step.node.operator)}`, attribute `{step.attribute}`: "
+
+
+def _format_origin(graph: Graph, source: ValueSource) -> str:
+    match source.kind:
+        case "node":
+            which = f"output {source.index} of " if source.index else ""
+            return f"{which}`{format_operator_key(graph.nodes[source.node].operator)}`"
+        case "weight":
+            return f"{'sparse' if graph.weights[source.name].kind == 'sparse' else 'weight'} `{source.name}`"
+        case "input":
+            return f"input `{source.name}`"
+        case "outer" if graph.parent is not None:
+            return _format_origin(graph.parent, graph.parent.resolve(source.name))
+        case "nothing":
+            return "not given"
+        case _:
+            return f"`{source.name}`, which nothing makes"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from onnxgate.model.equality.node_matching import KeyNumbers, NodeHashes, NodeMatching
@@ -55,14 +55,21 @@ class ModelMatching:
 
 def match_models(old: ModelGraphs, new: ModelGraphs) -> ModelMatching:
     """Match the two."""
+    models = match_graphs(old, new)
+    _match_weights(models)
+    return models
+
+
+def match_graphs(old: ModelGraphs, new: ModelGraphs) -> ModelMatching:
+    """Match the two except for their weights."""
     models = ModelMatching(old, new, functions=_match_functions(old, new))
-    symbols = KeyNumbers()
+    numbers: KeyNumbers = {}
 
     def operator(name: OperatorKey) -> OperatorKey:
         return models.functions.get(name, name)
 
     def descend(before: Graph, after: Graph, steps: tuple[ScopeStep, ...], around: NodeMatching | None) -> None:
-        alignment = NodeMatching(before, after, symbols, operator, around)
+        alignment = NodeMatching(before, after, numbers, operator, around)
         models.scopes.append(MatchedScope(steps, alignment))
         for first, second in sorted(alignment.forth.items(), key=lambda it: after.nodes[it[1]].position):
             for name, bodies in before.nodes[first].bodies.items():
@@ -73,26 +80,25 @@ def match_models(old: ModelGraphs, new: ModelGraphs) -> ModelMatching:
     descend(old.main, new.main, (), None)
     for after, before in models.functions.items():
         descend(old.functions[before], new.functions[after], (ScopeStep(function=after),), None)
-    _match_weights(models)
     return models
 
 
 def _match_functions(old: ModelGraphs, new: ModelGraphs) -> dict[OperatorKey, OperatorKey]:
     """Match local functions by name, the others by their bodies."""
     matched = {name: name for name in new.functions if name in old.functions}
-    symbols = KeyNumbers()
+    numbers: KeyNumbers = {}
     by_body: defaultdict[object, list[OperatorKey]] = defaultdict(list)
     for name in old.functions:
         if name not in matched:
-            by_body[_hash_body(old.functions[name], symbols)].append(name)
+            by_body[_hash_body(old.functions[name], numbers)].append(name)
     for name in new.functions:
-        if name not in matched and (same := by_body.get(_hash_body(new.functions[name], symbols))):
+        if name not in matched and (same := by_body.get(_hash_body(new.functions[name], numbers))):
             matched[name] = same.pop(0)
     return matched
 
 
-def _hash_body(wiring: Graph, symbols: KeyNumbers) -> object:
-    graph_hash = NodeHashes(wiring, symbols, lambda it: it, lambda it: (it.kind, it.index), exact=True).outputs()
+def _hash_body(wiring: Graph, numbers: KeyNumbers) -> object:
+    graph_hash = NodeHashes(wiring, numbers, lambda it: it, lambda it: (it.kind, it.index), exact=True).outputs()
     return graph_hash, tuple(sorted(wiring.imports.items()))
 
 
@@ -116,8 +122,14 @@ def _match_weights(models: ModelMatching) -> None:
                 back[after] = old[before]
 
     take(sorted(links, key=strength))
-    for key in (lambda it: it.content, lambda it: (it.name, it.form), lambda it: it.name):
-        take(_match_remaining(old, new, models.partners, back, key))
+    for key in (lambda it: it.content, lambda it: (it.name, it.type, it.dims), lambda it: it.name):
+        groups: defaultdict[Hashable, list[int]] = defaultdict(list)
+        for number, weight in old.items():
+            if number not in models.partners:
+                groups[key(weight)].append(number)
+        for number, weight in new.items():
+            if number not in back and groups[key(weight)]:
+                take([(groups[key(weight)].pop(0), number)])
     weights = {weight.content: weight for weight in old.values()}
     models.weights = [
         WeightMatch(back.get(key), weight, None if key in back else weights.get(weight.content))
@@ -126,43 +138,20 @@ def _match_weights(models: ModelMatching) -> None:
     models.weights += [WeightMatch(weight, None) for key, weight in old.items() if key not in models.partners]
 
 
-def _match_remaining(
-    old: dict[int, Weight],
-    new: dict[int, Weight],
-    forth: dict[int, Weight],
-    back: dict[int, Weight],
-    key: object,
-) -> Iterator[tuple[int, int]]:
-    groups: defaultdict[object, list[int]] = defaultdict(list)
-    for number, weight in old.items():
-        if number not in forth:
-            groups[key(weight)].append(number)  # type: ignore[operator]
-    for number, weight in new.items():
-        if number not in back and groups.get(weight_hash := key(weight)):  # type: ignore[operator]
-            yield groups[weight_hash].pop(0), number
-
-
 def iter_linked_weights(alignment: NodeMatching) -> Iterator[tuple[Weight, Weight]]:
     """Yield pairs of weights at the same input or attribute of matched nodes."""
     old, new = alignment.old, alignment.new
     for first, second in alignment.forth.items():
         before, after = old.nodes[first], new.nodes[second]
-        yield from _link_node_weights(old, before.sources, new, after.sources)
+        pairs = list(_link_inputs(old, before.sources, new, after.sources))
+        first_contents, second_contents = (Counter(pair[side].content for pair in pairs) for side in (0, 1))
+        if first_contents == second_contents:  # the same ones, perhaps in another order
+            by_content = {weight.content: weight for _, weight in pairs}
+            pairs = [(weight, by_content[weight.content]) for weight, _ in pairs]
+        yield from pairs
         for name, weights in before.tensors.items():
             yield from zip(weights, after.tensors.get(name, ()), strict=False)
     yield from _link_inputs(old, old.outputs, new, new.outputs)
-
-
-def _link_node_weights(
-    old: Graph, before: Iterable[ValueSource], new: Graph, after: Iterable[ValueSource]
-) -> Iterator[tuple[Weight, Weight]]:
-    """Pair weights by input, or by content if the same ones are in another order."""
-    pairs = list(_link_inputs(old, before, new, after))
-    first, second = Counter(it.content for it, _ in pairs), {it.content: it for _, it in pairs}
-    if first == Counter(it.content for _, it in pairs):
-        yield from ((it, second[it.content]) for it, _ in pairs)
-    else:
-        yield from pairs
 
 
 def _link_inputs(

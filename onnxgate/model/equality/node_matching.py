@@ -24,15 +24,8 @@ MAX_FOLLOWED_NODES = 200
 """At most this many unmatched nodes are followed from a value."""
 
 
-class KeyNumbers:
-    """One number for each key, the same number for equal keys, in all graphs that share it."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[Hashable, int] = {}
-
-    def of(self, key: Hashable) -> int:
-        """The key's number."""
-        return self._numbers.setdefault(key, len(self._numbers))
+KeyNumbers = dict[Hashable, int]
+"""One number for each key, the same number for equal keys, in all graphs that share it."""
 
 
 class NodeHashes:
@@ -52,15 +45,18 @@ class NodeHashes:
     ) -> None:
         self._graph, self._numbers, self._exact = graph, numbers, exact
         self._operator, self._leaf = operator, leaf
-        self.own = [numbers.of((self._hash_node(node), self._hash_weights(node))) for node in graph.nodes]
+        self.own = [self._number((self._hash_node(node), self._hash_weights(node))) for node in graph.nodes]
         self.ends = index_outputs(graph)
+
+    def _number(self, key: Hashable) -> int:
+        return self._numbers.setdefault(key, len(self._numbers))
 
     def forward(self) -> list[int]:
         """Hash each node by what it computes from the graph's inputs."""
         numbers = [-1] * len(self._graph.nodes)
         for index in self._graph.order:
-            sources = tuple([self._hash_source(source, numbers) for source in self._graph.nodes[index].every])
-            numbers[index] = self._numbers.of(("forward", self.own[index], sources))
+            sources = tuple([self._hash_source(source, numbers) for source in self._graph.nodes[index].reads])
+            numbers[index] = self._number(("forward", self.own[index], sources))
         return numbers
 
     def backward(self) -> list[int]:
@@ -74,7 +70,7 @@ class NodeHashes:
                     if reader in self._graph.live or index not in self._graph.live
                 )
             )
-            numbers[index] = self._numbers.of(("backward", self.own[index], tuple(self.ends.get(index, ())), uses))
+            numbers[index] = self._number(("backward", self.own[index], tuple(self.ends.get(index, ())), uses))
         return numbers
 
     def outputs(self) -> Hashable:
@@ -128,7 +124,7 @@ class NodeMatching:
         self._inputs = _number_inputs(old, new, by_name=around is None)
         loose = self._hash_nodes(numbers, exact=False)
         if loose[0].outputs() == loose[1].outputs():
-            self._match_equal_hashes(loose, old.live, new.live)
+            self._match_equal_hashes(loose, *([it for it in graph.order if it in graph.live] for graph in (old, new)))
         if len(self.forth) == len(old.nodes) == len(new.nodes):
             return
         exact = self._hash_nodes(numbers, exact=True)
@@ -185,7 +181,7 @@ class NodeMatching:
         while stack and len(followed) < most:
             current = stack.pop()
             if current.kind == "node" and current.node not in matched:
-                stack += graph.nodes[current.node].every if current.node not in followed else ()
+                stack += graph.nodes[current.node].reads if current.node not in followed else ()
                 followed.add(current.node)
             elif current.kind in ("node", "input"):
                 values.add(self.value(current, is_old=is_old))
@@ -316,7 +312,7 @@ class NeighbourMatching:
 
     def _iter_neighbours(self, old: int, new: int) -> Iterator[tuple[int, int]]:
         """Yield pairs of producers of the same input and of readers."""
-        for a, b in zip(self._it.old.nodes[old].every, self._it.new.nodes[new].every, strict=False):
+        for a, b in zip(self._it.old.nodes[old].reads, self._it.new.nodes[new].reads, strict=False):
             if a.kind == b.kind == "node" and a.index == b.index:
                 yield a.node, b.node
         first, second = self._it.old.consumers[old], self._it.new.consumers[new]
@@ -337,7 +333,7 @@ class NeighbourMatching:
 
     def _compare_inputs(self, old: int, new: int) -> float:
         before, after = (
-            [it for it in graph.nodes[index].every if it.kind != "nothing" and graph.weight(it) is None]
+            [it for it in graph.nodes[index].reads if it.kind != "nothing" and graph.weight(it) is None]
             for graph, index in ((self._it.old, old), (self._it.new, new))
         )
         agreeing = 0.0
@@ -421,6 +417,6 @@ def _count_neighbours(
             (out, operator(graph.nodes[reader].operator), slot) for out, reader, slot in graph.consumers[node.index]
         ]
         neighbours[node.index].update(uses)
-        producers = [(slot, it.node) for slot, it in enumerate(node.every) if it.kind == "node"]
+        producers = [(slot, it.node) for slot, it in enumerate(node.reads) if it.kind == "node"]
         neighbours[node.index].update((slot, operator(graph.nodes[it].operator)) for slot, it in producers)
     return neighbours

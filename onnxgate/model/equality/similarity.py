@@ -9,40 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onnxgate.model.facts import ELEMENT_TYPES, STRING, count_elements
+from onnxgate.model.facts import count_elements
 from onnxgate.model.reading.graph import Weight
-from onnxgate.model.reading.tensor_data import UnreadableWeightError, read_chunks
+from onnxgate.model.reading.tensor_data import UnreadableWeightError, decode_elements, read_chunks
 
 if TYPE_CHECKING:
-    from onnx import TensorProto
-
     Array = np.ndarray[Any, Any]
 
 
-_NUMPY_TYPES = {
-    1: "<f4",
-    2: "u1",
-    3: "i1",
-    4: "<u2",
-    5: "<i2",
-    6: "<i4",
-    7: "<i8",
-    9: "u1",
-    10: "<f2",
-    11: "<f8",
-    12: "<u4",
-    13: "<u8",
-    14: "<c8",
-    15: "<c16",
-}
-_BFLOAT16 = 16
 _MIN_ELEMENTS, _COMPARED_ELEMENTS, _SKETCH_ELEMENTS = 16, 256, 65536
 """Smallest size of a weight that is compared by similarity, and numbers of elements that are read."""
 _MAX_RELATIVE_DISTANCE = 0.5
 """Independent random weights have a relative distance of about 1.4."""
-_INT4_TYPES = {21: 0, 22: 8}
-"""Types of four bits, low half first, with the first value that is negative."""
-_FLOAT8_TYPES = {17: "float8_e4m3fn", 18: "float8_e4m3fnuz", 19: "float8_e5m2", 20: "float8_e5m2fnuz"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +45,10 @@ def measure_distance(old: Weight, new: Weight) -> WeightDistance | None:
     """
     if old.dims != new.dims or len(old.tensors) != len(new.tensors):
         return None
-    if len(old.tensors) == 2 and _read_bytes(old, 1) != _read_bytes(new, 1):  # sparse ones, of other elements
+    indices = [b"".join(read_chunks(it.tensors[1], it.model)) for it in (old, new) if len(it.tensors) == 2]
+    if len(set(indices)) > 1:  # sparse ones, of other elements
         return None
-    return _sum_distances(decode_elements(old), decode_elements(new), count_elements(new.tensors[0].dims))
+    return _sum_distances(decode_weight(old), decode_weight(new), count_elements(new.tensors[0].dims))
 
 
 def locate_extremes(weight: Weight) -> tuple[object, ...] | None:
@@ -96,7 +75,7 @@ def _read_sample(weight: Weight, most: int) -> Array | None:
     if count_elements(weight.dims) < _MIN_ELEMENTS:
         return None
     try:
-        stretch = next(decode_elements(weight) or iter(()), None)
+        stretch = next(decode_weight(weight) or iter(()), None)
     except (UnreadableWeightError, OSError):
         return None
     if stretch is None or stretch.dtype.kind == "c" or len(stretch) < _MIN_ELEMENTS:
@@ -105,70 +84,30 @@ def _read_sample(weight: Weight, most: int) -> Array | None:
     return values if np.isfinite(values).all() else None
 
 
-def _read_bytes(weight: Weight, index: int) -> bytes:
-    return b"".join(read_chunks(weight.tensors[index], weight.model))
-
-
-def decode_elements(weight: Weight) -> Iterator[Array] | None:
+def decode_weight(weight: Weight) -> Iterator[Array] | None:
     """Decode the weight's elements in chunks; None if they are not numbers."""
     tensor = weight.tensors[0]
-    element = ELEMENT_TYPES.get(tensor.data_type)
-    if element is None or tensor.data_type == STRING or not _is_decodable(tensor.data_type):
+    if decode_elements(b"", tensor.data_type) is None:
         return None
-    return _iter_decoded(tensor, weight)
 
+    def chunks() -> Iterator[Array]:
+        remaining = count_elements(tensor.dims)
+        for chunk in read_chunks(tensor, weight.model):
+            elements = decode_elements(chunk, tensor.data_type)
+            assert elements is not None
+            yield elements[:remaining]
+            remaining = max(remaining - len(elements), 0)
 
-def _is_decodable(data_type: int) -> bool:
-    return (
-        data_type in _NUMPY_TYPES
-        or data_type in _INT4_TYPES
-        or data_type == _BFLOAT16
-        or _float8_dtype(data_type) is not None
-    )
-
-
-def _iter_decoded(tensor: TensorProto, weight: Weight) -> Iterator[Array]:
-    left = count_elements(tensor.dims)
-    for chunk in read_chunks(tensor, weight.model):
-        stretch = _decode_chunk(chunk, tensor.data_type)[:left]
-        left -= len(stretch)
-        yield stretch
-
-
-def _decode_chunk(chunk: bytes, data_type: int) -> Array:
-    if data_type in _NUMPY_TYPES:
-        return _decode_whole_elements(chunk, _NUMPY_TYPES[data_type])
-    if data_type == _BFLOAT16:
-        return (_decode_whole_elements(chunk, "<u2").astype(np.uint32) << 16).view(np.float32)
-    if data_type in _INT4_TYPES:
-        both = np.frombuffer(chunk, np.uint8)
-        halves = np.stack([both & 15, both >> 4], axis=1).ravel().astype(np.int8)
-        wrap = _INT4_TYPES[data_type]
-        return np.where(halves >= wrap, halves - 16, halves) if wrap else halves
-    return np.frombuffer(chunk, _float8_dtype(data_type)).astype(np.float32)
-
-
-def _decode_whole_elements(chunk: bytes, kind: str) -> Array:
-    """Decode all complete elements: data may be shorter than shape and type require."""
-    return np.frombuffer(chunk, kind, count=len(chunk) // np.dtype(kind).itemsize)
-
-
-def _float8_dtype(data_type: int) -> Any:
-    """Return the 8-bit float type if `ml_dtypes` is installed; onnx 1.19 and later depend on it."""
-    try:
-        import ml_dtypes
-    except ImportError:
-        return None
-    return getattr(ml_dtypes, _FLOAT8_TYPES[data_type]) if data_type in _FLOAT8_TYPES else None
+    return chunks()
 
 
 def _sum_distances(old: Iterator[Array] | None, new: Iterator[Array] | None, total: int) -> WeightDistance | None:
     if old is None or new is None:
         return None
     elements, largest, squared_distance, length = 0, -math.inf, 0.0, 0.0
-    seen, unbounded = 0, 0
+    compared, unbounded = 0, 0
     for a, b in _align_arrays(old, new):
-        seen += len(a)
+        compared += len(a)
         with np.errstate(all="ignore"):
             first, second = _widen(a), _widen(b)
             apart = (first != second) & ~((first != first) & (second != second))  # NaN differs from itself
@@ -181,8 +120,8 @@ def _sum_distances(old: Iterator[Array] | None, new: Iterator[Array] | None, tot
         unbounded += len(distance) - len(finite)
         largest = max(largest, float(finite.max()) if finite.size else -math.inf)
         squared_distance += float(np.dot(finite, finite))
-    if seen < total:
-        raise UnreadableWeightError(f"it holds {seen:,} elements, and its shape needs {total:,}")
+    if compared < total:
+        raise UnreadableWeightError(f"it holds {compared:,} elements, and its shape needs {total:,}")
     if unbounded:
         return WeightDistance(elements, total, unbounded)
     relative = math.sqrt(squared_distance / length) if length > 0 and math.isfinite(squared_distance) else None

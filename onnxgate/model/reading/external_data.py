@@ -98,8 +98,13 @@ def hash_external_files(proto: ModelProto, path: Path) -> tuple[ExternalFile, ..
 def find_external_files(proto: ModelProto, path: Path) -> tuple[tuple[ExternalFile, ...], tuple[str, ...]]:
     """The same, and the locations of those that are not there, or must not be looked at."""
     files = find_data_files(proto, path)
-    external = sorted(filter(None, map(_hash_data_file, files.values())))
-    return tuple(external), tuple(sorted(files.keys() - {file.location for file in external}))
+    external = []
+    for file in files.values():
+        if file.pointer:
+            external.append(ExternalFile(file.location, file.pointer.size_bytes, file.pointer.sha256))
+        elif not file.problem:
+            external.append(ExternalFile(file.location, file.size_bytes, sha256_of(file.path)))
+    return tuple(sorted(external)), tuple(sorted(files.keys() - {file.location for file in external}))
 
 
 def read_data_range(tensor: TensorProto) -> tuple[int, int | None]:
@@ -126,14 +131,6 @@ def _parse_byte_count(text: str) -> int | None:
 def shorten_text(text: str) -> str:
     """Shorten a declared value for messages."""
     return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}..."
-
-
-def _hash_data_file(file: DataFile) -> ExternalFile | None:
-    if file.pointer:
-        return ExternalFile(file.location, file.pointer.size_bytes, file.pointer.sha256)
-    if file.problem:
-        return None
-    return ExternalFile(file.location, file.size_bytes, sha256_of(file.path))
 
 
 def find_data_files(proto: ModelProto, path: Path) -> dict[str, DataFile]:

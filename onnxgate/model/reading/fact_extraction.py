@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxgate.core.files import sha256_of
-from onnxgate.model.facts import Dim, ModelFacts, ValueInfo, format_type
+from onnxgate.model.facts import DEFAULT_DOMAIN, Dim, ModelFacts, ValueInfo, canonical_domain, format_type, model_domain
 from onnxgate.model.reading.external_data import find_external_files
 from onnxgate.model.reading.structure import iter_nodes, read_light_structure, read_structure
 
@@ -24,12 +24,10 @@ if TYPE_CHECKING:
         ModelProto,
         NodeProto,
         OperatorSetIdProto,
-        TensorShapeProto,
         ValueInfoProto,
     )
 
 
-DEFAULT_DOMAIN = "ai.onnx"
 FIRST_IR_WITH_OPTIONAL_INPUTS = 4
 
 
@@ -67,7 +65,7 @@ def extract_facts(proto: ModelProto, path: Path, relative: str) -> ModelFacts:
         size_bytes=path.stat().st_size,
         ir_version=proto.ir_version,
         opsets=read_opsets(proto),
-        producer=_read_producer(proto),
+        producer=f"{proto.producer_name} {proto.producer_version.partition('+')[0]}".strip(),
         inputs=read_value_infos(list_inputs(proto.graph)),
         outputs=read_value_infos(proto.graph.output),
         operators=count_operators(proto),
@@ -82,11 +80,6 @@ def extract_facts(proto: ModelProto, path: Path, relative: str) -> ModelFacts:
     )
 
 
-def canonical_domain(domain: str) -> str:
-    """The default domain has two spellings; reports have one."""
-    return domain or DEFAULT_DOMAIN
-
-
 def read_opsets(proto: ModelProto) -> dict[str, int]:
     """Domain -> version, sorted; of a domain that is imported twice, the newer."""
     return _newest_versions(proto.opset_import)
@@ -98,11 +91,6 @@ def _newest_versions(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:
         domain = canonical_domain(imported.domain)
         versions[domain] = max(imported.version, versions.get(domain, imported.version))
     return dict(sorted(versions.items()))
-
-
-def _read_producer(proto: ModelProto) -> str:
-    version = proto.producer_version.partition("+")[0]
-    return f"{proto.producer_name} {version}".strip()
 
 
 def list_inputs(graph: GraphProto) -> list[ValueInfoProto]:
@@ -133,16 +121,13 @@ def read_value_infos(protos: Sequence[ValueInfoProto]) -> tuple[ValueInfo, ...]:
 
 def _read_shape(value: ValueInfoProto) -> tuple[Dim, ...] | None:
     kind = value.type.WhichOneof("value")
-    if kind not in ("tensor_type", "sparse_tensor_type"):
+    if kind not in ("tensor_type", "sparse_tensor_type") or not getattr(value.type, kind).HasField("shape"):
         return None
-    tensor = getattr(value.type, kind)
-    return tuple(map(_read_dim, tensor.shape.dim)) if tensor.HasField("shape") else None
-
-
-def _read_dim(dim: TensorShapeProto.Dimension) -> Dim:
-    if dim.HasField("dim_value") and dim.dim_value >= 0:
-        return int(dim.dim_value)
-    return str(dim.dim_param) or "?"
+    dims = getattr(value.type, kind).shape.dim
+    return tuple(
+        int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value >= 0 else str(dim.dim_param) or "?"
+        for dim in dims
+    )
 
 
 def count_operators(proto: ModelProto) -> dict[str, int]:
@@ -156,7 +141,7 @@ def format_operator_name(node: NodeProto) -> str:
 
 
 def _qualify_name(domain: str, name: str) -> str:
-    return name if domain in ("", DEFAULT_DOMAIN) else f"{domain}.{name}"
+    return name if canonical_domain(domain) == DEFAULT_DOMAIN else f"{domain}.{name}"
 
 
 AttributeValue = int | float | bytes | str | tuple["AttributeValue", ...]
@@ -178,7 +163,6 @@ _DECODERS: dict[int, Callable[[AttributeProto], AttributeValue]] = {
 _KERNEL_INPUT = {"Conv": 1, "ConvTranspose": 1, "ConvInteger": 1, "DeformConv": 1, "QLinearConv": 3}
 """Input whose dims define a missing `kernel_shape`."""
 _WINDOW_OPERATORS = {*_KERNEL_INPUT, "MaxPool", "AveragePool", "LpPool", "MaxUnpool"}
-_DEFAULT_DOMAINS = ("", "ai.onnx")
 _MAX_OPSET = 2**31 - 1
 """Source: onnx keeps versions of operators in an `int`."""
 MAX_LISTED = 8
@@ -220,7 +204,7 @@ def _schema_defaults(operator: str, opset: int, domain: str) -> tuple[tuple[str,
     if not 0 <= opset <= _MAX_OPSET:
         return ()
     try:
-        schema = defs.get_schema(operator, opset, "" if domain == "ai.onnx" else domain)
+        schema = defs.get_schema(operator, opset, model_domain(domain))
     except defs.SchemaError:
         return ()
     defaults = ((name, attribute.default_value) for name, attribute in schema.attributes.items())
@@ -233,9 +217,11 @@ def _fill_window_attributes(
     node: NodeProto, attributes: dict[str, AttributeValue], dims: DimsLookup
 ) -> dict[str, AttributeValue]:
     """Convolutions and pools: the kernel's shape is its weight's, strides and dilations are 1, pads 0."""
-    if node.op_type not in _WINDOW_OPERATORS or node.domain not in _DEFAULT_DOMAINS:
+    if node.op_type not in _WINDOW_OPERATORS or canonical_domain(node.domain) != DEFAULT_DOMAIN:
         return attributes
-    kernel = attributes.get("kernel_shape") or _infer_kernel_shape(node, dims)
+    index = _KERNEL_INPUT.get(node.op_type, len(node.input))
+    shape = dims(node.input[index]) if index < len(node.input) else None
+    kernel = attributes.get("kernel_shape") or (tuple(shape[2:]) if shape else None)
     if not isinstance(kernel, tuple):
         return attributes
     rank = len(kernel)
@@ -245,14 +231,6 @@ def _fill_window_attributes(
     if node.op_type == "ConvTranspose":
         filled["output_padding"] = (0,) * rank
     return {**filled, **attributes}
-
-
-def _infer_kernel_shape(node: NodeProto, dims: DimsLookup) -> AttributeValue | None:
-    index = _KERNEL_INPUT.get(node.op_type)
-    if index is None or index >= len(node.input):
-        return None
-    shape = dims(node.input[index])
-    return tuple(shape[2:]) if shape else None
 
 
 def format_value(value: AttributeValue | None) -> str:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import stat
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -256,9 +257,12 @@ def detect_other_type(path: Path) -> str:
     with open_regular(path) as file:
         source = FileWindow(file)
         head = source.read(0, min(_HEAD_BYTES, source.size_bytes))
-        return (
-            _detect_from_head(head, source.size_bytes) or _detect_from_magic(path, head) or _detect_from_fields(source)
-        )
+        if description := _detect_from_head(head, source.size_bytes):
+            return description
+        for offset, magic, description in _MAGIC:
+            if head[offset : offset + len(magic)] == magic:
+                return _describe_zip(path) if magic == b"PK\x03\x04" else description
+        return _detect_from_fields(source)
 
 
 def _detect_from_head(head: bytes, size_bytes: int) -> str:
@@ -275,16 +279,7 @@ def _detect_from_head(head: bytes, size_bytes: int) -> str:
     return _describe_text(head) if _is_text(head) else ""
 
 
-def _detect_from_magic(path: Path, head: bytes) -> str:
-    for offset, magic, words in _MAGIC:
-        if head[offset : offset + len(magic)] == magic:
-            return _describe_zip(path) if magic == b"PK\x03\x04" else words
-    return ""
-
-
 def _describe_zip(path: Path) -> str:
-    import zipfile
-
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
@@ -307,21 +302,22 @@ def _is_text(head: bytes) -> bool:
     return not _CONTROL_CHARACTER.search(head)
 
 
+_TEXTS = (
+    ((b"<!doctype html", b"<html", b"<head", b"<body"), "an HTML page"),
+    ((b"<?xml",), "an XML document"),
+    ((b"<<<<<<< ",), "an unresolved merge conflict"),
+    ((b"version https://git-lfs",), "a damaged Git LFS pointer"),
+    ((b"outs:",), "a DVC file"),
+)
+
+
 def _describe_text(head: bytes) -> str:
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
-    if start.startswith((b"<!doctype html", b"<html", b"<head", b"<body")):
-        return "an HTML page"
-    if start.startswith((b"<?xml", b"<net ")):
-        return "an OpenVINO model (.xml)" if b"<net " in start else "an XML document"
-    if start.startswith(b"<<<<<<< "):
-        return "an unresolved merge conflict"
-    if start.startswith(b"version https://git-lfs"):
-        return "a damaged Git LFS pointer"
-    if start.startswith(b"outs:"):
-        return "a DVC file"
-    if start.startswith((b"{", b"[")):
-        return "a JSON document" if _is_json(head) else "plain text"
-    return "plain text"
+    if start.startswith((b"{", b"[")) and _is_json(head):
+        return "a JSON document"
+    if start.startswith((b"<?xml", b"<net ")) and b"<net " in start:
+        return "an OpenVINO model (.xml)"
+    return next((description for prefixes, description in _TEXTS if start.startswith(prefixes)), "plain text")
 
 
 def _is_json(head: bytes) -> bool:
@@ -336,25 +332,17 @@ def _is_json(head: bytes) -> bool:
 
 def _detect_from_fields(source: FileWindow) -> str:
     """Describe a file without any field of a model, or one whose last field is truncated."""
-    seen: list[Field] = []
+    fields: list[Field] = []
+    unknown = "binary data of no known kind"
     try:
-        seen.extend(islice(iter_fields(source, 0, source.size_bytes), _MAX_TOP_LEVEL_FIELDS))
+        fields.extend(islice(iter_fields(source, 0, source.size_bytes), _MAX_TOP_LEVEL_FIELDS))
     except TruncatedModel as reason:
-        return str(reason) if _begins_like_model(source, seen) else "binary data of no known kind"
+        if fields:  # every exporter begins with the IR version, or else with the graph itself
+            first = fields[0]
+            is_model = first.number == _IR_VERSION_FIELD and first.wire == VARINT and first.value <= _MAX_IR_VERSION
+        else:
+            is_model = source.read(0, 1) == bytes([_GRAPH_FIELD << 3 | LENGTH])
+        return str(reason) if is_model else unknown
     except UnreadableModel:
-        return (
-            "a damaged model" if any(field.number == _GRAPH_FIELD for field in seen) else "binary data of no known kind"
-        )
-    return "" if any(map(_is_model_field, seen)) else "binary data of no known kind"
-
-
-def _is_model_field(field: Field) -> bool:
-    return _MODEL_FIELDS.get(field.number) == field.wire
-
-
-def _begins_like_model(source: FileWindow, seen: list[Field]) -> bool:
-    """The file begins as every exporter begins one: with the IR version, or else with the graph itself."""
-    if seen:
-        first = seen[0]
-        return first.number == _IR_VERSION_FIELD and first.wire == VARINT and first.value <= _MAX_IR_VERSION
-    return source.read(0, 1) == bytes([_GRAPH_FIELD << 3 | LENGTH])
+        return "a damaged model" if any(field.number == _GRAPH_FIELD for field in fields) else unknown
+    return "" if any(_MODEL_FIELDS.get(field.number) == field.wire for field in fields) else unknown

@@ -12,14 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from onnxgate.model.reading.fact_extraction import (
-    DEFAULT_DOMAIN,
-    AttributeValue,
-    canonical_domain,
-    read_attributes,
-    read_opsets,
-)
-from onnxgate.model.reading.structure import iter_subgraphs
+from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain
+from onnxgate.model.reading.fact_extraction import AttributeValue, read_attributes, read_opsets
+from onnxgate.model.reading.structure import iter_sparse_tensors, iter_subgraphs
 from onnxgate.model.reading.tensor_data import UnreadableWeightError, read_chunks
 
 if TYPE_CHECKING:
@@ -107,7 +102,7 @@ class Node:
         return str(self.proto.name or next(filter(None, self.proto.output), ""))
 
     @property
-    def every(self) -> tuple[ValueSource, ...]:
+    def reads(self) -> tuple[ValueSource, ...]:
         """All that it reads."""
         return (*self.sources, *self.captured)
 
@@ -140,7 +135,10 @@ class Graph:
         self.outputs = [self.resolve(name) for name in self.output_names]
         self.order = _topological_order(self)
         self.consumers = _index_consumers(self)
-        self.live = dict.fromkeys(_iter_live_nodes(self))  # nodes that an output needs, in topological order
+        self.live = set(_producer_indices(self.outputs))  # nodes that an output needs
+        for index in reversed(self.order):
+            if index in self.live:
+                self.live.update(_producer_indices(self.nodes[index].reads))
 
     def _fill(self) -> None:
         protos: list[tuple[int, NodeProto]] = []
@@ -178,8 +176,7 @@ class Graph:
         tensors = [attribute.t] if attribute.HasField("t") else []
         for tensor in (*tensors, *attribute.tensors):
             yield Weight(label, (tensor,), tuple(tensor.dims), tensor.data_type, self.model, "attribute")
-        sparse = [attribute.sparse_tensor] if attribute.HasField("sparse_tensor") else []
-        for it in (*sparse, *attribute.sparse_tensors):
+        for it in iter_sparse_tensors(attribute):
             both = (it.values, it.indices)
             yield Weight(label, both, tuple(it.dims), it.values.data_type, self.model, "attribute")
 
@@ -276,7 +273,7 @@ def _iter_initializers(holder: GraphProto | FunctionProto, model: Path) -> Itera
 
 def _constant_weight(node: NodeProto, model: Path) -> Weight | None:
     """The tensor that a `Constant` stands for; None for any other node, and for strings and sparse tensors."""
-    if node.op_type != "Constant" or canonical_domain(node.domain) != "ai.onnx" or len(node.output) != 1:
+    if node.op_type != "Constant" or canonical_domain(node.domain) != DEFAULT_DOMAIN or len(node.output) != 1:
         return None
     attributes = [attribute for attribute in node.attribute if not attribute.ref_attr_name]
     if (
@@ -306,7 +303,7 @@ def _constant_tensor(attribute: AttributeProto) -> TensorProto:
 
 def _topological_order(wiring: Graph) -> list[int]:
     """The nodes, makers before users, in an order that follows from how they are wired and not from the file's."""
-    done: dict[int, None] = {}
+    ordered: dict[int, None] = {}
     begun: set[int] = set()
     for root in (*_producer_indices(wiring.outputs), *range(len(wiring.nodes))):
         stack = [] if root in begun else [root]
@@ -314,19 +311,11 @@ def _topological_order(wiring: Graph) -> list[int]:
             node = stack[-1]
             if node in begun:
                 stack.pop()
-                done[node] = None
+                ordered[node] = None
                 continue
             begun.add(node)
-            stack.extend(it for it in reversed(list(_producer_indices(wiring.nodes[node].every))) if it not in begun)
-    return list(done)
-
-
-def _iter_live_nodes(wiring: Graph) -> Iterator[int]:
-    needed = set(_producer_indices(wiring.outputs))
-    for index in reversed(wiring.order):
-        if index in needed:
-            needed.update(_producer_indices(wiring.nodes[index].every))
-    return (index for index in wiring.order if index in needed)
+            stack.extend(it for it in reversed(list(_producer_indices(wiring.nodes[node].reads))) if it not in begun)
+    return list(ordered)
 
 
 def _producer_indices(sources: Iterable[ValueSource]) -> Iterator[int]:

@@ -17,7 +17,6 @@ from onnxgate.core.files import open_regular
 from onnxgate.model.facts import ELEMENT_TYPES, STRING
 from onnxgate.model.reading.file_format import (
     LENGTH,
-    Field,
     FileWindow,
     UnreadableModel,
     encode_length_prefix,
@@ -121,27 +120,23 @@ class _WeightStripper:
         copied = start
         plain = 0
         for field in iter_fields(self._source, start, end):
-            inside = self._inside(kind, field)
+            is_large = field.end - field.start > self._small_bytes or kind is MessageKind.MODEL
+            inside = _NESTED_MESSAGES[kind].get(field.number) if field.wire == LENGTH and is_large else None
             if inside is not None:
-                parts.append(self._source.read(copied, field.tag))
-                parts += self._replaced(field, inside, depth)
+                if inside is MessageKind.TENSOR:
+                    content = self._tensor(field.start, field.end)
+                else:
+                    content = self.message(inside, field.start, field.end, depth + 1)
+                parts += (
+                    self._source.read(copied, field.tag),
+                    encode_length_prefix(field.number, sum(map(len, content))),
+                )
+                parts += content
                 copied = field.end
             elif kind is MessageKind.ATTRIBUTE and (plain := plain + 1) > _MAX_PLAIN_VALUES:
                 break
         parts.append(self._source.read(copied, end))
         return parts
-
-    def _inside(self, kind: MessageKind, field: Field) -> MessageKind | None:
-        if field.wire != LENGTH or (field.end - field.start <= self._small_bytes and kind is not MessageKind.MODEL):
-            return None
-        return _NESTED_MESSAGES[kind].get(field.number)
-
-    def _replaced(self, field: Field, kind: MessageKind, depth: int) -> list[bytes]:
-        if kind is MessageKind.TENSOR:
-            parts = self._tensor(field.start, field.end)
-        else:
-            parts = self.message(kind, field.start, field.end, depth + 1)
-        return [encode_length_prefix(field.number, sum(map(len, parts))), *parts]
 
     def _tensor(self, start: int, end: int) -> list[bytes]:
         parts: list[bytes] = []
@@ -156,12 +151,10 @@ class _WeightStripper:
             elif not omitted and index > _MAX_PLAIN_VALUES:  # strings, or numbers that are not packed
                 break
         parts.append(self._source.read(copied, end))
-        return parts + _encode_omitted_data(omitted)
+        return [*parts, *_encode_omitted_data(omitted)] if omitted else parts
 
 
 def _encode_omitted_data(omitted: list[OmittedData]) -> list[bytes]:
-    if not omitted:
-        return []
     raw = [piece for piece in omitted if piece.field == RAW_DATA][-1:]  # not repeated: the last one counts
     omitted = [piece for piece in omitted if piece.field != RAW_DATA] + raw
     value = ",".join(f"{piece.field}:{piece.offset}:{piece.length}" for piece in omitted).encode()
@@ -222,13 +215,13 @@ def _omits_only_plain_weights(model: ModelProto) -> bool:
     weights = [tensor for graph in graphs for tensor in graph.initializer if find_omitted_data(tensor)]
     omitted = sum(bool(find_omitted_data(tensor)) for _, tensor in _iter_tensors_of(graphs, model))
     return omitted == len(weights) and all(
-        tensor.name not in inputs and model.ir_version >= FIRST_IR_WITHOUT_INPUTS and _is_numeric(tensor)
+        tensor.name not in inputs
+        and model.ir_version >= FIRST_IR_WITHOUT_INPUTS
+        and tensor.data_type in ELEMENT_TYPES
+        and tensor.data_type != STRING
+        and len(find_omitted_data(tensor)) == 1
         for tensor in weights
     )
-
-
-def _is_numeric(tensor: TensorProto) -> bool:
-    return tensor.data_type != STRING and tensor.data_type in ELEMENT_TYPES and len(find_omitted_data(tensor)) == 1
 
 
 def _read_content(path: Path, large_bytes: int, small_bytes: int) -> bytes:
@@ -252,14 +245,9 @@ def _explain_parse_error(path: Path) -> UnreadableModel:
 
 def iter_graphs(model: ModelProto) -> Iterator[GraphProto]:
     """The main graph and all graphs inside it and inside local functions, outer ones first."""
-    yield from _iter_graphs_from(model.graph)
-    for function in model.functions:
-        yield from _iter_graphs_below(function)
-
-
-def _iter_graphs_from(graph: GraphProto) -> Iterator[GraphProto]:
-    yield graph
-    yield from _iter_graphs_below(graph)
+    yield model.graph
+    for holder in (model.graph, *model.functions):
+        yield from _iter_graphs_below(holder)
 
 
 def _iter_graphs_below(holder: GraphProto | FunctionProto) -> Iterator[GraphProto]:
@@ -267,7 +255,8 @@ def _iter_graphs_below(holder: GraphProto | FunctionProto) -> Iterator[GraphProt
         for attribute in node.attribute:
             if attribute.HasField("g") or attribute.graphs:  # most have neither, and this runs often
                 for graph in iter_subgraphs(attribute):
-                    yield from _iter_graphs_from(graph)
+                    yield graph
+                    yield from _iter_graphs_below(graph)
 
 
 def iter_subgraphs(attribute: AttributeProto) -> Iterator[GraphProto]:
@@ -307,26 +296,27 @@ def _iter_tensors_of(graphs: list[GraphProto], model: ModelProto) -> Iterator[tu
             yield tensor.name, tensor
         for sparse in graph.sparse_initializer:
             yield from _iter_sparse_tensors(sparse.values.name, sparse)
-    for node in (node for holder in (*graphs, *model.functions) for node in holder.node):
-        for attribute in node.attribute:
-            if attribute.HasField("t") or attribute.HasField("sparse_tensor") or _has_repeated_tensors(attribute):
-                yield from _iter_attribute_tensors(node, attribute)
+    for holder in (*graphs, *model.functions):
+        for node in holder.node:
+            for attribute in node.attribute:
+                if attribute.HasField("t"):
+                    yield attribute.t.name or _first_output(node), attribute.t
+                for tensor in attribute.tensors:
+                    yield tensor.name or _first_output(node), tensor
+                if attribute.HasField("sparse_tensor") or attribute.sparse_tensors:  # this runs often
+                    for sparse in iter_sparse_tensors(attribute):
+                        yield from _iter_sparse_tensors(_first_output(node), sparse)
 
 
-def _has_repeated_tensors(attribute: AttributeProto) -> bool:
-    return bool(attribute.tensors or attribute.sparse_tensors)
+def _first_output(node: NodeProto) -> str:
+    return str(next(filter(None, node.output), node.name))
 
 
-def _iter_attribute_tensors(node: NodeProto, attribute: AttributeProto) -> Iterator[tuple[str, TensorProto]]:
-    name = next(filter(None, node.output), node.name)
-    if attribute.HasField("t"):
-        yield attribute.t.name or name, attribute.t
-    for tensor in attribute.tensors:
-        yield tensor.name or name, tensor
+def iter_sparse_tensors(attribute: AttributeProto) -> Iterator[SparseTensorProto]:
+    """The sparse tensors that an attribute holds."""
     if attribute.HasField("sparse_tensor"):
-        yield from _iter_sparse_tensors(name, attribute.sparse_tensor)
-    for sparse in attribute.sparse_tensors:
-        yield from _iter_sparse_tensors(name, sparse)
+        yield attribute.sparse_tensor
+    yield from attribute.sparse_tensors
 
 
 def _iter_sparse_tensors(name: str, sparse: SparseTensorProto) -> Iterator[tuple[str, TensorProto]]:
@@ -353,28 +343,17 @@ def _iter_texts(model: ModelProto) -> Iterator[object]:
         yield from (imported.domain for imported in function.opset_import)
     graphs = list(iter_graphs(model))
     for graph in graphs:
-        yield from _iter_graph_texts(graph)
+        yield graph.name
+        for value in (*graph.input, *graph.output, *graph.value_info):
+            yield value.name
+            yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim)
     for holder in (*graphs, *model.functions):
         for node in holder.node:
-            yield from _iter_node_texts(node)
+            yield from (node.op_type, node.domain, node.name, node.overload, *node.input, *node.output)
+            for entry in node.metadata_props:
+                yield from (entry.key, entry.value)
+            for attribute in node.attribute:
+                yield from (attribute.name, attribute.ref_attr_name)
     for _, tensor in _iter_tensors_of(graphs, model):
         yield tensor.name
-        for entry in tensor.external_data:
-            yield from (entry.key, entry.value)
-
-
-def _iter_graph_texts(graph: GraphProto) -> Iterator[object]:
-    yield graph.name
-    for value in (*graph.input, *graph.output, *graph.value_info):
-        yield value.name
-        for dim in value.type.tensor_type.shape.dim:
-            yield dim.dim_param
-
-
-def _iter_node_texts(node: NodeProto) -> Iterator[object]:
-    yield from (node.op_type, node.domain, node.name, node.overload, *node.input, *node.output)
-    for entry in node.metadata_props:
-        yield from (entry.key, entry.value)
-    for attribute in node.attribute:
-        yield attribute.name
-        yield attribute.ref_attr_name
+        yield from (text for entry in tensor.external_data for text in (entry.key, entry.value))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnxgate.core.files import open_regular
-from onnxgate.model.facts import ELEMENT_TYPES, STRING, count_tensor_elements, required_bytes
+from onnxgate.model.facts import BFLOAT16, ELEMENT_TYPES, STRING, count_tensor_elements, required_bytes
 from onnxgate.model.reading.external_data import inspect_data_file, is_external, read_data_range, read_external_entries
 from onnxgate.model.reading.file_format import encode_length_prefix
 from onnxgate.model.reading.structure import RAW_DATA, OmittedData, find_omitted_data
@@ -24,9 +24,9 @@ CHUNK_BYTES = 4 * 1024 * 1024
 _MAX_EQUAL_ULPS = 4
 """Floats this close are equal: another machine's exporter may round so. Source: DESIGN, "Re-export"."""
 _FLOAT_DATA, _DOUBLE_DATA = 4, 10
-_FLOATS = {1: "f4", 10: "f2", 11: "f8", 14: "f4", 15: "f8"}
-_BFLOAT16 = 16
-_INTEGERS = {2: "u1", 3: "i1", 4: "u2", 5: "i2", 6: "i4", 7: "i8", 9: "u1", 12: "u4", 13: "u8"}
+_INT4_TYPES = {21: 0, 22: 8}
+"""Types of four bits, low half first, with the first value that is negative."""
+_FLOAT8_TYPES = {17: "float8_e4m3fn", 18: "float8_e4m3fnuz", 19: "float8_e5m2", 20: "float8_e5m2fnuz"}
 
 
 class UnreadableWeightError(Exception):
@@ -131,6 +131,36 @@ def _encode_typed_data(tensor: TensorProto) -> bytes:
     return np.array(tensor.int32_data, "<i4").astype(f"<i{min(width, 4)}").tobytes()
 
 
+def decode_elements(content: bytes, data_type: int) -> Array | None:
+    """Decode all complete elements of little-endian bytes; None if the type is not numeric."""
+    import numpy as np
+
+    element = ELEMENT_TYPES.get(data_type)
+    if element is None:
+        return None
+    if element.numpy:
+        return np.frombuffer(content, element.numpy, count=len(content) // (element.bits // 8))
+    if data_type == BFLOAT16:
+        return _widen_bfloat16(np.frombuffer(content, "<u2", count=len(content) // 2))
+    if data_type in _INT4_TYPES:
+        both = np.frombuffer(content, np.uint8)
+        halves = np.stack([both & 15, both >> 4], axis=1).ravel().astype(np.int8)
+        wrap = _INT4_TYPES[data_type]
+        return np.where(halves >= wrap, halves - 16, halves) if wrap else halves
+    try:
+        import ml_dtypes  # a dependency of onnx 1.19 and later
+    except ImportError:
+        return None
+    float8 = getattr(ml_dtypes, _FLOAT8_TYPES.get(data_type, ""), None)
+    return None if float8 is None else np.frombuffer(content, float8).astype(np.float32)
+
+
+def _widen_bfloat16(bits: Array) -> Array:
+    import numpy as np
+
+    return np.asarray((bits.astype(np.uint32) << np.uint32(16)).view(np.float32))
+
+
 def compare_tensors(old: TensorProto, old_model: Path, new: TensorProto, new_model: Path) -> TensorDifference | None:
     """Compare two tensors of one type and shape; None if they are equal.
 
@@ -139,22 +169,19 @@ def compare_tensors(old: TensorProto, old_model: Path, new: TensorProto, new_mod
     """
     total = count_tensor_elements(new)
     elements, largest, rounded = 0, -math.inf, 0
+    element = ELEMENT_TYPES.get(new.data_type)
+    element_bytes = max(element.bits // 8, 1) if element else 1
     pairs = _align_chunks(read_chunks(old, old_model), read_chunks(new, new_model))
     for before, after in pairs:
         if before == after:
             continue
-        if len(before) != len(after) or new.data_type == STRING or len(before) % _element_bytes(new.data_type):
+        if len(before) != len(after) or new.data_type == STRING or len(before) % element_bytes:
             return TensorDifference(total, total)
         count, distance, close = _compare_chunk(before, after, new.data_type)
         elements, largest, rounded = elements + count, max(largest, distance), rounded + close
     if not elements and not rounded:
         return None
     return TensorDifference(elements, total, largest if math.isfinite(largest) else None, rounded)
-
-
-def _element_bytes(data_type: int) -> int:
-    """Return the size of an element in bytes; 1 if several share one byte or the type is unknown."""
-    return int((_FLOATS.get(data_type) or _INTEGERS.get(data_type) or ("u2" if data_type == _BFLOAT16 else "u1"))[1])
 
 
 def _align_chunks(old: Iterator[bytes], new: Iterator[bytes]) -> Iterator[tuple[bytes, bytes]]:
@@ -174,24 +201,26 @@ def _compare_chunk(before: bytes, after: bytes, data_type: int) -> tuple[int, fl
     """Return how many elements differ, the largest difference (-inf if unknown), and how many are rounded."""
     import numpy as np
 
-    if data_type in _FLOATS or data_type == _BFLOAT16:
+    element = ELEMENT_TYPES.get(data_type)
+    kind = np.dtype(element.numpy) if element is not None and element.numpy else None
+    if data_type == BFLOAT16 or (kind is not None and kind.kind in "fc"):
         return _compare_float_chunk(before, after, data_type)
-    kind = _INTEGERS.get(data_type, "u1")
-    a, b = np.frombuffer(before, f"<{kind}"), np.frombuffer(after, f"<{kind}")
+    a, b = np.frombuffer(before, kind or "u1"), np.frombuffer(after, kind or "u1")
     apart = a != b
-    if data_type not in _INTEGERS:
+    if kind is None:
         return int(apart.sum()), -math.inf, 0
     distance = np.abs(a[apart].astype(np.float64) - b[apart].astype(np.float64))
     return int(apart.sum()), float(distance.max()), 0
 
 
 def _compare_float_chunk(before: bytes, after: bytes, data_type: int) -> tuple[int, float, int]:
+    """Compare floats, and complex numbers by their two parts."""
     import numpy as np
 
-    kind = _FLOATS.get(data_type, "u2")
-    width = int(kind[1])
+    element = ELEMENT_TYPES[data_type]
+    width = element.bits // (16 if element.numpy.startswith("<c") else 8)
     old, new = np.frombuffer(before, f"<i{width}"), np.frombuffer(after, f"<i{width}")
-    a, b = _decode_floats(old, data_type), _decode_floats(new, data_type)
+    a, b = (_widen_bfloat16(it) if data_type == BFLOAT16 else it.view(f"<f{width}") for it in (old, new))
     steps, both_nan = _count_ulps(old, new), np.isnan(a) & np.isnan(b)
     apart = (steps > _MAX_EQUAL_ULPS) & ~both_nan
     rounded = int(((steps > 0) & ~apart & ~both_nan).sum())
@@ -203,28 +232,14 @@ def _compare_float_chunk(before: bytes, after: bytes, data_type: int) -> tuple[i
     return int(apart.sum()), float(finite.max()) if finite.size else -math.inf, rounded
 
 
-def _decode_floats(bits: Array, data_type: int) -> Array:
-    import numpy as np
-
-    if data_type == _BFLOAT16:
-        return (bits.astype(np.uint32) << 16).view(np.float32)
-    return bits.view(f"<{_FLOATS[data_type]}")
-
-
 def _count_ulps(old: Array, new: Array) -> Array:
-    """How many representable numbers two floats, given by their bits, lie from each other."""
+    """Return how many representable numbers lie between two floats that are given by their bits."""
     import numpy as np
 
-    a, b = _ordered_integers(old), _ordered_integers(new)
-    low, high = np.minimum(a, b), np.maximum(a, b)
-    steps: Array = (high - low).view(np.dtype(f"u{high.dtype.itemsize}"))
+    def ordered(bits: Array) -> Array:  # integers in the order of the floats; both zeros are 0
+        wide = bits.astype(np.int64)
+        return np.where(wide < 0, -(1 << (8 * bits.dtype.itemsize - 1)) - wide, wide)
+
+    a, b = ordered(old), ordered(new)
+    steps: Array = (np.maximum(a, b) - np.minimum(a, b)).view(np.uint64)
     return steps
-
-
-def _ordered_integers(bits: Array) -> Array:
-    """Integers in the order of the floats that have these bits; both zeros are 0."""
-    import numpy as np
-
-    wide = bits.astype(np.int64)
-    least = -(1 << (8 * bits.dtype.itemsize - 1))
-    return np.where(wide < 0, least - wide, wide)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -68,25 +69,35 @@ class _IsolationBuilder:
         self.producers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
         self.initializers = {tensor.name: tensor for tensor in graph.initializer}
         self._require(targets)
-        model = _empty_model(self.proto)
+        model = ModelProto(ir_version=max(self.proto.ir_version, FIRST_IR_WITHOUT_INPUTS))
+        model.graph.name = "apart"
+        model.opset_import.extend(self.proto.opset_import)
+        model.functions.extend(self.proto.functions)
         for name in self.values:
             declare_input(model.graph, name, self.known_values[name].element, self.known_values[name].shape)
         fed = self._give_weights(model.graph)
         for index in sorted(self.inner):
             self._add_inner(model.graph, graph.node[index])
-        outputs = dict(pair for index in targets for pair in _add_target_node(model.graph, graph.node[index]))
+        outputs = {}
+        for index in targets:
+            added = model.graph.node.add()
+            added.CopyFrom(graph.node[index])
+            for position, name in enumerate(graph.node[index].output):
+                if name:
+                    added.output[position] = outputs[name] = f"{name}{ISOLATED_SUFFIX}"
+                    model.graph.output.add(name=outputs[name])
         return IsolatedNodes(model, tuple(self.values), tuple(fed), outputs)
 
     def _require(self, targets: Iterable[int]) -> None:
         """Find all that the targets need, back to what is known."""
         graph = self.proto.graph
         ahead = list(dict.fromkeys(name for index in targets for name in list_needed_values(graph.node[index])))
-        seen: set[str] = set()
+        reached: set[str] = set()
         while ahead:
             name = ahead.pop()
-            if name in seen:
+            if name in reached:
                 continue
-            seen.add(name)
+            reached.add(name)
             if name in self.known_values:
                 self.values[name] = None
             elif name in self.initializers:
@@ -117,24 +128,6 @@ class _IsolationBuilder:
                 added.output[position] = f"{name}#inner"
 
 
-def _empty_model(proto: ModelProto) -> ModelProto:
-    model = type(proto)(ir_version=max(proto.ir_version, FIRST_IR_WITHOUT_INPUTS))
-    model.graph.name = "apart"
-    model.opset_import.extend(proto.opset_import)
-    model.functions.extend(proto.functions)
-    return model
-
-
-def _add_target_node(graph: GraphProto, node: NodeProto) -> Iterable[tuple[str, str]]:
-    added = graph.node.add()
-    added.CopyFrom(node)
-    for position, name in enumerate(node.output):
-        if name:
-            added.output[position] = f"{name}{ISOLATED_SUFFIX}"
-            graph.output.add(name=added.output[position])
-            yield name, added.output[position]
-
-
 ASSUMED_BYTES = 64 * 1024
 """Assumed size of a value of unknown shape."""
 
@@ -150,16 +143,15 @@ class SearchNode:
 
 def list_search_nodes(proto: ModelProto, outputs: Collection[str]) -> tuple[SearchNode, ...]:
     """The nodes that these outputs need and that depend on what is fed, in the order of the file."""
-    wanted, nodes = set(outputs), []
+    needed, nodes = set(outputs), []
     alive = find_live_values(proto.graph)
     for index in range(len(proto.graph.node) - 1, -1, -1):
         node = proto.graph.node[index]
-        taken = list_needed_values(node)
-        if wanted.isdisjoint(node.output):
+        inputs = list_needed_values(node)
+        if needed.isdisjoint(node.output):
             continue
-        wanted.update(taken)
-        if not alive.isdisjoint(taken):
-            names = tuple(name for name in taken if name in alive)
+        needed.update(inputs)
+        if names := tuple(name for name in inputs if name in alive):
             nodes.append(SearchNode(index, names, tuple(filter(None, node.output))))
     return tuple(reversed(nodes))
 
@@ -182,7 +174,7 @@ def expose_values(proto: ModelProto, model: Path, names: Iterable[str], folder: 
         OSError: the data cannot be read, or the disk is full.
     """
     own = {value.name for value in proto.graph.output}
-    added = GraphProto(output=[_untyped_output(name) for name in names if name not in own])
+    added = GraphProto(output=[ValueInfoProto(name=name) for name in names if name not in own])
     folder.mkdir(parents=True)
     path = folder / "model.onnx"
     shutil.copyfile(model, path)
@@ -192,16 +184,9 @@ def expose_values(proto: ModelProto, model: Path, names: Iterable[str], folder: 
     return path
 
 
-def _untyped_output(name: str) -> ValueInfoProto:
-    return ValueInfoProto(name=name)
-
-
 def link_data(proto: ModelProto, model: Path, folder: Path) -> None:
     """Put the external data of a model next to a copy of it. Runtimes reject symbolic links."""
-    locations = {
-        read_external_entries(tensor).get("location", "") for _, tensor in iter_tensors(proto) if is_external(tensor)
-    }
-    for location in sorted(filter(None, locations)):
+    for location in filter(None, _list_locations(proto)):
         file = inspect_data_file(model, location)
         if file.problem:
             raise OSError(f"its external data `{location}` are not there")
@@ -218,22 +203,17 @@ def split_by_size(
     portions: list[list[str]] = [[]]
     filled = 0
     for name in names:
-        size = _estimate_bytes(types.get(name), sizes)
+        value = types.get(name)
+        size = ASSUMED_BYTES
+        if value is not None and value.type.tensor_type.HasField("shape"):
+            dims = value.type.tensor_type.shape.dim
+            size = 4 * math.prod(max(dim.dim_value or sizes.get(dim.dim_param, 1), 1) for dim in dims)
         if portions[-1] and filled + size > most_bytes:
             portions.append([])
             filled = 0
         portions[-1].append(name)
         filled += size
     return portions
-
-
-def _estimate_bytes(value: ValueInfoProto | None, sizes: Mapping[str, int]) -> int:
-    if value is None or not value.type.tensor_type.HasField("shape"):
-        return ASSUMED_BYTES
-    count = 4
-    for dim in value.type.tensor_type.shape.dim:
-        count *= max(dim.dim_value or sizes.get(dim.dim_param, 1), 1)
-    return count
 
 
 def replace_model(fresh: Path, committed: Path) -> None:
@@ -249,7 +229,15 @@ def replace_model(fresh: Path, committed: Path) -> None:
         with _atomic_replacement(target.parent / name) as temporary:
             shutil.copyfile(fresh.parent / location, temporary)
     with _atomic_replacement(target) as temporary:
-        _write_model(fresh, names, temporary)
+        if all(location == name for location, name in names.items()):
+            shutil.copyfile(fresh, temporary)
+        else:
+            model = onnx.load(str(fresh), load_external_data=False)
+            entries = (entry for _, tensor in iter_tensors(model) for entry in tensor.external_data)
+            for entry in entries:
+                if entry.key == "location":
+                    entry.value = names[entry.value]
+            temporary.write_bytes(model.SerializeToString())
 
 
 def find_unused_data(before: tuple[str, ...], committed: Path) -> tuple[str, ...]:
@@ -263,15 +251,12 @@ def read_data_locations(path: Path) -> tuple[str, ...]:
         structure = read_structure(path)
     except (OSError, UnreadableModel):
         return ()
-    return tuple(
-        sorted(
-            {
-                read_external_entries(tensor).get("location", "")
-                for _, tensor in iter_tensors(structure)
-                if is_external(tensor)
-            }
-        )
-    )
+    return _list_locations(structure)
+
+
+def _list_locations(proto: ModelProto) -> tuple[str, ...]:
+    external = (tensor for _, tensor in iter_tensors(proto) if is_external(tensor))
+    return tuple(sorted({read_external_entries(tensor).get("location", "") for tensor in external}))
 
 
 def _choose_data_names(fresh: Path, target: Path) -> dict[str, str]:
@@ -291,16 +276,3 @@ def _atomic_replacement(target: Path) -> Iterator[Path]:
         yield temporary
         if target.exists():
             shutil.copymode(target, temporary)
-
-
-def _write_model(fresh: Path, names: dict[str, str], path: Path) -> None:
-    if all(location == name for location, name in names.items()):
-        shutil.copyfile(fresh, path)
-        return
-
-    model = onnx.load(str(fresh), load_external_data=False)
-    for _, tensor in iter_tensors(model):
-        for entry in tensor.external_data:
-            if entry.key == "location":
-                entry.value = names[entry.value]
-    path.write_bytes(model.SerializeToString())

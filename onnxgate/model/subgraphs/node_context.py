@@ -20,7 +20,7 @@ from onnxgate.model.reading.structure import iter_nodes, iter_subgraphs, read_st
 from onnxgate.model.subgraphs.reduced_models import list_needed_values
 
 if TYPE_CHECKING:
-    from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
+    from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 
 MAX_DIAGRAMS = 20
@@ -48,21 +48,17 @@ def find_named_nodes(findings: Iterable[Finding]) -> list[NamedNode]:
     severe = [finding for finding in findings if finding.level in LEVELS[:2] and not finding.ignored and finding.model]
     severe.sort(key=lambda finding: LEVELS.index(finding.level))
     unique: dict[tuple[str, str], NamedNode] = {}
-    for item in filter(None, map(_node_of_finding, severe)):
-        unique.setdefault(item.key, item)
+    for finding in severe:
+        match = None if finding.node else _UNNAMED_NODE.search(finding.message)
+        if finding.node or match:
+            node = NamedNode(finding.model, match[1] if match else finding.node, unnamed=not finding.node)
+            unique.setdefault(node.key, node)
     return list(unique.values())
-
-
-def _node_of_finding(finding: Finding) -> NamedNode | None:
-    if finding.node:
-        return NamedNode(finding.model, finding.node, unnamed=False)
-    match = _UNNAMED_NODE.search(finding.message)
-    return NamedNode(finding.model, match[1], unnamed=True) if match else None
 
 
 def draw_named_nodes(findings: Sequence[Finding], files: Mapping[str, Path]) -> tuple[Drawing, ...]:
     """Draw at most `MAX_DIAGRAMS` nodes that are in their model's file, sorted by model and node."""
-    drawn = itertools.islice(_draw_each(find_named_nodes(findings), files), MAX_DIAGRAMS)
+    drawn = itertools.islice(_iter_drawings(find_named_nodes(findings), files), MAX_DIAGRAMS)
     return tuple(sorted(drawn, key=lambda item: (item.model, item.node)))
 
 
@@ -75,31 +71,18 @@ def select_most_severe(findings: Sequence[Finding], drawings: Iterable[Drawing])
     return tuple(sorted(selected, key=lambda item: (item.model, item.node)))
 
 
-def _draw_each(names: Iterable[NamedNode], files: Mapping[str, Path]) -> Iterator[Drawing]:
+def _iter_drawings(names: Iterable[NamedNode], files: Mapping[str, Path]) -> Iterator[Drawing]:
     for model, of_model in itertools.groupby(names, lambda item: item.model):
-        proto = _read_structure_or_none(files.get(model))
-        for named in of_model if proto is not None else ():
+        try:
+            proto = read_structure(files[model])
+        except (KeyError, OSError, UnreadableModel):
+            continue
+        for named in of_model:
             neighbourhood = extract_neighbourhood(proto, "" if named.unnamed else named.node, named.node)
             if neighbourhood is not None:
-                yield _to_drawing(named, neighbourhood)
-
-
-def _read_structure_or_none(file: Path | None) -> ModelProto | None:
-    try:
-        return read_structure(file) if file is not None else None
-    except (OSError, UnreadableModel):
-        return None
-
-
-def _to_drawing(named: NamedNode, neighbourhood: Neighbourhood) -> Drawing:
-    return Drawing(
-        model=named.model,
-        node=named.node,
-        nodes=tuple(DrawnNode(name=box.name, operator=box.operator, kind=box.kind) for box in neighbourhood.boxes),
-        edges=tuple(
-            DrawnEdge(source=arrow.source, target=arrow.target, value=arrow.value) for arrow in neighbourhood.arrows
-        ),
-    )
+                boxes = [DrawnNode(name=it.name, operator=it.operator, kind=it.kind) for it in neighbourhood.boxes]
+                edges = [DrawnEdge(source=it.source, target=it.target, value=it.value) for it in neighbourhood.arrows]
+                yield Drawing(model=named.model, node=named.node, nodes=tuple(boxes), edges=tuple(edges))
 
 
 _STACK_TRACE = "pkg.torch.onnx.stack_trace"
@@ -115,24 +98,20 @@ _MAX_SOURCE_BYTES = 4 * 1024 * 1024
 _source_lookup_happened = ContextVar("consulted", default=False)
 
 
-@dataclass(frozen=True, slots=True)
-class _StackFrame:
-    path: str
-    line: int
-    text: str
-
-
 def find_source_line(node: NodeProto, root: Path, folder: Path) -> Place | None:
     """The innermost line of the repository at `root` that made the node; its path is relative to `folder`.
 
     A path of another checkout is matched by its longest tail that exists below `folder`, else below `root`. The line
     must still be the one that the trace quotes.
     """
-    for frame in reversed(list(_iter_frames(node))):
+    traces = [entry.value for entry in node.metadata_props if entry.key == _STACK_TRACE]
+    for frame in reversed([frame for trace in traces for frame in _FRAME.finditer(trace)]):
         _source_lookup_happened.set(True)
-        for path in _iter_candidates(frame.path, root, folder):
-            if _line_is_unchanged(frame, path):
-                return Place(_relative_path(path, folder), frame.line)
+        line, text = int(frame["line"]), (frame["text"] or "").strip()
+        for path in _iter_candidates(frame["path"], root, folder):
+            if _has_line(path, line, text):
+                relative = Path(os.path.relpath(path, os.path.realpath(folder))).as_posix()
+                return Place(relative, line)
     return None
 
 
@@ -152,13 +131,6 @@ def find_node(model: ModelProto, name: str) -> NodeProto | None:
     return next((node for node in iter_nodes(model) if node.name == name), None) if name else None
 
 
-def _iter_frames(node: NodeProto) -> Iterator[_StackFrame]:
-    for entry in node.metadata_props:
-        if entry.key == _STACK_TRACE:
-            for match in _FRAME.finditer(entry.value):
-                yield _StackFrame(match["path"], int(match["line"]), (match["text"] or "").strip())
-
-
 def _iter_candidates(path: str, root: Path, folder: Path) -> Iterator[Path]:
     """Yield the files of the repository that `path` may mean: itself, then its tails, the longest first."""
     parts = PurePath(path.replace("\\", "/")).parts
@@ -173,16 +145,12 @@ def _iter_candidates(path: str, root: Path, folder: Path) -> Iterator[Path]:
                 yield real
 
 
-def _line_is_unchanged(frame: _StackFrame, path: Path) -> bool:
-    """The line that the trace quotes is still there; a trace without a quotation proves nothing."""
-    if not frame.text or path.stat().st_size > _MAX_SOURCE_BYTES:
+def _has_line(path: Path, line: int, text: str) -> bool:
+    """Return whether the file still has the line that a trace quotes; one without a quotation proves nothing."""
+    if not text or path.stat().st_size > _MAX_SOURCE_BYTES:
         return False
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    return frame.line <= len(lines) and lines[frame.line - 1].strip() == frame.text
-
-
-def _relative_path(path: Path, folder: Path) -> str:
-    return Path(os.path.relpath(path, os.path.realpath(folder))).as_posix()
+    return line <= len(lines) and lines[line - 1].strip() == text
 
 
 BoxKind = Literal["node", "failing", "input", "output", "weight", "more"]
@@ -226,7 +194,8 @@ def extract_neighbourhood(model: ModelProto, name: str, output: str = "") -> Nei
     """
     matches = [
         (chain, node)
-        for chain in _iter_scope_chains(model)
+        for outermost in (model.graph, *model.functions)
+        for chain in _iter_scope_chains((outermost,))
         for node in chain[0].node
         if (node.name == name if name else not node.name and output in node.output)
     ]
@@ -236,20 +205,15 @@ def extract_neighbourhood(model: ModelProto, name: str, output: str = "") -> Nei
     return _NeighbourhoodBuilder(_Scope(chain)).drawn(node)
 
 
-def _iter_scope_chains(model: ModelProto) -> Iterator[tuple[GraphProto | FunctionProto, ...]]:
-    """Each graph and function with those around it, whose values its nodes see too; the innermost comes first."""
-    for outermost in (model.graph, *model.functions):
-        yield from _iter_scope_chains_from((outermost,))
-
-
-def _iter_scope_chains_from(
+def _iter_scope_chains(
     chain: tuple[GraphProto | FunctionProto, ...],
 ) -> Iterator[tuple[GraphProto | FunctionProto, ...]]:
+    """Each graph and function with those around it, whose values its nodes see too; the innermost comes first."""
     yield chain
     for node in chain[0].node:
         for attribute in node.attribute:
             for graph in iter_subgraphs(attribute):
-                yield from _iter_scope_chains_from((graph, *chain))
+                yield from _iter_scope_chains((graph, *chain))
 
 
 BoxKey = tuple[str, int] | tuple[str, str]
@@ -267,19 +231,18 @@ class _Scope:
 
     def __post_init__(self) -> None:
         for holder in reversed(self.chain):  # an inner value hides an outer one of its name
-            self._enter_values(holder)
+            self.makers.update((value, ("input", value)) for value in _value_names(holder.input))
+            weights = [tensor.name for tensor in getattr(holder, "initializer", ())]
+            weights += [sparse.values.name for sparse in getattr(holder, "sparse_initializer", ())]
+            self.makers.update((value, ("weight", value)) for value in weights)
             for node in holder.node:
                 key = self._key(node)
                 self.makers.update((value, key) for value in node.output if value)
         for node in self.chain[0].node:
             for value in list_needed_values(node):
                 self.takers.setdefault(value, []).append(self._key(node))
-        for value in _output_names(self.chain[0]):
+        for value in _value_names(self.chain[0].output):
             self.takers.setdefault(value, []).append(("output", value))
-
-    def _enter_values(self, holder: GraphProto | FunctionProto) -> None:
-        self.makers.update((value, ("input", value)) for value in _input_names(holder))
-        self.makers.update((value, ("weight", value)) for value in _weight_names(holder))
 
     def _key(self, node: NodeProto) -> BoxKey:
         key: BoxKey = ("node", id(node))
@@ -288,7 +251,7 @@ class _Scope:
 
     def before(self, key: BoxKey) -> list[BoxKey]:
         """What makes the values that a box takes, in its own order."""
-        return [self.makers[value] for value in self._taken(key) if value in self.makers]
+        return [self.makers[value] for value in self._values_read(key) if value in self.makers]
 
     def after(self, key: BoxKey) -> list[BoxKey]:
         """What takes the values that a box makes."""
@@ -301,9 +264,9 @@ class _Scope:
 
     def values(self, source: BoxKey, target: BoxKey) -> Iterator[str]:
         """Yield the values that flow from one box to another."""
-        return (value for value in self._taken(target) if self.makers.get(value) == source)
+        return (value for value in self._values_read(target) if self.makers.get(value) == source)
 
-    def _taken(self, key: BoxKey) -> Iterable[str]:
+    def _values_read(self, key: BoxKey) -> Iterable[str]:
         if key in self.nodes:
             return list_needed_values(self.nodes[key])
         return (str(key[1]),) if key[0] == "output" else ()
@@ -320,19 +283,9 @@ class _Scope:
         )
 
 
-def _input_names(holder: GraphProto | FunctionProto) -> Iterator[str]:
-    return (item if isinstance(item, str) else item.name for item in holder.input)
-
-
-def _output_names(holder: GraphProto | FunctionProto) -> Iterator[str]:
-    return (item if isinstance(item, str) else item.name for item in holder.output)
-
-
-def _weight_names(holder: GraphProto | FunctionProto) -> Iterator[str]:
-    if not hasattr(holder, "initializer"):
-        return
-    yield from (tensor.name for tensor in holder.initializer)
-    yield from (sparse.values.name for sparse in holder.sparse_initializer)
+def _value_names(values: Iterable[ValueInfoProto | str]) -> Iterator[str]:
+    """Yield the names of the inputs or outputs of a graph or a function."""
+    return (value if isinstance(value, str) else value.name for value in values)
 
 
 @dataclass(slots=True)
@@ -359,7 +312,7 @@ class _NeighbourhoodBuilder:
 
     def _extend(self, key: BoxKey, others: Iterable[BoxKey], before: bool, limit: int) -> list[BoxKey]:
         """Keep the neighbours on one side that fit, and count the rest."""
-        fresh = [other for other in dict.fromkeys(others) if other not in self.boxes]
+        fresh = [it for it in dict.fromkeys(others) if it not in self.boxes]
         shown = fresh if len(fresh) <= limit else fresh[: limit - 1]
         self.boxes.update((item, self.scope.box(item)) for item in shown)
         if len(fresh) > len(shown):

@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxgate.core.files import open_regular
-from onnxgate.model.facts import required_bytes
+from onnxgate.model.facts import canonical_domain, model_domain, required_bytes
 from onnxgate.model.reading.external_data import inspect_data_file, is_external, read_data_range, read_external_entries
 from onnxgate.model.reading.structure import (
     DATA_FIELDS,
     SMALL_BYTES,
     find_omitted_data,
     iter_function_nodes,
+    iter_graphs,
     iter_nodes,
-    iter_scopes,
+    iter_sparse_tensors,
     iter_subgraphs,
     iter_tensors,
 )
 
 if TYPE_CHECKING:
-    from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, TypeProto
+    from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
 
 _EXTERNAL_LOCATION = 1
 _ABSENT_LOCATION = "#"
 """onnx takes a location that begins so for data in memory, and opens nothing. Source: onnx 1.16 and later."""
 _CONTRIB_DOMAIN = "com.microsoft"
-_DEFAULT_DOMAIN = "ai.onnx"
 _EXPERIMENTAL_DOMAIN = "onnxgate.experimental"
 _EXPERIMENTAL_OPERATORS = frozenset(
     (
@@ -66,19 +67,23 @@ def copy_for_checker(model: ModelProto, path: Path) -> ModelProto:
     _empty_sparse_tensors(copy)
     for _, tensor in iter_tensors(copy):
         if has_data_elsewhere(tensor):
-            _mark_data_absent(tensor)
-    _unify_default_domain(copy)
+            _clear_data(tensor)
+            tensor.data_location = _EXTERNAL_LOCATION
+            tensor.external_data.add(key="location", value=_ABSENT_LOCATION)
+    # The checker takes the two spellings of the default domain for two domains; ONNX Runtime 1.16 to 1.31 loads a node
+    # of one spelling under an import of the other. Source: onnx 1.23, checker.cc.
+    imports = (imported for holder in (copy, *copy.functions) for imported in holder.opset_import)
+    for holder in (*iter_nodes(copy), *imports):
+        holder.domain = model_domain(holder.domain)
     _rename_experimental(copy)
-    _import_contrib(copy)
+    if any(node.domain == _CONTRIB_DOMAIN for node in iter_nodes(copy)):
+        _import_domain(copy, _CONTRIB_DOMAIN)  # ONNX Runtime needs no import of it. Source: measured on 1.3 to 1.31
     return copy
 
 
 def add_missing_shapes(model: ModelProto) -> ModelProto:
     """A copy in which each input and output of the main graph says a shape, as `onnx.checker` wants; mostly itself."""
-    lacking = [
-        index for index, value in enumerate((*model.graph.input, *model.graph.output)) if kind_without_shape(value)
-    ]
-    if not lacking:
+    if not any(map(kind_without_shape, (*model.graph.input, *model.graph.output))):
         return model
     copy = type(model)()
     copy.CopyFrom(model)
@@ -154,14 +159,9 @@ def _weights_to_inputs(graph: GraphProto) -> None:
         elif tensor.name not in input_names:
             declare_input(graph, tensor.name, tensor.data_type, tensor.dims)
     if len(retained) < len(graph.initializer):
-        _keep_initializers(graph, retained)
-
-
-def _keep_initializers(graph: GraphProto, retained: list[TensorProto]) -> None:
-    holder = type(graph)()
-    holder.initializer.extend(retained)
-    graph.ClearField("initializer")
-    graph.initializer.extend(holder.initializer)
+        copies = type(graph)(initializer=retained).initializer
+        graph.ClearField("initializer")
+        graph.initializer.extend(copies)
 
 
 def declare_input(graph: GraphProto, name: str, data_type: int, dims: Iterable[int]) -> None:
@@ -175,44 +175,14 @@ def declare_input(graph: GraphProto, name: str, data_type: int, dims: Iterable[i
 
 def _empty_sparse_tensors(model: ModelProto) -> None:
     """The checker reads a sparse tensor's indices; one whose data are away becomes one without any value."""
-    for holder in iter_scopes(model):
-        for sparse in getattr(holder, "sparse_initializer", ()):
-            _empty_sparse_tensor(sparse)
-    for node in iter_nodes(model):
-        for attribute in node.attribute:
-            for sparse in attribute.sparse_tensors:
-                _empty_sparse_tensor(sparse)
-            if attribute.HasField("sparse_tensor"):
-                _empty_sparse_tensor(attribute.sparse_tensor)
-
-
-def _empty_sparse_tensor(sparse: SparseTensorProto) -> None:
-    if has_data_elsewhere(sparse.values) or has_data_elsewhere(sparse.indices):
-        _clear_data(sparse.values)
-        sparse.values.ClearField("dims")
-        sparse.values.dims.append(0)
-        sparse.ClearField("indices")
-
-
-def _mark_data_absent(tensor: TensorProto) -> None:
-    _clear_data(tensor)
-    tensor.data_location = _EXTERNAL_LOCATION
-    entry = tensor.external_data.add()
-    entry.key, entry.value = "location", _ABSENT_LOCATION
-
-
-def _unify_default_domain(model: ModelProto) -> None:
-    """The checker holds the two spellings of the default domain for two domains. Source: onnx 1.23, checker.cc.
-
-    ONNX Runtime 1.16 to 1.31 loads a node of one spelling under an import of the other.
-    """
-    for node in iter_nodes(model):
-        if node.domain == _DEFAULT_DOMAIN:
-            node.domain = ""
-    for holder in (model, *model.functions):
-        for imported in holder.opset_import:
-            if imported.domain == _DEFAULT_DOMAIN:
-                imported.domain = ""
+    attributes = (attribute for node in iter_nodes(model) for attribute in node.attribute)
+    nested = (sparse for attribute in attributes for sparse in iter_sparse_tensors(attribute))
+    for sparse in itertools.chain(*(graph.sparse_initializer for graph in iter_graphs(model)), nested):
+        if has_data_elsewhere(sparse.values) or has_data_elsewhere(sparse.indices):
+            _clear_data(sparse.values)
+            sparse.values.ClearField("dims")
+            sparse.values.dims.append(0)
+            sparse.ClearField("indices")
 
 
 def _rename_experimental(model: ModelProto) -> None:
@@ -225,17 +195,10 @@ def _rename_experimental(model: ModelProto) -> None:
         _import_domain(model, _EXPERIMENTAL_DOMAIN)
 
 
-def _import_contrib(model: ModelProto) -> None:
-    """ONNX Runtime needs no import for its own domain. Source: measured on 1.3 to 1.31."""
-    if any(node.domain == _CONTRIB_DOMAIN for node in iter_nodes(model)):
-        _import_domain(model, _CONTRIB_DOMAIN)
-
-
 def _import_domain(model: ModelProto, domain: str) -> None:
     for holder in (model, *model.functions):
         if all(imported.domain != domain for imported in holder.opset_import):
-            added = holder.opset_import.add()
-            added.domain, added.version = domain, 1
+            holder.opset_import.add(domain=domain, version=1)
 
 
 MAX_CONSTANT_BYTES = 64 * 1024
@@ -263,14 +226,17 @@ def extract_node(node: NodeProto, around: NodeSurroundings, ir_version: int) -> 
 
     model = ModelProto(ir_version=ir_version)
     model.graph.name = "alone"
-    _add_imports(model, around.imports)
+    for domain, version in sorted(around.imports.items()):
+        model.opset_import.add(domain=model_domain(domain), version=version)
     model.functions.extend(_find_called_functions([node], around.functions).values())
     for name in list_needed_values(node):
         if not _provide_value(model.graph, name, around):
             return None
     model.graph.node.add().CopyFrom(node)
     for name in filter(None, node.output):
-        _declare_output(model.graph, name, around.type_of(name))
+        output = model.graph.output.add(name=name, type=around.type_of(name))
+        if output.type.HasField("tensor_type"):
+            output.type.tensor_type.ClearField("shape")  # a wrong one would be another fault
     return None if any(has_data_elsewhere(tensor) for _, tensor in iter_tensors(model)) else model.SerializeToString()
 
 
@@ -284,12 +250,12 @@ def list_needed_values(node: NodeProto) -> tuple[str, ...]:
 
 def function_key(function: FunctionProto) -> FunctionKey:
     """Return the key by which nodes call a local function."""
-    return (function.domain or "ai.onnx", function.name, function.overload)
+    return (canonical_domain(function.domain), function.name, function.overload)
 
 
 def called_function_key(node: NodeProto) -> FunctionKey:
     """Return the key of the local function that a node calls, if the model has it."""
-    return (node.domain or "ai.onnx", node.op_type, node.overload)
+    return (canonical_domain(node.domain), node.op_type, node.overload)
 
 
 def _iter_free_names(graph: GraphProto) -> Iterator[str]:
@@ -299,11 +265,6 @@ def _iter_free_names(graph: GraphProto) -> Iterator[str]:
     own |= {name for node in graph.node for name in node.output}
     used = (name for node in graph.node for name in list_needed_values(node))
     yield from (name for name in (*used, *(value.name for value in graph.output)) if name not in own)
-
-
-def _add_imports(model: ModelProto, imports: Mapping[str, int]) -> None:
-    for domain, version in sorted(imports.items()):
-        model.opset_import.add(domain="" if domain == "ai.onnx" else domain, version=version)
 
 
 def _provide_value(graph: GraphProto, name: str, around: NodeSurroundings) -> bool:
@@ -318,15 +279,6 @@ def _provide_value(graph: GraphProto, name: str, around: NodeSurroundings) -> bo
         return False
     graph.input.add(name=name, type=value_type)
     return True
-
-
-def _declare_output(graph: GraphProto, name: str, value_type: TypeProto | None) -> None:
-    """Add an output with its type but without shape: a wrong shape would be another fault."""
-    value = graph.output.add(name=name)
-    if value_type is not None:
-        value.type.CopyFrom(value_type)
-        if value.type.HasField("tensor_type"):
-            value.type.tensor_type.ClearField("shape")
 
 
 def _has_data_elsewhere_in(constant: TensorProto | NodeProto) -> bool:

@@ -21,7 +21,7 @@ from onnx import helper
 from onnxgate.core import jobs
 from onnxgate.core.text import first_line
 from onnxgate.evidence.parity import FirstDifference
-from onnxgate.model.equality.graph_comparison import GraphComparison, WeightPair
+from onnxgate.model.equality.model_comparison import GraphComparison, WeightPair
 from onnxgate.model.reading.fact_extraction import format_operator_name
 from onnxgate.model.reading.file_format import UnreadableModel
 from onnxgate.model.reading.structure import read_structure

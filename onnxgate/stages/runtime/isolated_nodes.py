@@ -11,7 +11,7 @@ from onnxgate.core.jobs import Completed, Failure, Observation, Optimization, Re
 from onnxgate.diagnostics import classification
 from onnxgate.evidence.runtime import IsolatedNode, Refusal
 from onnxgate.evidence.support import NodeGroup
-from onnxgate.model.reading.fact_extraction import canonical_domain
+from onnxgate.model.facts import canonical_domain
 from onnxgate.model.reading.structure import iter_subgraphs
 from onnxgate.model.subgraphs.node_context import find_node, find_source_line
 from onnxgate.model.subgraphs.reduced_models import (

@@ -161,6 +161,7 @@ class Drawing:
 @example(seed=92399981, count=3, edits=["put in"], renames=False)  # twins: one of them was put in before the other
 @example(seed=0, count=27, edits=["take out"], renames=False)  # the first of two of one operator is gone
 @example(seed=68614046, count=12, edits=["put in", "swap"], renames=False)  # what is swapped differs in weights alone
+@example(seed=1251608, count=20, edits=["put in", "put in"], renames=True)  # two equal nodes with different readers
 def test_edits_are_what_is_reported(seed: int, count: int, edits: list[str], renames: bool) -> None:
     """Each edit once, and nothing else."""
     old = Drawing(random.Random(seed))

@@ -450,6 +450,11 @@ PAIRS = {
         "g (float[1] b, float[1] a) => (float[1] y) { y = Sub (a, b) }",
         ("inputs are in the order `b`, `a`, were `a`, `b`",),
     ),
+    "node of the same operator put in": (
+        "g (float[1] x) => (float[1] y) { a = Relu (x) b = Exp (a) c = Neg (a) y = Add (b, c) }",
+        "g (float[1] x) => (float[1] y) { a = Relu (x) b = Exp (a) d = Relu (a) c = Neg (d) y = Add (b, c) }",
+        ("node 3 `Neg`: input 0 is another `Relu`",),
+    ),
     "optional input": (
         "g (float[1] x, float l, float h) => (float[1] y) { y = Clip (x, l, h) }",
         "g (float[1] x, float l, float h) => (float[1] y) { y = Clip (x, , h) }",
