@@ -376,7 +376,6 @@ def find_similar(tree: Tree, removed: Sequence[str], new: Sequence[NewFile]) -> 
 
 def _parse_renames(raw: bytes) -> Iterator[tuple[str, str, int]]:
     """Yield old name, new name and similarity of git's rows: `:100644 100644 aa bb R087`, old and new name."""
-    fields = raw.split(b"\0")
-    for index in range(0, len(fields) - 2, 3):
-        status = fields[index].rpartition(b" ")[2]
-        yield os.fsdecode(fields[index + 1]), os.fsdecode(fields[index + 2]), int(status[1:])
+    fields = iter(os.fsdecode(raw).split("\0"))
+    for status, before, after in zip(fields, fields, fields, strict=False):
+        yield before, after, int(status.rpartition(" ")[2][1:])

@@ -386,7 +386,7 @@ def test_some_models() -> None:
     old = Lock(models={"a.onnx": MODEL, "b.onnx": MODEL, "c.onnx": MODEL}, toolchain=TOOLCHAIN)
     entries: dict[str, LockedModel] = {"b.onnx": other, "d.onnx": other}
 
-    new = update_lock_models(old, entries, gone=("c.onnx",)).lock
+    new = update_lock_models(old, entries, removed=("c.onnx",)).lock
 
     assert {"a.onnx": MODEL, "b.onnx": other, "d.onnx": other} == new.models
     assert msgspec.structs.replace(old, models=new.models) == new
