@@ -29,12 +29,10 @@ from onnxgate.formats import upgrade_preview
 from onnxgate.gate.static import create_caching_analyzer
 from onnxgate.project.config.project import Project
 from onnxgate.project.lock.comparison import count_kept_runtimes, describe_lock_changes
-from onnxgate.project.lock.index import UvIndex
 from onnxgate.project.lock.lock_file import load_lock, parse_lock, read_lock, render_lock, write_lock
-from onnxgate.project.lock.npm import NpmClient
 from onnxgate.project.lock.releases import parse_upgrade
 from onnxgate.project.lock.types import Lock
-from onnxgate.project.lock.update import lock_models, update_lock, update_lock_models
+from onnxgate.project.lock.update import Machine, lock_models, update_lock, update_lock_models
 from onnxgate.rules.lock.lock_stale import lock_stale
 from onnxgate.rules.lock.model_changed import model_changed
 from onnxgate.rules.lock.unlocked_model import unlocked_model
@@ -158,16 +156,8 @@ def _relock_project(
 ) -> LockUpdate:
     upgrade = parse_upgrade(upgrades)
     entries = lock_models(project.models(), old.models if old else {}, measured)
-    return update_lock(
-        project,
-        old,
-        entries,
-        index=UvIndex(offline=options.offline),
-        probe_toolchain=functools.partial(_lock_toolchain, project),
-        find_build=functools.partial(find_user_build, project.folder),
-        upgrade=upgrade,
-        npm=NpmClient(offline=options.offline),
-    )
+    probe, find_build = functools.partial(_lock_toolchain, project), functools.partial(find_user_build, project.folder)
+    return update_lock(project, old, entries, Machine(probe, find_build, options.offline), upgrade)
 
 
 def _preview_upgrade(project: Project, old: Lock | None, upgrades: Sequence[str], options: CommonOptions) -> int:

@@ -16,7 +16,7 @@ from onnxgate.core.matrix import Entry, MatrixModel, Observed
 from onnxgate.diagnostics.classification import shorten_failure
 from onnxgate.gate.request import GateRequest
 from onnxgate.project.lock.index import Release, ReleaseNotFound, UvIndex
-from onnxgate.project.lock.releases import PYTHONS, NumpyResolver, PackageIndex, runtime_from_release
+from onnxgate.project.lock.releases import PYTHONS, NumpyResolver, runtime_from_release
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.runtimes.pool import LOOK_UP_ACTIVITY, Progress, WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
@@ -74,7 +74,7 @@ def _describe_observation(observation: Observation) -> tuple[Observed, str]:
 class _WheelResolver:
     """Finds wheels of exact releases, as `onnxgate lock` does."""
 
-    index: PackageIndex
+    index: UvIndex
     progress: Progress
     unreachable: str = ""  # why the index is unreachable; it is not contacted again
     companions: NumpyResolver = field(init=False)

@@ -18,11 +18,7 @@ def escape_unprintable(text: str) -> str:
     """Return the text on one line, with an escape for each character that is not printable."""
     if text.isprintable():
         return text
-    return "".join(character if character.isprintable() else _unicode_escape(character) for character in text)
-
-
-def _unicode_escape(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
 
 
 def neutralize_commands(line: str) -> str:

@@ -18,6 +18,7 @@ VERSION = 1
 Predicted = Literal["loads", "refused", "unknown"]
 Observed = Literal["", "loads", "refused", "crashed", "timed-out", "unavailable"]
 Verdict = Literal["pass", "fail", "undecided"]
+EXIT_STATUS: dict[Verdict, int] = {"pass": 0, "fail": 1, "undecided": 3}
 NO_DATA_RULE = "no-support-data"
 """The rule for missing data; all others are about the model itself."""
 CONTRADICTED_PREDICTIONS: dict[Observed, Predicted] = {"loads": "refused", "refused": "loads", "crashed": "loads"}
@@ -68,7 +69,7 @@ class Entry(Part, frozen=True, kw_only=True):
         return CONTRADICTED_PREDICTIONS.get(self.observed) == self.predicted
 
     @property
-    def told(self) -> str:
+    def unexplained_error(self) -> str:
         """The error of the observation, if it decides and no predicted reason explains it."""
         explained = self.predicted == "refused" and self.observed == "refused" and self.reasons
         return "" if self.state == "loads" or self.observed == "unavailable" or explained else self.error
@@ -106,18 +107,16 @@ class Matrix(Part, frozen=True, kw_only=True):
 
 
 def build_matrix(models: Sequence[MatrixModel], version: str) -> Matrix:
-    """Build the matrix with its verdict. `version` is that of onnxgate."""
-    verdict, status = _decide(models)
-    return Matrix(onnxgate=version, verdict=verdict, exit=status, models=tuple(models))
+    """Build the matrix with its verdict; a model that no release loads and the newest refuses is a failure.
 
-
-def _decide(models: Sequence[MatrixModel]) -> tuple[Verdict, int]:
-    """Return the exit status: a model that no release loads and the newest refuses is 1, other doubts are 3."""
+    `version` is that of onnxgate.
+    """
     outcomes = {model.outcome for model in models}
-    if "refused" in outcomes:
-        return "fail", 1
-    unseen = any(entry.observed in ("unavailable", "timed-out") for model in models for entry in model.runtimes)
-    return ("undecided", 3) if unseen or "unknown" in outcomes else ("pass", 0)
+    is_undecided = "unknown" in outcomes or any(
+        entry.observed in ("unavailable", "timed-out") for model in models for entry in model.runtimes
+    )
+    verdict: Verdict = "fail" if "refused" in outcomes else "undecided" if is_undecided else "pass"
+    return Matrix(onnxgate=version, verdict=verdict, exit=EXIT_STATUS[verdict], models=tuple(models))
 
 
 def render_reason(reason: Reason) -> str:
@@ -145,22 +144,26 @@ class ReasonGroup:
     @property
     def because(self) -> str:
         """The reason, the detail of the newest release, and the number of further reasons; "" without a reason."""
-        every = self.every
+        reasons = self.reasons
         others = f", and {self.more} more reason{'s' if self.more > 1 else ''}" if self.more else ""
-        return f"{every[0]}{others}" if every else ""
+        return f"{reasons[0]}{others}" if reasons else ""
 
     @property
-    def every(self) -> tuple[str, ...]:
+    def reasons(self) -> tuple[str, ...]:
         """All reasons of the newest release, the first one first."""
         newest = self.entries[-1]
-        if newest.told:
-            return (newest.told,)
-        return tuple(f"{render_reason(reason)}{_render_detail(newest, reason)}" for reason in newest.reasons)
+        if newest.unexplained_error:
+            return (newest.unexplained_error,)
+        release = newest.runtime.rpartition(" ")[2]
+        details = [f" ({release} {reason.detail})" if reason.detail else "" for reason in newest.reasons]
+        return tuple(f"{render_reason(reason)}{detail}" for reason, detail in zip(newest.reasons, details, strict=True))
 
     @property
     def more(self) -> int:
         """The largest number of further reasons on one release."""
-        return 0 if self.entries[-1].told else max(0, max(len(entry.reasons) for entry in self.entries) - 1)
+        return (
+            0 if self.entries[-1].unexplained_error else max(0, max(len(entry.reasons) for entry in self.entries) - 1)
+        )
 
 
 def group_by_reason(model: MatrixModel) -> list[ReasonGroup]:
@@ -169,16 +172,8 @@ def group_by_reason(model: MatrixModel) -> list[ReasonGroup]:
     for entry in reversed(model.runtimes):
         if entry.state != "loads":
             reason = render_reason(entry.reasons[0]) if entry.reasons else ""
-            alike.setdefault((entry.state, entry.told or reason), []).append(entry)
+            alike.setdefault((entry.state, entry.unexplained_error or reason), []).append(entry)
     return [ReasonGroup(tuple(reversed(entries))) for entries in alike.values()]
-
-
-def _render_detail(entry: Entry, reason: Reason) -> str:
-    return f" ({_release_number(entry.runtime)} {reason.detail})" if reason.detail else ""
-
-
-def _release_number(runtime: str) -> str:
-    return runtime.rpartition(" ")[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,25 +186,25 @@ class WorkingRange:
 
 def describe_working_range(model: MatrixModel) -> WorkingRange:
     """Describe the working range. The sentence has the reason of the nearest refusing release only."""
-    every = [entry.runtime for entry in model.runtimes]
+    runtimes = [entry.runtime for entry in model.runtimes]
     groups = group_by_reason(model)
     nearest = _nearest_refusing_release(model)
-    clauses = [_describe_loading(model, every)]
-    if nearest is not None and len(every) == 1:
+    clauses = [_describe_loading(model, runtimes)]
+    if nearest is not None and len(runtimes) == 1:
         clauses = [f"{clauses[0]}, which {_describe_refusal(nearest)}"]
     elif nearest is not None:
-        clauses.append(f"{_name_nearest_release(nearest, groups, every)} {_describe_refusal(nearest)}")
-    clauses += _describe_unknown(model, groups, every)
+        clauses.append(f"{_name_nearest_release(nearest, groups, runtimes)} {_describe_refusal(nearest)}")
+    clauses += _describe_unknown(model, groups, runtimes)
     return WorkingRange("; ".join(clauses), tuple(group for group in groups if not _lacks_kernel_data(group)))
 
 
-def _describe_loading(model: MatrixModel, every: Sequence[str]) -> str:
+def _describe_loading(model: MatrixModel, runtimes: Sequence[str]) -> str:
     if loading := model.on("loads"):
-        return f"loads on {name_runtimes(loading, every)}{_describe_doubt(model)}"
+        return f"loads on {name_runtimes(loading, runtimes)}{_describe_doubt(model)}"
     refused = model.on("refused")
-    if len(every) == 1:
-        return f"{'does not' if refused else 'is not known to'} load on {every[0]}"
-    count = len(refused or every)
+    if len(runtimes) == 1:
+        return f"{'does not' if refused else 'is not known to'} load on {runtimes[0]}"
+    count = len(refused or runtimes)
     phrase = "loads on none of" if refused else "is not known to load on any of"
     return f"{phrase} {count} release{'s' if count != 1 else ''}"
 
@@ -232,12 +227,12 @@ def _nearest_refusing_release(model: MatrixModel) -> Entry | None:
     return model.runtimes[below[-1] if below else above[0]] if refusing else None
 
 
-def _name_nearest_release(nearest: Entry, groups: Sequence[ReasonGroup], every: Sequence[str]) -> str:
+def _name_nearest_release(nearest: Entry, groups: Sequence[ReasonGroup], runtimes: Sequence[str]) -> str:
     """Return the release, or its minor if all patches of it refuse the model for the same reason."""
     minor = nearest.runtime.rpartition(".")[0]
-    patches = {runtime for runtime in every if runtime.rpartition(".")[0] == minor}
+    patches = {runtime for runtime in runtimes if runtime.rpartition(".")[0] == minor}
     alike = next(set(group.runtimes) for group in groups if nearest in group.entries)
-    return _strip_engine_name(minor if len(patches) > 1 and patches <= alike else nearest.runtime, every)
+    return _strip_engine_name(minor if len(patches) > 1 and patches <= alike else nearest.runtime, runtimes)
 
 
 REFUSAL_PHRASES = {
@@ -250,29 +245,29 @@ REFUSAL_PHRASES = {
 
 def _describe_refusal(nearest: Entry) -> str:
     """Return why it refuses the model, without its own detail."""
-    if nearest.told or not nearest.reasons:
-        return f"refuses it: {nearest.told}" if nearest.told else "refuses it"
+    if nearest.unexplained_error or not nearest.reasons:
+        return f"refuses it: {nearest.unexplained_error}" if nearest.unexplained_error else "refuses it"
     first, count = nearest.reasons[0], len(nearest.reasons)
     before, after = REFUSAL_PHRASES.get(first.rule, ("", "refuses it: "))
     phrase = f"{after}{first.message.removeprefix(before)}"
     return f"{phrase} (the first of {count} reasons)" if count > 1 else phrase
 
 
-def _describe_unknown(model: MatrixModel, groups: Sequence[ReasonGroup], every: Sequence[str]) -> Iterator[str]:
+def _describe_unknown(model: MatrixModel, groups: Sequence[ReasonGroup], runtimes: Sequence[str]) -> Iterator[str]:
     """Yield a clause about the releases whose outcome is unknown."""
     unknown = model.on("unknown")
-    where = _strip_engine_name(name_runtimes(unknown, every), every)
+    where = _strip_engine_name(name_runtimes(unknown, runtimes), runtimes)
     if unknown and all(_lacks_kernel_data(group) for group in groups if group.state == "unknown"):
         yield f"kernels are not known on {where}"
-    elif unknown and len(unknown) < len(every):
+    elif unknown and len(unknown) < len(runtimes):
         yield f"not known on {where}"
 
 
 def _lacks_kernel_data(group: ReasonGroup) -> bool:
-    return all(entry.reasons == (NO_KERNELS,) and not entry.told for entry in group.entries)
+    return all(entry.reasons == (NO_KERNELS,) and not entry.unexplained_error for entry in group.entries)
 
 
-def _strip_engine_name(phrase: str, every: Sequence[str]) -> str:
+def _strip_engine_name(phrase: str, runtimes: Sequence[str]) -> str:
     """Remove the engine's name if all runtimes have the same one."""
-    engines = {runtime.rpartition(" ")[0] for runtime in every}
+    engines = {runtime.rpartition(" ")[0] for runtime in runtimes}
     return phrase.removeprefix(f"{engines.pop()} ") if len(engines) == 1 else phrase

@@ -302,7 +302,7 @@ def _render_text_model(model: MatrixModel, paper: Terminal, verbose: bool) -> It
     left_out = any(group.more for group in group_by_reason(model))
     for group in group_by_reason(model) if verbose and left_out else working.others:
         yield from paper.wrapped(describe_group(group, model), 2, style="quiet")
-        for reason in group.every if verbose and group.more else [describe_reason(group)]:
+        for reason in group.reasons if verbose and group.more else [describe_reason(group)]:
             yield from paper.wrapped(truncate(reason, LONG_LIMIT), 4)
     yield from paper.wrapped(VERBOSE_HINT, 2, style="quiet") if left_out and not verbose else []
     yield ""

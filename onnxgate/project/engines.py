@@ -156,34 +156,24 @@ _TENSORRT_HINT = (
 
 def runtime_problem(text: str, *, own: bool = False) -> str:
     """Return why the text is not a runtime that can be locked; "" if it is one. `own`: in an own environment."""
-    problem = requirement_problem(text)
-    if problem:
+    if problem := requirement_problem(text):
         return problem
     requirement = Requirement(text)
     engine = canonicalize_name(requirement.name)
     if requirement.extras or requirement.marker:
         return "expected an engine and its releases, without extras and markers"
-    if engine in ENGINES:
+    if engine in ENGINES or (own and engine in ONNXRUNTIME_BUILDS):
         return ""
     if engine in ONNXRUNTIME_BUILDS:
-        return "" if own else _explain_needed_python(engine)
+        return (
+            f"`{engine}` needs what only some machines have, so that no environment is made for it: name with `python` "
+            f'one that has it (`python = ".venv"`), and write `required = false` where it may be missing'
+        )
     if engine.startswith("tensorrt"):
         return _TENSORRT_HINT
-    near = _suggest_longer_name(engine) or suggest_spelling(engine, (*ENGINES, *ONNXRUNTIME_BUILDS))
+    longer = [name for name in ENGINES if name.startswith(f"{engine}-")]  # `opencv-python` for `opencv-python-headless`
+    near = f"; did you mean `{longer[0]}`?" if longer else suggest_spelling(engine, (*ENGINES, *ONNXRUNTIME_BUILDS))
     return f"engine `{engine}` is not known" + (near or f"; expected {join_quoted(ENGINES)}")
-
-
-def _suggest_longer_name(name: str) -> str:
-    """Suggest the engine whose name begins with this one: `opencv-python-headless` for `opencv-python`."""
-    longer = [engine for engine in ENGINES if engine.startswith(f"{name}-")]
-    return f"; did you mean `{longer[0]}`?" if longer else ""
-
-
-def _explain_needed_python(engine: str) -> str:
-    return (
-        f"`{engine}` needs what only some machines have, so that no environment is made for it: name with `python` one "
-        f'that has it (`python = ".venv"`), and write `required = false` where it may be missing'
-    )
 
 
 def requirement_problem(text: str, example: str = "onnxruntime>=1.18,<1.32") -> str:
@@ -212,31 +202,22 @@ def is_satisfiable(specifier: SpecifierSet) -> bool:
     """Return whether a version can satisfy a specifier: one at, just above or just below a version that it names."""
     if any(clause.operator == "===" for clause in specifier):
         return True  # any text is allowed there
-    return any(
-        specifier.contains(version, prereleases=True) for version in ("0", "99999", *_sample_versions(specifier))
-    )
+    versions = ("0", "99999", *_sample_versions(specifier))
+    return any(specifier.contains(version, prereleases=True) for version in versions)
 
 
 def _sample_versions(specifier: SpecifierSet) -> Iterator[str]:
+    """Yield versions at, just above and just below those of a specifier: `1.18`, `1.18.0.1`, `1.17.99999`."""
     for clause in specifier:
         version = Version(clause.version.removesuffix(".*"))
         epoch = f"{version.epoch}!" if version.epoch else ""
         yield version.public
-        yield epoch + _join_release(*version.release, 0, 1)
-        yield from (epoch + below for below in _versions_below(version.release))
-
-
-def _versions_below(release: tuple[int, ...]) -> Iterator[str]:
-    """Yield versions just below a release: `1.17.99999` for `1.18`."""
-    while release:
-        if release[-1]:
-            yield _join_release(*release[:-1], release[-1] - 1, 99999)
-            return
-        release = release[:-1]
-
-
-def _join_release(*release: int) -> str:
-    return ".".join(map(str, release))
+        yield epoch + ".".join(map(str, (*version.release, 0, 1)))
+        below = list(version.release)
+        while below and not below[-1]:
+            below.pop()
+        if below:
+            yield epoch + ".".join(map(str, (*below[:-1], below[-1] - 1, 99999)))
 
 
 LIBRARY_SUFFIXES = (".so", ".dll", ".dylib")
@@ -265,7 +246,12 @@ def is_satisfied(requirement: str, version: str) -> bool:
 def extension_problem(text: str) -> str:
     """Return why the text is neither a package nor a library; "" if it is one, existing or not."""
     if is_library(text):
-        return _library_problem(text)
+        if "\\" in text:
+            return f"expected a path with `/`, got `{text}`"
+        if not text.lower().endswith(LIBRARY_SUFFIXES):
+            return f"expected a library (`.so`, `.dll` or `.dylib`) or a package, got `{text}`"
+        is_absolute = text.startswith("/") or re.match(r"[A-Za-z]:", text)
+        return f"expected a path relative to the config's folder, got `{text}`" if is_absolute else ""
     if problem := requirement_problem(text, "onnxruntime-extensions>=0.13"):
         return problem
     requirement = Requirement(text)
@@ -273,14 +259,4 @@ def extension_problem(text: str) -> str:
         return "expected a package and its releases, without extras and markers"
     if package_name(text) in (*ENGINES, *ONNXRUNTIME_BUILDS, *PREINSTALLED_PACKAGES):
         return f"`{requirement.name}` registers no custom operators; every environment has it"
-    return ""
-
-
-def _library_problem(text: str) -> str:
-    if "\\" in text:
-        return f"expected a path with `/`, got `{text}`"
-    if not text.lower().endswith(LIBRARY_SUFFIXES):
-        return f"expected a library (`.so`, `.dll` or `.dylib`) or a package, got `{text}`"
-    if text.startswith("/") or re.match(r"[A-Za-z]:", text):
-        return f"expected a path relative to the config's folder, got `{text}`"
     return ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,13 +62,28 @@ def locked_runtimes(project: Project, lock: Lock) -> tuple[tuple[str, Target, Lo
     )
 
 
-def _plan_runtimes(project: Project, lock: Lock, chosen: Collection[str]) -> tuple[PlannedRuntime, ...]:
-    merged: dict[LockedRuntime, list[tuple[str, Target]]] = {}
+def _plan_runtimes(project: Project, lock: Lock, names: Collection[str]) -> tuple[PlannedRuntime, ...]:
+    targets: dict[LockedRuntime, dict[str, Target]] = {}
     for name, target, runtime in locked_runtimes(project, lock):
-        if not chosen or name in chosen:
-            merged.setdefault(runtime, []).append((name, target))
-    planned = [_plan_runtime(runtime, targets, project.folder) for runtime, targets in merged.items()]
+        if not names or name in names:
+            targets.setdefault(runtime, {})[name] = target
+    planned = [_plan_runtime(runtime, by_name, project.folder) for runtime, by_name in targets.items()]
     return tuple(sorted(planned, key=lambda runtime: runtime_sort_key(runtime.name)))
+
+
+def _plan_runtime(runtime: LockedRuntime, targets: Mapping[str, Target], folder: Path) -> PlannedRuntime:
+    levels = dict.fromkeys(level for target in targets.values() for level in target.optimization)
+    return PlannedRuntime(
+        runtime=runtime,
+        targets=tuple(targets),
+        levels=tuple(levels) if has_optimization_levels(runtime.engine) else ("all",),
+        providers=requested_providers(runtime, *targets.values()),
+        required=any(target.required for target in targets.values()),
+        extensions=tuple(
+            str((folder / extension).absolute()) if is_library(extension) else package_name(extension)
+            for extension in runtime.extensions
+        ),
+    )
 
 
 def find_unlocked_builds(project: Project, lock: Lock, models: Sequence[SelectedModel]) -> tuple[IncompleteCheck, ...]:
@@ -103,24 +118,3 @@ def requested_providers(runtime: LockedRuntime, *targets: Target) -> tuple[str, 
     if not has_providers(runtime.engine):
         return ()
     return tuple(dict.fromkeys(provider for target in targets for provider in target.providers))
-
-
-def _optimization_levels(runtime: LockedRuntime, targets: list[tuple[str, Target]]) -> tuple[Optimization, ...]:
-    """Return the targets' optimization levels; an engine without levels is run once, as it is."""
-    if not has_optimization_levels(runtime.engine):
-        return ("all",)
-    return tuple(dict.fromkeys(level for _, target in targets for level in target.optimization))
-
-
-def _plan_runtime(runtime: LockedRuntime, targets: list[tuple[str, Target]], folder: Path) -> PlannedRuntime:
-    return PlannedRuntime(
-        runtime=runtime,
-        targets=tuple(name for name, _ in targets),
-        levels=_optimization_levels(runtime, targets),
-        providers=requested_providers(runtime, *(target for _, target in targets)),
-        required=any(target.required for _, target in targets),
-        extensions=tuple(
-            str((folder / extension).absolute()) if is_library(extension) else package_name(extension)
-            for extension in runtime.extensions
-        ),
-    )

@@ -6,7 +6,6 @@ import functools
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -69,14 +68,16 @@ def escape_character(character: str) -> str:
 
 Keys = tuple[str, ...]
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-_VALUE_MARK = re.compile(r"[\"'#\[\]{}\n]")
-_STRING = re.compile(
+_STRING = (
     r'"""(?:\\.|[^\\])*?"{3,5}'  # multi-line strings may end in up to two quotes of their own
     r"|'''.*?'{3,5}"
     r'|"(?:\\.|[^"\\\n])*"'
-    r"|'[^'\n]*'",
-    re.DOTALL,
+    r"|'[^'\n]*'"
 )
+_BRACKETS, _REST_OF_LINE = re.compile(r"\[{0,2}"), re.compile(r"[^\n]*")
+_TRIVIA = re.compile(r"(?:\s|#[^\n]*)*")
+_KEY = re.compile(rf"[ \t]*(?:(?P<bare>{_BARE_KEY.pattern})|(?P<string>{_STRING}))[ \t]*(?P<dot>\.?)", re.DOTALL)
+_VALUE_MARK = re.compile(rf"{_STRING}|#[^\n]*|[\[\]{{}}\n]", re.DOTALL)
 
 
 @functools.lru_cache(maxsize=4)
@@ -87,11 +88,63 @@ def find_key_lines(text: str) -> Mapping[Keys, int]:
     An element of an array of tables is named by its index: `("model", "0", "path")`. Keys inside of a value (an inline
     table, an array) have no line of their own. If the text is invalid, only keys before the error are returned.
     """
-    scan = _Scanner(text)
-    while scan.skip_trivia():
-        if not (scan.read_header() if text[scan.at] == "[" else scan.read_assignment()):
+    lines: dict[Keys, int] = {}
+    arrays: dict[Keys, int] = {}  # array of tables -> index of its newest element
+    table: Keys = ()
+    at, line = 0, 1
+    while (start := _find_end(_TRIVIA, text, at)) < len(text):
+        line += text.count("\n", at, start)
+        brackets = _find_end(_BRACKETS, text, start) - start
+        keys, at = _read_keys(text, start + brackets)
+        if not keys:
             break
-    return MappingProxyType(scan.lines)
+        if brackets:
+            table = _resolve_header(keys, arrays, is_array=brackets == 2)
+            lines.setdefault(table, line)
+            at = _find_end(_REST_OF_LINE, text, at)
+        else:
+            for length in range(1, len(keys) + 1):
+                lines.setdefault((*table, *keys[:length]), line)
+            at = _find_value_end(text, at)
+        line += text.count("\n", start, at)
+    return MappingProxyType(lines)
+
+
+def _find_end(pattern: re.Pattern[str], text: str, at: int) -> int:
+    match = pattern.match(text, at)
+    return match.end() if match else at
+
+
+def _read_keys(text: str, at: int) -> tuple[Keys, int]:
+    """Return a dotted key and its end; no keys if there is none."""
+    keys: Keys = ()
+    while part := _KEY.match(text, at):
+        keys, at = (*keys, part["bare"] or str(loads(f"key = {part['string']}")["key"])), part.end()
+        if not part["dot"]:
+            return keys, at
+    return (), at
+
+
+def _resolve_header(keys: Keys, arrays: dict[Keys, int], *, is_array: bool) -> Keys:
+    """Return a header's path, with the index of an element after each array of tables; count a new element."""
+    path: Keys = ()
+    for position, key in enumerate(keys, start=1):
+        path = (*path, key)
+        if is_array and position == len(keys):
+            arrays[path] = arrays.get(path, -1) + 1
+        if path in arrays:
+            path = (*path, str(arrays[path]))
+    return path
+
+
+def _find_value_end(text: str, at: int) -> int:
+    """Return the end of the line on which a value ends."""
+    depth = 0
+    for mark in _VALUE_MARK.finditer(text, at):
+        if mark[0] == "\n" and depth == 0:
+            return mark.start()
+        depth += (mark[0] in ("[", "{")) - (mark[0] in ("]", "}"))
+    return len(text)
 
 
 def format_key_path(keys: Iterable[str]) -> str:
@@ -110,112 +163,3 @@ def find_nearest_line(lines: Mapping[Keys, int], keys: Keys) -> int:
             return lines[keys]
         keys = keys[:-1]
     return 0
-
-
-@dataclass(slots=True)
-class _Scanner:
-    """A position in the text, its table, and the lines of all keys before it."""
-
-    text: str
-    at: int = 0
-    table: Keys = ()
-    arrays: dict[Keys, int] = field(default_factory=dict)  # array of tables -> index of its newest element
-    lines: dict[Keys, int] = field(default_factory=dict)
-    _counted_to: int = 0
-    _line: int = 1
-
-    def skip_trivia(self) -> bool:
-        """Skip blanks and comments; return False at the end of the text."""
-        while self.at < len(self.text):
-            if self.text[self.at] == "#":
-                self._to_end_of_line()
-            elif self.text[self.at].isspace():
-                self.at += 1
-            else:
-                return True
-        return False
-
-    def read_header(self) -> bool:
-        """Read `[table]` or `[[array]]`; return False for anything else."""
-        is_array = self.text.startswith("[[", self.at)
-        line = self._line_here()
-        self.at += 2 if is_array else 1
-        keys = self._dotted_key()
-        if not keys:
-            return False
-        self.table = self._resolved(keys, is_array)
-        self.lines.setdefault(self.table, line)
-        self._to_end_of_line()
-        return True
-
-    def read_assignment(self) -> bool:
-        """Read `key = value`; return False for anything else."""
-        line = self._line_here()
-        keys = self._dotted_key()
-        if not keys:
-            return False
-        for length in range(1, len(keys) + 1):
-            self.lines.setdefault((*self.table, *keys[:length]), line)
-        self._skip_value()
-        return True
-
-    def _resolved(self, keys: Keys, is_array: bool) -> Keys:
-        path: Keys = ()
-        for position, key in enumerate(keys, start=1):
-            path = (*path, key)
-            if is_array and position == len(keys):
-                self.arrays[path] = self.arrays.get(path, -1) + 1
-            if path in self.arrays:
-                path = (*path, str(self.arrays[path]))
-        return path
-
-    def _dotted_key(self) -> Keys:
-        keys: list[str] = []
-        while True:
-            self._skip_blanks()
-            key = self._simple_key()
-            if key is None:
-                return ()
-            keys.append(key)
-            self._skip_blanks()
-            if not self.text.startswith(".", self.at):
-                return tuple(keys)
-            self.at += 1
-
-    def _simple_key(self) -> str | None:
-        if match := _BARE_KEY.match(self.text, self.at):
-            self.at = match.end()
-            return match.group()
-        if match := _STRING.match(self.text, self.at):
-            self.at = match.end()
-            return str(loads(f"key = {match.group()}")["key"])
-        return None
-
-    def _skip_value(self) -> None:
-        """Go to the end of the line on which the value ends."""
-        depth = 0
-        while mark := _VALUE_MARK.search(self.text, self.at):
-            self.at = mark.start()
-            if mark.group() == "\n" and depth == 0:
-                return
-            if mark.group() == "#":
-                self._to_end_of_line()
-            elif string := _STRING.match(self.text, self.at):
-                self.at = string.end()
-            else:
-                depth += (mark.group() in "[{") - (mark.group() in "]}")
-                self.at += 1
-        self.at = len(self.text)
-
-    def _skip_blanks(self) -> None:
-        while self.text.startswith((" ", "\t"), self.at):
-            self.at += 1
-
-    def _to_end_of_line(self) -> None:
-        end = self.text.find("\n", self.at)
-        self.at = len(self.text) if end < 0 else end
-
-    def _line_here(self) -> int:
-        self._line += self.text.count("\n", self._counted_to, self.at)
-        self._counted_to = self.at
-        return self._line

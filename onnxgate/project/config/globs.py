@@ -61,17 +61,12 @@ def _advance(token: str, path: str, starts: set[int]) -> set[int]:
             ends: set[int] = set()
             for start in sorted(starts):
                 if start not in ends:  # the rest of this folder is not in it yet
-                    ends.update(range(start, _folder_end(path, start) + 1))
+                    ends.update(range(start, start + len(path[start:].partition("/")[0]) + 1))
             return ends
         case _ if token == "?" or (token.startswith("[") and len(token) > 1):
             return {at + 1 for at in starts if at < len(path) and _matches_character(token, path[at])}
         case _:
             return {at + len(token) for at in starts if path.startswith(token, at)}
-
-
-def _folder_end(path: str, start: int) -> int:
-    end = path.find("/", start)
-    return len(path) if end < 0 else end
 
 
 def _matches_character(token: str, character: str) -> bool:

@@ -6,7 +6,7 @@ import itertools
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,12 +60,18 @@ def edit_ignores(data: bytes, prefix: Keys, edit: IgnoreEdit, name: str) -> byte
     try:
         spans = _find_entries(decode(data), (*prefix, "ignore"))
         if edit.added:
-            _insert_entries(lines, spans[-1].stop if spans else len(lines), edit.added, prefix, newline)
+            at = spans[-1].stop if spans else len(lines)
+            if at and not lines[at - 1].endswith("\n"):
+                lines[at - 1] += newline
+            text = "".join(f"\n{render_entry(ignore, prefix)}\n" for ignore in edit.added)
+            lines.insert(at, text.replace("\n", newline))
         for index, fingerprints in sorted(edit.listed.items(), reverse=True):
+            span = spans[index]
             if fingerprints:
-                _replace_fingerprints(lines, spans[index], fingerprints, newline)
+                lines[span] = _replace_fingerprints(lines[span], fingerprints, newline)
             else:
-                _remove_entry(lines, spans[index])
+                has_blank_line = span.start > 0 and not lines[span.start - 1].strip()
+                del lines[span.start - has_blank_line : span.stop]
         changed = "".join(lines).encode("utf-8")
         is_correct = loads(decode(changed)) == _expected_values(data, prefix, edit)
     except (IndexError, ValueError):  # inline entries have no lines; errors of TOML are `ValueError`
@@ -92,25 +98,12 @@ def _find_entries(text: str, keys: Keys) -> list[slice]:
     return spans
 
 
-def _insert_entries(lines: list[str], at: int, added: Sequence[Ignore], prefix: Keys, newline: str) -> None:
-    if at and not lines[at - 1].endswith("\n"):
-        lines[at - 1] += newline
-    lines.insert(at, "".join(f"\n{render_entry(ignore, prefix)}\n" for ignore in added).replace("\n", newline))
-
-
-def _replace_fingerprints(lines: list[str], span: slice, fingerprints: tuple[str, ...], newline: str) -> None:
+def _replace_fingerprints(lines: list[str], fingerprints: tuple[str, ...], newline: str) -> list[str]:
     import tomlkit  # 40 ms, for edits only
 
-    header, *body = lines[span]
-    entry = tomlkit.parse("".join(body))
+    entry = tomlkit.parse("".join(lines[1:]))
     entry["fingerprints"] = tomlkit.value(render_fingerprints(fingerprints).replace("\n", newline))
-    lines[span] = [header, tomlkit.dumps(entry)]
-
-
-def _remove_entry(lines: list[str], span: slice) -> None:
-    """Remove the entry, and the blank line before it."""
-    has_blank_line = span.start > 0 and not lines[span.start - 1].strip()
-    del lines[span.start - has_blank_line : span.stop]
+    return [lines[0], tomlkit.dumps(entry)]
 
 
 def _expected_values(data: bytes, prefix: Keys, edit: IgnoreEdit) -> dict[str, Any]:
@@ -123,16 +116,14 @@ def _expected_values(data: bytes, prefix: Keys, edit: IgnoreEdit) -> dict[str, A
         fingerprints = edit.listed.get(index)
         if fingerprints != ():
             entries.append(entry if fingerprints is None else {**entry, "fingerprints": list(fingerprints)})
-    if entries or edit.added:
-        table["ignore"] = [*entries, *map(_to_toml_values, edit.added)]
+    for ignore in edit.added:
+        fields = msgspec.structs.asdict(ignore)
+        fields["fingerprints"] = None if ignore.fingerprints is None else list(ignore.fingerprints)
+        fields["model"] = None if ignore.model == "**" else ignore.model
+        entries.append({key: value for key, value in fields.items() if value is not None})
+    if entries:
+        table["ignore"] = entries
     return values
-
-
-def _to_toml_values(ignore: Ignore) -> dict[str, Any]:
-    """Return an entry's values, without the ones that are defaults."""
-    fields = {name: getattr(ignore, name) for name in ignore.__struct_fields__}
-    fields["fingerprints"] = None if ignore.fingerprints is None else list(ignore.fingerprints)
-    return {key: value for key, value in fields.items() if value is not None and (key, value) != ("model", "**")}
 
 
 def check_writable(path: Path) -> None:
@@ -172,22 +163,18 @@ MAX_INLINE_FINGERPRINTS = 4
 
 def render_entry(ignore: Ignore, prefix: Keys = ()) -> str:
     """Return an `[[ignore]]` entry, `[[tool.onnxgate.ignore]]` in a `pyproject.toml`; without a newline at its end."""
-    text = "\n".join(_render_entry_lines(ignore, prefix)).replace("##[", r"#\u0023[")  # a command for GitHub's runner
-    return "".join(char if char.isprintable() or char == "\n" else escape_character(char) for char in text)
-
-
-def _render_entry_lines(ignore: Ignore, prefix: Keys) -> Iterator[str]:
-    yield f"[[{format_key_path((*prefix, 'ignore'))}]]"
-    yield f"rule = {quote_string(ignore.rule)}"
+    lines = [f"[[{format_key_path((*prefix, 'ignore'))}]]", f"rule = {quote_string(ignore.rule)}"]
     if ignore.model != "**":
-        yield f"model = {quote_string(ignore.model)}"
+        lines.append(f"model = {quote_string(ignore.model)}")
     if ignore.sha256 is not None:
-        yield f"sha256 = {quote_string(ignore.sha256)}"
+        lines.append(f"sha256 = {quote_string(ignore.sha256)}")
     if ignore.fingerprints is not None:
-        yield f"fingerprints = {render_fingerprints(ignore.fingerprints)}"
-    yield f"reason = {quote_string(ignore.reason)}" if ignore.reason else 'reason = ""  # say why'
+        lines.append(f"fingerprints = {render_fingerprints(ignore.fingerprints)}")
+    lines.append(f"reason = {quote_string(ignore.reason)}" if ignore.reason else 'reason = ""  # say why')
     if ignore.until is not None:
-        yield f"until = {ignore.until.isoformat()}"
+        lines.append(f"until = {ignore.until.isoformat()}")
+    text = "\n".join(lines).replace("##[", r"#\u0023[")  # a command for GitHub's runner
+    return "".join(char if char.isprintable() or char == "\n" else escape_character(char) for char in text)
 
 
 def render_fingerprints(fingerprints: tuple[str, ...]) -> str:

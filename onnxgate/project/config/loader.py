@@ -74,9 +74,13 @@ def load_config(path: Path, *, rule_ids: Collection[str] | None = None) -> Proje
     text = _read_text(path)
     prefix = ("tool", "onnxgate") if path.name == PYPROJECT else ()
     try:
-        raw = _select_table(loads(text), prefix, path)
+        raw: Any = loads(text)
     except TOMLDecodeError as error:
         raise ConfigError(f"`{path.name}` is not valid", problems=(describe_syntax_error(error, text),)) from error
+    for key in prefix:
+        raw = raw.get(key) if isinstance(raw, dict) else None
+    if not isinstance(raw, dict):
+        raise ConfigError(f"`{path.name}` has no table `[{'.'.join(prefix)}]`")
     lines = find_key_lines(text)
     _check_required_version(raw, path)
     folder = path.parent
@@ -115,15 +119,6 @@ def describe_syntax_error(error: TOMLDecodeError, text: str) -> str:
         return f"line {place[1]}, column {place[2]}: {lower_first(message[: place.start()])}"
     last_line = text.rstrip("\n").count("\n") + 1
     return f"line {last_line}: {lower_first(message.removesuffix(' (at end of document)'))}"
-
-
-def _select_table(raw: Mapping[str, Any], prefix: Keys, path: Path) -> dict[str, Any]:
-    table: Any = raw
-    for key in prefix:
-        table = table.get(key) if isinstance(table, dict) else None
-    if not isinstance(table, dict):
-        raise ConfigError(f"`{path.name}` has no table `[{'.'.join(prefix)}]`")
-    return table
 
 
 def _check_required_version(raw: Mapping[str, Any], path: Path) -> None:
@@ -200,10 +195,8 @@ def find_unknown_names(project: Project, known: Mapping[str, ModelNames]) -> tup
     `known` maps paths of models to their names. An entry that matches a model that is not in `known` is not checked,
     because that model may have the name.
     """
-    paths = [model.path for model in project.models()]
-    return tuple(
-        problem for entry_name in collect_entry_names(project, known, paths) for problem in entry_name.unknown()
-    )
+    entries = collect_entry_names(project, known, [model.path for model in project.models()])
+    return tuple(problem for entry in entries for problem in entry.unknown())
 
 
 def collect_entry_names(
@@ -226,12 +219,9 @@ def collect_entry_names(
 
 def _configured_names(project: Project, index: int) -> Iterator[ConfiguredName]:
     entry = project.config.model[index]
-    for name in entry.sizes or ():
-        yield ConfiguredName(_describe_key(project, ("model", str(index), "sizes", name)), "dynamic axis", name)
-    for name, value in (entry.tolerance or {}).items():
-        if isinstance(value, Tolerance):
-            yield ConfiguredName(_describe_key(project, ("model", str(index), "tolerance", name)), "output", name)
-
-
-def _describe_key(project: Project, keys: tuple[str, ...]) -> str:
-    return f"line {project.place(*keys).line}: `{format_key_path((*project.prefix, *keys))}`"
+    names = [("sizes", name) for name in entry.sizes or ()]
+    names += [("tolerance", name) for name, value in (entry.tolerance or {}).items() if isinstance(value, Tolerance)]
+    for table, name in names:
+        keys = ("model", str(index), table, name)
+        where = f"line {project.place(*keys).line}: `{format_key_path((*project.prefix, *keys))}`"
+        yield ConfiguredName(where, "dynamic axis" if table == "sizes" else "output", name)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from onnxgate.core.errors import ConfigError, UsageError
 from onnxgate.core.findings import Place
@@ -108,20 +109,16 @@ class Project:
 
 def merge_settings(entries: Iterable[ModelSettings], targets: tuple[str, ...]) -> MergedSettings:
     """Merge entries in their order; `sizes` and `tolerance` are merged key by key."""
-    source, command, inputs, quantized_from = None, None, None, None
-    budget: Budget | None = None
+    merged: dict[str, Any] = {"targets": targets}
     sizes: dict[str, tuple[int, ...]] = {}
     tolerance: dict[str, float | Tolerance] = {}
     for entry in entries:
-        targets = targets if entry.targets is None else entry.targets
-        source = source if entry.source is None else entry.source
-        command = command if entry.command is None else entry.command
-        inputs = inputs if entry.inputs is None else entry.inputs
-        quantized_from = quantized_from if entry.quantized_from is None else entry.quantized_from
-        budget = budget if entry.budget is None else entry.budget
+        for name in ("targets", "source", "command", "inputs", "quantized_from", "budget"):
+            if (value := getattr(entry, name)) is not None:
+                merged[name] = value
         sizes |= entry.sizes or {}
         tolerance |= entry.tolerance or {}
-    return MergedSettings(targets, source, command, sizes, inputs, tolerance, quantized_from, budget)
+    return MergedSettings(**merged, sizes=sizes, tolerance=tolerance)
 
 
 def _is_exportable(entry: ModelSettings) -> bool:

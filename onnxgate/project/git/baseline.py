@@ -107,8 +107,7 @@ class _CiRun:
         return parents[0] if len(parents) == 2 and is_own else ""
 
     def _at(self, commit: str, name: str, hint: str) -> BaselineChoice:
-        why = repository.fetch_commit(self.root, commit, offline=self.offline)
-        if why:
+        if why := repository.fetch_commit(self.root, commit, offline=self.offline):
             return _no_baseline(f"it would be `{commit[:12]}`: {why}", hint)
         return BaselineChoice(Revision(self.root, name, commit, self.offline))
 
@@ -120,9 +119,8 @@ class _CiRun:
             return _no_baseline(f"the branch `{name}` is not here", HISTORY_HINT)
         base = repository.find_merge_base(self.root, tip, self.head)
         if not base:
-            return _no_baseline(
-                f"where this parted from `{name}` is not known: too little of the history is here", HISTORY_HINT
-            )
+            why = f"where this parted from `{name}` is not known: too little of the history is here"
+            return _no_baseline(why, HISTORY_HINT)
         if base == self.head:
             return _no_baseline(f"all of this is in `{name}` already", AGAINST_HINT)
         return BaselineChoice(Revision(self.root, name, base, self.offline))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Literal
 
@@ -190,8 +190,13 @@ def find_lfs_contents(root: Path, files: Iterable[Path]) -> dict[Path, LfsPointe
         return {}
     blobs = _find_unchanged(root, names)
     filtered = _select_lfs_files(root, sorted(blobs))
-    pointers = _read_pointers(root, {name: blobs[name] for name in filtered})
-    return {names[name]: pointer for name, pointer in pointers.items()}
+    contents = dict(read_small_blobs(root, [blobs[name] for name in filtered], offline=True))
+    pointers = {name: parse_pointer(contents.get(blobs[name], b"")) for name in filtered}
+    return {
+        names[name]: pointer
+        for name, pointer in pointers.items()
+        if pointer is not None and _LFS_EXTENSION_LINE not in contents[blobs[name]]
+    }
 
 
 def _git_path(root: Path, file: Path) -> str:
@@ -241,19 +246,20 @@ def _select_lfs_files(root: Path, names: list[str]) -> list[str]:
     return [words[at] for at in range(0, len(words) - 2, 3) if words[at + 2] == "lfs"]
 
 
-def _read_pointers(root: Path, blobs: dict[str, str]) -> dict[str, LfsPointer]:
-    """Return name -> pointer of the blobs that are pointers."""
-    if not blobs:
-        return {}
-    stdin = "".join(f"{blob}\n" for blob in blobs.values()).encode()
-    sizes = run_git(root, ["cat-file", "--batch-check=%(objecttype) %(objectsize)"], stdin=stdin, offline=True)
-    lines = sizes.stdout.decode("ascii", "replace").splitlines()
-    pointers = {}
-    for (name, blob), line in zip(blobs.items(), lines, strict=False):
-        kind, _, size = line.partition(" ")
-        if kind == "blob" and size.isdigit() and int(size) < MAX_POINTER_BYTES:
-            content = run_git(root, ["cat-file", "blob", blob], offline=True).stdout
-            pointer = parse_pointer(content)
-            if pointer is not None and _LFS_EXTENSION_LINE not in content:
-                pointers[name] = pointer
-    return pointers
+def read_small_blobs(root: Path, blobs: Iterable[str], *, offline: bool) -> Iterator[tuple[str, bytes]]:
+    """Yield the blobs that are small enough for a Git LFS pointer, with their contents, which are read at once."""
+    names = "".join(f"{blob}\n" for blob in sorted(set(blobs))).encode()
+    if not names:
+        return
+    listed = run_git(root, ["cat-file", "--batch-check=%(objectname) %(objectsize)"], stdin=names, offline=offline)
+    rows = (line.split(" ") for line in listed.stdout.decode("ascii", "replace").splitlines())
+    small = [blob for blob, size in rows if size.isdigit() and 0 < int(size) < MAX_POINTER_BYTES]
+    names = "".join(f"{blob}\n" for blob in small).encode()
+    batch = ["cat-file", "--batch=%(objectname) %(objectsize)"]
+    rest = run_git(root, batch, stdin=names, offline=offline).stdout if small else b""
+    while rest:
+        header, _, rest = rest.partition(b"\n")
+        blob, size = header.decode("ascii").split(" ")
+        if size.isdigit():  # git prints "missing" for others
+            yield blob, rest[: int(size)]
+            rest = rest[int(size) + 1 :]

@@ -15,13 +15,7 @@ from pathlib import Path, PurePosixPath
 from onnxgate.core.errors import UsageError
 from onnxgate.core.files import link_or_copy, replace_atomically, sha256_of, temporary_folder
 from onnxgate.model.reading.external_data import is_external, read_external_entries
-from onnxgate.model.reading.file_format import (
-    MAX_POINTER_BYTES,
-    LfsPointer,
-    UnreadableModel,
-    parse_pointer,
-    read_pointer,
-)
+from onnxgate.model.reading.file_format import LfsPointer, UnreadableModel, parse_pointer, read_pointer
 from onnxgate.model.reading.structure import iter_tensors, read_structure
 from onnxgate.project.git import repository
 
@@ -51,9 +45,9 @@ class Revision:
     commit: str
     offline: bool = False
 
-    def run_git(self, arguments: Sequence[str], *, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    def run_git(self, arguments: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
         """Run git in the repository, with the network unless `offline`."""
-        return repository.run_git(self.root, arguments, stdin=stdin, offline=self.offline)
+        return repository.run_git(self.root, arguments, offline=self.offline)
 
     def write(self, path: str, to: Path) -> None:
         """
@@ -250,8 +244,8 @@ class Tree:
         """Read the Git LFS pointers among many files at once."""
         unknown = {self.entries[path].blob for path in paths} - self._pointers.keys()
         self._pointers.update(dict.fromkeys(unknown))
-        small = [blob for blob, size_bytes in self._sizes(unknown).items() if 0 < size_bytes < MAX_POINTER_BYTES]
-        self._pointers.update((blob, parse_pointer(content)) for blob, content in self._contents(small))
+        contents = repository.read_small_blobs(self.revision.root, unknown, offline=self.revision.offline)
+        self._pointers.update((blob, parse_pointer(content)) for blob, content in contents)
 
     def is_same(self, path: str, file: Path) -> bool:
         """Return whether a file has the same bytes as one of the tree."""
@@ -270,27 +264,6 @@ class Tree:
             file = Path(folder) / "content"
             self.revision.write(path, file)
             return sha256_of(file), file.stat().st_size
-
-    def _sizes(self, blobs: Iterable[str]) -> dict[str, int]:
-        names = "".join(f"{blob}\n" for blob in sorted(blobs)).encode()
-        if not names:
-            return {}
-        listed = self.revision.run_git(["cat-file", "--batch-check=%(objectname) %(objectsize)"], stdin=names)
-        rows = (line.split(" ") for line in listed.stdout.decode("ascii", "replace").splitlines())
-        return {blob: int(size) for blob, size in rows if size.isdigit()}  # git prints "missing" for others
-
-    def _contents(self, blobs: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-        """Yield the small contents of many blobs, read at once."""
-        names = "".join(f"{blob}\n" for blob in blobs).encode()
-        if not names:
-            return
-        rest = self.revision.run_git(["cat-file", "--batch=%(objectname) %(objectsize)"], stdin=names).stdout
-        while rest:
-            header, _, rest = rest.partition(b"\n")
-            blob, size = header.decode("ascii").split(" ")
-            if size.isdigit():  # git prints "missing" for others
-                content, rest = rest[: int(size)], rest[int(size) + 1 :]
-                yield blob, content
 
     def _content(self, blob: str) -> bytes:
         return self.revision.run_git(["cat-file", "blob", blob]).stdout
@@ -375,7 +348,6 @@ def find_similar(tree: Tree, removed: Sequence[str], new: Sequence[NewFile]) -> 
 
 def _parse_renames(raw: bytes) -> Iterator[tuple[str, str, int]]:
     """Yield old name, new name and similarity of git's rows: `:100644 100644 aa bb R087`, old and new name."""
-    fields = raw.split(b"\0")
-    for index in range(0, len(fields) - 2, 3):
-        status = fields[index].rpartition(b" ")[2]
-        yield os.fsdecode(fields[index + 1]), os.fsdecode(fields[index + 2]), int(status[1:])
+    fields = iter(os.fsdecode(raw).split("\0"))
+    for status, before, after in zip(fields, fields, fields, strict=False):
+        yield before, after, int(status.rpartition(" ")[2][1:])

@@ -44,15 +44,18 @@ def describe_model_changes(old: LockedModel, new: LockedModel) -> tuple[str, ...
         *_interface_changes("input", old.inputs, new.inputs),
         *_interface_changes("output", old.outputs, new.outputs),
         *_opset_changes(old.opsets, new.opsets),
-        *(
-            f"in a local function {opset_change}"
-            for opset_change in _opset_changes(old.function_opsets, new.function_opsets)
-        ),
-        *_version_changes(old, new),
-        *_operator_changes(old.operators, new.operators),
-        *_name_changes("metadata key", old.metadata_keys, new.metadata_keys),
-        *_data_file_changes(old, new),
+        *(f"in a local function {change}" for change in _opset_changes(old.function_opsets, new.function_opsets)),
     ]
+    if old.ir_version != new.ir_version:
+        changes.append(f"IR version {new.ir_version} instead of {old.ir_version}")
+    if old.producer != new.producer:
+        changes.append(f"made by `{new.producer}` instead of `{old.producer}`")
+    changes += _operator_changes(old.operators, new.operators)
+    changes += _name_changes("metadata key", old.metadata_keys, new.metadata_keys)
+    before, after = ({file.location: file for file in model.external} for model in (old, new))
+    changes += _name_changes("data file", before, after)
+    common = sorted(before.keys() & after.keys())
+    changes += [f"data file `{location}` has other bytes" for location in common if before[location] != after[location]]
     return tuple(changes) or (BYTES_ONLY_CHANGE,)
 
 
@@ -76,16 +79,13 @@ def _interface_changes(kind: str, old: Sequence[ValueInfo], new: Sequence[ValueI
     before, after = {value.name: value for value in old}, {value.name: value for value in new}
     yield from _name_changes(kind, before, after)
     for name in (name for name in after if name in before):
-        yield from _value_changes(f"{kind} `{name}`", before[name], after[name])
+        was, now = before[name], after[name]
+        if was.type != now.type:
+            yield f"{kind} `{name}` is `{now.type}` instead of `{was.type}`"
+        if was.shape != now.shape:
+            yield f"{kind} `{name}` has {_render_shape(now)} instead of {_render_shape(was)}"
     if list(before) != list(after) and before.keys() == after.keys():
         yield f"{kind}s are in another order"
-
-
-def _value_changes(what: str, old: ValueInfo, new: ValueInfo) -> Iterator[str]:
-    if old.type != new.type:
-        yield f"{what} is `{new.type}` instead of `{old.type}`"
-    if old.shape != new.shape:
-        yield f"{what} has {_render_shape(new)} instead of {_render_shape(old)}"
 
 
 def _render_shape(value: ValueInfo) -> str:
@@ -103,34 +103,15 @@ def _opset_changes(old: Mapping[str, int], new: Mapping[str, int]) -> Iterator[s
                 yield f"imports opset {after} of `{domain}` instead of {before}"
 
 
-def _version_changes(old: LockedModel, new: LockedModel) -> Iterator[str]:
-    if old.ir_version != new.ir_version:
-        yield f"IR version {new.ir_version} instead of {old.ir_version}"
-    if old.producer != new.producer:
-        yield f"made by `{new.producer}` instead of `{old.producer}`"
-
-
 def _operator_changes(old: Mapping[str, int], new: Mapping[str, int]) -> Iterator[str]:
     differing = [name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)]
     for name in differing[:MAX_LISTED_OPERATORS]:
-        yield _describe_operator_change(name, old.get(name), new.get(name))
+        if name in old and name in new:
+            yield f"{new[name]} x `{name}` instead of {old[name]}"
+        else:
+            yield f"operator `{name}` is {'gone' if name in old else 'new'}"
     if len(differing) > MAX_LISTED_OPERATORS:
         yield f"{len(differing) - MAX_LISTED_OPERATORS} more operators differ in number"
-
-
-def _describe_operator_change(name: str, before: int | None, after: int | None) -> str:
-    if before is None or after is None:
-        return f"operator `{name}` is {'new' if before is None else 'gone'}"
-    return f"{after} x `{name}` instead of {before}"
-
-
-def _data_file_changes(old: LockedModel, new: LockedModel) -> Iterator[str]:
-    before = {file.location: file for file in old.external}
-    after = {file.location: file for file in new.external}
-    yield from _name_changes("data file", before, after)
-    for location in sorted(before.keys() & after.keys()):
-        if before[location] != after[location]:
-            yield f"data file `{location}` has other bytes"
 
 
 def _name_changes(kind: str, old: Iterable[str], new: Iterable[str]) -> Iterator[str]:
@@ -150,31 +131,21 @@ def describe_lock_changes(old: Lock, new: Lock) -> tuple[str, ...]:
 
 def count_kept_runtimes(old: Lock, new: Lock) -> int:
     """Return how many runtimes of the new lock are in the old one, for the same target."""
-    return sum(len(set(_target_runtimes(old, name)) & set(_target_runtimes(new, name))) for name in new.targets)
-
-
-def _target_runtimes(lock: Lock, target: str) -> tuple[object, ...]:
-    return lock.targets[target].runtimes if target in lock.targets else ()
+    names = old.targets.keys() & new.targets.keys()
+    return sum(len(set(old.targets[name].runtimes) & set(new.targets[name].runtimes)) for name in names)
 
 
 def _target_changes(old: Mapping[str, LockedTarget], new: Mapping[str, LockedTarget]) -> Iterator[str]:
     for name, target in sorted(new.items()):
         if name not in old:
-            yield f"added target `{name}`: {_render_runtime_names(target)}"
+            engines = " and ".join(sorted({runtime.variant for runtime in target.runtimes}))
+            releases = ", ".join(runtime.release for runtime in target.runtimes)
+            yield f"added target `{name}`: {f'{engines} {releases}' if releases else 'without a runtime'}"
         elif old[name] != target:
-            changes = "; ".join(_pin_changes(old[name], target)) or _describe_digest_change(old[name], target)
+            digest = "its policy" if old[name].policy != target.policy else "the digest of its runtimes"
+            changes = "; ".join(_pin_changes(old[name], target)) or f"{digest}, and no pin"
             yield f"updated target `{name}`: {changes}"
     yield from (f"removed target `{name}`" for name in sorted(old.keys() - new.keys()))
-
-
-def _describe_digest_change(old: LockedTarget, new: LockedTarget) -> str:
-    return "its policy, and no pin" if old.policy != new.policy else "the digest of its runtimes, and no pin"
-
-
-def _render_runtime_names(target: LockedTarget) -> str:
-    releases = [runtime.release for runtime in target.runtimes]
-    engines = sorted({runtime.variant for runtime in target.runtimes})
-    return f"{' and '.join(engines)} {', '.join(releases)}" if releases else "without a runtime"
 
 
 def _pin_changes(old: LockedTarget, new: LockedTarget) -> Iterator[str]:
@@ -190,18 +161,12 @@ def _pin_changes(old: LockedTarget, new: LockedTarget) -> Iterator[str]:
 
 
 def _toolchain_changes(old: LockedToolchain | None, new: LockedToolchain | None) -> Iterator[str]:
-    match old, new:
-        case None, LockedToolchain():
-            yield f"added the toolchain: {_render_packages(new)}"
-        case LockedToolchain(), None:
-            yield "removed the toolchain"
-        case LockedToolchain(), LockedToolchain() if old != new:
-            yield f"updated the toolchain: {_render_packages(new)}"
-
-
-def _render_packages(toolchain: LockedToolchain) -> str:
-    packages = [f"{name} {version}" for name, version in sorted(toolchain.packages.items())]
-    return ", ".join([f"Python {toolchain.python}", *packages])
+    if new is None and old is not None:
+        yield "removed the toolchain"
+    elif new is not None and old != new:
+        packages = [f"{name} {version}" for name, version in sorted(new.packages.items())]
+        verb = "added" if old is None else "updated"
+        yield f"{verb} the toolchain: {', '.join([f'Python {new.python}', *packages])}"
 
 
 def _models_changes(old: Mapping[str, LockedModel], new: Mapping[str, LockedModel]) -> Iterator[str]:
@@ -241,13 +206,12 @@ def toolchain_policy(toolchain: Toolchain) -> str:
 
 def resolved_digest(runtimes: Iterable[LockedRuntime]) -> str:
     """Return the digest of a target's runtimes, independent of their order."""
-    return _digest({"runtimes": sorted(map(_runtime_fields, runtimes))})
-
-
-def _runtime_fields(runtime: LockedRuntime) -> list[str]:
-    later = [f"extension {extension}" for extension in runtime.extensions]
-    later += [f"environment {runtime.environment}"] if runtime.environment else []
-    return [runtime.engine, runtime.release, runtime.python, *sorted(runtime.packages), *later]
+    rows = []
+    for runtime in runtimes:
+        later = [f"extension {extension}" for extension in runtime.extensions]
+        later += [f"environment {runtime.environment}"] if runtime.environment else []
+        rows.append([runtime.engine, runtime.release, runtime.python, *sorted(runtime.packages), *later])
+    return _digest({"runtimes": sorted(rows)})
 
 
 def canonical_requirement(requirement: str) -> str:
@@ -261,7 +225,13 @@ def canonical_requirement(requirement: str) -> str:
 
 def policy_differences(config: Config, lock: Lock) -> tuple[str, ...]:
     """Return a sentence for each difference between config and lock. A newer release is not a difference."""
-    return (*_target_differences(config, lock), *_toolchain_differences(config, lock))
+    differences = [*_target_differences(config, lock)]
+    required = ", ".join(f"`{text}`" for text in config.toolchain.requires)
+    if lock.toolchain is None and required:
+        differences.append(f"the toolchain is not locked; the config requires {required}")
+    if lock.toolchain is not None and lock.toolchain.policy != toolchain_policy(config.toolchain):
+        differences.append(f"the toolchain was locked for other requirements than {required or 'none'}")
+    return tuple(differences)
 
 
 def _target_differences(config: Config, lock: Lock) -> Iterator[str]:
@@ -291,31 +261,22 @@ def runtime_differences(name: str, target: Target, locked: LockedTarget) -> Iter
     """Yield the differences between a target's requirement and its locked runtimes, whatever policy is locked."""
     if not locked.runtimes:
         if not is_optional_build(target):
-            yield f"target `{name}` is locked without any runtime{_missing_build_hint(target)}"
+            hint = f", since `{target.python}` had no build of it: install one there first, or write `required = false`"
+            yield f"target `{name}` is locked without any runtime{'' if target.python is None else hint}"
         return
+    requirement, extensions = Requirement(target.runtime), canonical_extensions(target)
     for runtime in locked.runtimes:
-        yield from _row_differences(name, target, runtime)
+        if not satisfies(runtime, requirement):
+            yield f"target `{name}` is locked with {runtime.name}, which does not satisfy `{target.runtime}`"
+        if runtime.extensions != extensions or runtime.environment != (target.python or ""):
+            policy = _describe_policy(target)
+            yield f"target `{name}` is locked with {runtime.name}, which is not what {policy} asks for"
     most = _MAX_RUNTIMES.get(target.select) if target.python is None else 1
     if most is not None and len(locked.runtimes) > most:
-        count, takes = f"{len(locked.runtimes)} runtimes", f'select = "{target.select}"'
-        takes = takes if target.python is None else f'python = "{target.python}"'
-        yield f"target `{name}` is locked with {count}, and `{takes}` takes {most}"
+        selection = f'select = "{target.select}"' if target.python is None else f'python = "{target.python}"'
+        yield f"target `{name}` is locked with {len(locked.runtimes)} runtimes, and `{selection}` takes {most}"
     if locked.resolved and locked.resolved != resolved_digest(locked.runtimes):
         yield f"the runtimes of target `{name}` are not those that were resolved"
-
-
-def _missing_build_hint(target: Target) -> str:
-    """Return the hint for an own environment without the engine: locking again would not help."""
-    if target.python is None:
-        return ""
-    return f", since `{target.python}` had no build of it: install one there first, or write `required = false`"
-
-
-def _row_differences(name: str, target: Target, runtime: LockedRuntime) -> Iterator[str]:
-    if not satisfies(runtime, Requirement(target.runtime)):
-        yield f"target `{name}` is locked with {runtime.name}, which does not satisfy `{target.runtime}`"
-    if runtime.extensions != canonical_extensions(target) or runtime.environment != (target.python or ""):
-        yield f"target `{name}` is locked with {runtime.name}, which is not what {_describe_policy(target)} asks for"
 
 
 def is_optional_build(target: Target) -> bool:
@@ -337,18 +298,9 @@ def _missing_wheels(name: str, target: LockedTarget, lock: Lock) -> Iterator[str
     for runtime in target.runtimes:
         for pin in runtime.packages if not runtime.environment else ():
             if (pin, runtime.python) not in pinned:
-                what = f"for Python {runtime.python}, and the lock has no wheels of it"
-                what = what if runtime.python else "of npm, and the lock has no integrity of it"
-                yield f"target `{name}` needs `{pin}` {what}"
-
-
-def _toolchain_differences(config: Config, lock: Lock) -> Iterator[str]:
-    required = ", ".join(f"`{text}`" for text in config.toolchain.requires)
-    if lock.toolchain is None:
-        if required:
-            yield f"the toolchain is not locked; the config requires {required}"
-    elif lock.toolchain.policy != toolchain_policy(config.toolchain):
-        yield f"the toolchain was locked for other requirements than {required or 'none'}"
+                python = f"for Python {runtime.python}, and the lock has no wheels of it"
+                npm = "of npm, and the lock has no integrity of it"
+                yield f"target `{name}` needs `{pin}` {python if runtime.python else npm}"
 
 
 def _digest(values: dict[str, object]) -> str:

@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from packaging.markers import Marker
 from packaging.requirements import Requirement
-from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.tags import compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 from uv import find_uv_bin
@@ -126,42 +126,34 @@ class UvIndex:
     ) -> ReleaseNotFound | None:
         """Write uv's solution into `scratch`; return why there is none."""
         # In a folder of its own, because uv also reads the settings of the project that it runs in.
-        command = [*_uv_command(), *options, "--python-version", python]
+        command = [os.fsdecode(find_uv_bin()), "pip", "compile", *_OPTIONS, "--python", sys.executable]
+        command += [*options, "--python-version", python]
         command += ["--output-file", str(scratch / "pylock.onnxgate.toml"), "-"]
         command += ["--offline"] if self.offline else []
         try:
             lines = "".join(f"{requirement}\n" for requirement in requirements).encode()
-            done = subprocesses.run_supervised(
-                command, input=lines, environment=_uv_environment(), folder=scratch, timeout_s=TIMEOUT_S
+            inherited = {name: value for name, value in os.environ.items() if name not in _IGNORED_VARIABLES}
+            environment = {"UV_HTTP_TIMEOUT": _HTTP_TIMEOUT_S, **inherited}
+            result = subprocesses.run_supervised(
+                command, input=lines, environment=environment, folder=scratch, timeout_s=TIMEOUT_S
             )
         except subprocess.TimeoutExpired as error:
             raise _index_error(f"no answer within {TIMEOUT_S} s") from error
-        if done.returncode == 0:
+        if result.returncode == 0:
             return None
-        stderr = done.stderr.decode("utf-8", "replace")
+        stderr = result.stderr.decode("utf-8", "replace")
         reason = summarize_uv_error(stderr)
-        if done.returncode != 1 or any(message in stderr for message in _UNREACHABLE_MESSAGES):
+        if result.returncode != 1 or any(message in stderr for message in _UNREACHABLE_MESSAGES):
             raise _index_error(reason, offline=self.offline)
         if _EMPTY_INDEX_MESSAGE.search(stderr):
             raise _index_error(f"it has no files at all, as something that is no index ({reason})")
         return ReleaseNotFound(reason)
 
 
-def _uv_command() -> Sequence[str]:
-    return (os.fsdecode(find_uv_bin()), "pip", "compile", *_OPTIONS, "--python", sys.executable)
-
-
-def _uv_environment() -> dict[str, str]:
-    inherited = {name: value for name, value in os.environ.items() if name not in _IGNORED_VARIABLES}
-    return {"UV_HTTP_TIMEOUT": _HTTP_TIMEOUT_S, **inherited}
-
-
 def _index_error(why: str, *, offline: bool = False) -> ResolutionError:
     if offline:
-        hint = "run it once without `--offline`"
-        return ResolutionError(
-            "the lock needs a release that is not in uv's cache, and `--offline` asks no index", hint=hint
-        )
+        problem = "the lock needs a release that is not in uv's cache, and `--offline` asks no index"
+        return ResolutionError(problem, hint="run it once without `--offline`")
     hint = "check the network, or name your index in `UV_DEFAULT_INDEX`"
     return ResolutionError(f"the package index cannot be asked: {why}", hint=hint)
 
@@ -180,8 +172,13 @@ def summarize_uv_error(stderr: str) -> str:
 
 def _parse_release(solution: Mapping[str, Any], requirement: Requirement, python: str) -> Release | ReleaseNotFound:
     name = canonicalize_name(requirement.name)
+    environments = [_marker_environment(python, platform) for platform in PLATFORMS]
     packages = [package for package in solution.get("packages", ()) if canonicalize_name(package["name"]) == name]
-    fitting = [package for package in packages if _applies_to_python(package.get("marker"), python)]
+    fitting = [
+        package
+        for package in packages
+        if "marker" not in package or any(map(Marker(package["marker"]).evaluate, environments))
+    ]
     if not fitting:
         return ReleaseNotFound(f"`{name}` has no release for Python {python}")
     newest = max(fitting, key=lambda package: Version(package["version"]))
@@ -190,13 +187,12 @@ def _parse_release(solution: Mapping[str, Any], requirement: Requirement, python
         raise ResolutionError(
             f"uv answered {name} {version} for `{requirement}`", hint="look for overrides in uv's settings"
         )
-    return Release(name, version, python, select_wheels(_wheel_digests(newest.get("wheels", ())), python))
-
-
-def _applies_to_python(marker: str | None, python: str) -> bool:
-    return marker is None or any(
-        Marker(marker).evaluate(_marker_environment(python, platform)) for platform in PLATFORMS
-    )
+    digests = {}  # a lock does not name indexes
+    for wheel in newest.get("wheels", ()):
+        if "sha256" in wheel.get("hashes", {}):
+            path = wheel.get("name") or wheel.get("path") or urlsplit(wheel["url"]).path
+            digests[unquote(re.split(r"[/\\]", path)[-1])] = wheel["hashes"]["sha256"]
+    return Release(name, version, python, select_wheels(digests, python))
 
 
 def _marker_environment(python: str, platform: Platform) -> dict[str, str]:
@@ -211,18 +207,6 @@ def _marker_environment(python: str, platform: Platform) -> dict[str, str]:
         "implementation_name": "cpython",
         "platform_python_implementation": "CPython",
     }
-
-
-def _wheel_digests(wheels: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Return file name -> sha256; a lock does not name indexes."""
-    return {
-        _wheel_file_name(wheel): wheel["hashes"]["sha256"] for wheel in wheels if "sha256" in wheel.get("hashes", {})
-    }
-
-
-def _wheel_file_name(wheel: Mapping[str, Any]) -> str:
-    where = wheel.get("name") or wheel.get("path") or urlsplit(wheel["url"]).path
-    return unquote(re.split(r"[/\\]", where)[-1])
 
 
 WheelRank = tuple[int, ...]
@@ -255,13 +239,12 @@ def select_wheels(files: Mapping[str, str], python: str) -> tuple[Wheel, ...]:
 
     `files` maps file names to sha256. A wheel for musl is not locked: Linux means glibc.
     """
-    chosen = {_best_wheel(files, python, platform) for platform in PLATFORMS} - {""}
-    return tuple(Wheel(file=file, sha256=files[file]) for file in sorted(chosen))
-
-
-def _best_wheel(files: Iterable[str], python: str, platform: Platform) -> str:
-    ranked = [(rank, file) for file in files if (rank := _rank_wheel(file, python, platform)) is not None]
-    return min(ranked)[1] if ranked else ""
+    selected = set()
+    for platform in PLATFORMS:
+        ranks = {file: rank for file in files if (rank := _rank_wheel(file, python, platform)) is not None}
+        if ranks:
+            selected.add(min((rank, file) for file, rank in ranks.items())[1])
+    return tuple(Wheel(file=file, sha256=files[file]) for file in sorted(selected))
 
 
 def _rank_wheel(file: str, python: str, platform: Platform) -> WheelRank | None:
@@ -270,17 +253,14 @@ def _rank_wheel(file: str, python: str, platform: Platform) -> WheelRank | None:
         _, _, build, tags = parse_wheel_filename(file)
     except InvalidWheelFilename:
         return None
-    newest_build = -build[0] if build else 0
-    return min(((*rank, newest_build) for rank in _rank_tags(tags, python, platform)), default=None)
-
-
-def _rank_tags(tags: Iterable[Tag], python: str, platform: Platform) -> Iterator[WheelRank]:
     order = _rank_interpreters(python)
+    ranks = []
     for tag in tags:
         place = order.get((tag.interpreter, tag.abi))
         fit = _rank_platform(tag.platform, platform)
         if place is not None and fit is not None:
-            yield (place, *fit)
+            ranks.append((place, *fit, -build[0] if build else 0))
+    return min(ranks, default=None)
 
 
 @functools.cache
@@ -299,14 +279,10 @@ def _rank_platform(text: str, platform: Platform) -> WheelRank | None:
     if text == "any":
         return (2, 0, 0)
     match = _PLATFORM.fullmatch(text)
-    if match is None or _normalize_system(match["system"]) != platform.system:
+    if match is None or match["system"].replace("manylinux", "linux") != platform.system:
         return None
     universal = match["machine"] in _UNIVERSAL.get(platform.machine, ()) and platform.system == "macosx"
     if match["machine"] != platform.machine and not universal:
         return None
     version = _GLIBC.get(match["year"] or "") or (int(match["major"] or 0), int(match["minor"] or 0))
     return (int(universal), *version)
-
-
-def _normalize_system(name: str) -> str:
-    return "linux" if name == "manylinux" else name

@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from packaging.requirements import Requirement
@@ -34,16 +34,6 @@ _ERROR_LINE = re.compile(r"^npm (?:error|ERR!)\s+(.+)$", re.MULTILINE)
 _IRRELEVANT_ERRORS = ("code ", "A complete log", "Log files", "errno ", "syscall ", "404 Note")
 _QUIET_OPTIONS = ("--no-audit", "--no-fund", "--no-update-notifier")
 _LOCK_COMMAND = ("install", "--package-lock", "--package-lock-only", "--ignore-scripts", *_QUIET_OPTIONS)
-
-
-class NpmRegistry(Protocol):
-    """The queries that resolving needs."""
-
-    def releases(self, name: str) -> tuple[Version, ...]:
-        """Return all releases of a package, without prereleases."""
-
-    def needed(self, name: str, version: str) -> Mapping[str, NpmPackage]:
-        """Return one release with its dependencies, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +75,7 @@ class NpmClient:
         if npm is None:
             raise ResolutionError("npm is not installed, and a target needs a package of it", hint=INSTALL_NODE_HINT)
         try:
-            done = subprocesses.run_supervised(
+            result = subprocesses.run_supervised(
                 [npm, *arguments, *(["--offline"] if self.offline else [])],
                 environment={**os.environ, "NO_COLOR": "1"},
                 folder=folder,
@@ -93,19 +83,14 @@ class NpmClient:
             )
         except subprocess.TimeoutExpired as error:
             raise ResolutionError(f"npm gave no answer within {TIMEOUT_S} s") from error
-        if done.returncode != 0:
-            raise self._failed(done.stderr.decode("utf-8", "replace"))
-        return done.stdout.decode("utf-8", "replace")
-
-    def _failed(self, stderr: str) -> ResolutionError:
-        if self.offline and "ENOTCACHED" in stderr:
-            hint = "run it once without `--offline`"
-            return ResolutionError(
-                "the lock needs a package that is not in npm's cache, and `--offline` asks no registry", hint=hint
-            )
-        return ResolutionError(
-            f"npm cannot say it: {summarize_npm_error(stderr)}", hint="check the network, and npm's `registry`"
-        )
+        if result.returncode != 0:
+            stderr = result.stderr.decode("utf-8", "replace")
+            if self.offline and "ENOTCACHED" in stderr:
+                problem = "the lock needs a package that is not in npm's cache, and `--offline` asks no registry"
+                raise ResolutionError(problem, hint="run it once without `--offline`")
+            problem = f"npm cannot say it: {summarize_npm_error(stderr)}"
+            raise ResolutionError(problem, hint="check the network, and npm's `registry`")
+        return result.stdout.decode("utf-8", "replace")
 
 
 def summarize_npm_error(stderr: str) -> str:
@@ -135,10 +120,12 @@ class NpmResolver:
     """Resolves npm packages; begins with the pins of the old lock."""
 
     old: Lock
-    npm: NpmRegistry
+    offline: bool = False
+    npm: NpmClient = field(init=False)
     pool: dict[str, NpmPackage] = field(init=False)  # pin -> the package
 
     def __post_init__(self) -> None:
+        self.npm = NpmClient(self.offline)
         self.pool = {f"{package.name}=={package.version}": package for package in self.old.npm}
 
     def find(self, requirement: Requirement, select: ReleaseSelection) -> tuple[Release, ...]:
@@ -160,8 +147,7 @@ class NpmResolver:
         """Return the runtime with the dependencies of its engine."""
         if has_required_dependencies(runtime):
             return runtime
-        pins = self._resolve(runtime.engine, runtime.release)
-        return msgspec.structs.replace(runtime, packages=pins)
+        return msgspec.structs.replace(runtime, packages=self._resolve(runtime.engine, runtime.release))
 
     def packages(self, runtimes: Iterable[LockedRuntime]) -> tuple[NpmPackage, ...]:
         """Return all packages that the runtimes pin; npm is queried for those that the old lock lacks."""
@@ -169,13 +155,11 @@ class NpmResolver:
         for runtime in runtimes:
             if not self.pool.keys() >= set(runtime.packages):
                 self._resolve(runtime.engine, runtime.release)
-            packages |= {pin: self._pinned(pin) for pin in runtime.packages}
+            for pin in runtime.packages:
+                if pin not in self.pool:
+                    raise ResolutionError(f"npm has no `{pin}` any longer", hint="run `onnxgate lock --upgrade`")
+                packages[pin] = self.pool[pin]
         return tuple(sorted(packages.values(), key=lambda package: (package.name, Version(package.version))))
-
-    def _pinned(self, pin: str) -> NpmPackage:
-        if pin not in self.pool:
-            raise ResolutionError(f"npm has no `{pin}` any longer", hint="run `onnxgate lock --upgrade`")
-        return self.pool[pin]
 
     def _resolve(self, engine: str, release: str) -> tuple[str, ...]:
         """Return the sorted pins of one release and its dependencies, and remember their packages."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
@@ -15,7 +15,7 @@ from packaging.version import Version
 from onnxgate.core.errors import ConfigError, UsageError
 from onnxgate.project.config.schema import ReleaseSelection
 from onnxgate.project.engines import is_satisfiable
-from onnxgate.project.lock.index import Release, ReleaseNotFound
+from onnxgate.project.lock.index import Release, ReleaseNotFound, UvIndex
 from onnxgate.project.lock.types import LockedRuntime
 
 PYTHONS = ("3.11", "3.14", "3.13", "3.12", "3.10", "3.9", "3.8")
@@ -24,26 +24,15 @@ PYTHONS = ("3.11", "3.14", "3.13", "3.12", "3.10", "3.9", "3.8")
 # Source: measured: 1.15.1 to 1.18.1 fail to import with numpy 2, 1.19.2 and later work.
 NUMPY_2_SINCE = Version("1.19")
 
-MinorVersion = tuple[int, ...]
 Element = TypeVar("Element")
 
 
-class PackageIndex(Protocol):
-    """The queries that resolving needs."""
-
-    def newest(self, requirement: Requirement, python: str) -> Release | ReleaseNotFound:
-        """Return the newest release that has wheels for one Python."""
-
-    def together(self, requirements: Sequence[Requirement], python: str) -> tuple[Release, ...] | ReleaseNotFound:
-        """Return the newest releases that are compatible with each other, with all dependencies."""
-
-
-def minor_of(version: Version) -> MinorVersion:
+def minor_of(version: Version) -> tuple[int, ...]:
     """Return epoch, major and minor: `(0, 1, 18)` of 1.18.1."""
     return (version.epoch, version.major, version.minor)
 
 
-def find_releases(requirement: Requirement, select: ReleaseSelection, index: PackageIndex) -> tuple[Release, ...]:
+def find_releases(requirement: Requirement, select: ReleaseSelection, index: UvIndex) -> tuple[Release, ...]:
     """
     Return the releases that `select` takes of a requirement, ascending, each with the Python that it runs under.
 
@@ -55,7 +44,7 @@ def find_releases(requirement: Requirement, select: ReleaseSelection, index: Pac
     searches = [_search_releases(requirement, first, select, index)]  # alone: raises if the index is not available
     with ThreadPoolExecutor(max_workers=4) as threads:
         searches += threads.map(lambda python: _search_releases(requirement, python, select, index), others)
-    merged = _merge_releases([release for search in searches for release in search.releases], _grouping_key(select))
+    merged = _merge_releases([release for search in searches for release in search.releases], select)
     if not merged:
         reason = searches[0].ended.reason
         raise ConfigError(
@@ -76,58 +65,42 @@ def apply_selection(ascending: Sequence[Element], select: ReleaseSelection) -> t
             return tuple(ascending)
 
 
-_NOT_SEARCHED = ReleaseNotFound("")
-
-
 @dataclass(frozen=True, slots=True)
 class _ReleaseSearch:
     """The releases of a range for one Python, newest first, and the answer that ended the search."""
 
     releases: tuple[Release, ...]
-    ended: ReleaseNotFound = _NOT_SEARCHED
+    ended: ReleaseNotFound
 
 
-def _search_releases(
-    requirement: Requirement, python: str, select: ReleaseSelection, index: PackageIndex
-) -> _ReleaseSearch:
+def _search_releases(requirement: Requirement, python: str, select: ReleaseSelection, index: UvIndex) -> _ReleaseSearch:
     releases: list[Release] = []
     below = SpecifierSet()
     while True:
-        answer = index.newest(_narrow(requirement, below), python)
+        narrowed = Requirement(f"{canonicalize_name(requirement.name)}{requirement.specifier & below}")
+        answer = index.newest(narrowed, python)
         if isinstance(answer, ReleaseNotFound):
             return _ReleaseSearch(tuple(releases), answer)
         if answer.wheels:
             releases.append(answer)
             if select == "newest":
-                return _ReleaseSearch(tuple(releases))
-        below = _specifier_below(answer.version, by_patch=select == "all" or not answer.wheels)
+                return _ReleaseSearch(tuple(releases), ReleaseNotFound(""))
+        version, by_patch = answer.version, select == "all" or not answer.wheels
+        epoch = f"{version.epoch}!" if version.epoch else ""
+        below = SpecifierSet(f"<{version.public}" if by_patch else f"<{epoch}{version.major}.{version.minor}")
 
 
-def find_newest_with_wheels(requirement: Requirement, python: str, index: PackageIndex) -> Release | ReleaseNotFound:
+def find_newest_with_wheels(requirement: Requirement, python: str, index: UvIndex) -> Release | ReleaseNotFound:
     """Return the newest release that has wheels for one Python on a supported system."""
     search = _search_releases(requirement, python, "newest", index)
     return search.releases[0] if search.releases else search.ended
 
 
-def _narrow(requirement: Requirement, clauses: SpecifierSet) -> Requirement:
-    return Requirement(f"{canonicalize_name(requirement.name)}{requirement.specifier & clauses}")
-
-
-def _specifier_below(version: Version, *, by_patch: bool) -> SpecifierSet:
-    epoch = f"{version.epoch}!" if version.epoch else ""
-    return SpecifierSet(f"<{version.public}" if by_patch else f"<{epoch}{version.major}.{version.minor}")
-
-
-def _grouping_key(select: ReleaseSelection) -> Callable[[Release], object]:
-    """Return the key of which one release is taken: the minor, or the version for `all`."""
-    return (lambda release: release.version) if select == "all" else (lambda release: minor_of(release.version))
-
-
-def _merge_releases(releases: Iterable[Release], step: Callable[[Release], object]) -> list[Release]:
-    """Return the newest release of each step, ascending, with the first Python that has it."""
+def _merge_releases(releases: Iterable[Release], select: ReleaseSelection) -> list[Release]:
+    """Return the newest release of each minor (each release for `all`), ascending, with the first Python for it."""
     best: dict[object, Release] = {}
     for release in sorted(releases, key=lambda release: PYTHONS.index(release.python)):
-        key = step(release)
+        key = release.version if select == "all" else minor_of(release.version)
         if key not in best or release.version > best[key].version:
             best[key] = release
     return sorted(best.values(), key=lambda release: release.version)
@@ -137,22 +110,19 @@ def _merge_releases(releases: Iterable[Release], step: Callable[[Release], objec
 class NumpyResolver:
     """Resolves numpy: one release for all runtimes that can share it."""
 
-    index: PackageIndex
-    asked: Requirement | None = None  # which numpy; None: any that works
-    known: dict[tuple[str, bool], Release] = field(default_factory=dict)  # (Python, takes numpy 2) -> numpy
+    index: UvIndex
+    requirement: Requirement | None = None  # None: any that works
+    releases: dict[tuple[str, bool], Release] = field(default_factory=dict)  # (Python, takes numpy 2) -> numpy
 
     def numpy(self, engine_release: Version, python: str) -> Release:
         """Return the numpy of one runtime: the one that other runtimes share, or the newest."""
         key = (python, supports_numpy_2(engine_release))
-        if key not in self.known:
-            self.known[key] = find_exact_release(self._requirement(takes_2=key[1]), python, self.index)
-        return self.known[key]
-
-    def _requirement(self, *, takes_2: bool) -> Requirement:
-        specifier = self.asked.specifier if self.asked is not None else SpecifierSet()
-        if not takes_2:
-            specifier &= SpecifierSet("<2")
-        return Requirement(f"numpy{specifier if is_satisfiable(specifier) else '<2'}")
+        if key not in self.releases:
+            specifier = self.requirement.specifier if self.requirement is not None else SpecifierSet()
+            specifier &= SpecifierSet("" if key[1] else "<2")
+            requirement = Requirement(f"numpy{specifier if is_satisfiable(specifier) else '<2'}")
+            self.releases[key] = find_exact_release(requirement, python, self.index)
+        return self.releases[key]
 
 
 def supports_numpy_2(engine_release: Version) -> bool:
@@ -160,7 +130,7 @@ def supports_numpy_2(engine_release: Version) -> bool:
     return Version(engine_release.base_version) >= NUMPY_2_SINCE
 
 
-def find_exact_release(requirement: Requirement, python: str, index: PackageIndex) -> Release:
+def find_exact_release(requirement: Requirement, python: str, index: UvIndex) -> Release:
     """
     Return the newest release of a requirement for one Python.
 
@@ -199,12 +169,8 @@ class UpgradeRequest:
 
     def takes(self, versions: Mapping[str, str]) -> bool:
         """Return whether the request includes a package in one of these versions."""
-        requested = {name: self.of(name) for name in versions}
-        included = {
-            name
-            for name, requirement in requested.items()
-            if requirement and requirement.specifier.contains(versions[name], True)
-        }
+        requested = {name: requirement for name in versions if (requirement := self.of(name)) is not None}
+        included = [name for name, request in requested.items() if request.specifier.contains(versions[name], True)]
         self.used.update(included)
         return bool(included)
 
@@ -222,9 +188,7 @@ def parse_upgrade(texts: Sequence[str]) -> UpgradeRequest | None:
     """Parse values of `--upgrade`: `""` for everything; `onnxruntime`, `onnxruntime=1.31.1` or any requirement."""
     if not texts:
         return None
-    return UpgradeRequest(
-        everything="" in texts, requirements=tuple(_parse_requirement(text) for text in texts if text)
-    )
+    return UpgradeRequest(everything="" in texts, requirements=tuple(map(_parse_requirement, filter(None, texts))))
 
 
 def _parse_requirement(text: str) -> Requirement:
@@ -233,6 +197,5 @@ def _parse_requirement(text: str) -> Requirement:
     try:
         return Requirement(f"{name}=={version}" if single else text)
     except InvalidRequirement as error:
-        raise UsageError(
-            f"`--upgrade {text}`: expected a package or a requirement, such as `onnxruntime=1.31.1`"
-        ) from error
+        problem = f"`--upgrade {text}`: expected a package or a requirement, such as `onnxruntime=1.31.1`"
+        raise UsageError(problem) from error

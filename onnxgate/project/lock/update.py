@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -16,13 +16,21 @@ from onnxgate.model.reading.fact_extraction import read_model
 from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type, read_pointer
 from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.lock.comparison import entry_from_facts, has_same_content, toolchain_policy
-from onnxgate.project.lock.npm import NpmClient, NpmRegistry
 from onnxgate.project.lock.pins import BuildFinder, PinResolver
-from onnxgate.project.lock.releases import PackageIndex, UpgradeRequest
+from onnxgate.project.lock.releases import UpgradeRequest
 from onnxgate.project.lock.types import Lock, LockedModel, LockedToolchain, MeasuredTolerance
 
 ToolchainProbe = Callable[[], LockedToolchain]
 """Returns the toolchain that models are exported with; raises `UnavailableError` if this machine has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The parts of a lock that this machine provides, and whether it may use the network."""
+
+    probe_toolchain: ToolchainProbe
+    find_build: BuildFinder
+    offline: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +45,8 @@ def update_lock(
     project: Project,
     old: Lock | None,
     entries: Mapping[str, LockedModel],
-    *,
-    index: PackageIndex,
-    probe_toolchain: ToolchainProbe,
-    find_build: BuildFinder,
+    machine: Machine,
     upgrade: UpgradeRequest | None = None,
-    npm: NpmRegistry | None = None,
 ) -> LockUpdate:
     """
     Return the lock of the whole project; `entries` are those of all of its models.
@@ -56,9 +60,9 @@ def update_lock(
         ResolutionError: an index is needed and not available.
     """
     old = old or Lock()
-    pins = PinResolver(old, index, upgrade or UpgradeRequest(), find_build, npm or NpmClient())
+    pins = PinResolver(old, upgrade or UpgradeRequest(), machine.find_build, machine.offline)
     targets = {name: pins.target(name, target) for name, target in sorted(project.config.targets.items())}
-    toolchain, notes = _lock_toolchain(project, old.toolchain, probe_toolchain, pins.upgrade)
+    toolchain, notes = _lock_toolchain(project, old.toolchain, machine.probe_toolchain, pins.upgrade)
     pins.upgrade.refuse_unused()
     lock = Lock(
         targets=targets,
@@ -70,16 +74,16 @@ def update_lock(
     return LockUpdate(lock, (*pins.notes, *notes))
 
 
-def update_lock_models(old: Lock | None, entries: Mapping[str, LockedModel], gone: Iterable[str] = ()) -> LockUpdate:
+def update_lock_models(old: Lock | None, entries: Mapping[str, LockedModel], removed: Iterable[str] = ()) -> LockUpdate:
     """
-    Return the old lock with the entries of some models replaced, and without those of `gone`.
+    Return the old lock with the entries of some models replaced, and without those of `removed`.
 
     Raises:
         LockError: an old lock does not exist.
     """
     if old is None:
         raise LockError("there is no lock whose entries could be rewritten", hint="run `onnxgate lock` without paths")
-    models = {path: entry for path, entry in {**old.models, **entries}.items() if path not in gone}
+    models = {path: entry for path, entry in {**old.models, **entries}.items() if path not in removed}
     return LockUpdate(msgspec.structs.replace(old, models=dict(sorted(models.items()))))
 
 
@@ -99,25 +103,19 @@ def _lock_toolchain(
     except UnavailableError as error:
         stays = "it is not locked" if locked is None else "the locked one stays"
         return locked, (f"{error.message}; {stays}",)
-    installed = msgspec.structs.replace(installed, policy=toolchain_policy(project.config.toolchain))
+    config = project.config.toolchain
+    installed = msgspec.structs.replace(installed, policy=toolchain_policy(config))
     is_upgraded = upgrade.takes(installed.packages)
-    if locked is None or is_upgraded or not _is_reusable_toolchain(project, locked):
+    required = {canonicalize_name(Requirement(text).name) for text in config.requires}
+    if locked is None or is_upgraded or locked.policy != installed.policy or not required <= locked.packages.keys():
         return installed, ()
-    return locked, tuple(_describe_toolchain_change(locked, installed))
-
-
-def _is_reusable_toolchain(project: Project, locked: LockedToolchain) -> bool:
-    """Return whether the locked toolchain has a release of each required package."""
-    required = {canonicalize_name(Requirement(text).name) for text in project.config.toolchain.requires}
-    return locked.policy == toolchain_policy(project.config.toolchain) and required <= locked.packages.keys()
-
-
-def _describe_toolchain_change(locked: LockedToolchain, installed: LockedToolchain) -> Iterator[str]:
-    here, there = {"Python": installed.python, **installed.packages}, {"Python": locked.python, **locked.packages}
-    names = [name for name in (here | there) if here.get(name) != there.get(name)]
-    if names:
-        texts = ", ".join(f"{name} {here.get(name, 'is missing')} (locked: {there.get(name, 'not')})" for name in names)
-        yield f"the toolchain here is another one: {texts}; the locked one stays, `--upgrade` takes this one"
+    new, old = {"Python": installed.python, **installed.packages}, {"Python": locked.python, **locked.packages}
+    names = [name for name in (new | old) if new.get(name) != old.get(name)]
+    if not names:
+        return locked, ()
+    texts = ", ".join(f"{name} {new.get(name, 'is missing')} (locked: {old.get(name, 'not')})" for name in names)
+    note = f"the toolchain here is another one: {texts}; the locked one stays, `--upgrade` takes this one"
+    return locked, (note,)
 
 
 MeasuredTolerances = Mapping[str, Mapping[str, MeasuredTolerance]]
@@ -159,7 +157,10 @@ def _lock_model(
     try:
         pointer = read_pointer(model.absolute)
         if pointer is None:
-            return _with_measurements(_read_entry(model), old, measured)
+            entry = _read_entry(model)
+            tolerance = old.tolerance if old is not None and has_same_content(old, entry) else {}
+            quantization = old.quantization if old is not None else {}
+            return msgspec.structs.replace(entry, tolerance=dict(measured or tolerance), quantization=quantization)
     except OSError as error:
         raise LockError(f"cannot be read: {(error.strerror or str(error)).lower()}") from error
     if old is not None and (old.sha256, old.size_bytes) == (pointer.sha256, pointer.size_bytes):
@@ -176,28 +177,12 @@ def _read_entry(model: SelectedModel) -> LockedModel:
         raise LockError(f"is no model: {error}") from error
     entry = entry_from_facts(reading.facts)
     uses = check_external_data(reading.proto, model.absolute)
-    _check_external_data(
-        entry, {use.location: use.detail if use.problem == "escapes" else "" for use in uses}, model.path
-    )
-    return entry
-
-
-def _check_external_data(entry: LockedModel, named: Mapping[str, str], path: str) -> None:
-    """Raise if external data is missing: facts without it would be those of another model."""
-    absent = sorted(named.keys() - {file.location for file in entry.external})
+    details = {use.location: use.detail if use.problem == "escapes" else "" for use in uses}
+    absent = sorted(details.keys() - {file.location for file in entry.external})
     if not absent:
-        return
-    why = next((named[location] for location in absent if named[location]), "")
-    message = f"its external data `{'`, `'.join(absent)}` cannot be read"
-    if not why:
-        raise LockError(message)
-    hint = f"run `onnxgate fix {shlex.quote(path)}`, which moves data of the repository into the model"
-    raise LockError(f"{message}, since it {why}", hint=hint)
-
-
-def _with_measurements(
-    entry: LockedModel, old: LockedModel | None, measured: Mapping[str, MeasuredTolerance]
-) -> LockedModel:
-    tolerance = old.tolerance if old is not None and has_same_content(old, entry) else {}
-    quantization = old.quantization if old is not None else {}
-    return msgspec.structs.replace(entry, tolerance=dict(measured) or dict(tolerance), quantization=dict(quantization))
+        return entry
+    message = f"its external data `{'`, `'.join(absent)}` cannot be read"  # facts without it would be another model's
+    if why := next(filter(None, map(details.get, absent)), ""):
+        hint = f"run `onnxgate fix {shlex.quote(model.path)}`, which moves data of the repository into the model"
+        raise LockError(f"{message}, since it {why}", hint=hint)
+    raise LockError(message)

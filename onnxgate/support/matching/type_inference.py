@@ -268,13 +268,15 @@ class _NodeTypeInference:
         return reached
 
 
-def _make_tensor_type(element: int, dims: Sequence[int]) -> TypeProto:
+def _make_tensor_type(element: int, dims: Sequence[int] | None = None) -> TypeProto:
+    """Return a tensor's type; without a shape if there are no `dims`."""
     from onnx import TypeProto
 
     tensor_type = TypeProto()
     tensor_type.tensor_type.elem_type = element
-    tensor_type.tensor_type.shape.SetInParent()
-    for dim in dims:
+    if dims is not None:
+        tensor_type.tensor_type.shape.SetInParent()
+    for dim in dims or ():
         tensor_type.tensor_type.shape.dim.add(dim_value=dim)
     return tensor_type
 
@@ -285,13 +287,7 @@ def _parse_type(text: str, known_types: Mapping[str | None, TypeProto | None]) -
     if like is not None:
         return _remove_shape(like)
     number = next((number for number, name in _TENSOR_TYPE_NAMES.items() if name == text), None)
-    if number is None:
-        return None
-    from onnx import TypeProto
-
-    tensor_type = TypeProto()
-    tensor_type.tensor_type.elem_type = number
-    return tensor_type
+    return None if number is None else _make_tensor_type(number)
 
 
 def _remove_shape(value_type: TypeProto) -> TypeProto:

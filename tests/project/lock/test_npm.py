@@ -12,12 +12,11 @@ from packaging.requirements import Requirement
 from onnxgate.core.errors import ConfigError, LockError, ResolutionError
 from onnxgate.project.config.schema import ReleaseSelection
 from onnxgate.project.lock.comparison import policy_differences
-from onnxgate.project.lock.index import UvIndex
 from onnxgate.project.lock.lock_file import parse_lock, render_lock
 from onnxgate.project.lock.npm import NpmClient, NpmResolver, summarize_npm_error
 from onnxgate.project.lock.releases import parse_upgrade
 from onnxgate.project.lock.types import Lock, LockedRuntime, LockedTarget, NpmPackage
-from onnxgate.project.lock.update import update_lock
+from onnxgate.project.lock.update import Machine, update_lock
 from tests.conftest import need
 from tests.harness.locks import project_of
 
@@ -59,11 +58,8 @@ def locked(folder: Path, old: Lock | None = None, config: str = CONFIG, upgrade:
         project,
         old,
         {},
-        index=UvIndex(),
-        probe_toolchain=no_toolchain,
-        find_build=no_build,
+        Machine(no_toolchain, no_build),
         upgrade=asked,
-        npm=NpmClient(),
     ).lock
 
 
@@ -79,7 +75,7 @@ def locked(folder: Path, old: Lock | None = None, config: str = CONFIG, upgrade:
 )
 def test_select(registry: Registry, specifier: str, select: ReleaseSelection, expected: list[str]) -> None:
     """A range means the same as for a Python package; builds of the night are no releases."""
-    found = NpmResolver(Lock(), NpmClient()).find(Requirement(f"{ENGINE}{specifier}"), select)
+    found = NpmResolver(Lock()).find(Requirement(f"{ENGINE}{specifier}"), select)
 
     assert expected == [str(each.version) for each in found]
 

@@ -11,12 +11,11 @@ from onnxgate.core.errors import ConfigError, LockError, ResolutionError, Unavai
 from onnxgate.project.config.project import Project
 from onnxgate.project.config.schema import Target
 from onnxgate.project.lock.comparison import policy_differences, toolchain_policy
-from onnxgate.project.lock.index import UvIndex
 from onnxgate.project.lock.lock_file import render_lock
 from onnxgate.project.lock.pins import BuildFinder
 from onnxgate.project.lock.releases import parse_upgrade
 from onnxgate.project.lock.types import Lock, LockedModel, LockedRuntime, LockedToolchain
-from onnxgate.project.lock.update import update_lock, update_lock_models
+from onnxgate.project.lock.update import Machine, update_lock, update_lock_models
 from tests.harness.locks import MODEL, project_of
 
 from .conftest import LocalIndex, use_index
@@ -66,16 +65,8 @@ def locked(
     find: BuildFinder = no_build,
 ) -> Lock:
     """A new lock of one model."""
-    index = UvIndex(offline=offline)
-    return update_lock(
-        project,
-        old,
-        {"m.onnx": MODEL},
-        index=index,
-        probe_toolchain=no_toolchain,
-        find_build=find,
-        upgrade=parse_upgrade(upgrade),
-    ).lock
+    machine = Machine(no_toolchain, find, offline)
+    return update_lock(project, old, {"m.onnx": MODEL}, machine, parse_upgrade(upgrade)).lock
 
 
 def pins(lock: Lock, target: str = "server") -> list[str]:
@@ -331,9 +322,9 @@ def test_toolchain(tmp_path: Path, published: LocalIndex) -> None:
     """The toolchain that is found is locked; where none is, the locked one stays, and that is said."""
     project = project_of(tmp_path, CONFIG + '[toolchain]\nrequires = ["torch==2.13.*"]\n')
 
-    found = update_lock(project, None, {}, index=UvIndex(), probe_toolchain=lambda: TOOLCHAIN, find_build=no_build)
-    kept = update_lock(project, found.lock, {}, index=UvIndex(), probe_toolchain=no_toolchain, find_build=no_build)
-    none = update_lock(project, None, {}, index=UvIndex(), probe_toolchain=no_toolchain, find_build=no_build)
+    found = update_lock(project, None, {}, Machine(lambda: TOOLCHAIN, no_build))
+    kept = update_lock(project, found.lock, {}, Machine(no_toolchain, no_build))
+    none = update_lock(project, None, {}, Machine(no_toolchain, no_build))
 
     assert msgspec.structs.replace(TOOLCHAIN, policy=toolchain_policy(project.config.toolchain)) == found.lock.toolchain
     assert found.lock == kept.lock
@@ -362,13 +353,11 @@ def test_another_toolchain(
     """A machine with another toolchain changes the lock where that is asked for, and is told of otherwise."""
     text = CONFIG + '[toolchain]\nrequires = ["{}"]\n'
     before = project_of(tmp_path, text.format("torch==2.13.*"))
-    first = update_lock(before, None, {}, index=UvIndex(), probe_toolchain=lambda: TOOLCHAIN, find_build=no_build).lock
+    first = update_lock(before, None, {}, Machine(lambda: TOOLCHAIN, no_build)).lock
     project = project_of(tmp_path, text.format(requires))
 
     asked = parse_upgrade(upgrade)
-    again = update_lock(
-        project, first, {}, index=UvIndex(), probe_toolchain=lambda: NEWER, find_build=no_build, upgrade=asked
-    )
+    again = update_lock(project, first, {}, Machine(lambda: NEWER, no_build), upgrade=asked)
 
     assert again.lock.toolchain is not None
     assert again.lock.toolchain.packages == expected.packages
@@ -386,9 +375,7 @@ def test_no_toolchain_needed(tmp_path: Path, published: LocalIndex) -> None:
     """A project that exports nothing has no toolchain, and none is looked for."""
     project = project_of(tmp_path, CONFIG)
 
-    relocked = update_lock(
-        project, Lock(toolchain=TOOLCHAIN), {}, index=UvIndex(), probe_toolchain=no_toolchain, find_build=no_build
-    )
+    relocked = update_lock(project, Lock(toolchain=TOOLCHAIN), {}, Machine(no_toolchain, no_build))
 
     assert (relocked.lock.toolchain, relocked.notes) == (None, ())
 
@@ -399,7 +386,7 @@ def test_some_models() -> None:
     old = Lock(models={"a.onnx": MODEL, "b.onnx": MODEL, "c.onnx": MODEL}, toolchain=TOOLCHAIN)
     entries: dict[str, LockedModel] = {"b.onnx": other, "d.onnx": other}
 
-    new = update_lock_models(old, entries, gone=("c.onnx",)).lock
+    new = update_lock_models(old, entries, removed=("c.onnx",)).lock
 
     assert {"a.onnx": MODEL, "b.onnx": other, "d.onnx": other} == new.models
     assert msgspec.structs.replace(old, models=new.models) == new

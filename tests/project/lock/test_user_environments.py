@@ -10,12 +10,11 @@ from onnxgate.core.errors import UsageError
 from onnxgate.project.config.project import Project
 from onnxgate.project.config.schema import Target
 from onnxgate.project.lock.comparison import policy_differences
-from onnxgate.project.lock.index import UvIndex
 from onnxgate.project.lock.lock_file import parse_lock, render_lock
 from onnxgate.project.lock.pins import BuildFinder
 from onnxgate.project.lock.releases import parse_upgrade
 from onnxgate.project.lock.types import Lock, LockedRuntime
-from onnxgate.project.lock.update import LockUpdate, update_lock
+from onnxgate.project.lock.update import LockUpdate, Machine, update_lock
 from tests.harness.locks import MODEL, project_of
 
 from .conftest import LocalIndex
@@ -51,9 +50,7 @@ def relocked(project: Project, old: Lock | None, find: BuildFinder, upgrade: tup
     """A new lock of one model, with its notes."""
     asked = parse_upgrade(upgrade)
     entries = {"m.onnx": MODEL}
-    return update_lock(
-        project, old, entries, index=UvIndex(), probe_toolchain=no_toolchain, find_build=find, upgrade=asked
-    )
+    return update_lock(project, old, entries, Machine(no_toolchain, find), upgrade=asked)
 
 
 def rows(relocked: LockUpdate) -> list[str]:

@@ -33,7 +33,7 @@ from onnxgate.support.suggestions import (
     find_implemented_span,
     find_suggestions,
 )
-from tests.support.suggestions.apply_suggestion import applied
+from tests.support.apply_suggestion import applied
 
 OLD_AND_NEW = ("1.18.1", "1.31.1")
 
