@@ -22,9 +22,9 @@ from onnxgate.gate.request import (
     GateRequest,
     LockResult,
     RunnableModel,
+    StageResult,
     StageResults,
     SupportStageResult,
-    Unchecked,
 )
 from onnxgate.gate.results import resolution
 from onnxgate.gate.results.verdict import find_replays
@@ -87,7 +87,7 @@ def _run_stages(request: GateRequest, analyzer: StaticAnalyzer) -> GateOutcome:
     skipped: tuple[IncompleteCheck, ...] = ()
     if stages & {Stage.LOCK, Stage.RUNTIME}:
         skipped = tuple(find_unlocked_builds(checkout.project, checkout.lock, checkout.models))
-    results = replace(results, unchecked=Unchecked(tuple(undone), skipped))
+    results = replace(results, unchecked=StageResult(undone=tuple(undone), skipped=skipped))
     return resolution.build_outcome(request, planned, results, blocked)
 
 
@@ -124,7 +124,7 @@ def _compare_with_lock(
     facts = {comparison.facts.path: comparison.facts for comparison in comparisons}
     places = {comparison.facts.path: comparison.place for comparison in comparisons}
     hits = _apply_rules(checkout.project, [*comparisons, project_comparison]) if Stage.LOCK in stages else ()
-    return comparisons, LockResult(facts, places, hits)
+    return comparisons, LockResult(facts, places, hits=hits)
 
 
 def _judge_files(
@@ -137,7 +137,8 @@ def _judge_files(
         return FileResult(missing, remarks=remarks)
     unread = [file.path for file in files if file.unreadable or file.undecided]
     undone = tuple(IncompleteCheck(Stage.FILE, path, "", *missing[path]) for path in unread)
-    return FileResult(missing, _apply_rules(checkout.project, [*files, *sizes]), undone, remarks)
+    hits = _apply_rules(checkout.project, [*files, *sizes])
+    return FileResult(missing, hits=hits, undone=undone, remarks=remarks)
 
 
 def _model_sizes(planned: Sequence[PlannedModel], lock: LockResult) -> list[ModelSize]:
@@ -171,9 +172,9 @@ def _compare_with_baseline(
     detected = stage.find_changes_since_revision(present, revision)
     return ChangeResult(
         tuple(detected.changes),
-        _apply_rules(project, detected.subjects),
-        tuple(detected.undone),
-        (*remarks, *detected.remarks),
+        hits=_apply_rules(project, detected.subjects),
+        undone=tuple(detected.undone),
+        remarks=(*remarks, *detected.remarks),
     )
 
 

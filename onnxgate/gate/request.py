@@ -173,53 +173,45 @@ class ExecutionResult:
     hits: tuple[RuleHit, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class FileResult:
-    """Result of the file stage."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageResult:
+    """What every stage results in."""
 
-    missing: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # incomplete models: reason and hint
     hits: tuple[RuleHit, ...] = ()
     undone: tuple[IncompleteCheck, ...] = ()
+    skipped: tuple[IncompleteCheck, ...] = ()
     remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class LockResult:
+class FileResult(StageResult):
+    """Result of the file stage."""
+
+    missing: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # incomplete models: reason and hint
+
+
+@dataclass(frozen=True, slots=True)
+class LockResult(StageResult):
     """Result of comparing the models with the lock."""
 
     facts: Mapping[str, ModelFacts] = field(default_factory=dict)  # by path; read, or proven by the lock
     places: Mapping[str, Place] = field(default_factory=dict)  # of findings about these models
-    hits: tuple[RuleHit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeResult:
+class ChangeResult(StageResult):
     """Result of comparing the models with the baseline."""
 
     changes: tuple[Change, ...] = ()  # by model
-    hits: tuple[RuleHit, ...] = ()
-    undone: tuple[IncompleteCheck, ...] = ()
-    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class SupportStageResult:
+class SupportStageResult(StageResult):
     """Result of the support stage."""
 
-    hits: tuple[RuleHit, ...] = ()
-    undone: tuple[IncompleteCheck, ...] = ()
-    skipped: tuple[IncompleteCheck, ...] = ()
     verdicts: Mapping[tuple[str, str], LoadVerdict] = field(default_factory=dict)  # by model and runtime
     predictions: Mapping[tuple[str, str], RefusedOperations] = field(default_factory=dict)  # of models that may be run
     harvested: Mapping[str, BuildSupport] = field(default_factory=dict)  # by runtime
-
-
-@dataclass(frozen=True, slots=True)
-class Unchecked:
-    """What no stage could check, with its reason."""
-
-    undone: tuple[IncompleteCheck, ...] = ()
-    skipped: tuple[IncompleteCheck, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,30 +223,32 @@ class StageResults:
     change: ChangeResult = ChangeResult()
     support: SupportStageResult = SupportStageResult()
     execution: ExecutionResult = ExecutionResult()
-    unchecked: Unchecked = Unchecked()
+    unchecked: StageResult = StageResult()  # what no stage could check
 
     @property
     def judged(self) -> list[RuleHit]:
         """Hits of all stages, without those that were open until their model was run on their runtime."""
-        hits = (*self.file.hits, *self.lock.hits, *self.change.hits, *self.support.hits, *self.execution.hits)
-        return drop_answered_hits(hits, self.execution.ran)
+        hits = [hit for part in self._parts for hit in part.hits]
+        return drop_answered_hits([*hits, *self.execution.hits], self.execution.ran)
 
     @property
     def undone(self) -> list[IncompleteCheck]:
         """What was requested and could not be done."""
-        parts = (self.file, self.change, self.support, self.unchecked, self.execution.step)
-        return [undone for part in parts for undone in part.undone]
+        return [undone for part in self._parts for undone in part.undone] + [*self.execution.step.undone]
 
     @property
     def skipped(self) -> list[IncompleteCheck]:
         """What does not apply or need not be done."""
-        parts = (self.support, self.execution.step, self.unchecked)
-        return [skipped for part in parts for skipped in part.skipped]
+        return [skipped for part in self._parts for skipped in part.skipped] + [*self.execution.step.skipped]
 
     @property
     def remarks(self) -> list[str]:
         """Messages that are not findings."""
-        return [*self.file.remarks, *self.change.remarks]
+        return [remark for part in self._parts for remark in part.remarks]
+
+    @property
+    def _parts(self) -> tuple[StageResult, ...]:
+        return self.file, self.lock, self.change, self.support, self.unchecked
 
     @property
     def facts(self) -> Mapping[str, ModelFacts]:

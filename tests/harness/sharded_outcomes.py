@@ -22,9 +22,9 @@ from onnxgate.gate.request import (
     IgnorePolicy,
     LockResult,
     Selection,
+    StageResult,
     StageResults,
     StepResult,
-    Unchecked,
 )
 from onnxgate.gate.results import resolution
 from onnxgate.gate.results.verdict import build_report
@@ -169,9 +169,9 @@ def gathereds(draw: st.DrawFn) -> StageResults:
         file=FileResult(hits=tuple(hits), remarks=tuple(draw(st.lists(words, max_size=2, unique=True)))),
         lock=LockResult(facts),
         change=ChangeResult(tuple(Change(model=path, kind="changed") for path in sorted(changed))),
-        unchecked=Unchecked(
-            tuple(open_ones) if draw(st.booleans()) else (),
-            tuple(draw(st.lists(undone(st.just("") | paths), max_size=3))),
+        unchecked=StageResult(
+            undone=tuple(open_ones) if draw(st.booleans()) else (),
+            skipped=tuple(draw(st.lists(undone(st.just("") | paths), max_size=3))),
         ),
         execution=ExecutionResult(
             StepResult(measured=tuple(draw(st.lists(measured, max_size=6)))),
@@ -268,9 +268,9 @@ def _part(gathered: StageResults, own: Collection[str], used: Collection[str]) -
         ),
         lock=LockResult({path: facts for path, facts in gathered.facts.items() if path in own}),
         change=ChangeResult(tuple(it for it in gathered.change.changes if it.model in own or it.model not in PATHS)),
-        unchecked=Unchecked(
-            tuple(it for it in gathered.unchecked.undone if mine(it.model, it.runtime)),
-            tuple(it for it in gathered.unchecked.skipped if mine(it.model, it.runtime)),
+        unchecked=StageResult(
+            undone=tuple(it for it in gathered.unchecked.undone if mine(it.model, it.runtime)),
+            skipped=tuple(it for it in gathered.unchecked.skipped if mine(it.model, it.runtime)),
         ),
         execution=replace(
             execution,
