@@ -12,12 +12,19 @@ import numpy as np
 
 from onnxgate.core.errors import OnnxgateError
 from onnxgate.core.jobs import InputCase
-from onnxgate.inputs.axis_sizes import element_type, list_guessed_axes, list_leading_axes, list_size_settings, name_axes
+from onnxgate.inputs.axis_sizes import (
+    DTYPES,
+    element_type,
+    list_guessed_axes,
+    list_leading_axes,
+    list_size_settings,
+    name_axes,
+)
 from onnxgate.inputs.case_files import find_unread_outputs, make_callable_cases, read_user_cases
 from onnxgate.inputs.case_selection import ALL_CASES, CaseSelection
 from onnxgate.inputs.dataflow import DataflowGraph
 from onnxgate.inputs.roles import UnresolvedControl, find_role
-from onnxgate.inputs.values import DTYPES, generate_values
+from onnxgate.inputs.values import generate_values
 from onnxgate.model.facts import ModelFacts, ValueInfo, count_elements
 from onnxgate.model.reading.fact_extraction import ParsedModel
 from onnxgate.project.config.project import Project, SelectedModel

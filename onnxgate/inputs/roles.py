@@ -100,6 +100,7 @@ INDEX_INPUTS: dict[str, tuple[int, int, int | str]] = {
 Source for these tables: operator specifications of ONNX 1.21 and of ONNX Runtime 1.31.
 """
 
+SCATTER_OPERATORS = ("Scatter", "ScatterElements", "ScatterND")
 RECURRENT_OPERATORS = ("RNN", "GRU", "LSTM")
 AXIS_LENGTH_INPUTS = {**dict.fromkeys(RECURRENT_OPERATORS, 4), "ReverseSequence": 1, "Attention": 6}
 """Operator -> position of lengths along an axis of its data."""
@@ -201,18 +202,16 @@ def _find_control(
     count = count_elements(sizes[dim] if isinstance(dim, str) else dim for dim in name_axes(value))
     values = [find_control_values(use, graph, count, sizes) for use in uses]
     first = values[0]
-    return (
-        first if first is not None and all(fixed == first for fixed in values) else UnresolvedControl(uses[0].operator)
-    )
+    return first if first and all(fixed == first for fixed in values) else UnresolvedControl(uses[0].operator)
 
 
 def _find_categories(uses: Sequence[ValueUse], element: str) -> tuple[str | int | float, ...]:
     """Return the categories that all encoders of this input share; those of the first one if they share none."""
-    wanted = str if "string" in element else (int, float)
+    kind = str if "string" in element else (int, float)
     encoders: list[list[str | int | float]] = []
     for use in uses:
         listed = [value for name in CATEGORY_ATTRIBUTES.get(use.operator, ()) for value in use.listed(name)]
-        if typed := [value for value in listed if isinstance(value, wanted)]:
+        if typed := [value for value in listed if isinstance(value, kind)]:
             encoders.append(typed)
     if not encoders:
         return ()
@@ -235,9 +234,7 @@ def _find_integer_role(
         return LengthRole(max(min(measured), 1))
     if any(use.position in LENGTH_INPUTS.get(use.operator, ()) for use in uses) or _is_length_name(value.name):
         return LengthRole(_find_longest_length(value, inputs, sizes) if _is_length_name(value.name) else 1)
-    if any(_is_boolean_use(use, graph) for use in uses if not use.summed) or any(
-        True for _ in _find_score_votes(uses, graph)
-    ):
+    if any(_is_boolean_use(use, graph) for use in uses if not use.summed) or [*_find_score_votes(uses, graph)]:
         return MaskRole(_find_polarity(uses, graph))
     return PlainRole(next(_find_domains(uses, graph), "any"))
 
@@ -248,12 +245,11 @@ def _find_index_role(uses: Sequence[ValueUse], graph: DataflowGraph, sizes: Mapp
     if not ranges:
         return None
     low = max(0, max(axis_range[0] for axis_range in ranges))
-    return IndexRole(
-        low,
-        max(min(axis_range[1] for axis_range in ranges), low + 1),
-        _find_padding_token(uses, graph),
-        _find_distinct_axis(uses),
-    )
+    high = max(min(axis_range[1] for axis_range in ranges), low + 1)
+    # Equal indices along this axis would write an element twice, with an undefined result.
+    scatters = (use for use in uses if use.position == 1 and use.operator in SCATTER_OPERATORS)
+    distinct_along = next((use.attribute("axis") for use in scatters), None)
+    return IndexRole(low, high, _find_padding_token(uses, graph), distinct_along)
 
 
 def _find_index_ranges(use: ValueUse, graph: DataflowGraph, sizes: Mapping[str, int]) -> Iterator[tuple[int, int]]:
@@ -302,14 +298,6 @@ def _find_padding_token(uses: Sequence[ValueUse], graph: DataflowGraph) -> int |
     return None
 
 
-def _find_distinct_axis(uses: Sequence[ValueUse]) -> int | None:
-    """Return the axis along which equal indices would write an element twice, with an undefined result."""
-    for use in uses:
-        if use.position == 1 and use.operator in {"Scatter", "ScatterElements", "ScatterND"}:
-            return use.attribute("axis")
-    return None
-
-
 def _is_length_name(name: str) -> bool:
     return re.search(r"(^|[_.\d])(len|lens|length|lengths|seqlens?)($|[_.\d])|length", name.lower()) is not None
 
@@ -322,17 +310,16 @@ def _find_length_limit(use: ValueUse, graph: DataflowGraph, sizes: Mapping[str, 
         return _get_axis_size(graph.dims(use.other(0)), use.attribute("layout"), sizes)
     if use.operator == "ReverseSequence":
         return _get_axis_size(graph.dims(use.other(0)), use.attribute("time_axis"), sizes)
-    return _get_axis_size(
-        graph.dims(use.other(1)), -2, sizes
-    )  # keys of an attention: (N, T, width) or (N, heads, T, width)
+    keys = graph.dims(use.other(1))  # of an attention: (N, T, width) or (N, heads, T, width)
+    return _get_axis_size(keys, -2, sizes)
 
 
 def _find_longest_length(value: ValueInfo, inputs: Sequence[ValueInfo], sizes: Mapping[str, int]) -> int:
     """Return the smallest non-leading dynamic axis of the other inputs, or the smallest of all their axes."""
-    shapes = [other.shape or () for other in inputs if other.name != value.name]
+    shapes = [info.shape or () for info in inputs if info.name != value.name]
     inner = [sizes.get(dim, 1) for shape in shapes for dim in shape[1:] if isinstance(dim, str) and dim != "?"]
-    every = [sizes.get(dim, 1) if isinstance(dim, str) else dim for shape in shapes for dim in shape]
-    return max(min(inner or every, default=1), 1)
+    axes = [sizes.get(dim, 1) if isinstance(dim, str) else dim for shape in shapes for dim in shape]
+    return max(min(inner or axes, default=1), 1)
 
 
 def _is_boolean_use(use: ValueUse, graph: DataflowGraph) -> bool:
@@ -382,7 +369,8 @@ def _find_named_mask_role(value: ValueInfo, element: str, uses: Sequence[ValueUs
 
 def _find_polarity(uses: Sequence[ValueUse], graph: DataflowGraph) -> bool | None:
     """Return whether ones keep elements, shown by operations on scores, or by sums of the mask."""
-    for votes in (_find_score_votes(uses, graph), _find_count_votes(uses)):
+    sums = (not use.flipped for use in uses if use.operator == "ReduceSum" and use.position == 0)
+    for votes in (_find_score_votes(uses, graph), sums):
         polarities = set(votes)
         if len(polarities) == 1:
             return polarities.pop()
@@ -399,10 +387,6 @@ def _find_score_votes(uses: Sequence[ValueUse], graph: DataflowGraph) -> Iterato
             yield use.flipped
         elif (use.operator, use.position) in ATTENTION_MASKS:
             yield not use.flipped
-
-
-def _find_count_votes(uses: Sequence[ValueUse]) -> Iterator[bool]:
-    return (not use.flipped for use in uses if use.operator == "ReduceSum" and use.position == 0)
 
 
 def _is_mask_constant(constant: float | None) -> bool:

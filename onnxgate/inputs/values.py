@@ -21,16 +21,6 @@ if TYPE_CHECKING:
 
     Array = NDArray[Any]
 
-DTYPES = {
-    "float16": "float16",
-    "float": "float32",
-    "double": "float64",
-    "bool": "bool",
-    "string": "str",
-    **{f"{sign}int{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
-}
-"""Element type as ONNX Runtime spells it -> numpy's name; other types are not supported."""
-
 WORDS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta")
 MAX_PLAIN_INTEGER = 8  # exclusive bound of integers without a known meaning
 DOMAIN_MARGIN = 0.1  # distance of generated values from the bounds of a domain
@@ -49,7 +39,10 @@ def generate_values(
         case IndexRole():
             return _generate_indices(role, tuple(shape), seed).astype(dtype)
         case LengthRole(limit):
-            return _generate_lengths(limit, tuple(shape), seed).astype(dtype)
+            lengths = draw_integers(seed, 1, max(limit, 1) + 1, tuple(shape))
+            if lengths.size:
+                lengths.flat[0] = max(limit, 1)  # the full length of the axis
+            return lengths.astype(dtype)
         case CategoryRole(values):
             return np.array(values)[draw_integers(seed, 0, len(values), tuple(shape))].astype(dtype)
         case FixedValues(values):
@@ -83,12 +76,10 @@ def draw_normal(seed: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
 def _generate_plain(domain: ValueDomain, dtype: np.dtype[Any], shape: tuple[int, ...], seed: str) -> Array:
     if dtype.kind == "U":
         return np.array(WORDS)[draw_integers(seed, 0, len(WORDS), shape)]
-    if dtype == np.uint8 and len(shape) >= 3:  # an image
-        return draw_integers(seed, 1 if domain == "positive" else 0, 256, shape).astype(dtype)
-    if dtype.kind in "iu" and domain == "zero":
-        return np.zeros(shape, dtype)
-    if dtype.kind in "iu":
-        return draw_integers(seed, 1 if domain == "positive" else 0, MAX_PLAIN_INTEGER, shape).astype(dtype)
+    is_image = dtype == np.uint8 and len(shape) >= 3
+    if dtype.kind in "iu" and (domain != "zero" or is_image):
+        high = 256 if is_image else MAX_PLAIN_INTEGER
+        return draw_integers(seed, 1 if domain == "positive" else 0, high, shape).astype(dtype)
     return np.asarray(_move_into_domain(domain, draw_normal(seed, shape))).astype(dtype)
 
 
@@ -114,8 +105,8 @@ def _generate_between(low: float, high: float, shape: tuple[int, ...], seed: str
     if math.isfinite(low) and math.isfinite(high):
         share = DOMAIN_MARGIN / 2 + (1 - DOMAIN_MARGIN) * draw_integers(seed, 0, 1 << 16, shape) / 65536.0
         return np.asarray(low + (high - low) * share)
-    away = np.abs(draw_normal(seed, shape)) + DOMAIN_MARGIN
-    return np.asarray(low + away if math.isfinite(low) else high - away)
+    distance = np.abs(draw_normal(seed, shape)) + DOMAIN_MARGIN
+    return np.asarray(low + distance if math.isfinite(low) else high - distance)
 
 
 def _generate_indices(role: IndexRole, shape: tuple[int, ...], seed: str) -> Array:
@@ -127,14 +118,6 @@ def _generate_indices(role: IndexRole, shape: tuple[int, ...], seed: str) -> Arr
     return np.where(values == role.avoid, role.low + (values - role.low + 1) % span, values)
 
 
-def _generate_lengths(limit: int, shape: tuple[int, ...], seed: str) -> Array:
-    """Return lengths of at least 1; the first one is the full length of the axis."""
-    values = draw_integers(seed, 1, max(limit, 1) + 1, shape)
-    if values.size:
-        values.flat[0] = max(limit, 1)
-    return values
-
-
 def _generate_mask(role: MaskRole, shape: tuple[int, ...], seed: str) -> Array:
     """Return a mask with padding at the end of each row of the last axis: one element to half of them.
 
@@ -144,8 +127,7 @@ def _generate_mask(role: MaskRole, shape: tuple[int, ...], seed: str) -> Array:
     if not shape:
         return np.array(role.keeps is not False)
     length = shape[-1]
-    rows = shape[:-1]
-    lengths = length - np.asarray(draw_integers(seed, 1, length // 2 + 1, rows)) * (length > 1)
+    lengths = length - np.asarray(draw_integers(seed, 1, length // 2 + 1, shape[:-1])) * (length > 1)
     if lengths.size and role.keeps is not None:
         lengths.flat[0] = length
     keep = np.arange(length) < np.asarray(lengths)[..., None]
