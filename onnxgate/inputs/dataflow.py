@@ -90,12 +90,12 @@ class ValueUse:
 
     def listed(self, name: str) -> tuple[str | int | float, ...]:
         """Return an attribute that is a list of numbers or strings."""
-        listed_attribute = next((attribute for attribute in self.node.attribute if attribute.name == name), None)
-        if listed_attribute is None:
-            return ()
-        return (*(text.decode() for text in listed_attribute.strings), *listed_attribute.ints, *listed_attribute.floats)
+        for attribute in self.node.attribute:
+            if attribute.name == name:
+                return (*(text.decode() for text in attribute.strings), *attribute.ints, *attribute.floats)
+        return ()
 
-    def other(self, position: int) -> str:
+    def input_name(self, position: int) -> str:
         """Return the name of another input of the node, "" if it is absent."""
         return self.node.input[position] if position < len(self.node.input) else ""
 
@@ -180,7 +180,7 @@ class DataflowGraph:
 
     def _computed(self, use: ValueUse, value: DerivedValue) -> Iterable[DerivedValue]:
         """Follow arithmetic with a constant: offsets, factors, the complement to 1, comparisons with 0 or 1."""
-        constant = self.scalar(use.other(1 - use.position)) if use.position < 2 else None
+        constant = self.scalar(use.input_name(1 - use.position)) if use.position < 2 else None
         if constant is None or not math.isfinite(constant) or not use.node.output:
             return []
         if max(use.scale.denominator.bit_length(), use.offset.denominator.bit_length()) > _MAX_DENOMINATOR_BITS:
@@ -204,7 +204,7 @@ class DataflowGraph:
     def truth(self, use: ValueUse) -> bool | None:
         """Return whether 1 makes a comparison with a constant true; None if 0 and 1 have the same result."""
         compare = COMPARISONS.get(use.operator)
-        constant = self.scalar(use.other(1 - use.position)) if compare else None
+        constant = self.scalar(use.input_name(1 - use.position)) if compare else None
         if compare is None or constant is None:
             return None
         sides = [(x, constant) if use.position == 0 else (constant, x) for x in (0.0, 1.0)]

@@ -262,18 +262,18 @@ def _find_index_ranges(use: ValueUse, graph: DataflowGraph, sizes: Mapping[str, 
 
 def _find_index_limit(use: ValueUse, graph: DataflowGraph, sizes: Mapping[str, int]) -> int | None:
     if use.operator == "OneHot" and use.position == 0:
-        depth = graph.scalar(use.other(1))
+        depth = graph.scalar(use.input_name(1))
         return int(depth) if depth is not None else 2
     if (use.operator, use.position) == ("TensorScatter", 2):
         along = use.attribute("axis", -2)
-        written = _get_axis_size(graph.dims(use.other(1)), along, sizes)
-        return _get_axis_size(graph.dims(use.other(0)), along, sizes) - written + 1
+        written = _get_axis_size(graph.dims(use.input_name(1)), along, sizes)
+        return _get_axis_size(graph.dims(use.input_name(0)), along, sizes) - written + 1
     if use.operator == "com.microsoft.EmbedLayerNormalization" and use.position == 1:
-        return _get_axis_size(graph.dims(use.other(4)), 0, sizes)
+        return _get_axis_size(graph.dims(use.input_name(4)), 0, sizes)
     position, data, axis = INDEX_INPUTS.get(use.operator, (-1, 0, 0))
     if use.position != position:
         return None
-    dims = graph.dims(use.other(data))
+    dims = graph.dims(use.input_name(data))
     first = use.attribute(axis) if isinstance(axis, str) else axis
     if use.operator in {"GatherND", "ScatterND"}:
         return min((_get_axis_size(dims, position, sizes) for position in range(first, len(dims or ()))), default=1)
@@ -291,7 +291,7 @@ def _find_padding_token(uses: Sequence[ValueUse], graph: DataflowGraph) -> int |
     """Return the token that the graph compares this input with, which is its padding."""
     for use in uses:
         if use.operator == "Equal":
-            constant = graph.scalar(use.other(1 - use.position))
+            constant = graph.scalar(use.input_name(1 - use.position))
             if constant is not None and math.isfinite(constant) and use.scale:
                 token = (Fraction(constant) - use.offset) / use.scale
                 return int(token) if token.denominator == 1 else None
@@ -307,10 +307,10 @@ def _find_length_limit(use: ValueUse, graph: DataflowGraph, sizes: Mapping[str, 
     if use.position != AXIS_LENGTH_INPUTS.get(use.operator) or use.offset or use.scale != 1:
         return None
     if use.operator in RECURRENT_OPERATORS:
-        return _get_axis_size(graph.dims(use.other(0)), use.attribute("layout"), sizes)
+        return _get_axis_size(graph.dims(use.input_name(0)), use.attribute("layout"), sizes)
     if use.operator == "ReverseSequence":
-        return _get_axis_size(graph.dims(use.other(0)), use.attribute("time_axis"), sizes)
-    keys = graph.dims(use.other(1))  # of an attention: (N, T, width) or (N, heads, T, width)
+        return _get_axis_size(graph.dims(use.input_name(0)), use.attribute("time_axis"), sizes)
+    keys = graph.dims(use.input_name(1))  # of an attention: (N, T, width) or (N, heads, T, width)
     return _get_axis_size(keys, -2, sizes)
 
 
@@ -353,7 +353,7 @@ def _find_domains(uses: Sequence[ValueUse], graph: DataflowGraph) -> Iterator[Va
         if (use.operator, use.position) in INPUT_DOMAINS:
             yield INPUT_DOMAINS[use.operator, use.position]
         elif use.operator == "Pow" and use.position == 0:
-            exponent = graph.scalar(use.other(1))
+            exponent = graph.scalar(use.input_name(1))
             if exponent is None or not exponent.is_integer():
                 yield "positive"
 
@@ -380,10 +380,10 @@ def _find_polarity(uses: Sequence[ValueUse], graph: DataflowGraph) -> bool | Non
 def _find_score_votes(uses: Sequence[ValueUse], graph: DataflowGraph) -> Iterator[bool]:
     for use in uses:
         if use.operator == "Where" and use.position == 0:
-            chosen, otherwise = (_is_mask_constant(graph.scalar(use.other(position))) for position in (1, 2))
+            chosen, otherwise = (_is_mask_constant(graph.scalar(use.input_name(position))) for position in (1, 2))
             if chosen != otherwise:
                 yield otherwise != use.flipped
-        elif use.operator == "Mul" and _is_mask_constant(graph.scalar(use.other(1 - use.position))):
+        elif use.operator == "Mul" and _is_mask_constant(graph.scalar(use.input_name(1 - use.position))):
             yield use.flipped
         elif (use.operator, use.position) in ATTENTION_MASKS:
             yield not use.flipped

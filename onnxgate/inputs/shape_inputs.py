@@ -54,7 +54,7 @@ def find_control_values(
     if find is None or use.offset or use.scale != 1 or not use.node.output or count > MAX_CONTROL_VALUES:
         return None
     outputs = tuple(_resolve_shape(graph, name, sizes) for name in use.node.output)
-    data, cache = (_resolve_shape(graph, use.other(position), sizes) for position in (0, 3))
+    data, cache = (_resolve_shape(graph, use.input_name(position), sizes) for position in (0, 3))
     values = find(NodeShapes(use, data, outputs[0], count, outputs, cache))
     return FixedValues(tuple(values)) if values is not None and len(values) == count else None
 
