@@ -181,7 +181,7 @@ class Arena:
 
 def _write_samples(project: Path, stem: str) -> None:
     """A few cases: dynamic axes get sizes 1, 2, 3 …, values are drawn from a seed."""
-    from onnxgate.inputs.values import DTYPES
+    from onnxgate.inputs.axis_sizes import DTYPES
     from onnxgate.model.reading.fact_extraction import read_model
 
     facts = read_model(project / "models" / f"{stem}.onnx", f"models/{stem}.onnx").facts

@@ -19,8 +19,8 @@ from onnxgate.gate.execution.toolchain import call_inputs
 from onnxgate.inputs.cases import create_cases
 from onnxgate.model.reading.fact_extraction import read_model
 from onnxgate.model.reading.file_format import detect_other_type, read_pointer
+from onnxgate.numerics.agreement import measure_tolerance
 from onnxgate.numerics.quantization import FLOAT_BOUNDS, measure_quantization
-from onnxgate.numerics.tolerance import measure_tolerance
 from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.lock.types import Lock, MeasuredQuantization, MeasuredTolerance
 from onnxgate.project.plan import PlannedModel, PlannedRuntime, plan_models

@@ -25,6 +25,17 @@ times, and unequal, so that confused height and width are noticed."""
 INTEGER_TYPES = ("int", "uint", "bool")
 
 
+DTYPES = {
+    "float16": "float16",
+    "float": "float32",
+    "double": "float64",
+    "bool": "bool",
+    "string": "str",
+    **{f"{sign}int{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+}
+"""Element type as ONNX Runtime spells it -> numpy's name; other types are not supported."""
+
+
 def element_type(value: ValueInfo) -> str:
     """Return the element type of a tensor: `float` of `tensor(float)`."""
     return value.type.removeprefix("tensor(").removesuffix(")")
@@ -113,12 +124,12 @@ def get_default_sizes(name: str, inputs: Sequence[ValueInfo]) -> tuple[int, int]
 
 def _find_axis_positions(name: str, inputs: Sequence[ValueInfo]) -> list[tuple[ValueInfo, int]]:
     """Return the inputs with the axis and its positions; unnamed axes at the same position count as one axis."""
-    every = [(value, position, dim) for value in inputs for position, dim in enumerate(name_axes(value))]
-    uses = [(value, position) for value, position, dim in every if dim == name]
-    value, position = uses[0]
-    if (value.shape or ())[position] != "?":
+    axes = [(value, position) for value in inputs for position in range(len(value.shape or ()))]
+    uses = [(value, position) for value, position in axes if name_axes(value)[position] == name]
+    first, index = uses[0]
+    if (first.shape or ())[index] != "?":
         return uses
-    return [(other, at) for other, at, _ in every if at == position and (other.shape or ())[at] == "?"]
+    return [(value, position) for value, position in axes if position == index and (value.shape or ())[index] == "?"]
 
 
 def _is_formula(name: str, names: Sequence[str]) -> bool:
@@ -180,16 +191,14 @@ def _evaluate_node(node: ast.expr, axis_sizes: Mapping[str, int]) -> int | None:
 
 
 def _evaluate_operation(left: int | None, operator: ast.operator, right: int | None) -> int | None:
-    if left is None or right is None:
-        return None
-    match operator:
-        case ast.Add():
+    match left, operator, right:
+        case int(), ast.Add(), int():
             return left + right
-        case ast.Sub():
+        case int(), ast.Sub(), int():
             return left - right
-        case ast.Mult():
+        case int(), ast.Mult(), int():
             return left * right
-        case ast.FloorDiv() if right:
+        case int(), ast.FloorDiv(), int() if right:
             return left // right
         case _:
             return None

@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import re
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +20,7 @@ from onnx import TensorProto, numpy_helper
 from onnxgate.core.errors import ConfigError
 from onnxgate.core.files import replace_atomically
 from onnxgate.core.jobs import InputCase
-from onnxgate.inputs.axis_sizes import element_type, match_axis_sizes, name_axes
-from onnxgate.inputs.values import DTYPES
+from onnxgate.inputs.axis_sizes import DTYPES, element_type, match_axis_sizes, name_axes
 from onnxgate.model.facts import ModelFacts, ValueInfo
 from onnxgate.model.reading.external_data import is_external
 
@@ -47,9 +46,9 @@ def read_user_cases(facts: ModelFacts, pattern: str, base: Path, folder: Path) -
     files = sorted(base.glob(pattern))
     if not files:
         raise ConfigError(f"`inputs` of `{facts.path}`: no file matches `{pattern}`")
-    return _make_cases(
-        facts, ((file.relative_to(base).as_posix(), _read_arrays(facts, file)) for file in files), folder
-    )
+    arrays = (_read_folder(facts, file) if file.is_dir() else _read_archive(file) for file in files)
+    names = (file.relative_to(base).as_posix() for file in files)
+    return _make_cases(facts, zip(names, arrays, strict=True), folder)
 
 
 def find_unread_outputs(pattern: str, base: Path) -> str:
@@ -70,7 +69,7 @@ def make_callable_cases(
     return _make_cases(facts, ((f"{source}[{index}]", arrays) for index, arrays in enumerate(loaded)), folder)
 
 
-def _make_cases(facts: ModelFacts, named: Iterator[tuple[str, Arrays | str]], folder: Path) -> tuple[InputCase, ...]:
+def _make_cases(facts: ModelFacts, named: Iterable[tuple[str, Arrays | str]], folder: Path) -> tuple[InputCase, ...]:
     """Create cases from arrays; a text in place of arrays is the reason why there are none."""
     cases: list[InputCase] = []
     problems: list[str] = []
@@ -82,11 +81,6 @@ def _make_cases(facts: ModelFacts, named: Iterator[tuple[str, Arrays | str]], fo
     if problems:
         raise ConfigError(f"`inputs` of `{facts.path}` are not what it takes", problems=tuple(problems))
     return tuple(cases)
-
-
-def _read_arrays(facts: ModelFacts, file: Path) -> Arrays | str:
-    """Return the arrays by name, or the reason why there are none."""
-    return _read_folder(facts, file) if file.is_dir() else _read_archive(file)
 
 
 def _read_archive(file: Path) -> Arrays | str:
@@ -154,18 +148,14 @@ def _find_problems(facts: ModelFacts, arrays: Arrays) -> Iterator[str]:
 
 
 def _find_value_problems(value: ValueInfo, array: NDArray[Any]) -> Iterator[str]:
-    wanted = DTYPES.get(element_type(value))
-    if wanted is None:
+    dtype = DTYPES.get(element_type(value))
+    if dtype is None:
         yield f"`{value.name}` cannot be given: no array can hold `{value.type}`"
-    elif array.dtype != wanted and not (wanted == "str" and array.dtype.kind == "U"):
-        yield f"`{value.name}` is {array.dtype}; the model takes {wanted}"
+    elif array.dtype != dtype and not (dtype == "str" and array.dtype.kind == "U"):
+        yield f"`{value.name}` is {array.dtype}; the model takes {dtype}"
     if match_axis_sizes(value, array.shape) is None:
-        shape = _format_shape(array.shape)
-        yield f"`{value.name}` has the shape {shape}; the model takes {_format_shape(name_axes(value))}"
-
-
-def _format_shape(shape: tuple[object, ...]) -> str:
-    return f"({', '.join(map(str, shape))})"
+        shape, expected = (f"({', '.join(map(str, dims))})" for dims in (array.shape, name_axes(value)))
+        yield f"`{value.name}` has the shape {shape}; the model takes {expected}"
 
 
 def _write_case(facts: ModelFacts, name: str, arrays: Arrays, folder: Path) -> InputCase:
@@ -199,7 +189,8 @@ def store_case_inputs(case: InputCase, model: str, folder: Path) -> str:
     for name, path in case.inputs.items():
         digest.update(f"{len(name)}\0{name}\0".encode())
         digest.update(Path(path).read_bytes())
-    file = folder / f"{_sanitize_stem(Path(model).stem)}-{digest.hexdigest()[:12]}.npz"
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "_", Path(model).stem)[:MAX_STEM_LENGTH].strip(".") or "model"
+    file = folder / f"{stem}-{digest.hexdigest()[:12]}.npz"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _write_archive(file, case.inputs)
@@ -207,10 +198,6 @@ def store_case_inputs(case: InputCase, model: str, folder: Path) -> str:
     except OSError:  # a cache that is full, or read-only: the inputs can be generated again
         return ""
     return file.name
-
-
-def _sanitize_stem(stem: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "_", stem)[:MAX_STEM_LENGTH].strip(".") or "model"
 
 
 def _write_archive(file: Path, inputs: Mapping[str, str]) -> None:
@@ -224,19 +211,14 @@ def _write_archive(file: Path, inputs: Mapping[str, str]) -> None:
 
 def _prune_archives(folder: Path, newest: Path) -> None:
     """Remove the least recently used files. Another process may do the same at this moment."""
-    size, count = 0, 0
-    for file, file_size in _sort_by_last_use(folder):
-        count, size = count + 1, size + file_size
-        if file != newest and (count > MAX_STORED_FILES or size > MAX_STORED_BYTES):
-            with contextlib.suppress(OSError):
-                file.unlink()
-
-
-def _sort_by_last_use(folder: Path) -> Iterator[tuple[Path, int]]:
     files = []
     for file in folder.glob("*.npz"):
         with contextlib.suppress(OSError):
             state = file.stat()
             files.append((state.st_mtime_ns, file, state.st_size))
-    for _, file, size in sorted(files, reverse=True):
-        yield file, size
+    total_bytes = 0
+    for count, (_, file, size_bytes) in enumerate(sorted(files, reverse=True), 1):
+        total_bytes += size_bytes
+        if file != newest and (count > MAX_STORED_FILES or total_bytes > MAX_STORED_BYTES):
+            with contextlib.suppress(OSError):
+                file.unlink()

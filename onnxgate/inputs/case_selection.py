@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from onnxgate.core.errors import UsageError
 from onnxgate.core.jobs import InputCase
 from onnxgate.core.text import join_phrases
-from onnxgate.inputs.axis_sizes import element_type, list_named_axes, match_axis_sizes
+from onnxgate.inputs.axis_sizes import DTYPES, element_type, list_named_axes, match_axis_sizes
 from onnxgate.model.facts import ModelFacts, ValueInfo
 
 MAX_NEAREST_NAMES = 5
@@ -87,8 +87,6 @@ def make_example_case(facts: ModelFacts, names: Sequence[str], paths: Sequence[s
 def _read_axis_sizes(value: ValueInfo, path: str) -> Mapping[str, int] | None:
     """Return the sizes that an array gives the dynamic axes of an input; None if it does not fit."""
     import numpy as np
-
-    from onnxgate.inputs.values import DTYPES
 
     array = np.load(path, mmap_mode="r", allow_pickle=False)
     return match_axis_sizes(value, array.shape) if array.dtype == DTYPES.get(element_type(value)) else None

@@ -2,28 +2,50 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
 from onnxgate.core.errors import OnnxgateError
 from onnxgate.core.jobs import InputCase
-from onnxgate.inputs.axis_sizes import element_type, list_guessed_axes, list_leading_axes, list_size_settings, name_axes
+from onnxgate.inputs.axis_sizes import (
+    DTYPES,
+    element_type,
+    list_guessed_axes,
+    list_leading_axes,
+    list_size_settings,
+    name_axes,
+)
 from onnxgate.inputs.case_files import find_unread_outputs, make_callable_cases, read_user_cases
 from onnxgate.inputs.case_selection import ALL_CASES, CaseSelection
 from onnxgate.inputs.dataflow import DataflowGraph
-from onnxgate.inputs.roles import UnresolvedControl, find_role
-from onnxgate.inputs.values import DTYPES, generate_values
+from onnxgate.inputs.roles import (
+    CategoryRole,
+    IndexRole,
+    LengthRole,
+    MaskRole,
+    PlainRole,
+    RangeRole,
+    UnresolvedControl,
+    ValueDomain,
+    find_role,
+)
+from onnxgate.inputs.shape_inputs import FixedValues
 from onnxgate.model.facts import ModelFacts, ValueInfo, count_elements
 from onnxgate.model.reading.fact_extraction import ParsedModel
 from onnxgate.project.config.project import Project, SelectedModel
 
 if TYPE_CHECKING:
     import onnx
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +81,9 @@ def create_cases(
         ConfigError: the user's inputs do not fit the model.
     """
     settings = model.settings
-    untakeable = explain_unsupported_inputs(reading.facts.inputs)
-    if untakeable:
-        return InputCases((), untakeable)
+    unsupported = explain_unsupported_inputs(reading.facts.inputs)
+    if unsupported:
+        return InputCases((), unsupported)
     if settings.inputs is not None:
         unread = ""
         if settings.called_inputs:
@@ -73,8 +95,8 @@ def create_cases(
             cases = read_user_cases(reading.facts, settings.inputs, project.folder, folder)
             outputs = find_unread_outputs(settings.inputs, project.folder)
             unread = f"the outputs in `{outputs}` are not read: nothing is held to them" if outputs else ""
-        taken = tuple(case for case in cases if selection.takes(case.name))
-        return InputCases(taken, names=tuple(case.name for case in cases), unread=unread)
+        selected = tuple(case for case in cases if selection.takes(case.name))
+        return InputCases(selected, names=tuple(case.name for case in cases), unread=unread)
     return _create_generated_cases(model, reading, folder, selection)
 
 
@@ -182,7 +204,8 @@ def _generate_case(
             reason = f"input `{value.name}` decides a shape, an axis or a size of `{role.operator}`"
             raise InputGenerationError(f"no values can be generated: {reason}", hint=REAL_INPUTS_HINT)
         path = folder / f"{index}.npy"
-        array = generate_values(role, DTYPES[element_type(value)], shape, _make_stream_seed(value.name, name, seed))
+        stream = f"{value.name}\0{name}\0{seed}" if seed else f"{value.name}\0{name}"
+        array = generate_values(role, DTYPES[element_type(value)], shape, stream)
         np.save(path, array, allow_pickle=False)
         paths[value.name] = str(path.absolute())
     return InputCase(name=name, origin="generated", inputs=paths, sizes=dict(sizes))
@@ -199,6 +222,117 @@ def _check_size(value: ValueInfo, shape: Sequence[int]) -> None:
         raise InputGenerationError(reason, hint=REAL_INPUTS_HINT)
 
 
-def _make_stream_seed(value: str, case: str, seed: int) -> str:
-    """Return the seed of the values of one input in one case."""
-    return f"{value}\0{case}\0{seed}" if seed else f"{value}\0{case}"
+# Seeded values are equal on all systems and with all releases of numpy: only integer arithmetic and exactly rounded
+# operations are applied to raw Philox bits, since numpy's distributions can change between releases.
+
+WORDS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta")
+MAX_PLAIN_INTEGER = 8  # exclusive bound of integers without a known meaning
+DOMAIN_MARGIN = 0.1  # distance of generated values from the bounds of a domain
+
+
+def generate_values(
+    role: IndexRole | MaskRole | LengthRole | PlainRole | CategoryRole | RangeRole | FixedValues,
+    dtype: str,
+    shape: Sequence[int],
+    seed: str,
+) -> Array:
+    """Return values of a numpy type for a role."""
+    match role:
+        case MaskRole():
+            return _generate_mask(role, tuple(shape), seed).astype(dtype)
+        case IndexRole():
+            return _generate_indices(role, tuple(shape), seed).astype(dtype)
+        case LengthRole(limit):
+            lengths = draw_integers(seed, 1, max(limit, 1) + 1, tuple(shape))
+            if lengths.size:
+                lengths.flat[0] = max(limit, 1)  # the full length of the axis
+            return lengths.astype(dtype)
+        case CategoryRole(values):
+            return np.array(values)[draw_integers(seed, 0, len(values), tuple(shape))].astype(dtype)
+        case FixedValues(values):
+            return np.array(values, dtype).reshape(tuple(shape))
+        case RangeRole(low, high):
+            return _generate_between(low, high, tuple(shape), seed).astype(dtype)
+        case PlainRole(domain):
+            return _generate_plain(domain, np.dtype(dtype), tuple(shape), seed)
+
+
+def draw_bits(seed: str, count: int) -> NDArray[np.uint64]:
+    """Return `count` raw 64-bit numbers of the stream of `seed`."""
+    key = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:16], "little")
+    return np.asarray(np.random.Philox(key=key).random_raw(count), dtype=np.uint64)
+
+
+def draw_integers(seed: str, low: int, high: int, shape: tuple[int, ...]) -> NDArray[np.int64]:
+    """Return integers in `low`..`high - 1`."""
+    raw = draw_bits(seed, math.prod(shape)) >> np.uint64(11)
+    return np.asarray((raw % np.uint64(max(high - low, 1))).astype(np.int64).reshape(shape) + low)
+
+
+def draw_normal(seed: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """Return nearly normal numbers: sums of four uniform 16-bit numbers, mean 0, variance 1, within +-3.47."""
+    raw = draw_bits(seed, math.prod(shape))
+    lanes = [(raw >> np.uint64(shift) & np.uint64(0xFFFF)).astype(np.float64) for shift in (0, 16, 32, 48)]
+    total: NDArray[np.float64] = sum(lanes, np.zeros(raw.size))
+    return ((total / 65536.0 - (2.0 - 2.0 / 65536.0)) * math.sqrt(3.0)).reshape(shape)
+
+
+def _generate_plain(domain: ValueDomain, dtype: np.dtype[Any], shape: tuple[int, ...], seed: str) -> Array:
+    if dtype.kind == "U":
+        return np.array(WORDS)[draw_integers(seed, 0, len(WORDS), shape)]
+    is_image = dtype == np.uint8 and len(shape) >= 3
+    if dtype.kind in "iu" and (domain != "zero" or is_image):
+        high = 256 if is_image else MAX_PLAIN_INTEGER
+        return draw_integers(seed, 1 if domain == "positive" else 0, high, shape).astype(dtype)
+    return np.asarray(_move_into_domain(domain, draw_normal(seed, shape))).astype(dtype)
+
+
+def _move_into_domain(domain: ValueDomain, values: Array) -> Array:
+    """Map nearly normal values into the domain of a function."""
+    match domain:
+        case "any":
+            return values
+        case "positive":
+            return np.abs(values) + DOMAIN_MARGIN
+        case "unit":
+            return values / 4.0
+        case "fraction":
+            return np.abs(values) / 4.0
+        case "above one":
+            return np.abs(values) + 1.0 + DOMAIN_MARGIN
+        case "zero":
+            return np.zeros(values.shape)
+
+
+def _generate_between(low: float, high: float, shape: tuple[int, ...], seed: str) -> Array:
+    """Return values between two bounds with a distance from both; one of them can be infinite."""
+    if math.isfinite(low) and math.isfinite(high):
+        share = DOMAIN_MARGIN / 2 + (1 - DOMAIN_MARGIN) * draw_integers(seed, 0, 1 << 16, shape) / 65536.0
+        return np.asarray(low + (high - low) * share)
+    distance = np.abs(draw_normal(seed, shape)) + DOMAIN_MARGIN
+    return np.asarray(low + distance if math.isfinite(low) else high - distance)
+
+
+def _generate_indices(role: IndexRole, shape: tuple[int, ...], seed: str) -> Array:
+    """Return indices within bounds, consecutive along the axis on which they must be distinct."""
+    span = max(role.high - role.low, 1)
+    if role.distinct_along is not None and shape:
+        return np.asarray(role.low + np.indices(shape)[role.distinct_along % len(shape)] % span)
+    values = draw_integers(seed, role.low, role.low + span, shape)
+    return np.where(values == role.avoid, role.low + (values - role.low + 1) % span, values)
+
+
+def _generate_mask(role: MaskRole, shape: tuple[int, ...], seed: str) -> Array:
+    """Return a mask with padding at the end of each row of the last axis: one element to half of them.
+
+    The first row has no padding, and no row is masked completely. If it is unknown whether True keeps or masks, each
+    row has both values, with True first.
+    """
+    if not shape:
+        return np.array(role.keeps is not False)
+    length = shape[-1]
+    lengths = length - np.asarray(draw_integers(seed, 1, length // 2 + 1, shape[:-1])) * (length > 1)
+    if lengths.size and role.keeps is not None:
+        lengths.flat[0] = length
+    keep = np.arange(length) < np.asarray(lengths)[..., None]
+    return ~keep if role.keeps is False else keep

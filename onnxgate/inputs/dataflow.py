@@ -90,12 +90,12 @@ class ValueUse:
 
     def listed(self, name: str) -> tuple[str | int | float, ...]:
         """Return an attribute that is a list of numbers or strings."""
-        listed_attribute = next((attribute for attribute in self.node.attribute if attribute.name == name), None)
-        if listed_attribute is None:
-            return ()
-        return (*(text.decode() for text in listed_attribute.strings), *listed_attribute.ints, *listed_attribute.floats)
+        for attribute in self.node.attribute:
+            if attribute.name == name:
+                return (*(text.decode() for text in attribute.strings), *attribute.ints, *attribute.floats)
+        return ()
 
-    def other(self, position: int) -> str:
+    def input_name(self, position: int) -> str:
         """Return the name of another input of the node, "" if it is absent."""
         return self.node.input[position] if position < len(self.node.input) else ""
 
@@ -141,70 +141,70 @@ class DataflowGraph:
 
     def uses(self, name: str) -> Iterator[ValueUse]:
         """Yield each use of the value, also after it was reshaped, cast, negated, scaled or shifted by a constant."""
-        todo = [DerivedValue(name)]
-        seen: dict[str, set[DerivedValue]] = {name: set(todo)}
-        while todo:
-            here = todo.pop()
-            onward = [replace(here, name=outer) for outer in self._leaving.get(here.name, ())]
-            for node, position in self._consumers.get(here.name, ()):
-                use = ValueUse(node, position, here.offset, here.flipped, here.scale, here.summed)
+        pending = [DerivedValue(name)]
+        variants_by_name: dict[str, set[DerivedValue]] = {name: set(pending)}
+        while pending:
+            value = pending.pop()
+            onward = [replace(value, name=outer) for outer in self._leaving.get(value.name, ())]
+            for node, position in self._consumers.get(value.name, ()):
+                use = ValueUse(node, position, value.offset, value.flipped, value.scale, value.summed)
                 yield use
                 onward += self._onward(use)
             for step in onward:
-                variants = seen.setdefault(step.name, set())
+                variants = variants_by_name.setdefault(step.name, set())
                 if step not in variants and len(variants) < MAX_VARIANTS:
                     variants.add(step)
-                    todo.append(step)
+                    pending.append(step)
 
     def _onward(self, use: ValueUse) -> Iterable[DerivedValue]:
-        here = DerivedValue("", use.offset, use.flipped, use.scale, use.summed)
+        value = DerivedValue("", use.offset, use.flipped, use.scale, use.summed)
         match use.operator, use.position:
             case ("Not", _):
-                here = replace(here, flipped=not use.flipped)
+                value = replace(value, flipped=not use.flipped)
             case ("And" | "Or" | "Concat" | "Min" | "Max", _) | ("Where", 1 | 2):
                 pass
             case ("If" | "Loop" | "Scan", position):
                 return [
-                    replace(here, name=body.input[position].name)
+                    replace(value, name=body.input[position].name)
                     for body in _find_entered_subgraphs(use.node, position)
                 ]
             case ("Neg", _):
-                here = replace(here, offset=-use.offset, scale=-use.scale)
+                value = replace(value, offset=-use.offset, scale=-use.scale)
             case (name, 0) if name in ELEMENT_SELECTING_OPERATORS:
                 pass
             case (name, 0) if name in REDUCING_OPERATORS:
-                here = replace(here, summed=True)
+                value = replace(value, summed=True)
             case _:
-                return self._computed(use, here)
-        return [replace(here, name=name) for name in use.node.output]
+                return self._computed(use, value)
+        return [replace(value, name=name) for name in use.node.output]
 
-    def _computed(self, use: ValueUse, here: DerivedValue) -> Iterable[DerivedValue]:
+    def _computed(self, use: ValueUse, value: DerivedValue) -> Iterable[DerivedValue]:
         """Follow arithmetic with a constant: offsets, factors, the complement to 1, comparisons with 0 or 1."""
-        constant = self.scalar(use.other(1 - use.position)) if use.position < 2 else None
+        constant = self.scalar(use.input_name(1 - use.position)) if use.position < 2 else None
         if constant is None or not math.isfinite(constant) or not use.node.output:
             return []
         if max(use.scale.denominator.bit_length(), use.offset.denominator.bit_length()) > _MAX_DENOMINATOR_BITS:
             return []
-        here, by = replace(here, name=use.node.output[0]), Fraction(constant)
+        value, by = replace(value, name=use.node.output[0]), Fraction(constant)
         match use.operator, use.position:
             case ("Add", _):
-                return [replace(here, offset=use.offset + by)]
+                return [replace(value, offset=use.offset + by)]
             case ("Sub", 0):
-                return [replace(here, offset=use.offset - by)]
+                return [replace(value, offset=use.offset - by)]
             case ("Sub", 1):
                 flipped = use.flipped != (by == 1)
-                return [replace(here, offset=by - use.offset, scale=-use.scale, flipped=flipped)]
+                return [replace(value, offset=by - use.offset, scale=-use.scale, flipped=flipped)]
             case ("Mul", _) if by:
-                return [replace(here, offset=use.offset * by, scale=use.scale * by)]
+                return [replace(value, offset=use.offset * by, scale=use.scale * by)]
             case ("Div", 0) if by:
-                return [replace(here, offset=use.offset / by, scale=use.scale / by)]
+                return [replace(value, offset=use.offset / by, scale=use.scale / by)]
         truth = None if use.summed else self.truth(use)
-        return [] if truth is None else [DerivedValue(here.name, flipped=use.flipped != (not truth))]
+        return [] if truth is None else [DerivedValue(value.name, flipped=use.flipped != (not truth))]
 
     def truth(self, use: ValueUse) -> bool | None:
         """Return whether 1 makes a comparison with a constant true; None if 0 and 1 have the same result."""
         compare = COMPARISONS.get(use.operator)
-        constant = self.scalar(use.other(1 - use.position)) if compare else None
+        constant = self.scalar(use.input_name(1 - use.position)) if compare else None
         if compare is None or constant is None:
             return None
         sides = [(x, constant) if use.position == 0 else (constant, x) for x in (0.0, 1.0)]
@@ -220,9 +220,7 @@ class DataflowGraph:
                 return self._dims[value]
             node = self._producers.get(value)
             if node is not None and node.op_type == "Constant":
-                return next(
-                    (tuple(attribute.t.dims) for attribute in node.attribute if attribute.name == "value"), None
-                )
+                return next((tuple(attr.t.dims) for attr in node.attribute if attr.name == "value"), None)
         return None
 
     def scalar(self, name: str) -> float | None:
@@ -232,17 +230,15 @@ class DataflowGraph:
                 return _read_single_element(self._tensors[value])
             node = self._producers.get(value)
             if node is not None and node.op_type in {"Constant", "ConstantOfShape"}:
-                return next(
-                    (_read_constant(attribute) for attribute in node.attribute if attribute.name.startswith("value")),
-                    None,
-                )
+                constants = (_read_constant(attr) for attr in node.attribute if attr.name.startswith("value"))
+                return next(constants, None)
         return None
 
     def _back(self, name: str, through: Collection[str]) -> Iterator[str]:
         """Yield the value and its sources through these operators; a cycle ends the search."""
-        seen: set[str] = set()
-        while name not in seen:
-            seen.add(name)
+        visited: set[str] = set()
+        while name not in visited:
+            visited.add(name)
             yield name
             node = self._producers.get(name)
             if node is None or node.op_type not in through or not node.input:
@@ -254,7 +250,6 @@ def _inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
     """Inline local functions; return the model unchanged if that is not possible within limits."""
     if not model.functions or explain_unfollowed_calls(model):
         return model
-
     try:
         return inliner.inline_local_functions(model)
     except (checker.ValidationError, RuntimeError, ValueError, IndexError):  # an invalid call
@@ -301,11 +296,5 @@ def _read_single_element(tensor: onnx.TensorProto) -> float | None:
         return None
     try:
         return float(numpy_helper.to_array(tensor).flat[0])
-    except (
-        KeyError,
-        TypeError,
-        ValueError,
-        IndexError,
-        OverflowError,
-    ):  # missing data, or a type that is not numeric
+    except (LookupError, TypeError, ValueError, OverflowError):  # missing data, or a type that is not numeric
         return None

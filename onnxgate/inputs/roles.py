@@ -100,6 +100,7 @@ INDEX_INPUTS: dict[str, tuple[int, int, int | str]] = {
 Source for these tables: operator specifications of ONNX 1.21 and of ONNX Runtime 1.31.
 """
 
+SCATTER_OPERATORS = ("Scatter", "ScatterElements", "ScatterND")
 RECURRENT_OPERATORS = ("RNN", "GRU", "LSTM")
 AXIS_LENGTH_INPUTS = {**dict.fromkeys(RECURRENT_OPERATORS, 4), "ReverseSequence": 1, "Attention": 6}
 """Operator -> position of lengths along an axis of its data."""
@@ -201,18 +202,16 @@ def _find_control(
     count = count_elements(sizes[dim] if isinstance(dim, str) else dim for dim in name_axes(value))
     values = [find_control_values(use, graph, count, sizes) for use in uses]
     first = values[0]
-    return (
-        first if first is not None and all(fixed == first for fixed in values) else UnresolvedControl(uses[0].operator)
-    )
+    return first if first and all(fixed == first for fixed in values) else UnresolvedControl(uses[0].operator)
 
 
 def _find_categories(uses: Sequence[ValueUse], element: str) -> tuple[str | int | float, ...]:
     """Return the categories that all encoders of this input share; those of the first one if they share none."""
-    wanted = str if "string" in element else (int, float)
+    kind = str if "string" in element else (int, float)
     encoders: list[list[str | int | float]] = []
     for use in uses:
         listed = [value for name in CATEGORY_ATTRIBUTES.get(use.operator, ()) for value in use.listed(name)]
-        if typed := [value for value in listed if isinstance(value, wanted)]:
+        if typed := [value for value in listed if isinstance(value, kind)]:
             encoders.append(typed)
     if not encoders:
         return ()
@@ -235,9 +234,7 @@ def _find_integer_role(
         return LengthRole(max(min(measured), 1))
     if any(use.position in LENGTH_INPUTS.get(use.operator, ()) for use in uses) or _is_length_name(value.name):
         return LengthRole(_find_longest_length(value, inputs, sizes) if _is_length_name(value.name) else 1)
-    if any(_is_boolean_use(use, graph) for use in uses if not use.summed) or any(
-        True for _ in _find_score_votes(uses, graph)
-    ):
+    if any(_is_boolean_use(use, graph) for use in uses if not use.summed) or [*_find_score_votes(uses, graph)]:
         return MaskRole(_find_polarity(uses, graph))
     return PlainRole(next(_find_domains(uses, graph), "any"))
 
@@ -248,12 +245,11 @@ def _find_index_role(uses: Sequence[ValueUse], graph: DataflowGraph, sizes: Mapp
     if not ranges:
         return None
     low = max(0, max(axis_range[0] for axis_range in ranges))
-    return IndexRole(
-        low,
-        max(min(axis_range[1] for axis_range in ranges), low + 1),
-        _find_padding_token(uses, graph),
-        _find_distinct_axis(uses),
-    )
+    high = max(min(axis_range[1] for axis_range in ranges), low + 1)
+    # Equal indices along this axis would write an element twice, with an undefined result.
+    scatters = (use for use in uses if use.position == 1 and use.operator in SCATTER_OPERATORS)
+    distinct_along = next((use.attribute("axis") for use in scatters), None)
+    return IndexRole(low, high, _find_padding_token(uses, graph), distinct_along)
 
 
 def _find_index_ranges(use: ValueUse, graph: DataflowGraph, sizes: Mapping[str, int]) -> Iterator[tuple[int, int]]:
@@ -266,18 +262,18 @@ def _find_index_ranges(use: ValueUse, graph: DataflowGraph, sizes: Mapping[str, 
 
 def _find_index_limit(use: ValueUse, graph: DataflowGraph, sizes: Mapping[str, int]) -> int | None:
     if use.operator == "OneHot" and use.position == 0:
-        depth = graph.scalar(use.other(1))
+        depth = graph.scalar(use.input_name(1))
         return int(depth) if depth is not None else 2
     if (use.operator, use.position) == ("TensorScatter", 2):
         along = use.attribute("axis", -2)
-        written = _get_axis_size(graph.dims(use.other(1)), along, sizes)
-        return _get_axis_size(graph.dims(use.other(0)), along, sizes) - written + 1
+        written = _get_axis_size(graph.dims(use.input_name(1)), along, sizes)
+        return _get_axis_size(graph.dims(use.input_name(0)), along, sizes) - written + 1
     if use.operator == "com.microsoft.EmbedLayerNormalization" and use.position == 1:
-        return _get_axis_size(graph.dims(use.other(4)), 0, sizes)
+        return _get_axis_size(graph.dims(use.input_name(4)), 0, sizes)
     position, data, axis = INDEX_INPUTS.get(use.operator, (-1, 0, 0))
     if use.position != position:
         return None
-    dims = graph.dims(use.other(data))
+    dims = graph.dims(use.input_name(data))
     first = use.attribute(axis) if isinstance(axis, str) else axis
     if use.operator in {"GatherND", "ScatterND"}:
         return min((_get_axis_size(dims, position, sizes) for position in range(first, len(dims or ()))), default=1)
@@ -295,18 +291,10 @@ def _find_padding_token(uses: Sequence[ValueUse], graph: DataflowGraph) -> int |
     """Return the token that the graph compares this input with, which is its padding."""
     for use in uses:
         if use.operator == "Equal":
-            constant = graph.scalar(use.other(1 - use.position))
+            constant = graph.scalar(use.input_name(1 - use.position))
             if constant is not None and math.isfinite(constant) and use.scale:
                 token = (Fraction(constant) - use.offset) / use.scale
                 return int(token) if token.denominator == 1 else None
-    return None
-
-
-def _find_distinct_axis(uses: Sequence[ValueUse]) -> int | None:
-    """Return the axis along which equal indices would write an element twice, with an undefined result."""
-    for use in uses:
-        if use.position == 1 and use.operator in {"Scatter", "ScatterElements", "ScatterND"}:
-            return use.attribute("axis")
     return None
 
 
@@ -319,20 +307,19 @@ def _find_length_limit(use: ValueUse, graph: DataflowGraph, sizes: Mapping[str, 
     if use.position != AXIS_LENGTH_INPUTS.get(use.operator) or use.offset or use.scale != 1:
         return None
     if use.operator in RECURRENT_OPERATORS:
-        return _get_axis_size(graph.dims(use.other(0)), use.attribute("layout"), sizes)
+        return _get_axis_size(graph.dims(use.input_name(0)), use.attribute("layout"), sizes)
     if use.operator == "ReverseSequence":
-        return _get_axis_size(graph.dims(use.other(0)), use.attribute("time_axis"), sizes)
-    return _get_axis_size(
-        graph.dims(use.other(1)), -2, sizes
-    )  # keys of an attention: (N, T, width) or (N, heads, T, width)
+        return _get_axis_size(graph.dims(use.input_name(0)), use.attribute("time_axis"), sizes)
+    keys = graph.dims(use.input_name(1))  # of an attention: (N, T, width) or (N, heads, T, width)
+    return _get_axis_size(keys, -2, sizes)
 
 
 def _find_longest_length(value: ValueInfo, inputs: Sequence[ValueInfo], sizes: Mapping[str, int]) -> int:
     """Return the smallest non-leading dynamic axis of the other inputs, or the smallest of all their axes."""
-    shapes = [other.shape or () for other in inputs if other.name != value.name]
+    shapes = [info.shape or () for info in inputs if info.name != value.name]
     inner = [sizes.get(dim, 1) for shape in shapes for dim in shape[1:] if isinstance(dim, str) and dim != "?"]
-    every = [sizes.get(dim, 1) if isinstance(dim, str) else dim for shape in shapes for dim in shape]
-    return max(min(inner or every, default=1), 1)
+    axes = [sizes.get(dim, 1) if isinstance(dim, str) else dim for shape in shapes for dim in shape]
+    return max(min(inner or axes, default=1), 1)
 
 
 def _is_boolean_use(use: ValueUse, graph: DataflowGraph) -> bool:
@@ -366,7 +353,7 @@ def _find_domains(uses: Sequence[ValueUse], graph: DataflowGraph) -> Iterator[Va
         if (use.operator, use.position) in INPUT_DOMAINS:
             yield INPUT_DOMAINS[use.operator, use.position]
         elif use.operator == "Pow" and use.position == 0:
-            exponent = graph.scalar(use.other(1))
+            exponent = graph.scalar(use.input_name(1))
             if exponent is None or not exponent.is_integer():
                 yield "positive"
 
@@ -382,7 +369,8 @@ def _find_named_mask_role(value: ValueInfo, element: str, uses: Sequence[ValueUs
 
 def _find_polarity(uses: Sequence[ValueUse], graph: DataflowGraph) -> bool | None:
     """Return whether ones keep elements, shown by operations on scores, or by sums of the mask."""
-    for votes in (_find_score_votes(uses, graph), _find_count_votes(uses)):
+    sums = (not use.flipped for use in uses if use.operator == "ReduceSum" and use.position == 0)
+    for votes in (_find_score_votes(uses, graph), sums):
         polarities = set(votes)
         if len(polarities) == 1:
             return polarities.pop()
@@ -392,17 +380,13 @@ def _find_polarity(uses: Sequence[ValueUse], graph: DataflowGraph) -> bool | Non
 def _find_score_votes(uses: Sequence[ValueUse], graph: DataflowGraph) -> Iterator[bool]:
     for use in uses:
         if use.operator == "Where" and use.position == 0:
-            chosen, otherwise = (_is_mask_constant(graph.scalar(use.other(position))) for position in (1, 2))
+            chosen, otherwise = (_is_mask_constant(graph.scalar(use.input_name(position))) for position in (1, 2))
             if chosen != otherwise:
                 yield otherwise != use.flipped
-        elif use.operator == "Mul" and _is_mask_constant(graph.scalar(use.other(1 - use.position))):
+        elif use.operator == "Mul" and _is_mask_constant(graph.scalar(use.input_name(1 - use.position))):
             yield use.flipped
         elif (use.operator, use.position) in ATTENTION_MASKS:
             yield not use.flipped
-
-
-def _find_count_votes(uses: Sequence[ValueUse]) -> Iterator[bool]:
-    return (not use.flipped for use in uses if use.operator == "ReduceSum" and use.position == 0)
 
 
 def _is_mask_constant(constant: float | None) -> bool:

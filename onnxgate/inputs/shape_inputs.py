@@ -43,7 +43,7 @@ class NodeShapes:
     output: Shape | None
     count: int
     outputs: tuple[Shape | None, ...]  # shapes of all outputs
-    past: Shape | None = None  # the shape of the fourth input
+    cache: Shape | None = None  # the shape of the fourth input
 
 
 def find_control_values(
@@ -54,8 +54,8 @@ def find_control_values(
     if find is None or use.offset or use.scale != 1 or not use.node.output or count > MAX_CONTROL_VALUES:
         return None
     outputs = tuple(_resolve_shape(graph, name, sizes) for name in use.node.output)
-    data, past = (_resolve_shape(graph, use.other(position), sizes) for position in (0, 3))
-    values = find(NodeShapes(use, data, outputs[0], count, outputs, past))
+    data, cache = (_resolve_shape(graph, use.input_name(position), sizes) for position in (0, 3))
+    values = find(NodeShapes(use, data, outputs[0], count, outputs, cache))
     return FixedValues(tuple(values)) if values is not None and len(values) == count else None
 
 
@@ -65,10 +65,6 @@ def _resolve_shape(graph: DataflowGraph, name: str, sizes: Mapping[str, int]) ->
         return None
     resolved = [dim if isinstance(dim, int) else sizes.get(dim, evaluate_formula(dim, sizes)) for dim in dims]
     return None if "?" in dims else tuple(resolved)
-
-
-def _get_declared_shape(node: NodeShapes) -> Sequence[float] | None:
-    return node.output
 
 
 def _find_reduced_axes(node: NodeShapes) -> Sequence[float] | None:
@@ -85,17 +81,13 @@ def _find_reduced_axes(node: NodeShapes) -> Sequence[float] | None:
     return None
 
 
-def _find_squeezed_axes(node: NodeShapes) -> Sequence[float] | None:
-    data = node.data
-    return None if data is None else [axis for axis, size in enumerate(data) if size == 1][: node.count]
-
-
 def _find_unsqueezed_axes(node: NodeShapes) -> Sequence[float] | None:
     """Return axes of size 1 of the output; the first axes if its shape is not declared."""
-    output = node.output
-    if output is None:
-        return range(node.count)
-    return [axis for axis, size in enumerate(output) if size == 1][: node.count]
+    return range(node.count) if node.output is None else _find_unit_axes(node.output, node.count)
+
+
+def _find_unit_axes(shape: Shape, count: int) -> Sequence[float]:
+    return [axis for axis, size in enumerate(shape) if size == 1][:count]
 
 
 def _find_split_sizes(node: NodeShapes) -> Sequence[float] | None:
@@ -137,18 +129,6 @@ def _find_padding(node: NodeShapes) -> Sequence[float] | None:
     return [*[0] * len(data), *(new - old for old, new in zip(data, output, strict=True))]
 
 
-def _get_first_axes(node: NodeShapes) -> Sequence[float] | None:
-    return range(node.count)
-
-
-def _make_zeros(node: NodeShapes) -> Sequence[float] | None:
-    return [0] * node.count
-
-
-def _make_ones(node: NodeShapes) -> Sequence[float] | None:
-    return [1] * node.count
-
-
 def _find_slice_ends(node: NodeShapes) -> Sequence[float] | None:
     """Return the sizes of the output as ends; an end beyond any axis if its shape is not declared."""
     if node.output is None or len(node.output) < node.count:
@@ -164,31 +144,31 @@ def _find_one_hot_depth(node: NodeShapes) -> Sequence[float] | None:
 
 def _find_cache_lengths(node: NodeShapes) -> Sequence[float] | None:
     """Return the number of keys of an attention, cached and new ones; input 5 is one less."""
-    past, new = node.past, node.data
-    if past is None or new is None or len(past) != 4 or len(new) != 3:
+    cache, new = node.cache, node.data
+    if cache is None or new is None or len(cache) != 4 or len(new) != 3:
         return None
-    return [past[2] + new[1] - (1 if node.use.position == 5 else 0)] * node.count
+    return [cache[2] + new[1] - (1 if node.use.position == 5 else 0)] * node.count
 
 
 _CONTROL_FINDERS: dict[tuple[str, int], Callable[[NodeShapes], Sequence[float] | None]] = {
-    ("Reshape", 1): _get_declared_shape,
+    ("Reshape", 1): lambda node: node.output,
     ("AffineGrid", 1): lambda node: (node.output[0], 3, *node.output[1:-1]) if node.output else None,
     **{(name, 1): _find_reduced_axes for name in REDUCTION_OPERATORS},
-    ("Squeeze", 1): _find_squeezed_axes,
+    ("Squeeze", 1): lambda node: None if node.data is None else _find_unit_axes(node.data, node.count),
     ("Unsqueeze", 1): _find_unsqueezed_axes,
     ("Split", 1): _find_split_sizes,
     ("Resize", 1): _get_full_region,
     ("Resize", 2): _find_scale_factors,
     ("Upsample", 1): _find_scale_factors,
     ("Resize", 3): _find_resized_sizes,
-    ("CumSum", 1): _make_zeros,
-    ("CumProd", 1): _make_zeros,
-    ("Slice", 1): _make_zeros,
+    ("CumSum", 1): lambda node: [0] * node.count,
+    ("CumProd", 1): lambda node: [0] * node.count,
+    ("Slice", 1): lambda node: [0] * node.count,
     ("Slice", 2): _find_slice_ends,
-    ("Slice", 3): _get_first_axes,
-    ("Slice", 4): _make_ones,
+    ("Slice", 3): lambda node: range(node.count),
+    ("Slice", 4): lambda node: [1] * node.count,
     ("Pad", 1): _find_padding,
-    ("Pad", 3): _get_first_axes,
+    ("Pad", 3): lambda node: range(node.count),
     ("CenterCropPad", 1): _find_resized_sizes,
     ("OneHot", 1): _find_one_hot_depth,
     ("com.microsoft.GroupQueryAttention", 5): _find_cache_lengths,

@@ -1,20 +1,26 @@
-"""Whether two arrays agree: the meaning of `|a - b| <= atol + rtol * |b|`, NaN and infinity is written only here.
+"""Agreement of two arrays, and the bounds on their difference.
 
-b is the reference. NaN agrees with NaN at the same place, an infinity with the same infinity. Arrays of different
-shapes, or of different kinds of type (numbers, integers, booleans, words), never agree.
+The meaning of `|a - b| <= atol + rtol * |b|`, NaN and infinity is written only here. b is the reference. NaN agrees
+with NaN at the same place, an infinity with the same infinity. Arrays of different shapes, or of different kinds of
+type (numbers, integers, booleans, words), never agree.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+
+from onnxgate.project.config.schema import Tolerance
+from onnxgate.project.lock.types import LockedModel, MeasuredTolerance
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Array = NDArray[Any]
+    Outputs = Mapping[str, Array]
 
 
 Metric = Literal["worst_abs", "mismatched elements", "shape", "type", "not finite"]
@@ -45,17 +51,16 @@ class Agreement:
 
 
 def compare_arrays(candidate: Array, reference: Array, rtol: float, atol: float, share: float = 0.0) -> Agreement:
-    """Hold `candidate` against `reference`, in float64 (integers without rounding; true is one more than false).
+    """Compare `candidate` with `reference` in float64 (integers without rounding; true is one more than false).
 
     Of integers and booleans without `rtol` and `atol`, a `share` of the elements may differ by whatever it be.
     """
-    kind = _kind_name(candidate)
-    if kind != _kind_name(reference) or kind == "other":
+    kind = KIND_NAMES.get(candidate.dtype.kind)
+    if kind is None or kind != KIND_NAMES.get(reference.dtype.kind):
         return _incomparable("type", f"type {candidate.dtype} against {reference.dtype}", candidate.size)
     if candidate.shape != reference.shape:
-        return _incomparable(
-            "shape", f"shape {_format_shape(candidate)} against {_format_shape(reference)}", candidate.size
-        )
+        shapes = " against ".join(f"({', '.join(map(str, array.shape))})" for array in (candidate, reference))
+        return _incomparable("shape", f"shape {shapes}", candidate.size)
     match kind:
         case "number" | "complex":
             return _compare_numbers(_split_complex(candidate), _split_complex(reference), rtol, atol)
@@ -76,12 +81,8 @@ def find_not_finite(array: Array) -> Array:
     return np.asarray(~np.isfinite(array))
 
 
-def _kind_name(array: Array) -> str:
-    return KIND_NAMES.get(array.dtype.kind, "other")
-
-
 def _split_complex(array: Array) -> Array:
-    """Numbers as they are; a complex array gets a last axis of real and imaginary part."""
+    """Return numbers as they are; a complex array gets a last axis of real and imaginary part."""
     if array.dtype.kind == "c":
         wide = array.astype(np.complex128)
         return np.stack([wide.real, wide.imag], axis=-1)
@@ -89,17 +90,17 @@ def _split_complex(array: Array) -> Array:
 
 
 def _as_strings(array: Array) -> Array:
-    """Words as Python's own, so that bytes and text can be compared."""
+    """Return words as Python's own, so that bytes and text can be compared."""
     words = [word.decode("utf-8", "replace") if isinstance(word, bytes) else str(word) for word in array.flat]
     return np.array(words, dtype=object).reshape(array.shape)
 
 
 @dataclass(frozen=True, slots=True)
 class _ChunkResult:
-    """The comparison of one stretch of two arrays; positions count from the beginning of the arrays."""
+    """Comparison of one chunk of two arrays; positions count from the beginning of the arrays."""
 
-    strange: int  # elements of which one side is not finite, and the other not the same
-    strange_at: int
+    not_finite: int  # elements of which one side is not finite, and the other not the same
+    not_finite_at: int
     mismatched: int
     peak: float
     used: float  # the largest share of what is allowed
@@ -109,41 +110,34 @@ class _ChunkResult:
 
 
 def _compare_numbers(a: Array, b: Array, rtol: float, atol: float) -> Agreement:
-    """Stretch by stretch: in float64, outputs of a language model would take many times their own memory."""
+    """Compare chunk by chunk: in float64, outputs of a language model would take many times their own memory."""
     if a.size == 0:
         return Agreement(True, "worst_abs", 0.0, atol, 0, 0.0)
-    flat, other = a.reshape(-1), b.reshape(-1)
-    starts = range(0, a.size, CHUNK_ELEMENTS)
-    parts = [
-        _compare_chunk(at, flat[at : at + CHUNK_ELEMENTS], other[at : at + CHUNK_ELEMENTS], rtol, atol) for at in starts
-    ]
-    peak, strange, mismatched = (
-        max(p.peak for p in parts),
-        sum(p.strange for p in parts),
-        sum(p.mismatched for p in parts),
-    )
-    if strange:
-        detail = _describe_position(next(part.strange_at for part in parts if part.strange), a, b)
-        return Agreement(False, "not finite", float(strange), 0.0, strange, peak, detail)
+    flat_a, flat_b = a.reshape(-1), b.reshape(-1)
+    chunks = [slice(start, start + CHUNK_ELEMENTS) for start in range(0, a.size, CHUNK_ELEMENTS)]
+    parts = [_compare_chunk(chunk.start, flat_a[chunk], flat_b[chunk], rtol, atol) for chunk in chunks]
+    peak, not_finite = max(part.peak for part in parts), sum(part.not_finite for part in parts)
+    if not_finite:
+        detail = _describe_position(next(part.not_finite_at for part in parts if part.not_finite), a, b)
+        return Agreement(False, "not finite", float(not_finite), 0.0, not_finite, peak, detail)
+    mismatched = sum(part.mismatched for part in parts)
     worst = max(parts, key=lambda part: part.used)
-    detail = (
-        f"{_describe_position(worst.worst_at, a, b)}; {mismatched} of {a.size} elements differ" if mismatched else ""
-    )
+    detail = _describe_mismatch(worst.worst_at, mismatched, a, b)
     return Agreement(mismatched == 0, "worst_abs", worst.value, worst.bound, mismatched, peak, detail)
 
 
 def _compare_chunk(start: int, a: Array, b: Array, rtol: float, atol: float) -> _ChunkResult:
     a, b = a.astype(np.float64), b.astype(np.float64)
     finite = np.isfinite(a) & np.isfinite(b)
-    strange = ~finite & (a != b) & ~(np.isnan(a) & np.isnan(b))
+    not_finite = ~finite & (a != b) & ~(np.isnan(a) & np.isnan(b))
     with np.errstate(over="ignore", invalid="ignore"):
         difference = np.where(finite, np.abs(a - b), 0.0)
         allowed = np.where(finite, atol + rtol * np.abs(b), atol)
     used = _used_share(difference, allowed)
     worst = int(np.argmax(used))
     return _ChunkResult(
-        strange=int(strange.sum()),
-        strange_at=start + int(np.argmax(strange)),
+        not_finite=int(not_finite.sum()),
+        not_finite_at=start + int(np.argmax(not_finite)),
         mismatched=int((difference > allowed).sum()),
         peak=_largest_finite(difference),
         used=float(used[worst]),
@@ -157,14 +151,20 @@ def _compare_integers(a: Array, b: Array, rtol: float, atol: float, share: float
     difference = _integer_distance(a, b)
     if rtol == 0 and atol == 0:
         return _compare_exactly(a, b, difference != 0, _largest_finite(difference), share)
+    if a.size == 0:
+        return Agreement(True, "worst_abs", 0.0, atol, 0, 0.0)
     magnitude = np.abs(b.astype(np.float64))
     # Rounded down to whole numbers, so that differences above 2**53 are not rounded towards agreement.
     allowed = np.minimum(np.floor(atol + rtol * magnitude), 2.0**63).astype(np.uint64)
-    return _check_bounds(a, b, difference, allowed, atol)
+    mismatched = int((difference > allowed).sum())
+    worst = int(np.argmax(_used_share(difference, allowed)))
+    value, bound = float(difference.flat[worst]), float(allowed.flat[worst])
+    detail = _describe_mismatch(worst, mismatched, a, b)
+    return Agreement(mismatched == 0, "worst_abs", value, bound, mismatched, _largest_finite(difference), detail)
 
 
 def _integer_distance(a: Array, b: Array) -> Array:
-    """`|a - b|` of integers as uint64, exact: subtraction modulo 2**64 of the smaller from the larger one."""
+    """Return `|a - b|` of integers as uint64, exact: subtraction modulo 2**64 of the smaller from the larger one."""
     if {a.dtype.kind, b.dtype.kind} == {"i", "u"}:
         exact = [abs(int(x) - int(y)) for x, y in zip(a.flat, b.flat, strict=True)]
         return np.array([min(value, 2**64 - 1) for value in exact], dtype=np.uint64).reshape(a.shape)
@@ -172,16 +172,6 @@ def _integer_distance(a: Array, b: Array) -> Array:
     a, b = a.astype(wide), b.astype(wide)
     with np.errstate(over="ignore"):
         return np.asarray(np.maximum(a, b).astype(np.uint64) - np.minimum(a, b).astype(np.uint64))
-
-
-def _check_bounds(a: Array, b: Array, difference: Array, allowed: Array, atol: float) -> Agreement:
-    if a.size == 0:
-        return Agreement(True, "worst_abs", 0.0, atol, 0, 0.0)
-    mismatched = int((difference > allowed).sum())
-    worst = int(np.argmax(_used_share(difference, allowed)))
-    value, bound = float(difference.flat[worst]), float(allowed.flat[worst])
-    detail = f"{_describe_position(worst, a, b)}; {mismatched} of {a.size} elements differ" if mismatched else ""
-    return Agreement(mismatched == 0, "worst_abs", value, bound, mismatched, _largest_finite(difference), detail)
 
 
 def _used_share(difference: Array, allowed: Array) -> Array:
@@ -200,9 +190,7 @@ def _used_share(difference: Array, allowed: Array) -> Array:
 def _compare_exactly(a: Array, b: Array, unequal: Array, peak: float = 0.0, share: float = 0.0) -> Agreement:
     count, allowed = int(unequal.sum()), float(int(share * a.size))
     agrees = count <= allowed
-    detail = (
-        "" if agrees else f"{_describe_position(int(np.argmax(unequal)), a, b)}; {count} of {a.size} elements differ"
-    )
+    detail = "" if agrees else _describe_mismatch(int(np.argmax(unequal)), count, a, b)
     return Agreement(agrees, "mismatched elements", float(count), allowed, count, peak, detail)
 
 
@@ -214,6 +202,11 @@ def _largest_finite(difference: Array) -> float:
     return float(difference.max()) if difference.size else 0.0
 
 
+def _describe_mismatch(worst: int, mismatched: int, a: Array, b: Array) -> str:
+    position = _describe_position(worst, a, b) if mismatched else ""
+    return f"{position}; {mismatched} of {a.size} elements differ" if mismatched else ""
+
+
 def _describe_position(flat: int, a: Array, b: Array) -> str:
     index = ", ".join(str(int(i)) for i in np.unravel_index(flat, a.shape))
     return f"at [{index}]: {_format_value(a.flat[flat])} against {_format_value(b.flat[flat])}"
@@ -223,17 +216,13 @@ def _format_value(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, np.floating) else repr(getattr(value, "item", lambda: value)())
 
 
-def _format_shape(array: Array) -> str:
-    return f"({', '.join(map(str, array.shape))})"
-
-
 def are_both_nan(candidate: Array, reference: Array) -> bool:
     """Return whether both are NaN everywhere, which proves no agreement. An infinity is a value."""
-    return _is_all_nan(candidate) and _is_all_nan(reference)
+    return all(a.dtype.kind in "fc" and a.size > 0 and bool(np.isnan(a).all()) for a in (candidate, reference))
 
 
 def is_negligible(candidate: Array, reference: Array, allowed: float, close: float) -> bool:
-    """Whether two arrays agree only as zeros would, too: the reference is nowhere larger than what may differ.
+    """Return whether two arrays agree only as zeros would, too: the reference is nowhere larger than what may differ.
 
     What is as near as the share `close` of the largest element agrees, however small that is.
     """
@@ -246,5 +235,124 @@ def is_negligible(candidate: Array, reference: Array, allowed: float, close: flo
     )
 
 
-def _is_all_nan(array: Array) -> bool:
-    return array.dtype.kind in "fc" and array.size > 0 and bool(np.isnan(array).all())
+DEFAULT_BOUNDS = {"half": (1e-2, 5e-3), "single": (1e-4, 1e-5), "exact": (0.0, 0.0)}
+"""Precision -> (rtol, atol). Source: facts of four networks on five releases of ONNX Runtime, measured 2026-11-20.
+
+There is no tighter bound for float64: a double output is often the cast result of a network that computes in float32.
+"""
+
+LARGEST_VALUE_SHARE = {"half": 5e-3, "single": 1e-6, "exact": 0.0}
+"""Precision -> the least absolute part of a default, as a share of the largest reference value that is not met exactly.
+
+Where large numbers cancel, what is left of them carries their rounding. Source: a healthy network of two layers with
+outputs about 1e5 is off by 0.017 where its own output is 120 (126 dB, onnxruntime 1.18.1 to 1.31.1), measured
+2026-11-20: 5 to 8 units in the last place of the largest.
+"""
+
+MAX_HALF_SHARE = 0.01
+"""The share of elements of an integer or boolean output that may differ if a model computes in 16 bits.
+
+Such an output is decided from numbers that are right to about one part in a hundred (`BY_TYPE`): where two lie nearer
+than that, either is right. Source: `argmax` over 21 classes of an untrained float16 network on onnxruntime 1.18.1 and
+1.31.1, 2 of 6144 elements, measured 2026-11-20. Outputs of fewer than 100 elements are held exactly.
+"""
+
+MIN_HALF_DB = 45.0
+"""Signal to noise that a float16 output needs in addition to its bound, which misses a weight wrong by one per cent.
+
+Source: two to six layers of four networks keep 54 to 69 dB, a weight that is wrong by 1 % leaves about 40 dB; measured
+2026-11-20.
+"""
+MIN_HALF_POWER = 0.1
+"""The least mean square that `HALF_DB` is counted from: a small output may be what is left where large ones cancel."""
+
+NOISE_FACTOR = 8.0
+"""A runtime's distance from the source's float32 was 0.9 to 1.5 times the source's own from float64 (five networks)."""
+
+MIN_BOUND_SHARE = 1e-6
+"""The least bound, as a share of the largest reference value (of 1 if that is smaller)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ElementBound:
+    """`|a - b| <= atol + rtol * |b|` with b the reference; `share` of the elements need not, if no figure is given."""
+
+    rtol: float
+    atol: float
+    bound_from: Literal["config", "lock", "type"]
+    share: float = 0.0
+    of_largest: float = 0.0  # `atol` is at least this share of the largest reference value
+
+    def at(self, candidate: Array, reference: Array) -> ElementBound:
+        """Return the bound for two arrays; values that both have exactly, such as the fill of a mask, do not count."""
+        if not self.of_largest or candidate.shape != reference.shape or reference.dtype.kind not in "fc":
+            return self
+        unlike = np.abs(reference[(candidate != reference) & np.isfinite(reference) & np.isfinite(candidate)])
+        return replace(self, atol=max(self.atol, self.of_largest * float(unlike.max(initial=0.0))))
+
+
+def choose_bound(
+    settings: Mapping[str, float | Tolerance] | None,
+    locked: LockedModel | None,
+    output: str,
+    dtype: np.dtype[Any],
+    *,
+    half: bool,
+) -> ElementBound:
+    """Return the config's tolerance for this output or for all, or the lock's measured one, or the type's default.
+
+    Only a tolerance that names the output is applied to integers: class labels are never nearly right, though some may
+    be wrong in 16 bits. `half` says that the model computes in 16 bits somewhere, whatever its outputs are cast to.
+    """
+    settings = settings or {}
+    named = settings.get(output)
+    if isinstance(named, Tolerance):
+        return ElementBound(named.rtol, named.atol, "config")
+    if dtype.kind not in "fc":
+        return ElementBound(*DEFAULT_BOUNDS["exact"], "type", MAX_HALF_SHARE if half and dtype.kind in "iub" else 0.0)
+    rtol, atol = settings.get("rtol"), settings.get("atol")
+    if isinstance(rtol, float | int) or isinstance(atol, float | int):
+        return ElementBound(_as_number(rtol), _as_number(atol), "config")
+    if locked is not None and output in locked.tolerance:
+        return ElementBound(0.0, locked.tolerance[output].bound, "lock")
+    precision = "half" if half or dtype.itemsize == 2 else "single"
+    return ElementBound(*DEFAULT_BOUNDS[precision], "type", of_largest=LARGEST_VALUE_SHARE[precision])
+
+
+def _as_number(value: float | Tolerance | None) -> float:
+    return float(value) if isinstance(value, float | int) else 0.0
+
+
+def measure_tolerance(cases: Iterable[tuple[Outputs, Outputs]]) -> dict[str, MeasuredTolerance]:
+    """Return per output the noise of the source (float32, float64 outputs per case) and the bound that follows from it.
+
+    An output that is no floating-point number, or whose two versions cannot be subtracted, has no measured tolerance;
+    nor has one whose bound would let zeros pass for it: there, float64 computes something else (a mask filled with the
+    type's smallest number).
+    """
+    noises: dict[str, list[tuple[float, float] | None]] = {}
+    for narrow, wide in cases:
+        for name in narrow.keys() & wide.keys():
+            noises.setdefault(name, []).append(_measure_noise(narrow[name], wide[name]))
+    measured = {}
+    for name, cases_noise in sorted(noises.items()):
+        figures = [figure for figure in cases_noise if figure is not None]
+        if len(figures) < len(cases_noise):
+            continue
+        noise, largest = max(f[0] for f in figures), max(f[1] for f in figures)
+        if noise == 0 or NOISE_FACTOR * noise < largest:
+            bound = max(NOISE_FACTOR * noise, MIN_BOUND_SHARE * max(1.0, largest))
+            measured[name] = MeasuredTolerance(noise=noise, bound=bound)
+    return measured
+
+
+def _measure_noise(narrow: Array, wide: Array) -> tuple[float, float] | None:
+    """Return the largest distance and the largest magnitude over elements that are finite on both sides."""
+    if narrow.shape != wide.shape or narrow.dtype.kind != "f" or wide.dtype.kind != "f":
+        return None
+    a, b = narrow.astype(np.float64), wide.astype(np.float64)
+    finite = np.isfinite(b)
+    if not np.array_equal(finite, np.isfinite(a)):
+        return None
+    distance, magnitude = np.abs(a[finite] - b[finite]), np.abs(a[finite])
+    return float(distance.max(initial=0.0)), float(magnitude.max(initial=0.0))

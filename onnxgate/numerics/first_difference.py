@@ -7,7 +7,7 @@ when it is fed with the other side's inputs: then nothing that came before count
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -65,43 +65,32 @@ class Suspect:
 
 def measure_distance(candidate: Array, reference: Array) -> Distance:
     """Return the distance of two values, which may be larger than memory."""
-    if candidate.shape != reference.shape or candidate.dtype.kind not in _COMPARABLE_KINDS.get(
-        reference.dtype.kind, ""
-    ):
-        return _INCOMPARABLE
     kind = reference.dtype.kind
+    if candidate.shape != reference.shape or candidate.dtype.kind not in _COMPARABLE_KINDS.get(kind, ""):
+        return _INCOMPARABLE
     if kind in "US":
         return NO_DISTANCE if np.array_equal(candidate, reference) else _INCOMPARABLE
     if candidate.dtype == reference.dtype and np.array_equal(candidate, reference):
         return NO_DISTANCE
+    a, b = candidate.reshape(-1), reference.reshape(-1)
     largest, magnitude = 0.0, 0.0
-    for a, b in _split_chunks(candidate, reference):
-        apart, peak = _difference_and_peak(a, b)
-        largest, magnitude = max(largest, apart), max(magnitude, peak)
+    for start in range(0, a.size, CHUNK_ELEMENTS):
+        chunk = slice(start, start + CHUNK_ELEMENTS)
+        difference, peak = _difference_and_peak(a[chunk], b[chunk])
+        largest, magnitude = max(largest, difference), max(magnitude, peak)
     if largest == 0:
         return NO_DISTANCE
     if kind in "iub":
         return Distance(largest, largest / max(1.0, magnitude))
-    return Distance(
-        largest, largest / magnitude if magnitude else math.inf, ROUNDING_BY_WIDTH.get(_element_width(reference), 4e-6)
-    )
+    width = reference.dtype.itemsize // (2 if kind == "c" else 1)
+    return Distance(largest, largest / magnitude if magnitude else math.inf, ROUNDING_BY_WIDTH.get(width, 4e-6))
 
 
 _COMPARABLE_KINDS = {"f": "f", "c": "c", "i": "iu", "u": "iu", "b": "b", "U": "US", "S": "US"}
 
 
-def _element_width(array: Array) -> int:
-    return array.dtype.itemsize // (2 if array.dtype.kind == "c" else 1)
-
-
-def _split_chunks(candidate: Array, reference: Array) -> Iterator[tuple[Array, Array]]:
-    a, b = candidate.reshape(-1), reference.reshape(-1)
-    for start in range(0, a.size, CHUNK_ELEMENTS):
-        yield a[start : start + CHUNK_ELEMENTS], b[start : start + CHUNK_ELEMENTS]
-
-
 def _difference_and_peak(a: Array, b: Array) -> tuple[float, float]:
-    """The largest difference, and the largest magnitude of the reference."""
+    """Return the largest difference, and the largest magnitude of the reference."""
     if b.dtype.kind == "c":
         a, b = a.astype(np.complex128).view(np.float64), b.astype(np.complex128).view(np.float64)
     a, b = a.astype(np.float64), b.astype(np.float64)
@@ -111,16 +100,16 @@ def _difference_and_peak(a: Array, b: Array) -> tuple[float, float]:
 
 
 def _difference_and_peak_scaled(a: Array, b: Array) -> tuple[float, float]:
-    """The same where some numbers stand for nothing, or are none."""
-    both = np.isfinite(a) & np.isfinite(b)
-    strange = ~both & (a != b) & ~(np.isnan(a) & np.isnan(b))
-    if strange.any():
+    """Return the same without masked numbers, and those that are not finite on both sides."""
+    finite = np.isfinite(a) & np.isfinite(b)
+    if (~finite & (a != b) & ~(np.isnan(a) & np.isnan(b))).any():
         return math.inf, 1.0
-    counted = both & (np.abs(np.where(both, b, 0.0)) < MASKED_MAGNITUDE)
+    magnitude = np.abs(np.where(finite, b, 0.0))
+    counted = finite & (magnitude < MASKED_MAGNITUDE)
     with np.errstate(invalid="ignore", over="ignore"):
-        apart = np.abs(np.where(both, a - b, 0.0))
-    apart = np.where(counted | (apart > 1e-3 * np.abs(np.where(both, b, 0.0))), apart, 0.0)
-    return float(apart.max(initial=0.0)), float(np.abs(b[counted]).max(initial=0.0))
+        difference = np.abs(np.where(finite, a - b, 0.0))
+    difference = np.where(counted | (difference > 1e-3 * magnitude), difference, 0.0)
+    return float(difference.max(initial=0.0)), float(np.abs(b[counted]).max(initial=0.0))
 
 
 def find_suspects(steps: Sequence[SearchNode], distances: Mapping[str, Distance]) -> tuple[Suspect, ...]:
@@ -131,22 +120,16 @@ def find_suspects(steps: Sequence[SearchNode], distances: Mapping[str, Distance]
     reach = dict(distances)
     suspects = []
     for step in steps:
-        before = max(
-            (reach.get(name, NO_DISTANCE) for name in step.inputs), key=_relative_distance, default=NO_DISTANCE
-        )
+        before = find_worst_distance(step.inputs, reach)
         for name in step.outputs:
             reach.setdefault(name, before)
-        known = [(distances[name], name) for name in step.outputs if name in distances]
-        if known:
-            after, output = max(known, key=lambda pair: pair[0].relative)
+        measured = [(distances[name], name) for name in step.outputs if name in distances]
+        if measured:
+            after, output = max(measured, key=lambda pair: pair[0].relative)
             if after.relative > MIN_GROWTH * before.relative:
                 suspects.append(Suspect(step, output, before, after))
-    worst = sorted(suspects, key=lambda each: -each.growth)[:MAX_SUSPECTS]
+    worst = sorted(suspects, key=lambda suspect: -suspect.growth)[:MAX_SUSPECTS]
     return tuple(suspect for suspect in suspects if suspect in worst)
-
-
-def _relative_distance(distance: Distance) -> float:
-    return distance.relative
 
 
 def find_first_difference(suspects: Sequence[Suspect], own: Mapping[str, Distance], *, exact: bool) -> Suspect | None:
@@ -155,12 +138,10 @@ def find_first_difference(suspects: Sequence[Suspect], own: Mapping[str, Distanc
     `own` says how far each suspect's output is off where its inputs are the reference's. `exact` says that both sides
     compute alike, so that nothing is rounding.
     """
-    guilty = [(suspect, own[suspect.output]) for suspect in suspects if suspect.output in own]
-    guilty = [(each, off) for each, off in guilty if off.relative > (0.0 if exact else off.rounding)]
-    if not guilty:
-        return None
-    worst = max(off.relative for _, off in guilty)
-    return next(each for each, off in guilty if off.relative >= worst / NEAR_WORST_FACTOR)
+    pairs = [(suspect, own[suspect.output]) for suspect in suspects if suspect.output in own]
+    pairs = [(suspect, off) for suspect, off in pairs if off.relative > (0.0 if exact else off.rounding)]
+    worst = max((off.relative for _, off in pairs), default=0.0)
+    return next((suspect for suspect, off in pairs if off.relative >= worst / NEAR_WORST_FACTOR), None)
 
 
 def longest_path(steps: Sequence[SearchNode], output: str) -> tuple[str, ...]:
@@ -180,4 +161,5 @@ def longest_path(steps: Sequence[SearchNode], output: str) -> tuple[str, ...]:
 
 def find_worst_distance(names: Collection[str], distances: Mapping[str, Distance]) -> Distance:
     """Return the largest known distance among values."""
-    return max((distances[name] for name in names if name in distances), key=_relative_distance, default=NO_DISTANCE)
+    measured = (distances[name] for name in names if name in distances)
+    return max(measured, key=lambda distance: distance.relative, default=NO_DISTANCE)

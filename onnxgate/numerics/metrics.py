@@ -1,7 +1,7 @@
 """Metrics of the difference of two arrays of numbers.
 
-All but ULP are computed in float64. Elements that are not finite on both sides are left out and counted: whether they
-agree is `compare`'s to say.
+All but ULP are computed in float64. Elements that are not finite on both sides are left out: `agreement` decides
+whether they agree.
 """
 
 from __future__ import annotations
@@ -54,13 +54,15 @@ class Metrics:
 
 
 def compute_metrics(candidate: Array, reference: Array, tie: float = 0.0) -> Metrics:
-    """All figures of two arrays of one shape that hold numbers.
+    """Return all figures of two arrays of numbers that have one shape.
 
     Two of the reference's elements within `tie` of each other are equally large: either may be the largest.
     """
     finite = np.isfinite(candidate) & np.isfinite(reference)
     a, b = candidate[finite].astype(np.float64), reference[finite].astype(np.float64)
     distance = np.abs(a - b)
+    with np.errstate(over="ignore"):
+        max_rel = float((distance[b != 0] / np.abs(b[b != 0])).max(initial=0.0))
     ulp = compute_ulp_distance(candidate[finite], reference[finite])
     rows, top1, top5 = _count_ranked(candidate, reference, tie)
     return Metrics(
@@ -68,7 +70,7 @@ def compute_metrics(candidate: Array, reference: Array, tie: float = 0.0) -> Met
         max_abs=float(distance.max(initial=0.0)),
         median_abs=_quantile(distance, 0.5),
         tail_abs=_quantile(distance, TAIL_QUANTILE),
-        max_rel=_max_relative(distance, b),
+        max_rel=max_rel,
         max_ulp=None if ulp is None else float(ulp.max(initial=0.0)),
         tail_ulp=None if ulp is None else _quantile(ulp, TAIL_QUANTILE),
         cosine=compute_cosine(a, b),
@@ -80,28 +82,23 @@ def compute_metrics(candidate: Array, reference: Array, tie: float = 0.0) -> Met
 
 
 def compute_ulp_distance(a: Array, b: Array) -> Array | None:
-    """How many representable numbers lie between two elements, as float64; None where their types are not one.
+    """Return how many representable numbers lie between two elements, as float64; None if their types differ.
 
     Both zeros are one number, and subnormal numbers count like any others.
     """
     if a.dtype != b.dtype or a.dtype not in (np.float16, np.float32, np.float64):
         return None
-    found, x, y = np.empty(a.size), a.reshape(-1), b.reshape(-1)
-    for at in range(0, a.size, CHUNK_ELEMENTS):
-        found[at : at + CHUNK_ELEMENTS] = _ulp_steps(
-            _as_ordered_integers(x[at : at + CHUNK_ELEMENTS]), _as_ordered_integers(y[at : at + CHUNK_ELEMENTS])
-        )
-    return found.reshape(a.shape)
-
-
-def _ulp_steps(x: Array, y: Array) -> Array:
-    low, high = np.minimum(x, y), np.maximum(x, y)
-    with np.errstate(over="ignore"):
-        return np.asarray(high.astype(np.uint64) - low.astype(np.uint64))
+    steps, flat_a, flat_b = np.empty(a.size), a.reshape(-1), b.reshape(-1)
+    for start in range(0, a.size, CHUNK_ELEMENTS):
+        chunk = slice(start, start + CHUNK_ELEMENTS)
+        x, y = _as_ordered_integers(flat_a[chunk]), _as_ordered_integers(flat_b[chunk])
+        with np.errstate(over="ignore"):
+            steps[chunk] = np.maximum(x, y).astype(np.uint64) - np.minimum(x, y).astype(np.uint64)
+    return steps.reshape(a.shape)
 
 
 def _as_ordered_integers(array: Array) -> Array:
-    """Integers in the order of the floats: negative ones are turned around below zero."""
+    """Return integers in the order of the floats: negative ones are reversed below zero."""
     width = array.dtype.itemsize
     bits = np.ascontiguousarray(array).view(f"i{width}").astype(np.int64)
     least = np.int64(-(2 ** (8 * width - 1)))
@@ -124,7 +121,7 @@ def compute_sqnr_db(candidate: Array, reference: Array) -> float:
 
 
 def compute_cosine(a: Array, b: Array) -> float:
-    """The cosine of the angle between two arrays as vectors; of two zero vectors 1, of one with a zero vector 0."""
+    """Return the cosine of the angle between two vectors: 1 for two zero vectors, 0 if one of them is zero."""
     x, y = _largest_value(a), _largest_value(b)
     if x == 0.0 or y == 0.0:
         return 1.0 if x == y else 0.0
@@ -138,28 +135,21 @@ def _largest_value(array: Array) -> float:
 
 
 def _quantile(values: Array, share: float) -> float:
-    """The smallest value that so many are not above: one that was measured, not one between two."""
+    """Return the smallest value that this share does not exceed: a measured one, not one between two."""
     if not values.size:
         return 0.0
     place = max(math.ceil(share * values.size) - 1, 0)
     return float(np.partition(values, place, axis=None)[place])
 
 
-def _max_relative(distance: Array, reference: Array) -> float:
-    magnitude = np.abs(reference)
-    nonzero = magnitude > 0
-    with np.errstate(over="ignore"):
-        return float((distance[nonzero] / magnitude[nonzero]).max(initial=0.0))
-
-
 def _count_ranked(candidate: Array, reference: Array, tie: float) -> tuple[int, int, int]:
-    """Rows of the last axis without NaN, in how many both have one largest element, in how many among the five."""
+    """Count rows of the last axis without NaN: all, those with the same largest element, those with it in the top 5."""
     if reference.ndim == 0 or reference.shape[-1] < 2 or not reference.size:
         return 0, 0, 0
     width = reference.shape[-1]
     a, b = candidate.reshape(-1, width), reference.reshape(-1, width)
-    some = max(CHUNK_ELEMENTS // width, 1)
-    parts = [_count_ranked_rows(a[at : at + some], b[at : at + some], tie) for at in range(0, len(a), some)]
+    size = max(CHUNK_ELEMENTS // width, 1)
+    parts = [_count_ranked_rows(a[at : at + size], b[at : at + size], tie) for at in range(0, len(a), size)]
     rows, first, five = (sum(counts) for counts in zip(*parts, strict=True))
     return rows, first, five
 

@@ -95,17 +95,17 @@ def choose_float_bounds(locked: LockedModel | None, output: str) -> RatioBounds:
 
 
 def measure_scale(arrays: Iterable[Array]) -> OutputScale:
-    """The scale of an output that these are, one for each case."""
+    """Return the scale of an output from its arrays, one for each case."""
     finite = [array[np.isfinite(array)].astype(np.float64) for array in arrays if array.dtype.kind == "f"]
-    every = np.concatenate(finite) if finite else np.zeros(0)
-    if not every.size:
+    values = np.concatenate(finite) if finite else np.zeros(0)
+    if not values.size:
         return OutputScale()
     with np.errstate(over="ignore"):
-        return OutputScale(float(np.square(every).mean()), float(np.square(every - every.mean()).mean()))
+        return OutputScale(float(np.square(values).mean()), float(np.square(values - values.mean()).mean()))
 
 
 def compare_quantized(candidate: Array, reference: Array, bounds: RatioBounds, scale: OutputScale) -> RatioAgreement:
-    """Hold one quantized output against its reference.
+    """Compare one quantized output with its reference.
 
     Elements of which the reference is not finite say nothing; one that is finite there must be finite here.
     """
@@ -114,9 +114,9 @@ def compare_quantized(candidate: Array, reference: Array, bounds: RatioBounds, s
         return RatioAgreement(exact, exact.metric, exact.value, exact.bound)
     if reference.dtype.kind != "f":
         return _compare_labels(candidate, reference, exact, bounds)
-    lost = np.isfinite(reference) & ~np.isfinite(candidate)
-    if lost.any():
-        return RatioAgreement(replace(exact, agrees=False), "not finite", float(lost.sum()), 0.0)
+    not_finite = int((np.isfinite(reference) & ~np.isfinite(candidate)).sum())
+    if not_finite:
+        return RatioAgreement(replace(exact, agrees=False), "not finite", float(not_finite), 0.0)
     return _compare_numbers(candidate, reference, exact, bounds, scale)
 
 
@@ -129,8 +129,9 @@ def _compare_numbers(
     spread = max(own.spread, scale.spread)
     metrics = compute_metrics(candidate, reference, tie=2.0 * 10.0 ** (-bounds.sqnr_db / 20.0) * math.sqrt(spread))
     power = max(own.power, scale.power)
-    if power == 0.0:
-        return _compare_with_zeros(exact, metrics)
+    if power == 0.0:  # an output of zeros has no signal: it gets a small absolute bound
+        agreement = replace(exact, agrees=metrics.max_abs <= ZERO_ATOL)
+        return RatioAgreement(agreement, "worst_abs", metrics.max_abs, ZERO_ATOL, (), metrics)
     figures = [("sqnr_db", _signal_ratio_db(a, b, power), bounds.sqnr_db)]
     if b.size >= MIN_COSINE_ELEMENTS and own.power >= 0.5 * scale.power:
         figures.append(("cosine", metrics.cosine, bounds.cosine))
@@ -159,12 +160,6 @@ def _signal_ratio_db(a: Array, b: Array, power: float) -> float:
     return min(max(-10.0 * math.log10(noise), -MAX_DB), MAX_DB)
 
 
-def _compare_with_zeros(exact: Agreement, metrics: Metrics) -> RatioAgreement:
-    """Compare an output of zeros with a small absolute bound, since it has no signal."""
-    agrees = metrics.max_abs <= ZERO_ATOL
-    return RatioAgreement(replace(exact, agrees=agrees), "worst_abs", metrics.max_abs, ZERO_ATOL, (), metrics)
-
-
 def _compare_labels(candidate: Array, reference: Array, exact: Agreement, bounds: RatioBounds) -> RatioAgreement:
     """Integers of 8 bits may be steps: one is right. All else are decisions, of which a share must be the same."""
     agrees = exact.agrees or (reference.dtype.itemsize == 1 and reference.dtype.kind in "iu" and exact.max_abs <= 1)
@@ -177,7 +172,7 @@ def _compare_labels(candidate: Array, reference: Array, exact: Agreement, bounds
 def measure_quantization(
     cases: Iterable[tuple[dict[str, Array], dict[str, Array]]], source: str, runtime: str
 ) -> dict[str, MeasuredQuantization]:
-    """Per output the worst figures over all cases of (quantized, float) outputs, rounded so that they stay the same.
+    """Return per output the worst figures over all cases of (quantized, float) outputs, rounded to be stable.
 
     Outputs of other types than floating point, or of unlike shapes, have none.
     """
@@ -187,27 +182,22 @@ def measure_quantization(
         arrays = [(quantized[name], real[name]) for quantized, real in pairs if name in quantized and name in real]
         scale = measure_scale(real for _, real in arrays)
         agreements = [compare_quantized(quantized, real, FLOAT_BOUNDS, scale) for quantized, real in arrays]
-        if agreements and all(each.figures for each in agreements):
-            measured[name] = _worst_figures(
-                [{metric: value for metric, value, _ in each.figures} for each in agreements], source, runtime
+        if agreements and all(agreement.figures for agreement in agreements):
+            worst = {"sqnr_db": 0.0, "cosine": FLOAT_BOUNDS.cosine, "top1": FLOAT_BOUNDS.top1}
+            figures = [figure for agreement in agreements for figure in agreement.figures]
+            for metric in {metric for metric, _, _ in figures}:
+                worst[metric] = min(value for name, value, _ in figures if name == metric)
+            measured[name] = MeasuredQuantization(
+                sqnr_db=_round_down(worst["sqnr_db"], 1),
+                cosine=_round_down(worst["cosine"], 5),
+                top1=_round_down(worst["top1"], 3),
+                source=source,
+                runtime=runtime,
             )
     return measured
 
 
-def _worst_figures(figures: list[dict[str, float]], source: str, runtime: str) -> MeasuredQuantization:
-    def least(name: str, otherwise: float) -> float:
-        return min((figure[name] for figure in figures if name in figure), default=otherwise)
-
-    return MeasuredQuantization(
-        sqnr_db=_round_down(least("sqnr_db", 0.0), 1),
-        cosine=_round_down(least("cosine", FLOAT_BOUNDS.cosine), 5),
-        top1=_round_down(least("top1", FLOAT_BOUNDS.top1), 3),
-        source=source,
-        runtime=runtime,
-    )
-
-
 def _round_down(value: float, digits: int) -> float:
-    """Rounded down, never up: what was measured keeps its own record."""
+    """Round down, never up: the measured value must satisfy its own record."""
     steps = 10.0**digits
     return round(math.floor(value * steps + 1e-9) / steps, digits)

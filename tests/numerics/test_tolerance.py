@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxgate.numerics.tolerance import ElementBound, choose_bound, measure_tolerance
+from onnxgate.numerics.agreement import ElementBound, choose_bound, measure_tolerance
 from onnxgate.project.config.schema import Tolerance
 from onnxgate.project.lock.types import LockedModel, MeasuredTolerance
 

@@ -11,11 +11,6 @@ NAME = "onnxgate_worker"
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
-def _remove_from_path() -> None:
-    """Keep this folder off `sys.path`: a source's own modules may be called `protocol` or `exporters`."""
-    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != FOLDER]
-
-
 def _import_package() -> None:
     spec = importlib.util.spec_from_file_location(
         NAME, os.path.join(FOLDER, "__init__.py"), submodule_search_locations=[FOLDER]
@@ -28,7 +23,8 @@ def _import_package() -> None:
 
 
 if __name__ == "__main__":
-    _remove_from_path()
+    # A source's own modules may be called `limits` or `exporters`: this folder is not searched for modules.
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != FOLDER]
     _import_package()
     if sys.argv[2:]:
         importlib.import_module(NAME + ".sandbox").exec_sandboxed(sys.argv[1], sys.argv[2:])

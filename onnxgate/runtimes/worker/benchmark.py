@@ -74,9 +74,9 @@ def _measure_times(job: Job, baseline: Callable[[], Any], model: Callable[[], An
         for _ in range(job["rounds"]):
             if time.perf_counter() - begin > job["time_s"]:
                 break
-            one, two, three, four = (_time_runs(run, times, clock) for run in (baseline, model, model, baseline))
-            baseline_s.append(min(one, four))
-            model_s.append(min(two, three))
+            samples = [_time_runs(run, times, clock) for run in (baseline, model, model, baseline)]
+            baseline_s.append(min(samples[0], samples[3]))
+            model_s.append(min(samples[1], samples[2]))
     finally:
         gc.enable()
     return model_s, baseline_s

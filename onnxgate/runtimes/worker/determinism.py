@@ -31,9 +31,8 @@ def find_unstable_outputs(names: Sequence[str], values: Sequence[Any], paths: Se
 def find_aliased_outputs(names: Sequence[str], values: Sequence[Any], feeds: Dict[str, Any]) -> List[str]:
     """Return the outputs that share memory with an input, proven by changing the input and comparing the output."""
     pairs = [(name, value, fed) for name, value in zip(names, values) for fed in feeds.values()]  # noqa: B905
-    return list(
-        dict.fromkeys(name for name, value, fed in pairs if _share_memory(value, fed) and _follows_input(value, fed))
-    )
+    aliased = (name for name, value, fed in pairs if _share_memory(value, fed) and _follows_input(value, fed))
+    return list(dict.fromkeys(aliased))
 
 
 def _are_same_bits(first: Any, again: Any) -> bool:

@@ -49,10 +49,10 @@ def _limit_by_kernel(limit_bytes: int) -> Iterator[None]:
 @contextlib.contextmanager
 def limit_by_polling(limit_bytes: int, exceeded: Callable[[], None]) -> Iterator[None]:
     """Check this process's memory in a thread during the block, and end the process when it exceeds the limit."""
-    done = threading.Event()
+    finished = threading.Event()
 
     def watch() -> None:
-        while not done.wait(POLL_S):
+        while not finished.wait(POLL_S):
             if resident_bytes() > limit_bytes:
                 exceeded()
                 os._exit(1)
@@ -62,7 +62,7 @@ def limit_by_polling(limit_bytes: int, exceeded: Callable[[], None]) -> Iterator
     try:
         yield
     finally:
-        done.set()
+        finished.set()
         watcher.join()
 
 

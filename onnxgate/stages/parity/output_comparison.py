@@ -16,7 +16,7 @@ from onnxgate.inputs.roles import find_mask_polarity
 from onnxgate.model.facts import Dim, ValueInfo
 from onnxgate.model.numeric_traits import NumericTraits
 from onnxgate.model.reading.fact_extraction import ParsedModel
-from onnxgate.numerics.agreement import compare_arrays
+from onnxgate.numerics.agreement import MIN_HALF_DB, MIN_HALF_POWER, choose_bound, compare_arrays
 from onnxgate.numerics.metrics import compute_metrics
 from onnxgate.numerics.quantization import (
     FLOAT_BOUNDS,
@@ -26,17 +26,15 @@ from onnxgate.numerics.quantization import (
     compare_quantized,
     compute_snr_db,
 )
-from onnxgate.numerics.tolerance import MIN_HALF_DB, MIN_HALF_POWER, choose_bound
 from onnxgate.project.config.schema import Tolerance
 from onnxgate.project.lock.types import LockedModel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from onnxgate.numerics.agreement import Agreement
+    from onnxgate.numerics.agreement import Agreement, ElementBound
     from onnxgate.numerics.metrics import Metrics
     from onnxgate.numerics.quantization import RatioBounds
-    from onnxgate.numerics.tolerance import ElementBound
 
     Array = NDArray[Any]
 

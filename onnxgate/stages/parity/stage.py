@@ -19,9 +19,8 @@ from onnxgate.core.text import join_quoted
 from onnxgate.diagnostics.catalogue.engines import find_value_limit
 from onnxgate.evidence.parity import Comparison, Difference
 from onnxgate.model.numeric_traits import NumericTraits
-from onnxgate.numerics.agreement import are_both_nan, is_negligible
+from onnxgate.numerics.agreement import DEFAULT_BOUNDS, are_both_nan, is_negligible
 from onnxgate.numerics.quantization import measure_scale
-from onnxgate.numerics.tolerance import DEFAULT_BOUNDS
 from onnxgate.project.config.schema import Tolerance
 from onnxgate.project.engines import ENGINES, ONNXRUNTIME, engine_family, parse_engine
 from onnxgate.project.lock.types import LockedModel

@@ -42,12 +42,12 @@ def load_callable(source: str) -> Callable[[], Any]:
     file, name = split_source(source)
     if not os.path.isfile(file):
         raise SourceError(f"there is no file `{os.path.basename(file)}`")
-    found: Any = _import_file(file)
+    target: Any = _import_file(file)
     for part in name.split("."):
-        found = getattr(found, part, None)
-    if not callable(found):
+        target = getattr(target, part, None)
+    if not callable(target):
         raise SourceError(f"`{os.path.basename(file)}` has no callable `{name}`")
-    return found  # type: ignore[no-any-return]
+    return target  # type: ignore[no-any-return]
 
 
 def _import_file(file: str) -> ModuleType:

@@ -90,7 +90,7 @@ def _export(job: Wire, concrete: Any, names: Any, result: Wire, phase: Phase) ->
 def _eager_call(concrete: Any, sample: Any) -> eager.ArrayCall:
     """Return the function as a call on arrays. Mappings are flattened by sorted keys, as the graph's outputs are."""
     captured = {id(inner) for _, inner in concrete.graph.captures}
-    tensors = [each for each in concrete.inputs if each.dtype != tf.resource and id(each) not in captured]
+    tensors = [value for value in concrete.inputs if value.dtype != tf.resource and id(value) not in captured]
 
     def function(values: List[Any]) -> List[Any]:
         constants = [tf.constant(value, tensor.dtype) for value, tensor in zip(values, tensors)]  # noqa: B905
