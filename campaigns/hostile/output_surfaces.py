@@ -13,9 +13,18 @@ import msgspec
 from campaigns.hostile import consumers
 from campaigns.hostile.documents import Pair
 from onnxgate.core import escape, report_json
-from onnxgate.formats import model_diff, support_matrix, upgrade_preview
-from onnxgate.formats.report import comment, github, gitlab, junit, markdown, sarif, text
-from onnxgate.formats.report.html import page
+from onnxgate.formats import (
+    github,
+    gitlab,
+    html,
+    junit,
+    markdown,
+    model_diff,
+    sarif,
+    support_matrix,
+    text,
+    upgrade_preview,
+)
 from onnxgate.project.config import ignore_entries
 from onnxgate.project.lock.loader import parse_lock
 from onnxgate.project.lock.writer import render_lock
@@ -73,10 +82,10 @@ SURFACES = (
     ),
     Surface("verdict", "report", text.render_verdict, consumers.shown("report")),
     Surface("json", "report", report_json.format, consumers.data, report_json.decode_report),
-    Surface("html", "report", page.format, consumers.markup),
+    Surface("html", "report", html.format, consumers.markup),
     Surface("markdown", "report", markdown.format, consumers.page),
     Surface("summary", "report", markdown.format_summary, consumers.page, limit=SUMMARY_LIMIT),
-    Surface("comment", "report", comment.format, consumers.page, limit=COMMENT_LIMIT),
+    Surface("comment", "report", markdown.format_comment, consumers.page, limit=COMMENT_LIMIT),
     Surface("github", "report", github.format, consumers.annotated, exact=("command",)),
     Surface("sarif", "report", sarif.format, consumers.sarif),
     Surface("junit", "report", junit.format, consumers.junit),

@@ -211,14 +211,14 @@ def read_report(path: str) -> Report:
 
 
 def _render_fork_comment(report: Report, run: WorkflowRun, agrees: bool) -> str:
-    from onnxgate.formats.report import comment
+    from onnxgate.formats import markdown
 
     url = run.html_url if re.fullmatch(r"https?://[\w.:-]+/[\w./-]+", run.html_url) else ""
     named = f"[a run]({url})" if url else "a run"
     conclusion = markdown_code(run.conclusion or "nothing")
     origin = f"Written by {named} of this pull request's own code, which ended with {conclusion}."
     doubt = "" if agrees else "\n\n**The report and the run disagree: look at the run.**"
-    return f"{comment.format(report)}\n\n---\n{origin}{doubt}\n"
+    return f"{markdown.format_comment(report)}\n\n---\n{origin}{doubt}\n"
 
 
 FORK_GUIDE_URL = (

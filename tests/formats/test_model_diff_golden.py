@@ -13,7 +13,7 @@ import pytest
 from msgspec import structs
 
 from onnxgate.formats import model_diff
-from onnxgate.formats.diff_outline import MAX_LINES, render_headline
+from onnxgate.formats.model_diff import MAX_LINES, render_headline
 from onnxgate.model.diff.result import Difference, NodeChange, Verdict, WeightChange
 from tests.harness.reports.hostile_reports import ATTACKS
 from tests.harness.reports.sample_diffs import sample

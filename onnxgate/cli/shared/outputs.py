@@ -34,14 +34,14 @@ class ReportFormat:
 
 RENDERERS = {
     "json": ReportFormat("core.report_json", is_data=True, has_drawings=True),
-    "github": ReportFormat("formats.report.github"),
-    "summary": ReportFormat("formats.report.markdown", "format_summary", has_drawings=True),
-    "markdown": ReportFormat("formats.report.markdown", has_drawings=True),
-    "comment": ReportFormat("formats.report.comment", has_drawings=True),
-    "html": ReportFormat("formats.report.html.page", is_data=True, has_drawings=True),
-    "sarif": ReportFormat("formats.report.sarif", is_data=True),
-    "junit": ReportFormat("formats.report.junit", is_data=True),
-    "gitlab": ReportFormat("formats.report.gitlab", is_data=True),
+    "github": ReportFormat("formats.github"),
+    "summary": ReportFormat("formats.markdown", "format_summary", has_drawings=True),
+    "markdown": ReportFormat("formats.markdown", has_drawings=True),
+    "comment": ReportFormat("formats.markdown", "format_comment", has_drawings=True),
+    "html": ReportFormat("formats.html", is_data=True, has_drawings=True),
+    "sarif": ReportFormat("formats.sarif", is_data=True),
+    "junit": ReportFormat("formats.junit", is_data=True),
+    "gitlab": ReportFormat("formats.gitlab", is_data=True),
 }
 """The only place besides its own file where a format is named. `text` is no entry: a terminal gives it a width."""
 FORMATS = ("text", *RENDERERS)
@@ -107,7 +107,7 @@ def write_outputs(
             shown = _with_relative_replays(report, config) if config is not None else report
             return _render_on_terminal(shown, color=color, width=width, quiet=quiet, verbose=verbose, snippets=snippets)
         if sink.format == "text":
-            from onnxgate.formats.report import text
+            from onnxgate.formats import text
 
             return text.format(report, color=color, width=width, quiet=quiet, verbose=verbose, snippets=snippets)
         return render_report(report, sink.format, color=color, width=width, quiet=quiet, verbose=verbose)
@@ -130,7 +130,7 @@ def _render_on_terminal(
     snippets: Mapping[str, Sequence[str]] | None,
 ) -> str:
     """Render text with the folder in which inputs are stored on this machine, which no other format names."""
-    from onnxgate.formats.report import text
+    from onnxgate.formats import text
 
     folder = inputs_dir()
     return text.format(report, color=color, width=width, quiet=quiet, verbose=verbose, inputs=folder, snippets=snippets)
@@ -197,7 +197,7 @@ def _unwritable_message(file: Path, error: OSError) -> str:
 def render_report(report: Report, format_name: str, *, color: bool, width: int, quiet: bool, verbose: bool) -> str:
     """Render the report in one format; `width` and the following are for text."""
     if format_name == "text":
-        from onnxgate.formats.report import text
+        from onnxgate.formats import text
 
         return text.format(report, color=color, width=width, quiet=quiet, verbose=verbose)
     renderer = RENDERERS[format_name]
