@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from onnxgate.cli.shared.options import CommonOptions, common_options, load_project
+from onnxgate.cli.shared.options import CommonOptions, common_options
+from onnxgate.cli.shared.project_request import load_project
 from onnxgate.core.escape import escape_log_line
 from onnxgate.core.text import pluralize
 from onnxgate.gate.sharding.plan import plan_shards

@@ -6,13 +6,15 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from onnxgate.cli.shared.options import CommonOptions, common_options, find_project, load_project, output_option
-from onnxgate.cli.shared.outputs import Sink, parse_outputs, write_sinks
+from onnxgate.cli.shared.options import CommonOptions, common_options, name_formats, output_option
+from onnxgate.cli.shared.outputs import parse_outputs, write_answer
+from onnxgate.cli.shared.project_request import find_project, load_project
 from onnxgate.cli.shared.worker_pool import open_progress
 from onnxgate.commands.runtimes import cache_inventory
 from onnxgate.commands.runtimes.cache_inventory import PRUNABLE_FOLDERS, Pruner, environment_folders, targets_of
@@ -27,12 +29,12 @@ from onnxgate.runtimes.pool.progress import PREPARE_ACTIVITY
 
 if TYPE_CHECKING:
     from onnxgate.commands.runtimes.cache_inventory import PruneResult
-    from onnxgate.core.inventory import Inventory
     from onnxgate.project.lock.types import Lock, LockedRuntime
     from onnxgate.runtimes.pool.progress import Progress
 
 
 FORMATS = ("text", "json", "markdown")
+EXIT_UNDECIDED = 3
 
 
 @click.group("runtimes")
@@ -44,7 +46,7 @@ def command() -> None:
 
 
 @command.command("list", short_help="Say which are ready, and what they take.")
-@output_option
+@output_option(name_formats(FORMATS))
 @common_options
 def list_(outputs: tuple[str, ...], options: CommonOptions) -> int:
     """Say of each locked runtime whether its environment is ready, and what it takes.
@@ -52,29 +54,19 @@ def list_(outputs: tuple[str, ...], options: CommonOptions) -> int:
     Nothing is made or fetched. Also said are the interpreters that were found for them.
     """
     sinks = parse_outputs(outputs, FORMATS)
-    inventory = _load_inventory(options)
-
-    def rendered(sink: Sink, color: bool, width: int) -> str:
-        return _render(inventory, sink.format, options, color=color, width=width)
-
-    write_sinks(sinks, rendered)
-    return 0
-
-
-def _load_inventory(options: CommonOptions) -> Inventory:
     project = load_project(options)
     lock = load_lock(project.lock_path)
-    return cache_inventory.list_environments(lock, project.folder, cache_dir(), Environments(cache_dir(), offline=True))
-
-
-def _render(inventory: Inventory, format_name: str, options: CommonOptions, *, color: bool, width: int) -> str:
-    match format_name:
-        case "json":
-            return runtime_inventory.format_json(inventory)
-        case "markdown":
-            return runtime_inventory.format_markdown(inventory)
-        case _:
-            return runtime_inventory.format_text(inventory, color=color, width=width, quiet=options.quiet)
+    offline = Environments(cache_dir(), offline=True)
+    inventory = cache_inventory.list_environments(lock, project.folder, cache_dir(), offline)
+    write_answer(
+        sinks,
+        partial(runtime_inventory.format_text, inventory, quiet=options.quiet),
+        {
+            "json": partial(runtime_inventory.format_json, inventory),
+            "markdown": partial(runtime_inventory.format_markdown, inventory),
+        },
+    )
+    return 0
 
 
 @command.command("prepare", short_help="Make them, or those of some targets.")
@@ -86,8 +78,20 @@ def prepare(names: tuple[str, ...], options: CommonOptions) -> int:
     A runtime is named as in the lock: `onnxruntime 1.18.1`, in quotes. What is ready is left as it is. The exit status
     is 3 where one cannot be had; not where only targets want it that are not required.
     """
-
-    return prepare_environments(names, options)
+    project = load_project(options)
+    lock = load_lock(project.lock_path)
+    chosen = _select_runtimes(targets_of(lock), names)
+    environments = Environments(cache_dir(), offline=options.offline, kept=shared_cache_dir())
+    with open_progress(quiet=options.quiet) as progress, ThreadPoolExecutor(options.jobs) as threads:
+        try:
+            results = threads.map(lambda runtime: _prepare_environment(runtime, lock, environments, progress), chosen)
+            failed = {runtime: error for runtime, error in zip(chosen, results, strict=True) if error is not None}
+        finally:
+            environments.close()
+    required = {name for name, target in project.config.targets.items() if target.required}
+    required_runtimes = {runtime for runtime, targets in chosen.items() if required.intersection(targets)}
+    _print_prepared(chosen, failed, required_runtimes, options)
+    return EXIT_UNDECIDED if required_runtimes.intersection(failed) else 0
 
 
 @command.command("prune", short_help="Remove what no lock names and nobody used lately.")
@@ -116,8 +120,12 @@ def prune(everything: bool, age: str, locks: tuple[Path, ...], dry_run: bool, op
     These are environments, results, inputs, harvests, and all else that can be made again. What a running check works
     with stays in any case.
     """
-
-    return prune_cache(None if everything else parse_age(age), locks, options, really=not dry_run)
+    age_s = None if everything else parse_age(age)
+    before = float("inf") if age_s is None else time.time() - age_s
+    named = set() if age_s is None else _environments_of_locks(locks, options)
+    pruned = Pruner(cache_dir(), named=named, before=before, really=not dry_run).prune()
+    _print_pruned(pruned, options, really=not dry_run)
+    return 0
 
 
 def parse_age(age: str) -> float:
@@ -132,27 +140,6 @@ def parse_age(age: str) -> float:
     return int(match[1]) * {"h": 3600, "d": 86400, "w": 604800}[match[2]]
 
 
-EXIT_UNDECIDED = 3
-
-
-def prepare_environments(names: Sequence[str], options: CommonOptions) -> int:
-    """Make the environments of the selected runtimes. Return the exit status."""
-    project = load_project(options)
-    lock = load_lock(project.lock_path)
-    chosen = _select_runtimes(targets_of(lock), names)
-    environments = Environments(cache_dir(), offline=options.offline, kept=shared_cache_dir())
-    with open_progress(quiet=options.quiet) as progress, ThreadPoolExecutor(options.jobs) as threads:
-        try:
-            results = threads.map(lambda runtime: _prepare_environment(runtime, lock, environments, progress), chosen)
-            failed = {runtime: error for runtime, error in zip(chosen, results, strict=True) if error is not None}
-        finally:
-            environments.close()
-    required = {name for name, target in project.config.targets.items() if target.required}
-    required_runtimes = {runtime for runtime, targets in chosen.items() if required.intersection(targets)}
-    _print_prepared(chosen, failed, required_runtimes, options)
-    return EXIT_UNDECIDED if required_runtimes.intersection(failed) else 0
-
-
 def _select_runtimes(
     runtimes: Mapping[LockedRuntime, tuple[str, ...]], names: Sequence[str]
 ) -> dict[LockedRuntime, tuple[str, ...]]:
@@ -164,9 +151,9 @@ def _select_runtimes(
         if name not in known_names:
             hint = f"one of {', '.join(sorted(known_names))}"
             raise UsageError(f"the lock has neither a runtime nor a target called `{name}`", hint=hint)
-    wanted = frozenset(names or known_names)
+    selected = frozenset(names or known_names)
     return {
-        runtime: targets for runtime, targets in runtimes.items() if not wanted.isdisjoint((runtime.name, *targets))
+        runtime: targets for runtime, targets in runtimes.items() if not selected.isdisjoint((runtime.name, *targets))
     }
 
 
@@ -203,18 +190,6 @@ def _print_prepared(
     click.echo(f"{locked - len(failed)} of {pluralize(locked, 'environment')} ready{own_note}")
 
 
-ANY_TIME = float("inf")
-
-
-def prune_cache(age_s: float | None, locks: Sequence[Path], options: CommonOptions, *, really: bool) -> int:
-    """Remove what no lock names and what was not used since; without an age, all that is not in use."""
-    before = ANY_TIME if age_s is None else time.time() - age_s
-    named = set() if age_s is None else _environments_of_locks(locks, options)
-    pruned = Pruner(cache_dir(), named=named, before=before, really=really).prune()
-    _print_pruned(pruned, options, really=really)
-    return 0
-
-
 def _environments_of_locks(locks: Sequence[Path], options: CommonOptions) -> set[Path]:
     """Return the environments that the given locks and the project's own lock name."""
     project = find_project(options)
@@ -224,9 +199,9 @@ def _environments_of_locks(locks: Sequence[Path], options: CommonOptions) -> set
 
 
 def _print_pruned(pruned: PruneResult, options: CommonOptions, *, really: bool) -> None:
-    done = "removed" if really else "would remove"
+    action = "removed" if really else "would remove"
     for name, number in pruned.removed.items() if not options.quiet else ():
-        click.echo(escape_log_line(f"{done} {f'{number} of {name}' if name in PRUNABLE_FOLDERS else name}"))
+        click.echo(escape_log_line(f"{action} {f'{number} of {name}' if name in PRUNABLE_FOLDERS else name}"))
     for name in pruned.in_use if not options.quiet else ():
         click.echo(escape_log_line(f"left {name}: it is in use"))
     shared = pruned.size_bytes - pruned.freed_bytes

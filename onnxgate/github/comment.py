@@ -14,6 +14,7 @@ import msgspec
 
 from onnxgate.core.escape import escape_log_line, markdown_code
 from onnxgate.core.report import VERSION, Report
+from onnxgate.formats import markdown
 from onnxgate.github.action import has_nothing_to_report, use_utf8_output
 from onnxgate.github.api import Api, ApiError, Event, PullRequest, WorkflowRun, read_event
 from onnxgate.github.step import annotate
@@ -91,14 +92,10 @@ def upsert_comment(api: Api, repository: str, number: int, mark: str, body: str,
             return "silent"
         api.send("POST", f"{comments}/{number}/comments", {"body": body})
         return "created"
-    if _is_same_text(existing.body or "", body):
+    if (existing.body or "").replace("\r\n", "\n").strip() == body.replace("\r\n", "\n").strip():
         return "unchanged"
     api.send("PATCH", f"{comments}/comments/{existing.id}", {"body": body})
     return "updated"
-
-
-def _is_same_text(one: str, other: str) -> bool:
-    return one.replace("\r\n", "\n").strip() == other.replace("\r\n", "\n").strip()
 
 
 def find_own_comments(api: Api, path: str, mark: str) -> Iterator[Comment]:
@@ -159,9 +156,14 @@ def read_fork_comment(event: Event, environment: Mapping[str, str], api: Api) ->
     report = read_report(environment.get("ONNXGATE_INPUT_REPORT", ""))
     pull_request = find_pull_request(run, environment.get("GITHUB_REPOSITORY", ""), api)
     agrees = (report.verdict == "pass") == (run.conclusion == "success")
+    url = run.html_url if re.fullmatch(r"https?://[\w.:-]+/[\w./-]+", run.html_url) else ""
+    named = f"[a run]({url})" if url else "a run"
+    conclusion = markdown_code(run.conclusion or "nothing")
+    origin = f"Written by {named} of this pull request's own code, which ended with {conclusion}."
+    doubt = "" if agrees else "\n\n**The report and the run disagree: look at the run.**"
     return PendingComment(
         pull_request.number,
-        _render_fork_comment(report, run, agrees),
+        f"{markdown.format_comment(report)}\n\n---\n{origin}{doubt}\n",
         silent=agrees and has_nothing_to_report(report),
         is_from_fork=pull_request.is_from_fork,
     )
@@ -208,17 +210,6 @@ def read_report(path: str) -> Report:
     if len(content) > LARGEST_REPORT_BYTES or report.version != VERSION:
         raise NoCommentError("no comment was posted: the report is too large, or of another onnxgate")
     return report
-
-
-def _render_fork_comment(report: Report, run: WorkflowRun, agrees: bool) -> str:
-    from onnxgate.formats import markdown
-
-    url = run.html_url if re.fullmatch(r"https?://[\w.:-]+/[\w./-]+", run.html_url) else ""
-    named = f"[a run]({url})" if url else "a run"
-    conclusion = markdown_code(run.conclusion or "nothing")
-    origin = f"Written by {named} of this pull request's own code, which ended with {conclusion}."
-    doubt = "" if agrees else "\n\n**The report and the run disagree: look at the run.**"
-    return f"{markdown.format_comment(report)}\n\n---\n{origin}{doubt}\n"
 
 
 FORK_GUIDE_URL = (

@@ -105,16 +105,21 @@ def read_inputs(environment: Mapping[str, str]) -> Inputs:
 
     Raises: UsageError.
     """
-    _reject_pull_request_target(environment)
+    if environment.get("GITHUB_EVENT_NAME") == "pull_request_target":
+        raise UsageError(
+            "the action refuses `pull_request_target`: it runs the pull request's own code, with secrets at hand",
+            hint="use `on: pull_request`; a read-only token is enough",
+        )
     raw = {
         name: environment.get(input_variable(name), "").strip() or INPUT_DEFAULTS.get(name, "") for name in INPUT_NAMES
     }
     command = _check_choice("command", raw["command"], COMMANDS)
     folder = _resolve_folder(Path(environment.get("GITHUB_WORKSPACE", ".")), raw["working-directory"])
+    lines = [line.strip() for line in raw["paths"].splitlines()]
     return _check_combination(
         Inputs(
             command=command,
-            paths=_expand_paths(raw["paths"], folder),
+            paths=tuple(dict.fromkeys(path for line in lines if line for path in _expand_glob(line, folder))),
             config=_reject_option("config", raw["config"]),
             folder=folder,
             against=_parse_against(raw["against"]),
@@ -134,14 +139,6 @@ def read_inputs(environment: Mapping[str, str]) -> Inputs:
 def input_variable(name: str) -> str:
     """Return the environment variable in which `action.yml` passes an input."""
     return "ONNXGATE_INPUT_" + name.upper().replace("-", "_")
-
-
-def _reject_pull_request_target(environment: Mapping[str, str]) -> None:
-    if environment.get("GITHUB_EVENT_NAME") == "pull_request_target":
-        raise UsageError(
-            "the action refuses `pull_request_target`: it runs the pull request's own code, with secrets at hand",
-            hint="use `on: pull_request`; a read-only token is enough",
-        )
 
 
 def _check_combination(inputs: Inputs) -> Inputs:
@@ -167,12 +164,11 @@ def _check_combination(inputs: Inputs) -> Inputs:
 
 def _check_choice(name: str, value: str, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
-        raise UsageError(f"input `{name}`: unknown value `{value}`", hint=_choices(allowed))
+        raise UsageError(
+            f"input `{name}`: unknown value `{value}`",
+            hint="use one of " + ", ".join(f"`{value}`" for value in allowed),
+        )
     return value
-
-
-def _choices(allowed: tuple[str, ...]) -> str:
-    return "use one of " + ", ".join(f"`{value}`" for value in allowed)
 
 
 def _parse_flag(name: str, value: str) -> bool:
@@ -206,11 +202,6 @@ def _resolve_folder(workspace: Path, name: str) -> Path:
     if not folder.is_dir():
         raise UsageError(f"input `working-directory`: `{name}` is no folder of this checkout")
     return folder
-
-
-def _expand_paths(text: str, folder: Path) -> tuple[str, ...]:
-    lines = [line.strip() for line in text.splitlines()]
-    return tuple(dict.fromkeys(path for line in lines if line for path in _expand_glob(line, folder)))
 
 
 def _expand_glob(pattern: str, folder: Path) -> list[str]:
