@@ -73,12 +73,6 @@ def comment_marker(*words: str) -> str:
     return f"<!-- onnxgate:{':'.join(quoted)} -->"
 
 
-def fit_comment(mark: str, body: str, instead: str) -> str:
-    """Return the whole comment; `instead` replaces a body that is too long."""
-    text = f"{mark}\n{body}"
-    return text if len(text) <= MAX_COMMENT_LENGTH else f"{mark}\n{instead}"
-
-
 def upsert_comment(api: Api, repository: str, number: int, mark: str, body: str, *, silent: bool) -> UpsertResult:
     """Create or update the one comment; a `silent` one is not created.
 
@@ -101,14 +95,13 @@ def upsert_comment(api: Api, repository: str, number: int, mark: str, body: str,
 def find_own_comments(api: Api, path: str, mark: str) -> Iterator[Comment]:
     """Return our comments, oldest first. Anyone can write the marker, and the token may edit other comments."""
     me: str | None = None
-    for comment in (comment for comment in list_comments(api, path) if (comment.body or "").startswith(mark)):
-        author = comment.user or User()
-        if author.type == BOT:
-            yield comment
-            continue
-        me = _token_login(api) if me is None else me
-        if me and author.login == me:
-            yield comment
+    for comment in list_comments(api, path):
+        if (comment.body or "").startswith(mark):
+            author = comment.user or User()
+            if author.type != BOT and me is None:
+                me = _token_login(api)
+            if author.type == BOT or (me and author.login == me):
+                yield comment
 
 
 def list_comments(api: Api, path: str) -> Iterator[Comment]:
@@ -227,13 +220,15 @@ def post_comment(environment: Mapping[str, str]) -> str:
     api = _open_api(environment)
     post = read_fork_comment(event, environment, api) if event.workflow_run else _read_own_comment(event, environment)
     mark = comment_marker(*(environment.get(name, "") for name in ("GITHUB_WORKFLOW", "GITHUB_JOB")), post.subject)
-    body = fit_comment(mark, post.body, _render_too_long(environment))
+    body = f"{mark}\n{post.body}"
+    if len(body) > MAX_COMMENT_LENGTH:
+        body = f"{mark}\n{_render_too_long(environment)}"
     try:
-        done = upsert_comment(api, environment["GITHUB_REPOSITORY"], post.number, mark, body, silent=post.silent)
+        result = upsert_comment(api, environment["GITHUB_REPOSITORY"], post.number, mark, body, silent=post.silent)
     except ApiError as error:
         raise _explain_refusal(error, post) from error
     reasons = {"silent": "no comment: there is nothing to say", "unchanged": "the comment says it already"}
-    return reasons.get(done, f"the comment was {done}")
+    return reasons.get(result, f"the comment was {result}")
 
 
 def _read_own_comment(event: Event, environment: Mapping[str, str]) -> PendingComment:

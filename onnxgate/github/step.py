@@ -151,8 +151,8 @@ def _check_combination(inputs: Inputs) -> Inputs:
         ("comment", inputs.comment, REPORTING_COMMANDS),
     ):
         if value and inputs.command not in commands:
-            meant = " and ".join(f"`{command}`" for command in commands)
-            raise UsageError(f"input `{name}`: is for {meant} alone, not for `{inputs.command}`")
+            allowed = " and ".join(f"`{command}`" for command in commands)
+            raise UsageError(f"input `{name}`: is for {allowed} alone, not for `{inputs.command}`")
     if inputs.comment and inputs.shard:
         raise UsageError(
             "input `comment`: one shard has no verdict to comment on", hint="comment where the shards are merged"
@@ -188,11 +188,8 @@ def _parse_against(text: str) -> str:
 
 
 def _parse_shard(text: str) -> str:
-    if not text:
-        return ""
-
     try:
-        return str(plan.parse_selector(text))
+        return str(plan.parse_selector(text)) if text else ""
     except UsageError as error:
         raise UsageError(error.message.replace("`--shard` is", "input `shard`:", 1), hint=error.hint) from error
 
@@ -228,24 +225,29 @@ def _split_args(text: str) -> tuple[str, ...]:
 
 def build_arguments(inputs: Inputs, results: ResultFiles) -> list[str]:
     """Return the arguments of the command; files follow `--`, so that no name is read as an option."""
-    option_values = {"--config": inputs.config, "--against": inputs.against, "--stage": ",".join(inputs.stages)}
-    options = [f"{name}={value}" for name, value in (*option_values.items(), ("--shard", inputs.shard)) if value]
-    outputs = _output_arguments(inputs, results) if inputs.command in REPORTING_COMMANDS else []
-    paths = ["--", *inputs.paths] if inputs.paths else []
-    return [inputs.command, *options, "--fail-on", inputs.fail_on, *outputs, *inputs.args, *paths]
-
-
-def _output_arguments(inputs: Inputs, results: ResultFiles) -> list[str]:
-    """Yield the `--output` options; a shard writes nothing that its merge reports again."""
-    files = {
-        "json": results.report,
-        "github": None if inputs.shard else results.annotations,
-        "summary": results.summary if inputs.summary and not inputs.shard else None,
-        "sarif": results.sarif if inputs.sarif else None,
-        "comment": results.comment if inputs.comment else None,
+    option_values = {
+        "--config": inputs.config,
+        "--against": inputs.against,
+        "--stage": ",".join(inputs.stages),
+        "--shard": inputs.shard,
     }
-    named = [f"{name}={path}" for name, path in files.items() if path is not None]
-    return [word for output in ("text", *named) for word in ("--output", output)]
+    options = [f"{name}={value}" for name, value in option_values.items() if value]
+    outputs = _list_outputs(inputs, results) if inputs.command in REPORTING_COMMANDS else []
+    output_arguments = [argument for output in outputs for argument in ("--output", output)]
+    paths = ["--", *inputs.paths] if inputs.paths else []
+    return [inputs.command, *options, "--fail-on", inputs.fail_on, *output_arguments, *inputs.args, *paths]
+
+
+def _list_outputs(inputs: Inputs, results: ResultFiles) -> list[str]:
+    """Return the outputs; a shard writes nothing that its merge reports again."""
+    outputs = {
+        "json": (results.report, True),
+        "github": (results.annotations, not inputs.shard),
+        "summary": (results.summary, inputs.summary and not inputs.shard),
+        "sarif": (results.sarif, inputs.sarif),
+        "comment": (results.comment, inputs.comment),
+    }
+    return ["text", *(f"{name}={path}" for name, (path, is_written) in outputs.items() if is_written)]
 
 
 def write_outputs(path: Path, *values: DataclassInstance) -> None:
