@@ -13,6 +13,7 @@ import msgspec
 from campaigns.hostile import consumers
 from campaigns.hostile.documents import Pair
 from onnxgate.core import escape, report_json
+from onnxgate.core.report_json import encode_json
 from onnxgate.formats import (
     github,
     gitlab,
@@ -97,11 +98,11 @@ SURFACES = (
         "matrix for a terminal", "matrix", _terminal(support_matrix.format_text), consumers.shown("matrix"), tame=True
     ),
     Surface("matrix markdown", "matrix", support_matrix.format_markdown, consumers.page),
-    Surface("matrix json", "matrix", support_matrix.format_json, consumers.data, support_matrix.parse_json),
+    Surface("matrix json", "matrix", encode_json, consumers.data, support_matrix.parse_json),
     Surface("diff text", "diff", model_diff.format_text, consumers.shown("diff"), tame=True),
     Surface("diff for a terminal", "diff", _terminal(model_diff.format_text), consumers.shown("diff"), tame=True),
     Surface("diff markdown", "diff", model_diff.format_markdown, consumers.page),
-    Surface("diff json", "diff", model_diff.format_json, consumers.data, model_diff.parse_json),
+    Surface("diff json", "diff", encode_json, consumers.data, model_diff.parse_json),
     Surface("preview text", "preview", upgrade_preview.format, consumers.shown("preview"), tame=True),
     Surface(
         "preview for a terminal", "preview", _terminal(upgrade_preview.format), consumers.shown("preview"), tame=True

@@ -57,11 +57,9 @@ def command(
     difference = _compute_difference(models, options)
     write_answer(
         sinks,
+        difference,
         partial(model_diff.format_text, difference, quiet=options.quiet, verbose=options.verbose),
-        {
-            "json": partial(model_diff.format_json, difference),
-            "markdown": partial(model_diff.format_markdown, difference, verbose=options.verbose),
-        },
+        partial(model_diff.format_markdown, difference, verbose=options.verbose),
     )
     return EXIT_STATUS[difference.verdict] if exit_code else 0
 

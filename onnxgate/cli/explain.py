@@ -57,7 +57,7 @@ def _explain_log(path: Path, outputs: tuple[str, ...]) -> int:
     sinks = parse_outputs(outputs, FORMATS)
     with _open_log(path) as stream:
         log = explain_log(stream, __version__)
-    write_answer(sinks, partial(explained_log.format_text, log), {"json": partial(explained_log.format_json, log)})
+    write_answer(sinks, log, partial(explained_log.format_text, log))
     return log.exit
 
 

@@ -144,7 +144,17 @@ def _write_files(
         yield "this is no git repository: no workflow and no hooks were written"
         return
     _write_file(survey.root, WORKFLOW, generated_files.render_workflow(survey), force)
-    yield from _write_hooks(survey.root, generated_files.render_hooks(survey))
+    entry = generated_files.render_hooks(survey)
+    path = survey.root / HOOKS_CONFIG
+    if not path.exists():
+        path.write_text(f"repos:\n{entry}", encoding="utf-8", newline="\n")
+        _print_action("wrote", HOOKS_CONFIG)
+        yield "enable the hooks: `pre-commit install --hook-type pre-commit --hook-type pre-push`"
+    elif "onnxgate" in path.read_text(encoding="utf-8", errors="replace"):
+        _print_action("kept", f"{HOOKS_CONFIG}, which has hooks of onnxgate")
+    else:
+        _print_action("kept", HOOKS_CONFIG)
+        yield f"add to {HOOKS_CONFIG}, below `repos:`:\n{entry}"
 
 
 def _write_file(folder: Path, name: str, text: str, force: bool) -> None:
@@ -156,19 +166,6 @@ def _write_file(folder: Path, name: str, text: str, force: bool) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8", newline="\n")
     _print_action("wrote", name)
-
-
-def _write_hooks(root: Path, entry: str) -> Iterator[str]:
-    path = root / HOOKS_CONFIG
-    if not path.exists():
-        path.write_text(f"repos:\n{entry}", encoding="utf-8", newline="\n")
-        _print_action("wrote", HOOKS_CONFIG)
-        yield "enable the hooks: `pre-commit install --hook-type pre-commit --hook-type pre-push`"
-    elif "onnxgate" in path.read_text(encoding="utf-8", errors="replace"):
-        _print_action("kept", f"{HOOKS_CONFIG}, which has hooks of onnxgate")
-    else:
-        _print_action("kept", HOOKS_CONFIG)
-        yield f"add to {HOOKS_CONFIG}, below `repos:`:\n{entry}"
 
 
 def _write_lock(survey: RepositorySurvey, options: CommonOptions) -> Iterator[str]:

@@ -59,11 +59,9 @@ def command(
 
     write_answer(
         sinks,
+        matrix,
         partial(support_matrix.format_text, matrix, quiet=options.quiet, verbose=options.verbose),
-        {
-            "json": partial(support_matrix.format_json, matrix),
-            "markdown": partial(support_matrix.format_markdown, matrix),
-        },
+        partial(support_matrix.format_markdown, matrix),
     )
     return matrix.exit
 

@@ -34,7 +34,10 @@ def command(reports: tuple[Path, ...], outputs: tuple[str, ...], key: str, optio
 
     What the jobs measured is kept for the next `onnxgate plan`, where a folder of REPORTS has it in its `costs`.
     """
-    _check_options(key, options)
+    if options.no_ignores:
+        raise UsageError("`--no-ignores` is decided when shards are judged", hint="give it to `onnxgate check --shard`")
+    if key and not re.fullmatch("[0-9a-f]{12,64}", key):
+        raise UsageError(f"`--key` is `{key}`; expected what `onnxgate plan` wrote as `key`")
     project = find_project(options)
     files = list(
         list_report_files(reports, [Path(file) for _, _, file in (output.partition("=") for output in outputs) if file])
@@ -47,14 +50,6 @@ def command(reports: tuple[Path, ...], outputs: tuple[str, ...], key: str, optio
     import_shard_costs(reports, report)
     write_outputs(report, sinks, options, config)
     return report.exit
-
-
-def _check_options(key: str, options: CommonOptions) -> None:
-    """Reject options that have no meaning for a merge."""
-    if options.no_ignores:
-        raise UsageError("`--no-ignores` is decided when shards are judged", hint="give it to `onnxgate check --shard`")
-    if key and not re.fullmatch("[0-9a-f]{12,64}", key):
-        raise UsageError(f"`--key` is `{key}`; expected what `onnxgate plan` wrote as `key`")
 
 
 def _expected_shards(project: Project | None, key: str) -> ExpectedCheck:

@@ -28,7 +28,6 @@ from onnxgate.runtimes.environments.storage import cache_dir, shared_cache_dir
 from onnxgate.runtimes.pool.progress import PREPARE_ACTIVITY
 
 if TYPE_CHECKING:
-    from onnxgate.commands.runtimes.cache_inventory import PruneResult
     from onnxgate.project.lock.types import Lock, LockedRuntime
     from onnxgate.runtimes.pool.progress import Progress
 
@@ -60,11 +59,9 @@ def list_(outputs: tuple[str, ...], options: CommonOptions) -> int:
     inventory = cache_inventory.list_environments(lock, project.folder, cache_dir(), offline)
     write_answer(
         sinks,
+        inventory,
         partial(runtime_inventory.format_text, inventory, quiet=options.quiet),
-        {
-            "json": partial(runtime_inventory.format_json, inventory),
-            "markdown": partial(runtime_inventory.format_markdown, inventory),
-        },
+        partial(runtime_inventory.format_markdown, inventory),
     )
     return 0
 
@@ -124,7 +121,19 @@ def prune(everything: bool, age: str, locks: tuple[Path, ...], dry_run: bool, op
     before = float("inf") if age_s is None else time.time() - age_s
     named = set() if age_s is None else _environments_of_locks(locks, options)
     pruned = Pruner(cache_dir(), named=named, before=before, really=not dry_run).prune()
-    _print_pruned(pruned, options, really=not dry_run)
+    really = not dry_run
+    action = "removed" if really else "would remove"
+    for name, number in pruned.removed.items() if not options.quiet else ():
+        click.echo(escape_log_line(f"{action} {f'{number} of {name}' if name in PRUNABLE_FOLDERS else name}"))
+    for name in pruned.in_use if not options.quiet else ():
+        click.echo(escape_log_line(f"left {name}: it is in use"))
+    shared = pruned.size_bytes - pruned.freed_bytes
+    aside = f"; another {format_size(shared)} stays in other caches, such as uv's" if shared else ""
+    in_use = f", {len(pruned.in_use)} in use" if pruned.in_use else ""
+    freed = "freed" if really else "would free"
+    click.echo(
+        f"{freed} {format_size(pruned.freed_bytes)}{aside}; {pluralize(pruned.kept, 'environment')} kept{in_use}"
+    )
     return 0
 
 
@@ -196,18 +205,3 @@ def _environments_of_locks(locks: Sequence[Path], options: CommonOptions) -> set
     own = [project.lock_path] if project is not None and project.lock_path.is_file() else []
     environments = Environments(cache_dir(), offline=True)
     return environment_folders([load_lock(path) for path in (*own, *locks)], environments)
-
-
-def _print_pruned(pruned: PruneResult, options: CommonOptions, *, really: bool) -> None:
-    action = "removed" if really else "would remove"
-    for name, number in pruned.removed.items() if not options.quiet else ():
-        click.echo(escape_log_line(f"{action} {f'{number} of {name}' if name in PRUNABLE_FOLDERS else name}"))
-    for name in pruned.in_use if not options.quiet else ():
-        click.echo(escape_log_line(f"left {name}: it is in use"))
-    shared = pruned.size_bytes - pruned.freed_bytes
-    aside = f"; another {format_size(shared)} stays in other caches, such as uv's" if shared else ""
-    in_use = f", {len(pruned.in_use)} in use" if pruned.in_use else ""
-    freed = "freed" if really else "would free"
-    click.echo(
-        f"{freed} {format_size(pruned.freed_bytes)}{aside}; {pluralize(pruned.kept, 'environment')} kept{in_use}"
-    )

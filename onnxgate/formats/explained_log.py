@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from onnxgate.core.escape import escape_unprintable, neutralize_commands
-from onnxgate.core.report_json import build_schema, encode_json
+from onnxgate.core.report_json import build_schema
 from onnxgate.core.text import pluralize
 from onnxgate.diagnostics.log_explanation import ExplainedError, ExplainedLog
 
@@ -70,11 +70,6 @@ def _render_summary(log: ExplainedLog) -> str:
     errors = f"{pluralize(len(log.errors), 'error')} explained{more}"
     unknown = f"{pluralize(log.unknown, 'line')} unknown" if log.unknown else "none unknown"
     return f"{lines}: {errors}; {unknown}"
-
-
-def format_json(log: ExplainedLog) -> str:
-    """Render indented JSON with a final newline."""
-    return encode_json(log)
 
 
 def json_schema() -> dict[str, Any]:

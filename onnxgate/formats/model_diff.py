@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from onnxgate.core.escape import escape_markdown, markdown_code, neutralize_commands
-from onnxgate.core.report_json import build_schema, encode_json
+from onnxgate.core.report_json import build_schema
 from onnxgate.core.text import LONG_LIMIT, join_phrases, pluralize, truncate
 from onnxgate.formats.text import Terminal
 from onnxgate.model.diff.result import Changed, Difference, InterfaceChange, NodeChange, WeightChange
@@ -93,13 +93,8 @@ def _render_markdown_line(line: OutlineLine, depth: int) -> Iterator[str]:
         yield from _render_markdown_line(child, depth + 1)
 
 
-def format_json(difference: Difference) -> str:
-    """Render indented JSON with a final newline."""
-    return encode_json(difference)
-
-
 def parse_json(text: str | bytes) -> Difference:
-    """Return the difference that `format_json` wrote."""
+    """Return the difference of a JSON answer."""
     return msgspec.json.decode(text, type=Difference)
 
 

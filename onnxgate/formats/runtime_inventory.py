@@ -7,7 +7,7 @@ from typing import Any
 
 from onnxgate.core.escape import escape_log_line, escape_markdown, markdown_code, neutralize_commands
 from onnxgate.core.inventory import Environment, Inventory, State
-from onnxgate.core.report_json import build_schema, encode_json
+from onnxgate.core.report_json import build_schema
 from onnxgate.core.text import format_size, pluralize
 from onnxgate.formats.markdown import render_row
 from onnxgate.formats.text import Column, Terminal
@@ -76,11 +76,6 @@ def format_markdown(inventory: Inventory) -> str:
         cells = (runtime.python, f"{STATE_WORDS[runtime.state]}{reason}", size, targets)
         lines.append(render_row(escape_markdown(runtime.runtime), cells))
     return "\n".join([*lines, "", escape_markdown(render_summary(inventory)), ""]).lstrip("\n")
-
-
-def format_json(inventory: Inventory) -> str:
-    """Render indented JSON with a final newline."""
-    return encode_json(inventory)
 
 
 def json_schema() -> dict[str, Any]:

@@ -27,7 +27,7 @@ from onnxgate.core.matrix import (
     group_by_reason,
     render_reason,
 )
-from onnxgate.core.report_json import build_schema, encode_json
+from onnxgate.core.report_json import build_schema
 from onnxgate.core.text import LONG_LIMIT, SHORT_LIMIT, pluralize, truncate
 from onnxgate.formats.markdown import capitalize_first, render_row
 from onnxgate.formats.text import Column, Terminal
@@ -327,13 +327,8 @@ def _render_markdown_model(model: MatrixModel) -> Iterator[str]:
         yield f"  - {escape_markdown(describe_group(group, model))}: {escape_markdown(describe_reason(group))}"
 
 
-def format_json(matrix: Matrix) -> str:
-    """Render indented JSON with a final newline."""
-    return encode_json(matrix)
-
-
 def parse_json(text: str | bytes) -> Matrix:
-    """Return the matrix that `format_json` wrote."""
+    """Return the matrix of a JSON answer."""
     return msgspec.json.decode(text, type=Matrix)
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.cli.shared.project_check import find_project_config
 from onnxgate.cli.shared.options import CommonOptions
 from onnxgate.cli.shared.outputs import parse_outputs
+from onnxgate.cli.shared.project_check import find_project_config
 from onnxgate.core.errors import UsageError
 
 

@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
+import msgspec
 from msgspec.structs import replace
 
 from onnxgate.cli.shared.options import CommonOptions
 from onnxgate.core.errors import StorageError, UsageError
 from onnxgate.core.escape import escape_log_line
 from onnxgate.core.report import Report
+from onnxgate.core.report_json import encode_json
 from onnxgate.formats import RENDERERS, text
 from onnxgate.gate.results.report_builder import build_command
 from onnxgate.runtimes.environments.storage import inputs_dir
@@ -56,8 +58,8 @@ def _parse_output(output: str, formats: Sequence[str]) -> Sink:
     format_name, _, file = output.partition("=")
     if format_name not in formats:
         near = difflib.get_close_matches(format_name, formats, 1)
-        meant = f"; did you mean `{near[0]}`" if near else ""
-        raise UsageError(f"unknown format `{format_name}`{meant}", hint=f"one of {', '.join(formats)}")
+        suggestion = f"; did you mean `{near[0]}`" if near else ""
+        raise UsageError(f"unknown format `{format_name}`{suggestion}", hint=f"one of {', '.join(formats)}")
     return Sink(format_name, None if file in ("", "-") else Path(file))
 
 
@@ -100,16 +102,23 @@ def write_outputs(
 
 
 def write_answer(
-    sinks: Sequence[Sink], render_text: Callable[..., str], renderers: Mapping[str, Callable[[], str]]
+    sinks: Sequence[Sink],
+    answer: msgspec.Struct,
+    render_text: Callable[..., str],
+    render_markdown: Callable[[], str] | None = None,
 ) -> None:
-    """Write an answer to each sink; `render_text` gets `color` and `width`, `renderers` are the other formats.
+    """Write an answer, also as JSON, to each sink; `render_text` gets `color` and `width`.
 
     Raises:
         StorageError: a file cannot be written; the others are.
     """
 
     def render(sink: Sink, color: bool, width: int) -> str:
-        return renderers[sink.format]() if sink.format in renderers else render_text(color=color, width=width)
+        if sink.format == "json":
+            return encode_json(answer)
+        if sink.format == "markdown" and render_markdown is not None:
+            return render_markdown()
+        return render_text(color=color, width=width)
 
     write_sinks(sinks, render)
 
