@@ -13,9 +13,19 @@ import msgspec
 from campaigns.hostile import consumers
 from campaigns.hostile.documents import Pair
 from onnxgate.core import escape, report_json
-from onnxgate.formats import model_diff, support_matrix, upgrade_preview
-from onnxgate.formats.report import comment, github, gitlab, junit, markdown, sarif, text
-from onnxgate.formats.report.html import page
+from onnxgate.core.report_json import encode_json
+from onnxgate.formats import (
+    github,
+    gitlab,
+    html,
+    junit,
+    markdown,
+    model_diff,
+    sarif,
+    support_matrix,
+    text,
+    upgrade_preview,
+)
 from onnxgate.project.config import ignore_entries
 from onnxgate.project.lock.lock_file import parse_lock, render_lock
 from onnxgate.project.toml import loads
@@ -72,10 +82,10 @@ SURFACES = (
     ),
     Surface("verdict", "report", text.render_verdict, consumers.shown("report")),
     Surface("json", "report", report_json.format, consumers.data, report_json.decode_report),
-    Surface("html", "report", page.format, consumers.markup),
+    Surface("html", "report", html.format, consumers.markup),
     Surface("markdown", "report", markdown.format, consumers.page),
     Surface("summary", "report", markdown.format_summary, consumers.page, limit=SUMMARY_LIMIT),
-    Surface("comment", "report", comment.format, consumers.page, limit=COMMENT_LIMIT),
+    Surface("comment", "report", markdown.format_comment, consumers.page, limit=COMMENT_LIMIT),
     Surface("github", "report", github.format, consumers.annotated, exact=("command",)),
     Surface("sarif", "report", sarif.format, consumers.sarif),
     Surface("junit", "report", junit.format, consumers.junit),
@@ -87,11 +97,11 @@ SURFACES = (
         "matrix for a terminal", "matrix", _terminal(support_matrix.format_text), consumers.shown("matrix"), tame=True
     ),
     Surface("matrix markdown", "matrix", support_matrix.format_markdown, consumers.page),
-    Surface("matrix json", "matrix", support_matrix.format_json, consumers.data, support_matrix.parse_json),
+    Surface("matrix json", "matrix", encode_json, consumers.data, support_matrix.parse_json),
     Surface("diff text", "diff", model_diff.format_text, consumers.shown("diff"), tame=True),
     Surface("diff for a terminal", "diff", _terminal(model_diff.format_text), consumers.shown("diff"), tame=True),
     Surface("diff markdown", "diff", model_diff.format_markdown, consumers.page),
-    Surface("diff json", "diff", model_diff.format_json, consumers.data, model_diff.parse_json),
+    Surface("diff json", "diff", encode_json, consumers.data, model_diff.parse_json),
     Surface("preview text", "preview", upgrade_preview.format, consumers.shown("preview"), tame=True),
     Surface(
         "preview for a terminal", "preview", _terminal(upgrade_preview.format), consumers.shown("preview"), tame=True

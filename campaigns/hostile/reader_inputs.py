@@ -23,7 +23,7 @@ from onnxgate.core import report_json as json_format
 from onnxgate.core.errors import ConfigError, LockError, UsageError
 from onnxgate.core.jobs import CaseResult, Completed, InputCase, Load, Probe, Run, RunResult
 from onnxgate.core.report import Report, Shard
-from onnxgate.formats.report import text
+from onnxgate.formats import text
 from onnxgate.gate.result_cache import ResultCache
 from onnxgate.gate.sharding import merge, plan, shard_report
 from onnxgate.github import api

@@ -11,6 +11,7 @@ from typing import NoReturn
 
 import click
 
+from onnxgate import __version__
 from onnxgate.cli.shared.error_handling import report_errors
 
 _GC_THRESHOLD = 100_000
@@ -55,8 +56,8 @@ class LazyGroup(click.Group):
             import difflib
 
             near = difflib.get_close_matches(args[0], COMMANDS, 1)
-            meant = f" Did you mean '{near[0]}'?" if near else ""
-            ctx.fail(f"No such command '{args[0]}'.{meant}")
+            suggestion = f" Did you mean '{near[0]}'?" if near else ""
+            ctx.fail(f"No such command '{args[0]}'.{suggestion}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -65,23 +66,13 @@ class LazyGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-    from onnxgate import __version__
-
-    if wanted:
-        click.echo(f"onnxgate {__version__}")
-        ctx.exit()
-
-
 @click.command(
     "onnxgate",
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit status: 0 pass; 1 the gate is closed; 2 usage, config or lock is wrong; 3 undecided; 130 interrupted.",
 )
-@click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Say the version."
-)
+@click.version_option(__version__, message="onnxgate %(version)s", help="Say the version.")
 def group() -> None:
     """The compatibility gate for ONNX models: they load, run and agree on every runtime that you promise."""
 

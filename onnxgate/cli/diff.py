@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 import click
 
 from onnxgate import __version__
-from onnxgate.cli.shared.options import CommonOptions, common_options, output_option
-from onnxgate.cli.shared.outputs import parse_outputs, write_sinks
+from onnxgate.cli.shared.options import CommonOptions, common_options, name_formats, output_option
+from onnxgate.cli.shared.outputs import parse_outputs, write_answer
 from onnxgate.core.errors import UsageError
 from onnxgate.core.escape import escape_log_line
 from onnxgate.core.files import temporary_folder
@@ -21,7 +22,6 @@ from onnxgate.project.git.repository import find_commit, find_git_root
 from onnxgate.project.git.revisions import MissingAtRevisionError, Revision, write_model_at_revision
 
 if TYPE_CHECKING:
-    from onnxgate.cli.shared.outputs import Sink
     from onnxgate.model.diff.result import Difference, Verdict
 
 
@@ -33,7 +33,7 @@ EXIT_STATUS: dict[Verdict, int] = {"identical": 0, "same": 0, "different": 1, "u
 @click.argument("models", nargs=-1, metavar="OLD NEW")
 @click.option("--exit-code", is_flag=True, help="Exit with 1 where they are not the same model, as git does.")
 @click.option("--textconv", is_flag=True, help="Describe one model as text, for git; see `onnxgate init --git-diff`.")
-@output_option
+@output_option(name_formats(FORMATS))
 @common_options
 def command(
     models: tuple[str, ...], exit_code: bool, textconv: bool, outputs: tuple[str, ...], options: CommonOptions
@@ -49,22 +49,18 @@ def command(
     """
     if textconv:
         return _print_textconv(models, outputs)
-    _require_two(models)
-
-    sinks = parse_outputs(outputs, FORMATS)
-    difference = _compute_difference(models, options)
-
-    def rendered(sink: Sink, color: bool, width: int) -> str:
-        return _render(difference, sink.format, options, color=color, width=width)
-
-    write_sinks(sinks, rendered)
-    return EXIT_STATUS[difference.verdict] if exit_code else 0
-
-
-def _require_two(models: tuple[str, ...]) -> None:
     if len(models) != 2:
         hint = "`onnxgate diff HEAD:models/net.onnx models/net.onnx`"
         raise UsageError(f"two models are compared, and {len(models)} were given", hint=hint)
+    sinks = parse_outputs(outputs, FORMATS)
+    difference = _compute_difference(models, options)
+    write_answer(
+        sinks,
+        difference,
+        partial(model_diff.format_text, difference, quiet=options.quiet, verbose=options.verbose),
+        partial(model_diff.format_markdown, difference, verbose=options.verbose),
+    )
+    return EXIT_STATUS[difference.verdict] if exit_code else 0
 
 
 def _print_textconv(models: tuple[str, ...], outputs: tuple[str, ...]) -> int:
@@ -97,18 +93,6 @@ def _compute_difference(models: tuple[str, ...], options: CommonOptions) -> Diff
             raise UsageError(f"one of the models cannot be read: it is {reason}") from reason
 
 
-def _render(difference: Difference, format_name: str, options: CommonOptions, *, color: bool, width: int) -> str:
-    match format_name:
-        case "json":
-            return model_diff.format_json(difference)
-        case "markdown":
-            return model_diff.format_markdown(difference, verbose=options.verbose)
-        case _:
-            return model_diff.format_text(
-                difference, color=color, width=width, quiet=options.quiet, verbose=options.verbose
-            )
-
-
 def resolve_model(name: str, scratch: Path, options: CommonOptions) -> NamedModel:
     """Return the model of that name; one of a revision is written to `scratch`, with its data.
 
@@ -127,14 +111,10 @@ def _resolve_file(name: str, path: Path) -> NamedModel:
     except OSError as error:
         raise UsageError(f"`{name}` cannot be read: {(error.strerror or str(error)).lower()}") from error
     if wrong:
-        hint = None
-        if wrong == "a Git LFS pointer":
-            hint = f'git lfs pull --include "{name}"'
-        elif wrong == "not there":
-            hint = "name a file, or REV:PATH for a file at a git revision"
-        raise UsageError(
-            f"`{name}` is no model: it is {wrong}" if wrong != "not there" else f"there is no `{name}`", hint=hint
-        )
+        if wrong == "not there":
+            raise UsageError(f"there is no `{name}`", hint="name a file, or REV:PATH for a file at a git revision")
+        hint = f'git lfs pull --include "{name}"' if wrong == "a Git LFS pointer" else None
+        raise UsageError(f"`{name}` is no model: it is {wrong}", hint=hint)
     return NamedModel(name, path)
 
 
@@ -159,10 +139,10 @@ def _path_from_root(path: str, start: Path, root: Path) -> str:
     parts = PurePosixPath(path).parts
     if not path.startswith(("./", "../")):
         return "/".join(parts)
-    here = list(start.relative_to(root).parts)
+    resolved = list(start.relative_to(root).parts)
     for part in parts:
         if part != "..":
-            here.append(part)
-        elif here:
-            here.pop()
-    return "/".join(here)
+            resolved.append(part)
+        elif resolved:
+            resolved.pop()
+    return "/".join(resolved)

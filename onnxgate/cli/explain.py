@@ -6,21 +6,21 @@ import difflib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
 from onnxgate import __version__, rules
-from onnxgate.cli.shared.outputs import parse_outputs, write_sinks
+from onnxgate.cli.shared.options import name_formats, output_option
+from onnxgate.cli.shared.outputs import parse_outputs, write_answer
 from onnxgate.core.errors import UsageError
 from onnxgate.core.findings import Stage
 from onnxgate.diagnostics.log_explanation import explain_log
 from onnxgate.formats import explained_log
 
 if TYPE_CHECKING:
-    from onnxgate.cli.shared.outputs import Sink
-    from onnxgate.diagnostics.log_explanation import ExplainedLog
     from onnxgate.rules.definition import AnyRule
 
 FORMATS = ("text", "json")
@@ -34,13 +34,7 @@ FORMATS = ("text", "json")
     type=click.Path(path_type=Path),
     help="Explain the known errors in this log instead; '-' reads standard input.",
 )
-@click.option(
-    "--output",
-    "outputs",
-    multiple=True,
-    metavar="FORMAT[=FILE]",
-    help="With --log: text or json; to a file, or to standard output (default: text). Repeatable.",
-)
+@output_option(f"With --log: {name_formats(FORMATS)}")
 def command(rule: str | None, log: Path | None, outputs: tuple[str, ...]) -> int:
     """Say what RULE means, why it matters and what to do; without RULE, list all rules by stage.
 
@@ -63,7 +57,7 @@ def _explain_log(path: Path, outputs: tuple[str, ...]) -> int:
     sinks = parse_outputs(outputs, FORMATS)
     with _open_log(path) as stream:
         log = explain_log(stream, __version__)
-    write_sinks(sinks, lambda sink, color, width: _render(log, sink, color=color, width=width))
+    write_answer(sinks, log, partial(explained_log.format_text, log))
     return log.exit
 
 
@@ -82,14 +76,6 @@ def _open_log(path: Path) -> Iterator[BinaryIO]:
             yield stream
     except OSError as error:
         raise UsageError(f"cannot read `{path}`: {error.strerror}", hint="`-` reads standard input") from error
-
-
-def _render(log: ExplainedLog, sink: Sink, *, color: bool, width: int) -> str:
-    return (
-        explained_log.format_json(log)
-        if sink.format == "json"
-        else explained_log.format_text(log, color=color, width=width)
-    )
 
 
 def _find_rule(name: str) -> AnyRule:

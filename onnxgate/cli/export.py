@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from onnxgate.cli.shared.options import CommonOptions, common_options, load_project
+from onnxgate.cli.shared.options import CommonOptions, common_options
 from onnxgate.cli.shared.outputs import print_lines
+from onnxgate.cli.shared.project_request import load_project
 from onnxgate.cli.shared.worker_pool import open_pool, open_progress
 from onnxgate.commands.export import apply_export, export_models, find_toolchain_warnings
 from onnxgate.core.files import temporary_folder

@@ -13,15 +13,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from onnxgate.cli.shared.options import CommonOptions, common_options, find_project
+from onnxgate.cli.shared.options import CommonOptions, common_options
 from onnxgate.cli.shared.outputs import terminal_width
-from onnxgate.cli.shared.project_request import make_project_request
-from onnxgate.cli.shared.worker_pool import (
-    open_pool,
-    open_progress,
-    pause_progress,
-    print_limit_notes,
-)
+from onnxgate.cli.shared.project_request import find_project, make_project_request
+from onnxgate.cli.shared.worker_pool import open_pool, open_progress, pause_progress, print_limit_notes
 from onnxgate.commands.files_without_config import make_request
 from onnxgate.commands.fix.model_file import replace_model_file
 from onnxgate.commands.fix.pipeline import FixOptions, fix_models, fixable_rules, model_root
@@ -40,7 +35,6 @@ from onnxgate.runtimes.environments.storage import cache_dir
 
 if TYPE_CHECKING:
     from onnxgate.commands.fix.pipeline import FixResult
-    from onnxgate.commands.fix.verification import Verification
     from onnxgate.project.config.project import Project
 
 BACKUP_FOLDER = "backups"
@@ -105,9 +99,10 @@ def command(
     for state, repair in _fix_models(project, request, wish, options, runs=runs, dry_run=dry_run):
         counts[state] += 1
         accepted += repair.accepted
-    _print_wrapped(
-        [_render_summary(counts, dry_run=dry_run, locked=runs, named=bool(paths)), *_render_accepted(accepted)]
-    )
+    _print_wrapped([_render_summary(counts, dry_run=dry_run, locked=runs, named=bool(paths))])
+    if accepted:
+        ignored = f"{pluralize(accepted, 'finding')} accepted by `[[ignore]]`"
+        _print_wrapped([f"note: {ignored}, left alone; `--no-ignores` repairs these, too"])
     return _exit_status(counts, dry_run=dry_run)
 
 
@@ -126,37 +121,26 @@ def _make_request(
     """Return the project, the request, and if there are runtimes that can be started."""
     project = find_project(options) if target is None else None
     if project is None:
-        return _request_for_files(paths, target, options)
+        request = make_request(paths, target, options.start, options.jobs, "minors")
+        if target is None:
+            request = dataclasses.replace(request, checkout=dataclasses.replace(request.checkout, lock=Lock()))
+        return request.project, request, False
     return project, _request_for_project(project, paths, against, options), True
-
-
-def _request_for_files(
-    paths: tuple[Path, ...], target: str | None, options: CommonOptions
-) -> tuple[Project, GateRequest, bool]:
-    """Return the request for files without a config: `--target` alone names their runtimes."""
-    request = make_request(paths, target, options.start, options.jobs, "minors")
-    if target is None:
-        request = dataclasses.replace(request, checkout=dataclasses.replace(request.checkout, lock=Lock()))
-    return request.project, request, False
 
 
 def _request_for_project(
     project: Project, paths: tuple[Path, ...], against: str | None, options: CommonOptions
 ) -> GateRequest:
-    if not project.lock_path.exists():
-        raise LockError(f"there is no `{project.lock_path.name}`", hint=_missing_lock_hint(project, paths))
+    if not project.lock_path.exists():  # a model that cannot be locked as it is can be repaired without a lock
+        requirement = next((target.runtime for target in project.config.targets.values()), "onnxruntime")
+        repair = shlex.join(["onnxgate", "fix", "--target", requirement, *map(str, paths or ("PATH",))])
+        hint = f"run `onnxgate lock`; what that refuses is repaired without it: `{repair}`"
+        raise LockError(f"there is no `{project.lock_path.name}`", hint=hint)
     chosen = choose_baseline(find_git_root(project.folder), against or "none", os.environ, offline=options.offline)
     lock = load_lock(project.lock_path)
     models = project.models([str(path) for path in paths], base=options.start)
     request = make_project_request(project, lock, models, frozenset(STATIC_STAGES), options)
     return dataclasses.replace(request, baseline=Baseline(chosen.revision))
-
-
-def _missing_lock_hint(project: Project, paths: tuple[Path, ...]) -> str:
-    """Return what to run first; a model that cannot be locked as it is can be repaired without a lock."""
-    requirement = next((target.runtime for target in project.config.targets.values()), "onnxruntime")
-    command = ["onnxgate", "fix", "--target", requirement, *map(str, paths or ("PATH",))]
-    return f"run `onnxgate lock`; what that refuses is repaired without it: `{shlex.join(command)}`"
 
 
 def _fix_models(
@@ -183,17 +167,13 @@ def _apply_result(
     if repair.state != "repaired" or dry_run:
         return repair.state, [*lines, *_render_unwritten(repair)]
     try:
-        backup = _replace_model(project, repair)
+        assert repair.repaired is not None  # what is proven was made
+        root, old_sha256 = model_root(project, repair.model), repair.repaired.replaced_sha256
+        backups = cache_dir() / BACKUP_FOLDER
+        backup = replace_model_file(repair.model.absolute, root, old_sha256, repair.repaired.path, backups)
     except OnnxgateError as error:
         return "not written", [*lines, f"  not written: {error.message}", *_hint_lines(error.hint), ""]
     return "repaired", [*lines, f"  written; the old file is kept: {backup}", *_render_follow_ups(repair), ""]
-
-
-def _replace_model(project: Project, repair: FixResult) -> Path:
-    assert repair.repaired is not None  # what is proven was made
-    root = model_root(project, repair.model)
-    model, sha256, backups = repair.model.absolute, repair.repaired.replaced_sha256, cache_dir() / BACKUP_FOLDER
-    return replace_model_file(model, root, sha256, repair.repaired.path, backups)
 
 
 def _render_result(repair: FixResult, options: CommonOptions) -> Iterator[str]:
@@ -207,20 +187,13 @@ def _render_result(repair: FixResult, options: CommonOptions) -> Iterator[str]:
     for name, no_fix in repair.unfixed:
         yield from (f"  no fix by `{name}`: {no_fix.reason}", *_hint_lines(no_fix.hint))
     yield from (f"  only with `--unsafe`: {reason}" for reason in repair.unsafe)
-    yield from _render_diff(repair, options)
-    if repair.proof is not None and repair.proof.rows:
-        yield from _render_verification(repair.proof)
-
-
-def _render_diff(repair: FixResult, options: CommonOptions) -> Iterator[str]:
     if repair.repaired is not None:
         text = model_diff.format_text(repair.repaired.difference, verbose=options.verbose)
         yield from (f"    {line}" if line else "" for line in text.splitlines())
-
-
-def _render_verification(proof: Verification) -> Iterator[str]:
-    yield f"  proof: {pluralize(proof.cases, 'input case')}, old and new on {pluralize(len(proof.rows), 'runtime')}"
-    yield from (f"    {row.runtime}: {row.text}" for row in proof.rows)
+    proof = repair.proof
+    if proof is not None and proof.rows:
+        yield f"  proof: {pluralize(proof.cases, 'input case')}, old and new on {pluralize(len(proof.rows), 'runtime')}"
+        yield from (f"    {row.runtime}: {row.text}" for row in proof.rows)
 
 
 def _render_unwritten(repair: FixResult) -> list[str]:
@@ -229,8 +202,8 @@ def _render_unwritten(repair: FixResult) -> list[str]:
         return []
     if repair.state == "repaired":
         return ["  not written: this is a dry run", *_render_follow_ups(repair), ""]
-    why = f": {repair.reason}" if repair.reason else ""
-    return [f"  nothing is written{why}", *_hint_lines(repair.hint), ""]
+    reason = f": {repair.reason}" if repair.reason else ""
+    return [f"  nothing is written{reason}", *_hint_lines(repair.hint), ""]
 
 
 def _render_follow_ups(repair: FixResult) -> Iterator[str]:
@@ -244,14 +217,6 @@ def _render_follow_ups(repair: FixResult) -> Iterator[str]:
 
 def _hint_lines(text: str | None) -> list[str]:
     return [f"    hint: {text}"] if text else []
-
-
-def _render_accepted(count: int) -> list[str]:
-    if not count:
-        return []
-    return [
-        f"note: {pluralize(count, 'finding')} accepted by `[[ignore]]`, left alone; `--no-ignores` repairs these, too"
-    ]
 
 
 def _render_summary(counts: Counter[str], *, dry_run: bool, locked: bool, named: bool) -> str:

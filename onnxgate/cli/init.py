@@ -56,23 +56,22 @@ def command(
     """
     requirement = None if runtime is None else _check_requirement(runtime)
     survey = survey_repository(options.start)
-    _refuse_without_models(survey)
-    _print_action("found", _describe_contents(survey))
-    asks = not yes and sys.stdin.isatty()
-    promise = _choose_runtime(survey, requirement, asks)
-    exported = _choose_exports(survey, asks)
-    shows = _wants_git_diff(survey, git_diff, asks)
-    written = (*_write_files(survey, promise, exported, force), *_set_up_git_diff(survey, wanted=shows))
-    remains = [*written, *_write_lock(survey, options, wanted=not no_lock)]
-    _print_next_steps(survey, remains, exported)
-
-
-def _refuse_without_models(survey: RepositorySurvey) -> None:
     if not survey.models and survey.untracked:
         hint = f"`git add {survey.untracked[0]}` first: the gate judges what is committed"
         raise UsageError("git tracks no `.onnx` file here", hint=hint)
     if not survey.models:
         raise UsageError("there is no `.onnx` file here", hint="run it in the folder that has the models")
+    _print_action("found", _describe_contents(survey))
+    interactive = not yes and sys.stdin.isatty()
+    promise = _choose_runtime(survey, requirement, interactive)
+    exported = _choose_exports(survey, interactive)
+    shows_diff = _choose_git_diff(survey, git_diff, interactive)
+    remaining = list(_write_files(survey, promise, exported, force))
+    if shows_diff and survey.root is not None:
+        models = _models_from_git_root(survey)
+        remaining += set_up_git_driver(survey.root, models, _print_action, uses_lfs=survey.uses_lfs)
+    remaining += ["write the lock: `onnxgate lock`"] if no_lock else _write_lock(survey, options)
+    _print_next_steps(survey, remaining, exported)
 
 
 def _describe_contents(survey: RepositorySurvey) -> str:
@@ -81,19 +80,18 @@ def _describe_contents(survey: RepositorySurvey) -> str:
         absent = len(survey.models) - len(survey.facts)
         parts.append("Git LFS" if not absent else f"Git LFS ({absent} not fetched or not readable)")
     if survey.exports:
-        parts.append(
-            f"`torch.onnx.export` called in {', '.join(dict.fromkeys(export.path for export in survey.exports))}"
-        )
+        paths = ", ".join(dict.fromkeys(export.path for export in survey.exports))
+        parts.append(f"`torch.onnx.export` called in {paths}")
     if survey.untracked:
         parts.append(f"{pluralize(len(survey.untracked), 'model')} that git does not track, left out")
     return ", ".join(parts)
 
 
-def _choose_runtime(survey: RepositorySurvey, runtime: str | None, asks: bool) -> SuggestedRuntime:
+def _choose_runtime(survey: RepositorySurvey, runtime: str | None, interactive: bool) -> SuggestedRuntime:
     if runtime is not None:
         return SuggestedRuntime(runtime)
     chosen = suggest_runtime(survey)
-    if not asks:
+    if not interactive:
         return chosen
     answer = click.prompt("Which runtimes do you promise?", default=chosen.runtime, value_proc=_check_requirement)
     return chosen if answer == chosen.runtime else SuggestedRuntime(answer)
@@ -107,10 +105,10 @@ def _check_requirement(runtime: str) -> str:
     return runtime
 
 
-def _choose_exports(survey: RepositorySurvey, asks: bool) -> list[ExportScript]:
+def _choose_exports(survey: RepositorySurvey, interactive: bool) -> list[ExportScript]:
     """Return the scripts that `check` shall run. Only a person may agree to run project code."""
     chosen = []
-    for script in survey.exports if asks else ():
+    for script in survey.exports if interactive else ():
         model = find_written_model(survey, script)
         if model and script.command:
             question = escape_log_line(f"Shall `check` export {model} again with `{' '.join(script.command)}`?")
@@ -118,10 +116,10 @@ def _choose_exports(survey: RepositorySurvey, asks: bool) -> list[ExportScript]:
     return chosen
 
 
-def _wants_git_diff(survey: RepositorySurvey, wanted: bool | None, asks: bool) -> bool:
+def _choose_git_diff(survey: RepositorySurvey, selected: bool | None, interactive: bool) -> bool:
     """Return if `git diff` shall describe models. Git is not configured without consent."""
-    if wanted is not None or survey.root is None or not asks:
-        return bool(wanted) and survey.root is not None
+    if selected is not None or survey.root is None or not interactive:
+        return bool(selected) and survey.root is not None
     if is_git_driver_set_up(survey.root, _models_from_git_root(survey)):
         return True
     return click.confirm("Shall `git diff` show what changed in models?", default=True)
@@ -133,31 +131,30 @@ def _models_from_git_root(survey: RepositorySurvey) -> list[str]:
     return [f"{below}{model}" for model in survey.models]
 
 
-def _set_up_git_diff(survey: RepositorySurvey, *, wanted: bool) -> Iterator[str]:
-    if wanted and survey.root is not None:
-        yield from set_up_git_driver(
-            survey.root, _models_from_git_root(survey), _print_action, uses_lfs=survey.uses_lfs
-        )
-
-
 def _write_files(
     survey: RepositorySurvey, promise: SuggestedRuntime, exported: Sequence[ExportScript], force: bool
 ) -> Iterator[str]:
     """Write the files; yield what remains to do."""
-    _write_config(survey, generated_files.render_config(survey, promise, exported), force)
-    if survey.root is None:
-        yield "this is no git repository: no workflow and no hooks were written"
-        return
-    _write_file(survey.root, WORKFLOW, generated_files.render_workflow(survey), force)
-    yield from _write_hooks(survey.root, generated_files.render_hooks(survey))
-
-
-def _write_config(survey: RepositorySurvey, text: str, force: bool) -> None:
     existing = find_config(survey.folder)
     if existing is not None and existing == survey.folder / PYPROJECT:
         _print_action("kept", f"{existing.name}, which has `[tool.onnxgate]`")
     else:
-        _write_file(survey.folder, CONFIG_NAME, text, force)
+        _write_file(survey.folder, CONFIG_NAME, generated_files.render_config(survey, promise, exported), force)
+    if survey.root is None:
+        yield "this is no git repository: no workflow and no hooks were written"
+        return
+    _write_file(survey.root, WORKFLOW, generated_files.render_workflow(survey), force)
+    entry = generated_files.render_hooks(survey)
+    path = survey.root / HOOKS_CONFIG
+    if not path.exists():
+        path.write_text(f"repos:\n{entry}", encoding="utf-8", newline="\n")
+        _print_action("wrote", HOOKS_CONFIG)
+        yield "enable the hooks: `pre-commit install --hook-type pre-commit --hook-type pre-push`"
+    elif "onnxgate" in path.read_text(encoding="utf-8", errors="replace"):
+        _print_action("kept", f"{HOOKS_CONFIG}, which has hooks of onnxgate")
+    else:
+        _print_action("kept", HOOKS_CONFIG)
+        yield f"add to {HOOKS_CONFIG}, below `repos:`:\n{entry}"
 
 
 def _write_file(folder: Path, name: str, text: str, force: bool) -> None:
@@ -171,55 +168,31 @@ def _write_file(folder: Path, name: str, text: str, force: bool) -> None:
     _print_action("wrote", name)
 
 
-def _write_hooks(root: Path, entry: str) -> Iterator[str]:
-    path = root / HOOKS_CONFIG
-    if not path.exists():
-        path.write_text(f"repos:\n{entry}", encoding="utf-8", newline="\n")
-        _print_action("wrote", HOOKS_CONFIG)
-        yield "enable the hooks: `pre-commit install --hook-type pre-commit --hook-type pre-push`"
-    elif "onnxgate" in path.read_text(encoding="utf-8", errors="replace"):
-        _print_action("kept", f"{HOOKS_CONFIG}, which has hooks of onnxgate")
-    else:
-        _print_action("kept", HOOKS_CONFIG)
-        yield f"add to {HOOKS_CONFIG}, below `repos:`:\n{entry}"
-
-
-def _write_lock(survey: RepositorySurvey, options: CommonOptions, *, wanted: bool) -> Iterator[str]:
+def _write_lock(survey: RepositorySurvey, options: CommonOptions) -> Iterator[str]:
     """Write the lock as `onnxgate lock` does; yield what remains to do if that failed."""
-    if not wanted:
-        yield "write the lock: `onnxgate lock`"
-        return
-
     arguments = ["--config", str(find_config(survey.folder)), *(["--offline"] if options.offline else [])]
     try:
         with lock.command.make_context("lock", arguments) as context:
             lock.command.invoke(context)
     except OnnxgateError as error:
-        problems = getattr(error, "problems", ())
-        lines = [
-            f"write the lock: `onnxgate lock`; now it could not: {error.message}",
-            *(f"  {problem}" for problem in problems),
-        ]
-        yield "\n".join((*lines, *([f"  hint: {error.hint}"] if error.hint else ())))
+        yield "\n".join(
+            (
+                f"write the lock: `onnxgate lock`; now it could not: {error.message}",
+                *(f"  {problem}" for problem in getattr(error, "problems", ())),
+                *([f"  hint: {error.hint}"] if error.hint else ()),
+            )
+        )
 
 
-def _print_next_steps(survey: RepositorySurvey, remains: Sequence[str], exported: Sequence[ExportScript]) -> None:
-    left = list(remains)
+def _print_next_steps(survey: RepositorySurvey, remaining: list[str], exported: Sequence[ExportScript]) -> None:
     if len(exported) < len(survey.exports):
-        left.append("let `check` export again from source: the comments in onnxgate.toml say how")
-    left.append("run the gate: `onnxgate check`")
-    left.append("commit what was written")
+        remaining.append("let `check` export again from source: the comments in onnxgate.toml say how")
     click.echo("\nwhat remains")
-    for text in left:
+    for text in (*remaining, "run the gate: `onnxgate check`", "commit what was written"):
         first, *rest = text.splitlines()
-        _print_line(f"  - {first}")
-        for line in rest:
-            _print_line(f"    {line}")
+        for line in (f"  - {first}", *(f"    {line}" for line in rest)):
+            click.echo(escape_log_line(line))
 
 
-def _print_action(what: str, about: str) -> None:
-    _print_line(f"{what:6} {about}")
-
-
-def _print_line(line: str) -> None:
-    click.echo(escape_log_line(line))
+def _print_action(action: str, subject: str) -> None:
+    click.echo(escape_log_line(f"{action:6} {subject}"))

@@ -7,16 +7,16 @@ import functools
 import itertools
 import os
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from onnxgate.cli.shared.options import CommonOptions, common_options, load_project
+from onnxgate.cli.shared.options import CommonOptions, common_options
 from onnxgate.cli.shared.outputs import print_lines, terminal_width, uses_color
-from onnxgate.cli.shared.project_request import make_project_request
+from onnxgate.cli.shared.project_request import load_project, make_project_request
 from onnxgate.cli.shared.worker_pool import open_pool_with_progress
 from onnxgate.commands.measurement import measure_quantized_models, measure_source_tolerances
 from onnxgate.commands.upgrade_preview import preview_upgrade
@@ -24,7 +24,6 @@ from onnxgate.core.errors import LockError, UnavailableError, UsageError
 from onnxgate.core.files import temporary_folder
 from onnxgate.core.findings import ALL_STAGES
 from onnxgate.core.text import pluralize
-from onnxgate.core.upgrade_preview import Preview
 from onnxgate.formats import upgrade_preview
 from onnxgate.gate.static import create_caching_analyzer
 from onnxgate.project.config.project import Project
@@ -49,7 +48,6 @@ from onnxgate.support.probes import ProbeError
 
 if TYPE_CHECKING:
     from onnxgate.evidence.file import ModelFile
-    from onnxgate.project.config.project import Project
     from onnxgate.project.lock.types import LockedToolchain
     from onnxgate.project.lock.update import LockUpdate, MeasuredTolerances
 
@@ -97,7 +95,7 @@ def command(
     _check_options(paths, check, upgrades, measure, preview)
     if check:
         return _check_lock(project, paths, options)
-    old = _load_old_lock(project)
+    old = load_lock(project.lock_path) if project.lock_path.exists() else None
     if preview:
         return _preview_upgrade(project, old, upgrades, options)
     measured = _measure_tolerances(project, paths, options) if measure else {}
@@ -109,10 +107,6 @@ def command(
         relocked = _add_quantization_figures(project, relocked, paths, options)
     _write_lock(project, old, relocked, options)
     return 0
-
-
-def _load_old_lock(project: Project) -> Lock | None:
-    return load_lock(project.lock_path) if project.lock_path.exists() else None
 
 
 def _check_options(paths: Sequence[str], check: bool, upgrades: Sequence[str], measure: bool, preview: bool) -> None:
@@ -161,29 +155,18 @@ def _relock_project(
 
 
 def _preview_upgrade(project: Project, old: Lock | None, upgrades: Sequence[str], options: CommonOptions) -> int:
-
     if old is None:
         raise LockError("there is no lock that could be upgraded", hint="run `onnxgate lock`")
     relocked = _relock_project(project, old, upgrades, {}, options)
     if not options.quiet:
         print_lines(f"note: {note}" for note in relocked.notes)
-    return print_preview(project, old, relocked.lock, upgrades, options)
+    return _print_preview(project, old, relocked.lock, upgrades, options)
 
 
 def _relock_models(
     project: Project, old: Lock | None, paths: Sequence[str], measured: MeasuredTolerances, options: CommonOptions
 ) -> LockUpdate:
     locked = old.models if old else {}
-    gone = _find_removed_models(project, locked, paths, options)
-    present = [path for path in paths if path not in gone]
-    models = project.models(present, base=options.start) if present else ()
-    return update_lock_models(old, lock_models(models, locked, measured), gone.values())
-
-
-def _find_removed_models(
-    project: Project, locked: Iterable[str], paths: Sequence[str], options: CommonOptions
-) -> dict[str, str]:
-    """Return the models that are locked and no longer exist, by the path that the user gave."""
     locked_paths = set(locked)
     files = {path: Path(os.path.normpath(options.start.absolute() / path)) for path in paths}
     inside = {
@@ -191,7 +174,10 @@ def _find_removed_models(
         for path, file in files.items()
         if file.is_relative_to(project.folder) and not os.path.lexists(file)
     }
-    return {path: relative for path, relative in inside.items() if relative in locked_paths}
+    removed = {path: relative for path, relative in inside.items() if relative in locked_paths}
+    present = [path for path in paths if path not in removed]
+    models = project.models(present, base=options.start) if present else ()
+    return update_lock_models(old, lock_models(models, locked, measured), removed.values())
 
 
 def _lock_toolchain(project: Project) -> LockedToolchain:
@@ -245,36 +231,19 @@ def _find_differences(project: Project, lock: Lock, text: str, files: Sequence[M
             yield f"`{file.path}` cannot be compared: it is {what or 'a Git LFS pointer to other content'}"
 
 
-def print_preview(project: Project, old: Lock, new: Lock, upgrades: Sequence[str], options: CommonOptions) -> int:
+def _print_preview(project: Project, old: Lock, new: Lock, upgrades: Sequence[str], options: CommonOptions) -> int:
     """Print the preview. Return 1 if something would break or change beyond tolerance, 3 if that is unknown."""
     if render_lock(new) == render_lock(old):
         click.echo("preview: nothing would change; the lock has the newest releases that the config asks for")
         return 0
-    preview = _compute_preview(project, old, new, options)
-    click.echo(
-        upgrade_preview.format(
-            preview, _upgrade_command(upgrades), color=uses_color(), width=terminal_width(), quiet=options.quiet
-        ),
-        nl=False,
-    )
-    return preview_exit_status(preview)
-
-
-def _upgrade_command(upgrades: Sequence[str]) -> str:
-    """Return the command that writes the previewed lock."""
-    flags = [f"--upgrade {shlex.quote(upgrade)}" if upgrade else "--upgrade" for upgrade in upgrades]
-    return " ".join(["onnxgate lock", *flags])
-
-
-def preview_exit_status(preview: Preview) -> int:
-    """Return the exit status: a known break counts before what could not be decided."""
-    if preview.breaks or preview.beyond:
-        return 1
-    return 3 if preview.undecided or preview.after.undecided else 0
-
-
-def _compute_preview(project: Project, old: Lock, new: Lock, options: CommonOptions) -> Preview:
     request = make_project_request(project, old, project.models(), frozenset(ALL_STAGES), options)
     with temporary_folder() as scratch:
         numbers = itertools.count()
-        return preview_upgrade(request, new, options.fail_on, lambda: Path(scratch, str(next(numbers))))
+        preview = preview_upgrade(request, new, options.fail_on, lambda: Path(scratch, str(next(numbers))))
+    flags = [f"--upgrade {shlex.quote(upgrade)}" if upgrade else "--upgrade" for upgrade in upgrades]
+    command = " ".join(["onnxgate lock", *flags])
+    text = upgrade_preview.format(preview, command, color=uses_color(), width=terminal_width(), quiet=options.quiet)
+    click.echo(text, nl=False)
+    if preview.breaks or preview.beyond:  # a known break counts before what could not be decided
+        return 1
+    return 3 if preview.undecided or preview.after.undecided else 0

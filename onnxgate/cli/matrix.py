@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from onnxgate import __version__
-from onnxgate.cli.shared.options import CommonOptions, common_options, output_option
-from onnxgate.cli.shared.outputs import Sink, parse_outputs, write_sinks
+from onnxgate.cli.shared.options import CommonOptions, common_options, name_formats, output_option
+from onnxgate.cli.shared.outputs import parse_outputs, write_answer
 from onnxgate.cli.shared.worker_pool import CountingProgressBoard, open_pool, open_progress
 from onnxgate.commands.files_without_config import make_request, predict_matrix
 from onnxgate.commands.matrix_verification import find_releases, verify_matrix
@@ -35,7 +36,7 @@ FORMATS = ("text", "json", "markdown")
     help="Of these releases: the newest patch of each minor, the first and the last of those, the last, or all.",
 )
 @click.option("--verify", is_flag=True, help="Really load the models in each of these releases, too.")
-@output_option
+@output_option(name_formats(FORMATS))
 @common_options
 def command(
     models: tuple[Path, ...],
@@ -56,10 +57,12 @@ def command(
     sinks = parse_outputs(outputs, FORMATS)
     matrix = _build_matrix(models, target, select, options, verify=verify)
 
-    def rendered(sink: Sink, color: bool, width: int) -> str:
-        return _render(matrix, sink.format, options, color=color, width=width)
-
-    write_sinks(sinks, rendered)
+    write_answer(
+        sinks,
+        matrix,
+        partial(support_matrix.format_text, matrix, quiet=options.quiet, verbose=options.verbose),
+        partial(support_matrix.format_markdown, matrix),
+    )
     return matrix.exit
 
 
@@ -76,14 +79,3 @@ def _build_matrix(
         ):
             models = verify_matrix(models, request, pool, progress, offline=options.offline)
     return build_matrix(models, __version__)
-
-
-def _render(matrix: Matrix, format_name: str, options: CommonOptions, *, color: bool, width: int) -> str:
-    match format_name:
-        case "json":
-            return support_matrix.format_json(matrix)
-        case "markdown":
-            return support_matrix.format_markdown(matrix)
-        case _:
-            quiet, verbose = options.quiet, options.verbose
-            return support_matrix.format_text(matrix, color=color, width=width, quiet=quiet, verbose=verbose)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from onnxgate.cli.shared.options import CommonOptions, common_options, find_project
+from onnxgate.cli.shared.options import CommonOptions, common_options, output_option
 from onnxgate.cli.shared.outputs import parse_outputs, write_outputs
+from onnxgate.cli.shared.project_request import find_project
 from onnxgate.core.errors import OnnxgateError, UsageError
 from onnxgate.gate.sharding.merge import merge_reports
 from onnxgate.gate.sharding.plan import digest_text_file, import_shard_costs
@@ -21,13 +22,7 @@ if TYPE_CHECKING:
 
 @click.command("merge")
 @click.argument("reports", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option(
-    "--output",
-    "outputs",
-    multiple=True,
-    metavar="FORMAT[=FILE]",
-    help="As of `onnxgate check`; to a file, or to standard output (default: text). Repeatable.",
-)
+@output_option("As of `onnxgate check`")
 @click.option("--key", metavar="KEY", default="", help="The plan's `key`: reports of another plan are no verdict.")
 @common_options
 def command(reports: tuple[Path, ...], outputs: tuple[str, ...], key: str, options: CommonOptions) -> int:
@@ -39,7 +34,10 @@ def command(reports: tuple[Path, ...], outputs: tuple[str, ...], key: str, optio
 
     What the jobs measured is kept for the next `onnxgate plan`, where a folder of REPORTS has it in its `costs`.
     """
-    _check_options(key, options)
+    if options.no_ignores:
+        raise UsageError("`--no-ignores` is decided when shards are judged", hint="give it to `onnxgate check --shard`")
+    if key and not re.fullmatch("[0-9a-f]{12,64}", key):
+        raise UsageError(f"`--key` is `{key}`; expected what `onnxgate plan` wrote as `key`")
     project = find_project(options)
     files = list(
         list_report_files(reports, [Path(file) for _, _, file in (output.partition("=") for output in outputs) if file])
@@ -50,16 +48,8 @@ def command(reports: tuple[Path, ...], outputs: tuple[str, ...], key: str, optio
     report = merge_reports(collected.reports, collected.gaps, options.fail_on)
     config = project.path if project is not None else None
     import_shard_costs(reports, report)
-    write_outputs(report, sinks, quiet=options.quiet, verbose=options.verbose, config=config)
+    write_outputs(report, sinks, options, config)
     return report.exit
-
-
-def _check_options(key: str, options: CommonOptions) -> None:
-    """Reject options that have no meaning for a merge."""
-    if options.no_ignores:
-        raise UsageError("`--no-ignores` is decided when shards are judged", hint="give it to `onnxgate check --shard`")
-    if key and not re.fullmatch("[0-9a-f]{12,64}", key):
-        raise UsageError(f"`--key` is `{key}`; expected what `onnxgate plan` wrote as `key`")
 
 
 def _expected_shards(project: Project | None, key: str) -> ExpectedCheck:

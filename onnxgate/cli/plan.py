@@ -9,7 +9,8 @@ from typing import Literal
 import click
 import msgspec
 
-from onnxgate.cli.shared.options import CommonOptions, common_options, load_project
+from onnxgate.cli.shared.options import CommonOptions, common_options
+from onnxgate.cli.shared.project_request import load_project
 from onnxgate.core.escape import escape_log_line
 from onnxgate.core.text import pluralize
 from onnxgate.gate.sharding.plan import ShardPlan, plan_shards

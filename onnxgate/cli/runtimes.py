@@ -6,13 +6,15 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from onnxgate.cli.shared.options import CommonOptions, common_options, find_project, load_project, output_option
-from onnxgate.cli.shared.outputs import Sink, parse_outputs, write_sinks
+from onnxgate.cli.shared.options import CommonOptions, common_options, name_formats, output_option
+from onnxgate.cli.shared.outputs import parse_outputs, write_answer
+from onnxgate.cli.shared.project_request import find_project, load_project
 from onnxgate.cli.shared.worker_pool import open_progress
 from onnxgate.commands import cache_inventory
 from onnxgate.commands.cache_inventory import PRUNABLE_FOLDERS, environment_folders, remove_unused, targets_of
@@ -26,13 +28,12 @@ from onnxgate.runtimes.environments.storage import cache_dir, shared_cache_dir
 from onnxgate.runtimes.pool import PREPARE_ACTIVITY
 
 if TYPE_CHECKING:
-    from onnxgate.commands.cache_inventory import PruneResult
-    from onnxgate.core.inventory import Inventory
     from onnxgate.project.lock.types import Lock, LockedRuntime
     from onnxgate.runtimes.pool import Progress
 
 
 FORMATS = ("text", "json", "markdown")
+EXIT_UNDECIDED = 3
 
 
 @click.group("runtimes")
@@ -44,7 +45,7 @@ def command() -> None:
 
 
 @command.command("list", short_help="Say which are ready, and what they take.")
-@output_option
+@output_option(name_formats(FORMATS))
 @common_options
 def list_(outputs: tuple[str, ...], options: CommonOptions) -> int:
     """Say of each locked runtime whether its environment is ready, and what it takes.
@@ -52,29 +53,17 @@ def list_(outputs: tuple[str, ...], options: CommonOptions) -> int:
     Nothing is made or fetched. Also said are the interpreters that were found for them.
     """
     sinks = parse_outputs(outputs, FORMATS)
-    inventory = _load_inventory(options)
-
-    def rendered(sink: Sink, color: bool, width: int) -> str:
-        return _render(inventory, sink.format, options, color=color, width=width)
-
-    write_sinks(sinks, rendered)
-    return 0
-
-
-def _load_inventory(options: CommonOptions) -> Inventory:
     project = load_project(options)
     lock = load_lock(project.lock_path)
-    return cache_inventory.list_environments(lock, project.folder, cache_dir(), Environments(cache_dir(), offline=True))
-
-
-def _render(inventory: Inventory, format_name: str, options: CommonOptions, *, color: bool, width: int) -> str:
-    match format_name:
-        case "json":
-            return runtime_inventory.format_json(inventory)
-        case "markdown":
-            return runtime_inventory.format_markdown(inventory)
-        case _:
-            return runtime_inventory.format_text(inventory, color=color, width=width, quiet=options.quiet)
+    offline = Environments(cache_dir(), offline=True)
+    inventory = cache_inventory.list_environments(lock, project.folder, cache_dir(), offline)
+    write_answer(
+        sinks,
+        inventory,
+        partial(runtime_inventory.format_text, inventory, quiet=options.quiet),
+        partial(runtime_inventory.format_markdown, inventory),
+    )
+    return 0
 
 
 @command.command("prepare", short_help="Make them, or those of some targets.")
@@ -86,8 +75,20 @@ def prepare(names: tuple[str, ...], options: CommonOptions) -> int:
     A runtime is named as in the lock: `onnxruntime 1.18.1`, in quotes. What is ready is left as it is. The exit status
     is 3 where one cannot be had; not where only targets want it that are not required.
     """
-
-    return prepare_environments(names, options)
+    project = load_project(options)
+    lock = load_lock(project.lock_path)
+    chosen = _select_runtimes(targets_of(lock), names)
+    environments = Environments(cache_dir(), offline=options.offline, shared=shared_cache_dir())
+    with open_progress(quiet=options.quiet) as progress, ThreadPoolExecutor(options.jobs) as threads:
+        try:
+            results = threads.map(lambda runtime: _prepare_environment(runtime, lock, environments, progress), chosen)
+            failed = {runtime: error for runtime, error in zip(chosen, results, strict=True) if error is not None}
+        finally:
+            environments.close()
+    required = {name for name, target in project.config.targets.items() if target.required}
+    required_runtimes = {runtime for runtime, targets in chosen.items() if required.intersection(targets)}
+    _print_prepared(chosen, failed, required_runtimes, options)
+    return EXIT_UNDECIDED if required_runtimes.intersection(failed) else 0
 
 
 @command.command("prune", short_help="Remove what no lock names and nobody used lately.")
@@ -116,8 +117,24 @@ def prune(everything: bool, age: str, locks: tuple[Path, ...], dry_run: bool, op
     These are environments, results, inputs, harvests, and all else that can be made again. What a running check works
     with stays in any case.
     """
-
-    return prune_cache(None if everything else parse_age(age), locks, options, really=not dry_run)
+    age_s = None if everything else parse_age(age)
+    before = float("inf") if age_s is None else time.time() - age_s
+    named = set() if age_s is None else _environments_of_locks(locks, options)
+    pruned = remove_unused(cache_dir(), named=named, before=before, really=not dry_run)
+    really = not dry_run
+    action = "removed" if really else "would remove"
+    for name, number in pruned.removed.items() if not options.quiet else ():
+        click.echo(escape_log_line(f"{action} {f'{number} of {name}' if name in PRUNABLE_FOLDERS else name}"))
+    for name in pruned.in_use if not options.quiet else ():
+        click.echo(escape_log_line(f"left {name}: it is in use"))
+    shared = pruned.size_bytes - pruned.freed_bytes
+    aside = f"; another {format_size(shared)} stays in other caches, such as uv's" if shared else ""
+    in_use = f", {len(pruned.in_use)} in use" if pruned.in_use else ""
+    freed = "freed" if really else "would free"
+    click.echo(
+        f"{freed} {format_size(pruned.freed_bytes)}{aside}; {pluralize(pruned.kept_count, 'environment')} kept{in_use}"
+    )
+    return 0
 
 
 def parse_age(age: str) -> float:
@@ -132,27 +149,6 @@ def parse_age(age: str) -> float:
     return int(match[1]) * {"h": 3600, "d": 86400, "w": 604800}[match[2]]
 
 
-EXIT_UNDECIDED = 3
-
-
-def prepare_environments(names: Sequence[str], options: CommonOptions) -> int:
-    """Make the environments of the selected runtimes. Return the exit status."""
-    project = load_project(options)
-    lock = load_lock(project.lock_path)
-    chosen = _select_runtimes(targets_of(lock), names)
-    environments = Environments(cache_dir(), offline=options.offline, shared=shared_cache_dir())
-    with open_progress(quiet=options.quiet) as progress, ThreadPoolExecutor(options.jobs) as threads:
-        try:
-            results = threads.map(lambda runtime: _prepare_environment(runtime, lock, environments, progress), chosen)
-            failed = {runtime: error for runtime, error in zip(chosen, results, strict=True) if error is not None}
-        finally:
-            environments.close()
-    required = {name for name, target in project.config.targets.items() if target.required}
-    required_runtimes = {runtime for runtime, targets in chosen.items() if required.intersection(targets)}
-    _print_prepared(chosen, failed, required_runtimes, options)
-    return EXIT_UNDECIDED if required_runtimes.intersection(failed) else 0
-
-
 def _select_runtimes(
     runtimes: Mapping[LockedRuntime, tuple[str, ...]], names: Sequence[str]
 ) -> dict[LockedRuntime, tuple[str, ...]]:
@@ -164,9 +160,9 @@ def _select_runtimes(
         if name not in known_names:
             hint = f"one of {', '.join(sorted(known_names))}"
             raise UsageError(f"the lock has neither a runtime nor a target called `{name}`", hint=hint)
-    wanted = frozenset(names or known_names)
+    selected = frozenset(names or known_names)
     return {
-        runtime: targets for runtime, targets in runtimes.items() if not wanted.isdisjoint((runtime.name, *targets))
+        runtime: targets for runtime, targets in runtimes.items() if not selected.isdisjoint((runtime.name, *targets))
     }
 
 
@@ -203,36 +199,9 @@ def _print_prepared(
     click.echo(f"{locked - len(failed)} of {pluralize(locked, 'environment')} ready{own_note}")
 
 
-ANY_TIME = float("inf")
-
-
-def prune_cache(age_s: float | None, locks: Sequence[Path], options: CommonOptions, *, really: bool) -> int:
-    """Remove what no lock names and what was not used since; without an age, all that is not in use."""
-    before = ANY_TIME if age_s is None else time.time() - age_s
-    named = set() if age_s is None else _environments_of_locks(locks, options)
-    pruned = remove_unused(cache_dir(), named=named, before=before, really=really)
-    _print_pruned(pruned, options, really=really)
-    return 0
-
-
 def _environments_of_locks(locks: Sequence[Path], options: CommonOptions) -> set[Path]:
     """Return the environments that the given locks and the project's own lock name."""
     project = find_project(options)
     own = [project.lock_path] if project is not None and project.lock_path.is_file() else []
     environments = Environments(cache_dir(), offline=True)
     return environment_folders([load_lock(path) for path in (*own, *locks)], environments)
-
-
-def _print_pruned(pruned: PruneResult, options: CommonOptions, *, really: bool) -> None:
-    done = "removed" if really else "would remove"
-    for name, number in pruned.removed.items() if not options.quiet else ():
-        click.echo(escape_log_line(f"{done} {f'{number} of {name}' if name in PRUNABLE_FOLDERS else name}"))
-    for name in pruned.in_use if not options.quiet else ():
-        click.echo(escape_log_line(f"left {name}: it is in use"))
-    shared = pruned.size_bytes - pruned.freed_bytes
-    aside = f"; another {format_size(shared)} stays in other caches, such as uv's" if shared else ""
-    in_use = f", {len(pruned.in_use)} in use" if pruned.in_use else ""
-    freed = "freed" if really else "would free"
-    click.echo(
-        f"{freed} {format_size(pruned.freed_bytes)}{aside}; {pluralize(pruned.kept_count, 'environment')} kept{in_use}"
-    )

@@ -1,1 +1,40 @@
-"""A report as a string, one file per format; every string that came from a model is hostile."""
+"""Functions from a report to text, and the registry of report formats."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onnxgate.core.report import Report
+
+
+@dataclass(frozen=True, slots=True)
+class ReportFormat:
+    """One format of a report; its module is imported when it is used, as each brings its own libraries."""
+
+    module: str
+    function: str = "format"
+    is_data: bool = False  # read by programs: nothing else may be written to the same standard output
+    has_drawings: bool = False  # shows a report's drawings, or hands them on
+
+    def render(self, report: Report) -> str:
+        """Render the report."""
+        text: str = getattr(importlib.import_module(f"onnxgate.{self.module}"), self.function)(report)
+        return text
+
+
+RENDERERS = {
+    "text": ReportFormat("formats.text"),
+    "json": ReportFormat("core.report_json", is_data=True, has_drawings=True),
+    "html": ReportFormat("formats.html", is_data=True, has_drawings=True),
+    "markdown": ReportFormat("formats.markdown", has_drawings=True),
+    "github": ReportFormat("formats.github"),
+    "summary": ReportFormat("formats.markdown", "format_summary", has_drawings=True),
+    "comment": ReportFormat("formats.markdown", "format_comment", has_drawings=True),
+    "sarif": ReportFormat("formats.sarif", is_data=True),
+    "junit": ReportFormat("formats.junit", is_data=True),
+    "gitlab": ReportFormat("formats.gitlab", is_data=True),
+}
+"""The only place besides its own file where a format is named, in the order of `--help`."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from onnxgate.core.escape import escape_unprintable, neutralize_commands
-from onnxgate.core.report_json import build_schema, encode_json
+from onnxgate.core.report_json import build_schema
 from onnxgate.core.text import pluralize
 from onnxgate.diagnostics.log_explanation import ExplainedError, ExplainedLog
 
@@ -21,55 +21,43 @@ def format_text(log: ExplainedLog, *, color: bool = False, width: int = 0) -> st
     for number, error in enumerate(log.errors, 1):
         lines += [*_render_error(number, error, color, width), ""]
     if log.unknown:
-        lines += [*_render_unknown(log), ""]
+        lines.append("unknown lines that look like errors:")
+        lines += [f"{INDENT}line {line.line}: {escape_unprintable(line.says)}" for line in log.first_unknown]
+        more = log.unknown - len(log.first_unknown)
+        lines += [f"{INDENT}and {more} more", ""] if more > 0 else [""]
     return "\n".join(neutralize_commands(line) for line in [*lines, _render_summary(log), ""])
 
 
 def _render_error(number: int, error: ExplainedError, color: bool, width: int) -> Iterator[str]:
-    title = f"{number}. {error.name} ({_describe_lines(error)})"
+    more = ", …" if error.count > len(error.lines) else ""
+    places = f"{error.count} times: lines {', '.join(map(str, error.lines))}{more}"
+    title = f"{number}. {error.name} ({f'line {error.lines[0]}' if error.count == 1 else places})"
     yield f"\x1b[1m{title}\x1b[0m" if color else title
-    rules = ", ".join(f"`onnxgate explain {rule}`" for rule in error.rules)
     paragraphs = {
         "says": error.says,
         "means": error.means,
         "why": error.why,
         "fix": error.fix,
         "affected": error.affected,
-        "read more": rules,
+        "read more": ", ".join(f"`onnxgate explain {rule}`" for rule in error.rules),
     }
-    for label, words in paragraphs.items():
-        if words:
-            yield from _render_paragraph(label, escape_unprintable(words), width)
+    for label, paragraph in paragraphs.items():
+        if paragraph:
+            yield from _render_paragraph(label, escape_unprintable(paragraph), width)
 
 
-def _render_paragraph(label: str, words: str, width: int) -> list[str]:
+def _render_paragraph(label: str, text: str, width: int) -> list[str]:
     first = f"{INDENT}{label + ':':{LABEL_WIDTH}} "
     if not width:
-        return [first + words]
-    rest = " " * len(first)
+        return [first + text]
     return textwrap.wrap(
-        words,
+        text,
         max(width, 40),
         initial_indent=first,
-        subsequent_indent=rest,
+        subsequent_indent=" " * len(first),
         break_long_words=False,
         break_on_hyphens=False,
     )
-
-
-def _describe_lines(error: ExplainedError) -> str:
-    if error.count == 1:
-        return f"line {error.lines[0]}"
-    more = ", …" if error.count > len(error.lines) else ""
-    return f"{error.count} times: lines {', '.join(map(str, error.lines))}{more}"
-
-
-def _render_unknown(log: ExplainedLog) -> Iterator[str]:
-    yield "unknown lines that look like errors:"
-    for line in log.first_unknown:
-        yield f"{INDENT}line {line.line}: {escape_unprintable(line.says)}"
-    if log.unknown > len(log.first_unknown):
-        yield f"{INDENT}and {log.unknown - len(log.first_unknown)} more"
 
 
 def _render_summary(log: ExplainedLog) -> str:
@@ -82,11 +70,6 @@ def _render_summary(log: ExplainedLog) -> str:
     errors = f"{pluralize(len(log.errors), 'error')} explained{more}"
     unknown = f"{pluralize(log.unknown, 'line')} unknown" if log.unknown else "none unknown"
     return f"{lines}: {errors}; {unknown}"
-
-
-def format_json(log: ExplainedLog) -> str:
-    """Render indented JSON with a final newline."""
-    return encode_json(log)
 
 
 def json_schema() -> dict[str, Any]:

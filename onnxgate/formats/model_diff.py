@@ -1,20 +1,50 @@
-"""A model difference as text, Markdown and JSON."""
+"""A model difference as text, Markdown and JSON: sections of lines, which text and Markdown render."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import msgspec
 
 from onnxgate.core.escape import escape_markdown, markdown_code, neutralize_commands
-from onnxgate.core.report_json import build_schema, encode_json
-from onnxgate.core.text import LONG_LIMIT, truncate
-from onnxgate.formats.diff_outline import MAX_LINES, OutlineLine, list_sections, render_headline
-from onnxgate.formats.terminal import Terminal
-from onnxgate.model.diff.result import Difference
+from onnxgate.core.report_json import build_schema
+from onnxgate.core.text import LONG_LIMIT, join_phrases, pluralize, truncate
+from onnxgate.formats.text import Terminal
+from onnxgate.model.diff.result import Changed, Difference, InterfaceChange, NodeChange, WeightChange
+from onnxgate.model.facts import ValueInfo
 
+Sign = Literal["+", "-", "~", ""]
 SIGN_STYLES = {"+": "pass", "-": "fail", "~": "warning"}
+SIGN_MARKS = {"+": "➕ ", "-": "➖ ", "~": "✏️ ", "": ""}
+MAX_LINES = 20
+"""Lines of a section; the others are counted."""
+MAX_NAMED = 3
+"""Names in a sentence; the others are counted."""
+ROUNDING_CHANGE = 1e-6
+"""Relative change below which a float weight differs only by the rounding of another machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutlineLine:
+    """One line, with literals in back-ticks, and the lines below it."""
+
+    sign: Sign
+    text: str
+    children: tuple[OutlineLine, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One aspect of the models, a summary of its changes and the lines of the outline."""
+
+    title: str
+    summary: str
+    lines: tuple[OutlineLine, ...]
 
 
 def format_text(
@@ -27,7 +57,7 @@ def format_text(
     paper = Terminal(color, width)
     names = f"{truncate(difference.old.name)} -> {truncate(difference.new.name)}"
     lines = list(paper.wrapped(f"{names}: {truncate(render_headline(difference), LONG_LIMIT)}", 0))
-    if not quiet and difference.verdict != "identical":
+    if not quiet:
         for section in list_sections(difference, most=0 if verbose else MAX_LINES):
             lines += ["", paper.ink(section.title, "heading") + (f": {section.summary}" if section.summary else "")]
             for line in section.lines:
@@ -38,29 +68,22 @@ def format_text(
 def _render_text_line(line: OutlineLine, paper: Terminal, indent: int) -> Iterator[str]:
     sign = f"{line.sign} " if line.sign else ""
     first, *rest = paper.wrapped(line.text, indent + len(sign))
-    yield (
-        " " * indent
-        + (f"{paper.ink(line.sign, SIGN_STYLES[line.sign])} " if sign else "")
-        + first[indent + len(sign) :]
-    )
+    mark = f"{paper.ink(line.sign, SIGN_STYLES[line.sign])} " if sign else ""
+    yield f"{' ' * indent}{mark}{first[indent + len(sign) :]}"
     yield from rest
     for child in line.children:
-        yield from _render_text_line(child, paper, indent + 2 + (2 if sign else 0))
-
-
-SIGN_MARKS = {"+": "➕ ", "-": "➖ ", "~": "✏️ ", "": ""}
+        yield from _render_text_line(child, paper, indent + 2 + len(sign))
 
 
 def format_markdown(difference: Difference, *, verbose: bool = False) -> str:
     """Render the difference without a heading. With `verbose`, lists are complete."""
     names = " → ".join(markdown_code(truncate(side.name)) for side in (difference.old, difference.new))
     lines = [f"{names}: **{escape_markdown(truncate(render_headline(difference), LONG_LIMIT))}**"]
-    if difference.verdict != "identical":
-        for section in list_sections(difference, most=0 if verbose else MAX_LINES):
-            summary = f": {escape_markdown(section.summary)}" if section.summary else ""
-            lines += ["", f"**{section.title.capitalize()}**{summary}", ""]
-            for line in section.lines:
-                lines += _render_markdown_line(line, 0)
+    for section in list_sections(difference, most=0 if verbose else MAX_LINES):
+        summary = f": {escape_markdown(section.summary)}" if section.summary else ""
+        lines += ["", f"**{section.title.capitalize()}**{summary}", ""]
+        for line in section.lines:
+            lines += _render_markdown_line(line, 0)
     return "\n".join(neutralize_commands(line) for line in lines) + "\n"
 
 
@@ -70,16 +93,321 @@ def _render_markdown_line(line: OutlineLine, depth: int) -> Iterator[str]:
         yield from _render_markdown_line(child, depth + 1)
 
 
-def format_json(difference: Difference) -> str:
-    """Render indented JSON with a final newline."""
-    return encode_json(difference)
-
-
 def parse_json(text: str | bytes) -> Difference:
-    """Return the difference that `format_json` wrote."""
+    """Return the difference of a JSON answer."""
     return msgspec.json.decode(text, type=Difference)
 
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of a difference."""
     return build_schema(Difference, "A difference of two models by onnxgate")
+
+
+def render_headline(difference: Difference) -> str:
+    """Return the difference in one sentence."""
+    match difference.verdict:
+        case "identical":
+            return "the same model: the files are equal, byte for byte"
+        case "same":
+            return f"the same model{_describe_exceptions(difference)}"
+        case "undecided":
+            unreadable = pluralize(sum(it.change == "unreadable" for it in difference.weights), "weight")
+            return f"no difference was found, but {unreadable} could not be compared{_describe_exceptions(difference)}"
+        case _:
+            return f"different: {'; '.join(_describe_counts(difference))}"
+
+
+def _describe_exceptions(difference: Difference) -> str:
+    aspects = {
+        "stamps": difference.stamps,
+        "metadata": difference.metadata,
+        "names of local functions": difference.functions,
+        "data files": difference.files,
+        "weights that are stored twice": any(it.change == "copied" for it in difference.weights),
+    }
+    exceptions = [*(aspect for aspect, differs in aspects.items() if differs), *difference.beside]
+    if exceptions:
+        return f" but for {join_phrases(exceptions)}"
+    return ", written down otherwise" if difference.old.sha256 != difference.new.sha256 else ""
+
+
+def _describe_counts(difference: Difference) -> Iterator[str]:
+    if difference.interface or difference.ends:
+        interface_names = {it.name for it in difference.interface}
+        names = [f"{it.role} `{it.name}`" for it in difference.interface if it.name]
+        names += [
+            f"output `{it.output}`" for it in difference.ends if it.output not in interface_names and not it.scope
+        ]
+        yield f"{join_phrases(names, MAX_NAMED)} changed" if names else "the order of inputs or outputs"
+    yield from (_version_change(stamp) for stamp in difference.stamps if stamp.what.startswith("opset "))
+    if difference.functions:
+        yield f"{pluralize(len(difference.functions), 'local function')} changed"
+    if difference.nodes:
+        yield f"nodes: {_count_node_changes(difference)}"
+    if difference.weights:
+        yield f"weights: {_count_weight_changes(difference)}"
+
+
+def list_sections(difference: Difference, *, most: int = MAX_LINES) -> Iterator[Section]:
+    """Yield the sections with changes, each with at most `most` lines; 0 for all. None of identical files."""
+    sections: tuple[tuple[str, str, Iterable[OutlineLine]], ...] = (
+        ("interface", "", _interface_lines(difference)),
+        ("stamps", "", (_changed_line(it) for it in difference.stamps)),
+        ("metadata", "", (_changed_line(it, quoted=True) for it in difference.metadata)),
+        ("operators", "", _operator_lines(difference)),
+        ("local functions", "", _function_lines(difference)),
+        ("nodes", _summarize_nodes(difference), _node_lines(difference, most)),
+        ("weights", _summarize_weights(difference), _weight_lines(difference, complete=not most)),
+        ("files", "", _file_lines(difference)),
+        ("and makes no difference", "", (OutlineLine("", text) for text in difference.beside)),
+    )
+    for title, summary, outline in sections if difference.verdict != "identical" else ():
+        lines = tuple(outline)
+        if most and len(lines) > most + 1 and title != "nodes":  # those count their own
+            lines = (*lines[:most], OutlineLine("", f"and {len(lines) - most:,} more; `-v` shows all"))
+        if lines:
+            yield Section(title, summary, lines)
+
+
+def _interface_lines(difference: Difference) -> Iterator[OutlineLine]:
+    for it in difference.interface:
+        yield OutlineLine(*_interface_change(it))
+    for end in difference.ends:
+        within = f"{_describe_scope(end.scope)}: " if end.scope else ""
+        origins = f"comes from {truncate(end.after)}, came from {truncate(end.before)}"
+        yield OutlineLine("~", f"{within}output `{truncate(end.output)}` {origins}")
+
+
+def _interface_change(it: InterfaceChange) -> tuple[Sign, str]:
+    name = f"{it.role} `{truncate(it.name)}`"
+    match it.change:
+        case "added":
+            return "+", f"{name}: {_describe_value(it.after)}"
+        case "removed":
+            return "-", f"{name}: {_describe_value(it.before)}"
+        case "renamed":
+            return "~", f"{name}, was `{truncate(it.was)}`{f': {truncate(it.text)}' if it.text else ''}"
+        case "reordered":
+            return "~", f"{it.role}s: {truncate(it.text)}"
+        case _:
+            return "~", f"{name}: {truncate(it.text)}"
+
+
+def _describe_value(value: ValueInfo | None) -> str:
+    """Return type and shape: `tensor(float) [batch, 3]`."""
+    if value is None:
+        return ""
+    shape = "of unknown rank" if value.shape is None else f"[{', '.join(map(str, value.shape))}]"
+    return truncate(f"{value.type or 'of no type'} {shape}")
+
+
+def _changed_line(it: Changed, *, quoted: bool = False) -> OutlineLine:
+    sign: Sign = "+" if it.before is None else "-" if it.after is None else "~"
+    if not quoted:
+        return OutlineLine(sign, _version_change(it))
+    values = [f"`{truncate(value, 80)}`" for value in (it.after, it.before) if value is not None]
+    return OutlineLine(sign, f"`{truncate(it.what)}`: {', was '.join(values)}")
+
+
+def _version_change(it: Changed) -> str:
+    before, after = truncate(it.before or ""), truncate(it.after or "")
+    if it.before is None:
+        return f"{truncate(it.what)} {after}, was not there"
+    return f"{truncate(it.what)} {'is gone' if it.after is None else after}, was {before}"
+
+
+def _operator_lines(difference: Difference) -> Iterator[OutlineLine]:
+    for it in difference.operators:
+        sign: Sign = "+" if not it.before else "-" if not it.after else "~"
+        yield OutlineLine(sign, f"`{truncate(it.operator)}`: {it.after:,}, was {it.before:,}")
+
+
+def _function_lines(difference: Difference) -> Iterator[OutlineLine]:
+    for it in difference.functions:
+        sign: Sign = "+" if it.change == "added" else "-" if it.change == "removed" else "~"
+        more = f", was `{truncate(it.was)}`" if it.was else f": {truncate(it.text)}" if it.text else ""
+        yield OutlineLine(sign, f"`{truncate(it.name)}`{more}")
+
+
+def _file_lines(difference: Difference) -> Iterator[OutlineLine]:
+    old, new = difference.old.size_bytes, difference.new.size_bytes
+    if old != new:
+        growth = f"{'+' * (new > old)}{_format_two_digits(100 * (new - old) / old)} %" if old else "was empty"
+        yield OutlineLine("~", f"the model's file: {new:,} bytes, was {old:,} ({growth})")
+    yield from (_changed_line(it, quoted=True) for it in difference.files)
+
+
+def _format_two_digits(number: float) -> str:
+    """Return two significant digits, and all digits before the point of larger numbers, never `1.1e+02`."""
+    return f"{number:,.0f}" if abs(number) >= 99.5 else f"{number:.2g}"
+
+
+def _count_node_changes(difference: Difference) -> str:
+    """Return `3 added, 1 changed`."""
+    counts = Counter(it.change for it in difference.nodes)
+    return ", ".join(f"{counts[word]:,} {word}" for word in ("added", "removed", "replaced", "changed") if counts[word])
+
+
+def _summarize_nodes(difference: Difference) -> str:
+    """Return the counts, and the number of unchanged nodes."""
+    if not difference.nodes:
+        return ""
+    unchanged = difference.new.nodes - sum(it.change != "removed" for it in difference.nodes)
+    return f"{_count_node_changes(difference)}; {unchanged:,} as they were"
+
+
+def _node_lines(difference: Difference, most: int) -> Iterator[OutlineLine]:
+    """Yield the nodes by their graph; of many, first the counts by operator."""
+    shown = difference.nodes[:most] if most and len(difference.nodes) > most + 1 else difference.nodes
+    left_out = len(difference.nodes) - len(shown)
+    if left_out:
+        yield from _count_by_operator(difference.nodes)
+    for scope, nodes in itertools.groupby(shown, key=lambda it: it.scope):
+        lines = map(_node_line, nodes)
+        yield from [OutlineLine("", f"in {_describe_scope(scope)}", tuple(lines))] if scope else lines
+    if left_out:
+        yield OutlineLine("", f"and {left_out:,} more; `-v` shows all")
+
+
+def _describe_scope(scope: tuple[str, ...]) -> str:
+    """Return the path of graphs that contain a node, outermost first."""
+    return truncate(" / ".join(scope))
+
+
+def _count_by_operator(nodes: Sequence[NodeChange]) -> Iterator[OutlineLine]:
+    for change in ("added", "removed", "replaced", "changed"):
+        counts = Counter(
+            f"`{truncate(it.was)}` by `{truncate(it.operator)}`" if it.was else f"`{truncate(it.operator)}`"
+            for it in nodes
+            if it.change == change
+        )
+        phrases = [f"{number:,} {what}" for what, number in counts.most_common()]
+        if phrases:
+            yield OutlineLine("", f"{change}: {join_phrases(phrases, 8)}")
+
+
+def _node_line(it: NodeChange) -> OutlineLine:
+    name = _operator_and_name(it.operator, it.name)
+    details = tuple(OutlineLine("", truncate(detail.text)) for detail in it.details)
+    match it.change:
+        case "added":
+            return OutlineLine("+", f"{name}{_describe_neighbors(it, 'reads', 'feeds', '')}")
+        case "removed":
+            return OutlineLine("-", f"{name}{_describe_neighbors(it, 'read', 'fed', 'which stood ')}")
+        case "replaced":
+            was = _operator_and_name(it.was, it.was_name if it.was_name != it.name else "")
+            return OutlineLine("~", f"{name} in place of {was}", details)
+        case _:
+            line = OutlineLine("~", f"{name} (was `{truncate(it.was_name)}`)" if it.was_name else name, details)
+            return replace(line, text=f"{line.text}: {details[0].text}", children=()) if len(details) == 1 else line
+
+
+def _operator_and_name(operator: str, name: str) -> str:
+    return f"`{truncate(operator)}` `{truncate(name)}`" if name else f"`{truncate(operator)}`"
+
+
+def _describe_neighbors(it: NodeChange, reads: str, feeds: str, stood: str) -> str:
+    sources, targets = [truncate(text) for text in it.reads], [truncate(text) for text in it.feeds]
+    if it.inserted and sources and targets:
+        stood = f", {stood}" if stood else " "
+        if len(targets) == 1:
+            return f"{stood}between {sources[0]} and {targets[0]}"
+        return f"{stood}after {sources[0]}, before {join_phrases(targets, MAX_NAMED)}"
+    which = "which " if stood else ""
+    read = join_phrases(sources, MAX_NAMED) if sources else "weights alone"
+    fed = join_phrases(targets, MAX_NAMED) if targets else "nothing"
+    return f", {which}{reads} {read} and {feeds} {fed}"
+
+
+def _count_weight_changes(difference: Difference) -> str:
+    """Return `3 changed, 1 added`."""
+    counts: Counter[str] = Counter(it.change for it in difference.weights)
+    words = {
+        "changed": "changed",
+        "added": "added",
+        "removed": "removed",
+        "copied": "stored again",
+        "unreadable": "that could not be compared",
+    }
+    return ", ".join(f"{counts[change]:,} {word}" for change, word in words.items() if counts[change])
+
+
+def _summarize_weights(difference: Difference) -> str:
+    """Return the counts, and the number of unchanged weights."""
+    if not difference.weights:
+        return ""
+    unchanged = max(difference.new.weights - sum(it.change != "removed" for it in difference.weights), 0)
+    return f"{_count_weight_changes(difference)}; {unchanged:,} as they were"
+
+
+def _weight_lines(difference: Difference, *, complete: bool) -> Iterator[OutlineLine]:
+    """Yield the weights, largest changes first; many rounded ones or copies share a line."""
+    order = {"unreadable": 0, "changed": 1, "added": 2, "removed": 3, "copied": 4}
+    rounded = [it for it in difference.weights if _is_rounded(it)]
+    copied = [it for it in difference.weights if it.change == "copied"]
+    groups = [group for group in (rounded, copied) if len(group) > MAX_NAMED and not complete]
+    gathered = [it for group in groups for it in group]
+
+    def largest_first(it: WeightChange) -> tuple[int, float]:
+        return order[it.change], -math.inf if it.relative is None else -it.relative
+
+    for it in sorted(difference.weights, key=largest_first):
+        if it not in gathered:
+            yield OutlineLine(*_describe_weight(it))
+    for group in groups:
+        names = join_phrases([f"`{truncate(it.name)}`" for it in group], MAX_NAMED)
+        if group is rounded:
+            limit = f"less than {_format_ratio(ROUNDING_CHANGE)} each"
+            yield OutlineLine("~", f"{len(group):,} weights moved by {limit}: {names}")
+        else:
+            yield OutlineLine("+", f"{len(group):,} weights hold the same as another one: {names}")
+
+
+def _is_rounded(it: WeightChange) -> bool:
+    """Return True for a difference no larger than another machine's rounding."""
+    same_form = (it.type, it.shape) == (it.was_type, it.was_shape)
+    return it.change == "changed" and same_form and it.relative is not None and it.relative < ROUNDING_CHANGE
+
+
+def _describe_weight(it: WeightChange) -> tuple[Sign, str]:
+    name = f"`{truncate(it.name)}`"
+    form, was_form = _describe_form(it.type, it.shape), _describe_form(it.was_type, it.was_shape)
+    match it.change:
+        case "added":
+            return "+", f"{name} {form}{_describe_content(it.values, it.sha256)}"
+        case "removed":
+            return "-", f"{name} {was_form}{_describe_content(it.was_values, it.was_sha256)}"
+        case "copied":
+            return "+", f"{name} {form} holds the same as `{truncate(it.was)}`"
+        case _:
+            was = f" (was `{truncate(it.was)}`)" if it.was else ""
+            forms = f"{form}, was {was_form}" if form != was_form else form
+            return "~", f"{name}{was} {forms}: {'; '.join(_describe_weight_change(it))}"
+
+
+def _describe_form(kind: str, shape: tuple[int, ...]) -> str:
+    return f"{kind} [{', '.join(map(str, shape))}]" if shape else kind
+
+
+def _describe_content(values: str, sha256: str) -> str:
+    return f" = {truncate(values)}" if values else f", sha256 {sha256[:12]}" if sha256 else ""
+
+
+def _describe_weight_change(it: WeightChange) -> Iterator[str]:
+    if it.text:
+        yield truncate(it.text)
+    if it.values and it.was_values and it.values != it.was_values:
+        yield f"{truncate(it.values)}, was {truncate(it.was_values)}"
+    elif it.total and not it.elements:
+        yield "no element differs" if it.type == it.was_type else "no element moved by the other type"
+    elif it.total:
+        moved = f"moved by {_format_ratio(it.relative)}, " if it.relative is not None else ""
+        largest = f", by at most {it.largest:.3g}" if it.largest is not None else ""
+        total = f"{it.total:,} element{'s' * (it.total != 1)}"
+        yield f"{moved}{it.elements:,} of {total}{largest}"
+    elif it.change == "changed" and not it.text:
+        yield f"sha256 {it.sha256[:12]}, was {it.was_sha256[:12]}"
+
+
+def _format_ratio(ratio: float) -> str:
+    return f"{_format_two_digits(100 * ratio)} %" if ratio < 1 else f"{ratio:.3g} times its length"

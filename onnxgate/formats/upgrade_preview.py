@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 from onnxgate.core.escape import escape_unprintable, neutralize_commands, quote_name
 from onnxgate.core.findings import name_runtimes, runtime_sort_key
 from onnxgate.core.report import Finding, Measured
 from onnxgate.core.text import pluralize, truncate
 from onnxgate.core.upgrade_preview import AddedRuntime, Preview
-from onnxgate.formats import wording
-from onnxgate.formats.report import text
-from onnxgate.formats.terminal import Column, Terminal
-
-SAME_OUTPUTS = "gives the same outputs, bit for bit"
+from onnxgate.formats import text, wording
+from onnxgate.formats.text import Column, Terminal
 
 
 def format(
@@ -33,9 +30,9 @@ def format(
     if not quiet:
         for section in (
             _render_pins(preview, paper),
-            _render_findings("would break", preview.breaks, preview, paper),
-            _render_findings("would be repaired", preview.repairs, preview, paper),
-            _render_findings("stays as it is", preview.remains, preview, paper),
+            _render_findings("would break", preview.breaks, paper),
+            _render_findings("would be repaired", preview.repairs, paper),
+            _render_findings("stays as it is", preview.remains, paper),
             _render_table(preview, paper),
             _render_outputs(preview, paper),
             _render_undecided(preview, paper),
@@ -56,12 +53,11 @@ def _render_pins(preview: Preview, paper: Terminal) -> Iterator[str]:
     yield ""
 
 
-def _render_findings(title: str, findings: Iterable[Finding], preview: Preview, paper: Terminal) -> Iterator[str]:
-    listed = list(findings)
-    if not listed:
+def _render_findings(title: str, findings: Sequence[Finding], paper: Terminal) -> Iterator[str]:
+    if not findings:
         return
     yield paper.ink(title, "heading")
-    for finding in listed:
+    for finding in findings:
         level = paper.ink(finding.level, finding.level)
         subject = escape_unprintable(truncate(wording.finding_subject(finding)))
         yield f"  {level} {paper.ink(finding.rule, 'heading')} {subject}"
@@ -77,10 +73,7 @@ def _render_table(preview: Preview, paper: Terminal) -> Iterator[str]:
     runtimes = sorted({arrival.runtime for arrival in preview.arrivals}, key=runtime_sort_key)
     if not models:
         return
-    states = {
-        (arrival.model, arrival.runtime): text.STATE_WORDS.get(arrival.state, arrival.state)
-        for arrival in preview.arrivals
-    }
+    states = {(it.model, it.runtime): text.STATE_WORDS.get(it.state, it.state) for it in preview.arrivals}
     columns = [Column("", "", [quote_name(truncate(model)) for model in models])]
     for runtime in runtimes:
         engine, _, release = runtime.partition(" ")
@@ -94,12 +87,12 @@ def _render_outputs(preview: Preview, paper: Terminal) -> Iterator[str]:
     for model in sorted({arrival.model for arrival in preview.arrivals}):
         yield paper.ink(quote_name(truncate(model)), "heading")
         groups: dict[str, list[str]] = {}
-        for arrival in (arrival for arrival in preview.arrivals if arrival.model == model):
-            for sentence in _describe_moves(arrival):
+        for arrival in preview.arrivals:
+            for sentence in _describe_moves(arrival) if arrival.model == model else ():
                 groups.setdefault(sentence, []).append(arrival.runtime)
-        every = [arrival.runtime for arrival in preview.arrivals]
+        added = [arrival.runtime for arrival in preview.arrivals]
         for sentence, runtimes in groups.items():
-            yield from paper.wrapped(f"{name_runtimes(runtimes, every)}: {sentence}", 2)
+            yield from paper.wrapped(f"{name_runtimes(runtimes, added)}: {sentence}", 2)
         yield ""
 
 
@@ -107,13 +100,11 @@ def _describe_moves(arrival: AddedRuntime) -> list[str]:
     if arrival.unlike:
         return [f"outputs were not compared: {arrival.unlike}"]
     moved = [
-        output
+        f"{_describe_move(output)}, against {arrival.before}"
         for output in arrival.outputs
-        if output.value != (0 if output.metric not in wording.RATIO_METRICS else None)
+        if output.value != (None if output.metric in wording.RATIO_METRICS else 0)
     ]
-    if not moved:
-        return [f"{SAME_OUTPUTS}, as {arrival.before}"]
-    return [f"{_describe_move(output)}, against {arrival.before}" for output in moved]
+    return moved or [f"gives the same outputs, bit for bit, as {arrival.before}"]
 
 
 def _describe_move(row: Measured) -> str:
@@ -141,15 +132,12 @@ def _render_undecided(preview: Preview, paper: Terminal) -> Iterator[str]:
 
 
 def _render_tally(preview: Preview, command: str) -> str:
-    moved = preview.beyond
     is_open = bool(preview.arrivals and preview.after.undecided)
     unbroken = "what would break could not all be found out" if is_open else "nothing would break"
     parts = [
         f"{len(preview.breaks)} would break" if preview.breaks else unbroken,
         f"{len(preview.repairs)} would be repaired" if preview.repairs else "",
-        f"{pluralize(len(moved), 'output')} would change by more than is allowed" if moved else "",
+        f"{pluralize(len(preview.beyond), 'output')} would change by more than is allowed" if preview.beyond else "",
     ]
-    nothing = (
-        f"nothing was written; `{escape_unprintable(command)}` writes it" if preview.pins else "nothing was written"
-    )
-    return f"preview: {', '.join(part for part in parts if part)}; {nothing}"
+    write_hint = f"; `{escape_unprintable(command)}` writes it" if preview.pins else ""
+    return f"preview: {', '.join(part for part in parts if part)}; nothing was written{write_hint}"

@@ -73,12 +73,12 @@ def path_from_root(report: Report, path: str) -> str:
 
 def list_active_findings(report: Report) -> list[Finding]:
     """Return the findings that are not ignored, worst first."""
-    return sorted((one for one in report.findings if not one.ignored), key=_severity_key)
+    return sorted((finding for finding in report.findings if not finding.ignored), key=_severity_key)
 
 
 def list_ignored_findings(report: Report) -> list[Finding]:
     """Return the ignored findings, worst first."""
-    return sorted((one for one in report.findings if one.ignored), key=_severity_key)
+    return sorted((finding for finding in report.findings if finding.ignored), key=_severity_key)
 
 
 def _severity_key(finding: Finding) -> tuple[int, str, str, str, int]:
@@ -223,25 +223,18 @@ def _describe_bound_origin(measured: Measured) -> str:
 
 def render_verdict(report: Report) -> str:
     """Return the last line, such as `pass: 2 models on 8 runtimes; export not asked for`."""
-    parts = (f"{report.verdict}: {_describe_extent(report)}", _count_findings(report), truncate(report.scope))
+    runtimes = len(list_runtimes(report))
+    extent = pluralize(len(report.models), "model") + (f" on {pluralize(runtimes, 'runtime')}" if runtimes else "")
+    levels = [finding.level for finding in report.findings if not finding.ignored]
+    others = {
+        "ignored": len(report.findings) - len(levels),
+        "undecided": len(report.undecided),
+        "skipped": len(report.skipped),
+    }
+    counts = [pluralize(levels.count(level), level) for level in LEVELS if level in levels]
+    counts += [f"{number} {word}" for word, number in others.items() if number]
+    parts = (f"{report.verdict}: {extent}", ", ".join(counts), truncate(report.scope))
     return "; ".join(part for part in parts if part)
-
-
-def _describe_extent(report: Report) -> str:
-    number = len(list_runtimes(report))
-    models = pluralize(len(report.models), "model")
-    return f"{models} on {pluralize(number, 'runtime')}" if number else models
-
-
-def _count_findings(report: Report) -> str:
-    levels = [one.level for one in report.findings if not one.ignored]
-    sentences = [pluralize(levels.count(level), level) for level in LEVELS if level in levels]
-    others = (
-        (len(report.findings) - len(levels), "ignored"),
-        (len(report.undecided), "undecided"),
-        (len(report.skipped), "skipped"),
-    )
-    return ", ".join((*sentences, *(f"{number} {word}" for number, word in others if number)))
 
 
 def cells_by_model(report: Report) -> dict[str, dict[str, Cell]]:
@@ -253,8 +246,6 @@ def cells_by_model(report: Report) -> dict[str, dict[str, Cell]]:
 
 
 CHANGE_KINDS = {"added": "is new", "removed": "is removed", "renamed": "is renamed", "changed": "changed"}
-NO_FINDING_RANK = len(LEVELS)
-"""Rank of a model without findings."""
 
 
 def baseline_name(against: Against) -> str:
@@ -265,31 +256,21 @@ def baseline_name(against: Against) -> str:
 
 def changes_title(report: Report) -> str:
     """Return `changed since origin/main (1a2b3c4)`; "" without a baseline, or if the comparison is incomplete."""
-    if report.against is None or not (report.changes or _is_unchanged(report)):
+    all_compared = "lock" in report.stages and all(gap.stage != "lock" for gap in report.undecided)
+    if report.against is None or not (report.changes or all_compared):
         return ""
-    since = f"since {baseline_name(report.against)}"
-    return f"changed {since}" if report.changes else f"no model changed {since}"
-
-
-def _is_unchanged(report: Report) -> bool:
-    """Return True if the lock stage compared all models, so that no listed change means none."""
-    return "lock" in report.stages and not any(gap.stage == "lock" for gap in report.undecided)
+    return f"{'changed' if report.changes else 'no model changed'} since {baseline_name(report.against)}"
 
 
 def rank_models(report: Report) -> dict[str, int]:
     """Return the index in LEVELS of the worst finding of each model."""
-    weights: dict[str, int] = {}
-    for finding in report.findings:
-        if not finding.ignored:
-            weight = LEVELS.index(finding.level)
-            weights[finding.model] = min(weight, weights.get(finding.model, NO_FINDING_RANK))
-    return weights
+    return {finding.model: LEVELS.index(finding.level) for finding in reversed(list_active_findings(report))}
 
 
 def sort_changes(report: Report) -> list[Change]:
     """Return the changes, models with the worst findings first."""
-    weights = rank_models(report)
-    return sorted(report.changes, key=lambda change: weights.get(change.model, NO_FINDING_RANK))
+    ranks = rank_models(report)
+    return sorted(report.changes, key=lambda change: ranks.get(change.model, len(LEVELS)))
 
 
 def describe_change(change: Change) -> str:

@@ -74,18 +74,14 @@ def run_action(environment: Mapping[str, str]) -> tuple[ActionOutputs, InternalO
     folder = Path(tempfile.mkdtemp(prefix="onnxgate-", dir=environment.get("RUNNER_TEMP")))
     results = ResultFiles(folder, inputs.shard)
     ran = run_command(inputs, results, {**environment, **cache.use_restored_cache(inputs, environment)})
-    _publish_results(results, environment)
-    outcome, report = read_outcome(inputs, results, ran)
-    outcome = replace(outcome, costs=cache.copy_costs(results, environment) if outcome.report else "")
-    return outcome, _make_internal_outputs(inputs, results, outcome, report, environment)
-
-
-def _publish_results(results: ResultFiles, environment: Mapping[str, str]) -> None:
     if results.annotations.exists():
         print(results.annotations.read_text(encoding="utf-8"), flush=True)
     if results.summary.exists() and "GITHUB_STEP_SUMMARY" in environment:
         with Path(environment["GITHUB_STEP_SUMMARY"]).open("ab") as file:
             file.write(results.summary.read_bytes())
+    outcome, report = read_outcome(inputs, results, ran)
+    outcome = replace(outcome, costs=cache.copy_costs(results, environment) if outcome.report else "")
+    return outcome, _make_internal_outputs(inputs, results, outcome, report, environment)
 
 
 def read_outcome(inputs: Inputs, results: ResultFiles, ran: CommandRun) -> tuple[ActionOutputs, Report | None]:
@@ -96,15 +92,10 @@ def read_outcome(inputs: Inputs, results: ResultFiles, ran: CommandRun) -> tuple
         return _read_planned_outcome(results, ran), None
     if inputs.command not in REPORTING_COMMANDS and ran.status in VERDICT_BY_STATUS:
         return ActionOutputs(ran.status, VERDICT_BY_STATUS[ran.status]), None
-    annotate("error", *_find_error_lines(ran))
-    return ActionOutputs(ran.status or EXIT_UNDECIDED), None
-
-
-def _find_error_lines(ran: CommandRun) -> list[str]:
-    """Return the error message of the command."""
     errors = [number for number, line in enumerate(ran.printed) if line.startswith("error:")]
     message_lines = list(ran.printed[errors[-1] :]) if errors else []
-    return message_lines or [f"no verdict: onnxgate ended with status {ran.status}; its log says more"]
+    annotate("error", *(message_lines or [f"no verdict: onnxgate ended with status {ran.status}; its log says more"]))
+    return ActionOutputs(ran.status or EXIT_UNDECIDED), None
 
 
 def _read_reported_outcome(results: ResultFiles, status: int) -> tuple[ActionOutputs, Report]:

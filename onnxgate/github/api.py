@@ -73,7 +73,10 @@ class Api:
             except ApiError as error:
                 if attempt == MAX_ATTEMPTS or (error.status and error.status < 500):
                     raise
-                self._wait(RETRY_PAUSE_S * attempt, error)
+                pause_s = RETRY_PAUSE_S * attempt
+                if pause_s > self._end - self._clock.now():
+                    raise
+                self._clock.sleep(pause_s)
         raise AssertionError("the last try answers or raises")
 
     def send(self, method: str, path: str, content: object) -> Any:
@@ -94,7 +97,7 @@ class Api:
         if data is not None:
             request.add_header("Content-Type", "application/json")
         try:
-            with self._opener.open(request, timeout=self._left()) as answer:
+            with self._opener.open(request, timeout=self._remaining_s()) as answer:
                 return _decode_json(self._read(answer))
         except urllib.error.HTTPError as error:
             raise self._refused(error) from error
@@ -109,7 +112,7 @@ class Api:
             content += chunk
             if len(content) > MAX_ANSWER_BYTES:
                 raise ApiError(0, "the answer is too large")
-            self._left()
+            self._remaining_s()
         return bytes(content)
 
     def _refused(self, error: urllib.error.HTTPError) -> ApiError:
@@ -122,16 +125,11 @@ class Api:
         kind = "the rate limit is reached: " if limited or error.code == 429 else ""
         return ApiError(429 if kind else error.code, f"{kind}{error.code} {str(words)[:200]}")
 
-    def _left(self) -> float:
-        left = self._end - self._clock.now()
-        if left <= 0:
+    def _remaining_s(self) -> float:
+        remaining_s = self._end - self._clock.now()
+        if remaining_s <= 0:
             raise ApiError(0, "no answer in time")
-        return min(left, REQUEST_TIMEOUT_S)
-
-    def _wait(self, seconds: float, error: ApiError) -> None:
-        if seconds > self._end - self._clock.now():
-            raise error
-        self._clock.sleep(seconds)
+        return min(remaining_s, REQUEST_TIMEOUT_S)
 
 
 def _decode_json(content: bytes) -> Any:

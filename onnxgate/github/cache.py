@@ -28,7 +28,13 @@ from onnxgate.project.config.loader import find_config
 from onnxgate.project.config.project import LOCK_NAME
 from onnxgate.project.lock.lock_file import load_lock
 from onnxgate.runtimes.environments.storage import SHARED_CACHE_VARIABLE
-from onnxgate.runtimes.environments.wheels import COSTS_FOLDER, NPM_FOLDER, RESULTS_FOLDER, WHEELS_FOLDER
+from onnxgate.runtimes.environments.wheels import (
+    COSTS_FOLDER,
+    NPM_FOLDER,
+    RESULTS_FOLDER,
+    WHEELS_FOLDER,
+    remove_unlocked,
+)
 
 if TYPE_CHECKING:
     from onnxgate.project.lock.types import Lock
@@ -60,17 +66,15 @@ def clean_restored_cache(inputs: Inputs, folder: str) -> bool:
 
     Files that the lock has no hashes of are verified when they are used.
     """
-    from onnxgate.runtimes.environments import wheels
-
     try:
         lock = read_lock(lock_path(inputs))
-        forged = wheels.remove_unlocked(Path(folder), lock.pinned if lock else ())
+        forged = remove_unlocked(Path(folder), lock.pinned if lock else ())
         contents = {model.sha256 for model in lock.models.values()} if lock else set()
-        strange = remove_untrusted_entries(Path(folder), contents)
+        invalid = remove_untrusted_entries(Path(folder), contents)
     except (OnnxgateError, OSError):
         return False
     _warn_removed("wheels that are not the locked ones, which were removed and are fetched again", forged)
-    _warn_removed("results that onnxgate did not write, which were removed and are run again", strange)
+    _warn_removed("results that onnxgate did not write, which were removed and are run again", invalid)
     return True
 
 
@@ -82,7 +86,7 @@ def _warn_removed(what: str, names: list[str]) -> None:
 
 def has_wheels(folder: str) -> bool:
     """Return if there are wheels to save that the lock has hashes of."""
-    return any(path for name in (WHEELS_FOLDER, NPM_FOLDER) for path in (Path(folder) / name).glob("*"))
+    return any(any((Path(folder) / name).glob("*")) for name in (WHEELS_FOLDER, NPM_FOLDER))
 
 
 def make_results_key(inputs: Inputs, environment: Mapping[str, str]) -> str:
@@ -95,18 +99,13 @@ def make_results_key(inputs: Inputs, environment: Mapping[str, str]) -> str:
         if not start or inputs.command == "plan":
             return ""
         if inputs.command == "check":
-            left = remove_unused_results(folder)
-            return f"{start}{left}" if left else ""
-        return f"{start}{_run_number(environment)}" if any((folder / COSTS_FOLDER).glob("*")) else ""
+            digest = remove_unused_results(folder)
+            return f"{start}{digest}" if digest else ""
+        numbers = (environment.get(name, "") for name in ("GITHUB_RUN_ID", "GITHUB_RUN_ATTEMPT"))
+        run = "-".join("".join(filter(str.isdecimal, number))[:20] or "0" for number in numbers)
+        return f"{start}{run}" if any((folder / COSTS_FOLDER).glob("*")) else ""
     except OSError:
         return ""
-
-
-def _run_number(environment: Mapping[str, str]) -> str:
-    numbers = (environment.get(name, "") for name in ("GITHUB_RUN_ID", "GITHUB_RUN_ATTEMPT"))
-    return "-".join(
-        "".join(character for character in number if character.isdecimal())[:20] or "0" for number in numbers
-    )
 
 
 def copy_costs(results: ResultFiles, environment: Mapping[str, str]) -> str:
@@ -194,17 +193,14 @@ def _wheel_entry(inputs: Inputs, lock: Lock, machine: str, folder: Path) -> Cach
     """Return the key of the pinned packages: models change, and their wheels stay."""
     common = f"onnxgate-{machine}-{_python_tag()}-"
     pinned = f"{common}{__version__}-{hashlib.sha256(msgspec.json.encode(lock.pinned)).hexdigest()[:16]}-"
-    return CacheEntry(
-        _join_paths(folder, WHEELS_FOLDER, NPM_FOLDER),
-        f"{pinned}{_selection_digest(inputs)}"[:MAX_KEY_LENGTH],
-        f"{pinned}\n{common}",
-    )
+    paths = f"{folder / WHEELS_FOLDER}\n{folder / NPM_FOLDER}"
+    return CacheEntry(paths, f"{pinned}{_selection_digest(inputs)}"[:MAX_KEY_LENGTH], f"{pinned}\n{common}")
 
 
 def _result_entry(inputs: Inputs, lock: Path, machine: str, folder: Path) -> CacheEntry:
     """Return the key of the whole lock, and of the processor: another one may round differently."""
     common = f"onnxgate-results-{machine}-{identify_machine()[:8]}-{_python_tag()}-{__version__}-"
-    locked = f"{common}{_lock_digest(lock)}-"
+    locked = f"{common}{digest_text_file(lock)[:16]}-"
     key = f"{locked}{_selection_digest(inputs)}-"
     return CacheEntry(_result_paths(folder), key, f"{key}\n{locked}\n{common}")
 
@@ -213,16 +209,12 @@ def _cost_entry(inputs: Inputs, lock: Path, machine: str, folder: Path) -> Cache
     """Return the key of the project: a plan uses the costs of the last merge, of all shards."""
     project = hashlib.sha256(f"{inputs.directory}\0{inputs.config}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
     common = f"onnxgate-costs-{machine}-{__version__}-{project}-"
-    key = f"{common}{_lock_digest(lock)}-"
+    key = f"{common}{digest_text_file(lock)[:16]}-"
     return CacheEntry(_result_paths(folder), key, f"{key}\n{common}")
 
 
 def _result_paths(folder: Path) -> str:
-    return _join_paths(folder, RESULTS_FOLDER, COSTS_FOLDER)
-
-
-def _join_paths(folder: Path, *names: str) -> str:
-    return "\n".join(str(folder / name) for name in names)
+    return f"{folder / RESULTS_FOLDER}\n{folder / COSTS_FOLDER}"
 
 
 def _sanitized_variable(environment: Mapping[str, str], name: str) -> str:
@@ -231,10 +223,6 @@ def _sanitized_variable(environment: Mapping[str, str], name: str) -> str:
 
 def _python_tag() -> str:
     return f"py{sys.version_info[0]}.{sys.version_info[1]}"
-
-
-def _lock_digest(lock: Path) -> str:
-    return digest_text_file(lock)[:16]
 
 
 def _selection_digest(inputs: Inputs) -> str:
@@ -268,10 +256,10 @@ def remove_untrusted_entries(folder: Path, contents: Collection[str]) -> list[st
     for file in _entries(folder / COSTS_FOLDER):
         if file.name not in contents or not plan.is_cost_file(file):
             remove_path(file)
-    strange = [entry for entry in _entries(folder / RESULTS_FOLDER) if not _is_result(entry)]
-    for entry in strange:
+    invalid = [entry for entry in _entries(folder / RESULTS_FOLDER) if not _is_result(entry)]
+    for entry in invalid:
         remove_path(entry)
-    return [entry.name for entry in strange if _SHA256.fullmatch(entry.name)]
+    return [entry.name for entry in invalid if _SHA256.fullmatch(entry.name)]
 
 
 def mark_all_unused(folder: Path) -> None:
@@ -282,14 +270,14 @@ def mark_all_unused(folder: Path) -> None:
 
 def remove_unused_results(folder: Path) -> str:
     """Remove unused results, and the largest ones above the size limit; return a digest of the rest."""
-    left, total = [], 0
+    names, total = [], 0
     for size, entry in sorted((_size_bytes(entry), entry) for entry in _entries(folder / RESULTS_FOLDER)):
         if _is_used(entry) and total + size <= MAX_CARRIED_BYTES:
-            left.append(entry.name)
+            names.append(entry.name)
             total += size
         else:
             remove_path(entry)
-    return hashlib.sha256("\n".join(sorted(left)).encode()).hexdigest()[:16] if left else ""
+    return hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()[:16] if names else ""
 
 
 def list_measured_contents(folder: Path) -> list[str]:
@@ -311,11 +299,11 @@ def _is_result(entry: Path) -> bool:
         return False
     files = list(_walk_entry(entry))
     plain = all(
-        (stat.S_ISDIR(about.st_mode) and name.isdecimal())
-        or (stat.S_ISREG(about.st_mode) and _ENTRY_FILE.fullmatch(name))
-        for name, about in files
+        (stat.S_ISDIR(status.st_mode) and name.isdecimal())
+        or (stat.S_ISREG(status.st_mode) and _ENTRY_FILE.fullmatch(name))
+        for name, status in files
     )
-    record_bytes = sum(about.st_size for name, about in files if name == "entry.json")
+    record_bytes = sum(status.st_size for name, status in files if name == "entry.json")
     return plain and record_bytes <= MAX_RECORD_BYTES and _size_bytes(entry) - record_bytes <= MAX_RUN_BYTES
 
 
@@ -328,7 +316,7 @@ def _walk_entry(entry: Path) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _size_bytes(entry: Path) -> int:
-    return sum(about.st_size for _, about in _walk_entry(entry) if stat.S_ISREG(about.st_mode))
+    return sum(status.st_size for _, status in _walk_entry(entry) if stat.S_ISREG(status.st_mode))
 
 
 if __name__ == "__main__":

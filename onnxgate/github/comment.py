@@ -14,6 +14,7 @@ import msgspec
 
 from onnxgate.core.escape import escape_log_line, markdown_code
 from onnxgate.core.report import VERSION, Report
+from onnxgate.formats import markdown
 from onnxgate.github.action import has_nothing_to_report, use_utf8_output
 from onnxgate.github.api import Api, ApiError, Event, PullRequest, WorkflowRun, read_event
 from onnxgate.github.step import annotate
@@ -72,12 +73,6 @@ def comment_marker(*words: str) -> str:
     return f"<!-- onnxgate:{':'.join(quoted)} -->"
 
 
-def fit_comment(mark: str, body: str, instead: str) -> str:
-    """Return the whole comment; `instead` replaces a body that is too long."""
-    text = f"{mark}\n{body}"
-    return text if len(text) <= MAX_COMMENT_LENGTH else f"{mark}\n{instead}"
-
-
 def upsert_comment(api: Api, repository: str, number: int, mark: str, body: str, *, silent: bool) -> UpsertResult:
     """Create or update the one comment; a `silent` one is not created.
 
@@ -91,27 +86,22 @@ def upsert_comment(api: Api, repository: str, number: int, mark: str, body: str,
             return "silent"
         api.send("POST", f"{comments}/{number}/comments", {"body": body})
         return "created"
-    if _is_same_text(existing.body or "", body):
+    if (existing.body or "").replace("\r\n", "\n").strip() == body.replace("\r\n", "\n").strip():
         return "unchanged"
     api.send("PATCH", f"{comments}/comments/{existing.id}", {"body": body})
     return "updated"
 
 
-def _is_same_text(one: str, other: str) -> bool:
-    return one.replace("\r\n", "\n").strip() == other.replace("\r\n", "\n").strip()
-
-
 def find_own_comments(api: Api, path: str, mark: str) -> Iterator[Comment]:
     """Return our comments, oldest first. Anyone can write the marker, and the token may edit other comments."""
     me: str | None = None
-    for comment in (comment for comment in list_comments(api, path) if (comment.body or "").startswith(mark)):
-        author = comment.user or User()
-        if author.type == BOT:
-            yield comment
-            continue
-        me = _token_login(api) if me is None else me
-        if me and author.login == me:
-            yield comment
+    for comment in list_comments(api, path):
+        if (comment.body or "").startswith(mark):
+            author = comment.user or User()
+            if author.type != BOT and me is None:
+                me = _token_login(api)
+            if author.type == BOT or (me and author.login == me):
+                yield comment
 
 
 def list_comments(api: Api, path: str) -> Iterator[Comment]:
@@ -159,9 +149,14 @@ def read_fork_comment(event: Event, environment: Mapping[str, str], api: Api) ->
     report = read_report(environment.get("ONNXGATE_INPUT_REPORT", ""))
     pull_request = find_pull_request(run, environment.get("GITHUB_REPOSITORY", ""), api)
     agrees = (report.verdict == "pass") == (run.conclusion == "success")
+    url = run.html_url if re.fullmatch(r"https?://[\w.:-]+/[\w./-]+", run.html_url) else ""
+    named = f"[a run]({url})" if url else "a run"
+    conclusion = markdown_code(run.conclusion or "nothing")
+    origin = f"Written by {named} of this pull request's own code, which ended with {conclusion}."
+    doubt = "" if agrees else "\n\n**The report and the run disagree: look at the run.**"
     return PendingComment(
         pull_request.number,
-        _render_fork_comment(report, run, agrees),
+        f"{markdown.format_comment(report)}\n\n---\n{origin}{doubt}\n",
         silent=agrees and has_nothing_to_report(report),
         is_from_fork=pull_request.is_from_fork,
     )
@@ -210,17 +205,6 @@ def read_report(path: str) -> Report:
     return report
 
 
-def _render_fork_comment(report: Report, run: WorkflowRun, agrees: bool) -> str:
-    from onnxgate.formats.report import comment
-
-    url = run.html_url if re.fullmatch(r"https?://[\w.:-]+/[\w./-]+", run.html_url) else ""
-    named = f"[a run]({url})" if url else "a run"
-    conclusion = markdown_code(run.conclusion or "nothing")
-    origin = f"Written by {named} of this pull request's own code, which ended with {conclusion}."
-    doubt = "" if agrees else "\n\n**The report and the run disagree: look at the run.**"
-    return f"{comment.format(report)}\n\n---\n{origin}{doubt}\n"
-
-
 FORK_GUIDE_URL = (
     "https://github.com/onnxgate/onnxgate/blob/main/docs/guides/forks.md#comments-on-pull-requests-from-forks"
 )
@@ -236,13 +220,15 @@ def post_comment(environment: Mapping[str, str]) -> str:
     api = _open_api(environment)
     post = read_fork_comment(event, environment, api) if event.workflow_run else _read_own_comment(event, environment)
     mark = comment_marker(*(environment.get(name, "") for name in ("GITHUB_WORKFLOW", "GITHUB_JOB")), post.subject)
-    body = fit_comment(mark, post.body, _render_too_long(environment))
+    body = f"{mark}\n{post.body}"
+    if len(body) > MAX_COMMENT_LENGTH:
+        body = f"{mark}\n{_render_too_long(environment)}"
     try:
-        done = upsert_comment(api, environment["GITHUB_REPOSITORY"], post.number, mark, body, silent=post.silent)
+        result = upsert_comment(api, environment["GITHUB_REPOSITORY"], post.number, mark, body, silent=post.silent)
     except ApiError as error:
         raise _explain_refusal(error, post) from error
     reasons = {"silent": "no comment: there is nothing to say", "unchanged": "the comment says it already"}
-    return reasons.get(done, f"the comment was {done}")
+    return reasons.get(result, f"the comment was {result}")
 
 
 def _read_own_comment(event: Event, environment: Mapping[str, str]) -> PendingComment:

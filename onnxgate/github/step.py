@@ -113,16 +113,21 @@ def read_inputs(environment: Mapping[str, str]) -> Inputs:
 
     Raises: UsageError.
     """
-    _reject_pull_request_target(environment)
+    if environment.get("GITHUB_EVENT_NAME") == "pull_request_target":
+        raise UsageError(
+            "the action refuses `pull_request_target`: it runs the pull request's own code, with secrets at hand",
+            hint="use `on: pull_request`; a read-only token is enough",
+        )
     raw = {
         name: environment.get(input_variable(name), "").strip() or INPUT_DEFAULTS.get(name, "") for name in INPUT_NAMES
     }
     command = _check_choice("command", raw["command"], COMMANDS)
     folder = _resolve_folder(Path(environment.get("GITHUB_WORKSPACE", ".")), raw["working-directory"])
+    lines = [line.strip() for line in raw["paths"].splitlines()]
     return _check_combination(
         Inputs(
             command=command,
-            paths=_expand_paths(raw["paths"], folder),
+            paths=tuple(dict.fromkeys(path for line in lines if line for path in _expand_glob(line, folder))),
             config=_reject_option("config", raw["config"]),
             folder=folder,
             against=_parse_against(raw["against"]),
@@ -145,14 +150,6 @@ def input_variable(name: str) -> str:
     return "ONNXGATE_INPUT_" + name.upper().replace("-", "_")
 
 
-def _reject_pull_request_target(environment: Mapping[str, str]) -> None:
-    if environment.get("GITHUB_EVENT_NAME") == "pull_request_target":
-        raise UsageError(
-            "the action refuses `pull_request_target`: it runs the pull request's own code, with secrets at hand",
-            hint="use `on: pull_request`; a read-only token is enough",
-        )
-
-
 def _check_combination(inputs: Inputs) -> Inputs:
     """Check inputs that depend on each other."""
     for name, value, commands in (
@@ -163,8 +160,8 @@ def _check_combination(inputs: Inputs) -> Inputs:
         ("comment", inputs.comment, REPORTING_COMMANDS),
     ):
         if value and inputs.command not in commands:
-            meant = " and ".join(f"`{command}`" for command in commands)
-            raise UsageError(f"input `{name}`: is for {meant} alone, not for `{inputs.command}`")
+            allowed = " and ".join(f"`{command}`" for command in commands)
+            raise UsageError(f"input `{name}`: is for {allowed} alone, not for `{inputs.command}`")
     if inputs.plan and not inputs.shard:
         raise UsageError("input `plan`: is for one `shard` alone", hint="give the input `shard`, too")
     if inputs.comment and inputs.shard:
@@ -178,12 +175,11 @@ def _check_combination(inputs: Inputs) -> Inputs:
 
 def _check_choice(name: str, value: str, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
-        raise UsageError(f"input `{name}`: unknown value `{value}`", hint=_choices(allowed))
+        raise UsageError(
+            f"input `{name}`: unknown value `{value}`",
+            hint="use one of " + ", ".join(f"`{value}`" for value in allowed),
+        )
     return value
-
-
-def _choices(allowed: tuple[str, ...]) -> str:
-    return "use one of " + ", ".join(f"`{value}`" for value in allowed)
 
 
 def _parse_flag(name: str, value: str) -> bool:
@@ -203,9 +199,6 @@ def _parse_against(text: str) -> str:
 
 
 def _parse_shard(text: str) -> str:
-    if not text:
-        return ""
-
     try:
         return "{}/{}".format(*plan.parse_shard(text))
     except UsageError as error:
@@ -217,11 +210,6 @@ def _resolve_folder(workspace: Path, name: str) -> Path:
     if not folder.is_dir():
         raise UsageError(f"input `working-directory`: `{name}` is no folder of this checkout")
     return folder
-
-
-def _expand_paths(text: str, folder: Path) -> tuple[str, ...]:
-    lines = [line.strip() for line in text.splitlines()]
-    return tuple(dict.fromkeys(path for line in lines if line for path in _expand_glob(line, folder)))
 
 
 def _expand_glob(pattern: str, folder: Path) -> list[str]:
@@ -256,22 +244,22 @@ def build_arguments(inputs: Inputs, results: ResultFiles) -> list[str]:
         "--plan": inputs.plan,
     }
     options = [f"{name}={value}" for name, value in option_values.items() if value]
-    outputs = _output_arguments(inputs, results) if inputs.command in REPORTING_COMMANDS else []
+    outputs = _list_outputs(inputs, results) if inputs.command in REPORTING_COMMANDS else []
+    output_arguments = [argument for output in outputs for argument in ("--output", output)]
     paths = ["--", *inputs.paths] if inputs.paths else []
-    return [inputs.command, *options, "--fail-on", inputs.fail_on, *outputs, *inputs.args, *paths]
+    return [inputs.command, *options, "--fail-on", inputs.fail_on, *output_arguments, *inputs.args, *paths]
 
 
-def _output_arguments(inputs: Inputs, results: ResultFiles) -> list[str]:
-    """Yield the `--output` options; a shard writes nothing that its merge reports again."""
-    files = {
-        "json": results.report,
-        "github": None if inputs.shard else results.annotations,
-        "summary": results.summary if inputs.summary and not inputs.shard else None,
-        "sarif": results.sarif if inputs.sarif else None,
-        "comment": results.comment if inputs.comment else None,
+def _list_outputs(inputs: Inputs, results: ResultFiles) -> list[str]:
+    """Return the outputs; a shard writes nothing that its merge reports again."""
+    outputs = {
+        "json": (results.report, True),
+        "github": (results.annotations, not inputs.shard),
+        "summary": (results.summary, inputs.summary and not inputs.shard),
+        "sarif": (results.sarif, inputs.sarif),
+        "comment": (results.comment, inputs.comment),
     }
-    named = [f"{name}={path}" for name, path in files.items() if path is not None]
-    return [word for output in ("text", *named) for word in ("--output", output)]
+    return ["text", *(f"{name}={path}" for name, (path, is_written) in outputs.items() if is_written)]
 
 
 def write_outputs(path: Path, *values: DataclassInstance) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.cli.check import _find_project_config
 from onnxgate.cli.shared.options import CommonOptions
 from onnxgate.cli.shared.outputs import parse_outputs
+from onnxgate.cli.shared.project_check import find_project_config
 from onnxgate.core.errors import UsageError
 
 
@@ -19,14 +19,14 @@ def test_model_of_a_project_below(tmp_path: Path) -> None:
     (tmp_path / "ml" / "onnxgate.toml").touch()
 
     with pytest.raises(UsageError, match="belongs to the project of"):
-        _find_project_config((Path("ml/a.onnx"),), CommonOptions(directory=tmp_path))
+        find_project_config((Path("ml/a.onnx"),), CommonOptions(directory=tmp_path))
 
 
 def test_model_of_no_project(tmp_path: Path) -> None:
     """Without any config there is none to judge by."""
     (tmp_path / ".git").mkdir()
 
-    assert _find_project_config((Path("a.onnx"),), CommonOptions(directory=tmp_path)) is None
+    assert find_project_config((Path("a.onnx"),), CommonOptions(directory=tmp_path)) is None
 
 
 def test_unwritable_output_is_refused_at_once(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from onnxgate.core.report_json import encode_json
 from onnxgate.diagnostics.catalogue import compile_pattern
 from onnxgate.diagnostics.classification import classify, list_patterns
 from onnxgate.diagnostics.log_explanation import MAX_LINE_LENGTH, explain_log, read_lines
@@ -115,7 +116,7 @@ def test_nothing_in_a_log_is_obeyed() -> None:
     known = f"No Op registered for {hostile.replace(' ', '')} with domain_version of 3"
     log = f"{known}\nSomeError: {hostile}\n::warning::ValueError: y\n"
     found = explain_log(io.BytesIO(log.encode()), "0")
-    shown = explained_log.format_text(found) + explained_log.format_json(found)
+    shown = explained_log.format_text(found) + encode_json(found)
 
     assert [error.name for error in found.errors] == ["operator-unknown"]
     assert found.unknown == 2

@@ -12,14 +12,15 @@ import msgspec
 import pytest
 from msgspec import structs
 
+from onnxgate.core.report_json import encode_json
 from onnxgate.formats import model_diff
-from onnxgate.formats.diff_outline import MAX_LINES, render_headline
+from onnxgate.formats.model_diff import MAX_LINES, render_headline
 from onnxgate.model.diff.result import Difference, NodeChange, Verdict, WeightChange
 from tests.harness.reports.hostile_reports import ATTACKS
 from tests.harness.reports.sample_diffs import sample
 from tests.harness.reports.sample_reports import FOLDER
 
-FORMATS = {"json": model_diff.format_json, "text": model_diff.format_text, "md": model_diff.format_markdown}
+FORMATS = {"json": encode_json, "text": model_diff.format_text, "md": model_diff.format_markdown}
 
 
 @pytest.mark.parametrize(("name", "format_"), FORMATS.items(), ids=FORMATS)
@@ -52,7 +53,7 @@ def test_quiet_is_one_sentence() -> None:
 
 def test_the_sample_holds_to_the_schema() -> None:
     """What is published is what is written."""
-    jsonschema.Draft202012Validator(model_diff.json_schema()).validate(json.loads(model_diff.format_json(sample())))
+    jsonschema.Draft202012Validator(model_diff.json_schema()).validate(json.loads(encode_json(sample())))
 
 
 def many(number: int) -> Difference:
@@ -107,14 +108,14 @@ def hostile(text: str) -> Difference:
             case _:
                 return value
 
-    return msgspec.convert(replaced(json.loads(model_diff.format_json(sample()))), Difference)
+    return msgspec.convert(replaced(json.loads(encode_json(sample()))), Difference)
 
 
 @pytest.mark.parametrize("text", ATTACKS)
 def test_hostile_strings(text: str) -> None:
     """No line that a runner or a terminal obeys, and no markup that a reader did not write."""
     found = hostile(text)
-    for written in (model_diff.format_text(found), model_diff.format_markdown(found), model_diff.format_json(found)):
+    for written in (model_diff.format_text(found), model_diff.format_markdown(found), encode_json(found)):
         assert not re.search(r"(?m)^\s*::|##\[", written)
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]", written)
     html = cmarkgfm.github_flavored_markdown_to_html(model_diff.format_markdown(found))

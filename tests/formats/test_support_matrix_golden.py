@@ -9,11 +9,12 @@ import jsonschema
 import pytest
 
 from onnxgate.core.matrix import Matrix
+from onnxgate.core.report_json import encode_json
 from onnxgate.formats import support_matrix
 from tests.harness.reports.sample_matrices import sample
 from tests.harness.reports.sample_reports import FOLDER
 
-FORMATS = {"json": support_matrix.format_json, "text": support_matrix.format_text, "md": support_matrix.format_markdown}
+FORMATS = {"json": encode_json, "text": support_matrix.format_text, "md": support_matrix.format_markdown}
 
 
 @pytest.mark.parametrize(("name", "format_"), FORMATS.items(), ids=FORMATS)
@@ -35,6 +36,4 @@ def test_the_sample_holds_to_the_schema() -> None:
     """What is published is what is written."""
     import json
 
-    jsonschema.Draft202012Validator(support_matrix.json_schema()).validate(
-        json.loads(support_matrix.format_json(sample()))
-    )
+    jsonschema.Draft202012Validator(support_matrix.json_schema()).validate(json.loads(encode_json(sample())))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from onnxgate.formats import terminal
-from onnxgate.formats.terminal import Column, Terminal
+from onnxgate.formats import text as terminal
+from onnxgate.formats.text import Column, Terminal
 
 
 def test_every_cell_is_measured_a_few_times_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import platform
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -14,7 +15,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from onnxgate import __version__
 from onnxgate.core.errors import OnnxgateError
+from onnxgate.core.escape import escape_log_line, escape_unprintable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +34,9 @@ def report_errors() -> Iterator[None]:
     try:
         install_signal_handlers()
         _open_streams()
-        _escape_unprintable()
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
         yield
     except BrokenPipeError:
         _discard_output()
@@ -40,7 +45,9 @@ def report_errors() -> Iterator[None]:
         print_error("interrupted")
         sys.exit(EXIT_INTERRUPTED)
     except click.ClickException as error:
-        print_error(_render_click_error(error))
+        message = io.StringIO()
+        error.show(file=message)
+        print_error(message.getvalue())
         sys.exit(error.exit_code)
     except OnnxgateError as error:
         print_error(*_render_error(error))
@@ -55,8 +62,6 @@ def report_errors() -> Iterator[None]:
 
 def print_error(*lines: str) -> None:
     """Write lines to stderr, without sequences that a terminal or GitHub's runner would interpret."""
-    from onnxgate.core.escape import escape_log_line
-
     with suppress(OSError):  # the stream is closed or the disk is full; the exit status still tells the result
         for line in "\n".join(lines).splitlines():
             click.echo(escape_log_line(line), err=True)
@@ -64,8 +69,6 @@ def print_error(*lines: str) -> None:
 
 def _render_error(error: OnnxgateError) -> Iterator[str]:
     """Yield the lines of an error. Values of configs are escaped: they could begin a line that looks like ours."""
-    from onnxgate.core.escape import escape_unprintable
-
     yield f"error: {escape_unprintable(error.message)}"
     for problem in getattr(error, "problems", ()):
         yield f"  {escape_unprintable(problem)}"
@@ -73,33 +76,20 @@ def _render_error(error: OnnxgateError) -> Iterator[str]:
         yield f"hint: {escape_unprintable(error.hint)}"
 
 
-def _render_click_error(error: click.ClickException) -> str:
-    words = io.StringIO()
-    error.show(file=words)
-    return words.getvalue()
-
-
 def _report_bug(error: Exception) -> Iterator[str]:
+    """Write what a maintainer needs: versions, the command line and the traceback. Yield where it is, or the text."""
+    import traceback
+
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    system = f"{platform.system()} {platform.machine()}"
+    head = (f"onnxgate {__version__}", f"{python} on {system}", f"arguments: {sys.argv[1:]}", "")
+    text = "\n".join((*head, *traceback.format_exception(error)))
     yield f"error: this is a bug in onnxgate: {type(error).__name__}: {error}"
-    text = _render_bug_report(error)
     try:
         yield f"hint: report it with the contents of `{_write_bug_report(text)}`"
     except OSError as refused:
         yield f"the report could not be written ({refused}); it is:"
         yield text
-
-
-def _render_bug_report(error: Exception) -> str:
-    """Return what a maintainer needs: versions, the command line and the traceback."""
-    import platform
-    import traceback
-
-    from onnxgate import __version__
-
-    python = f"{platform.python_implementation()} {platform.python_version()}"
-    system = f"{platform.system()} {platform.machine()}"
-    head = (f"onnxgate {__version__}", f"{python} on {system}", f"arguments: {sys.argv[1:]}", "")
-    return "\n".join((*head, *traceback.format_exception(error)))
 
 
 def _write_bug_report(text: str) -> Path:
@@ -115,21 +105,14 @@ def _write_bug_report(text: str) -> Path:
     return path
 
 
-def _escape_unprintable() -> None:
-    """Print characters that the encoding of the terminal lacks as escapes."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-
-
 def _open_streams() -> None:
     """Open closed standard streams on the null device: no file that is opened later may take their number."""
     for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
-            nowhere = os.open(os.devnull, os.O_RDWR)
-            if nowhere != descriptor:
-                os.dup2(nowhere, descriptor)
-                os.close(nowhere)
+            null_device = os.open(os.devnull, os.O_RDWR)
+            if null_device != descriptor:
+                os.dup2(null_device, descriptor)
+                os.close(null_device)
             os.set_inheritable(descriptor, True)
             setattr(sys, name, os.fdopen(descriptor, mode, encoding="utf-8", errors="backslashreplace"))
 
@@ -139,8 +122,7 @@ def _discard_output() -> None:
     try:
         sys.stdout.flush()
     except (OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 SIGNAL_NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
@@ -235,7 +217,12 @@ def _system_error_lines(error: Exception) -> Iterator[str]:
     elif isinstance(error, RuntimeError) and "start new thread" in str(error):
         yield from ("error: no further thread can be started", f"hint: {PROCESSES_HINT}")
     elif isinstance(error, FileNotFoundError) and error.filename is None:
-        yield from _missing_folder_lines(error)
+        if "temporary directory" in str(error):
+            yield "error: there is no folder for temporary files"
+            yield "hint: have `TMPDIR` name a folder that can be written, and has room"
+        elif _is_working_folder_missing():
+            yield "error: the working folder is not there any more"
+            yield "hint: change to a folder that is there"
     elif isinstance(error, OSError) and error.errno in HINTS_BY_ERRNO:
         reason = os.strerror(error.errno).lower()
         yield from (f"error: {_failed_subject(error)}: {reason}", f"hint: {HINTS_BY_ERRNO[error.errno]}")
@@ -245,16 +232,6 @@ def _failed_subject(error: OSError) -> str:
     if isinstance(error.filename, (str, bytes)):
         return f"`{os.fsdecode(error.filename)}`"
     return "a process cannot be started" if error.errno in (errno.EAGAIN, errno.ENOMEM) else "a file cannot be written"
-
-
-def _missing_folder_lines(error: FileNotFoundError) -> Iterator[str]:
-    """Yield the message for errors of `os.getcwd` and `tempfile`, which name no file."""
-    if "temporary directory" in str(error):
-        yield "error: there is no folder for temporary files"
-        yield "hint: have `TMPDIR` name a folder that can be written, and has room"
-    elif _is_working_folder_missing():
-        yield "error: the working folder is not there any more"
-        yield "hint: change to a folder that is there"
 
 
 def _is_working_folder_missing() -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,7 +13,6 @@ import click
 
 if TYPE_CHECKING:
     from onnxgate.core.report import FailOn
-    from onnxgate.project.config.project import Project
 
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -42,29 +41,10 @@ def common_options(command: Command) -> Command:
     """Give a click command the common options; it gets them as `options: CommonOptions`."""
 
     @functools.wraps(command)
-    def collected(
-        *args: Any,
-        directory: Path | None,
-        config: Path | None,
-        offline: bool,
-        jobs: int | None,
-        fail_on: FailOn,
-        no_ignores: bool,
-        quiet: bool,
-        verbose: bool,
-        **rest: Any,
-    ) -> Any:
-        options = CommonOptions(
-            directory=directory,
-            config=config,
-            offline=offline,
-            jobs=jobs or usable_cores(),
-            fail_on=fail_on,
-            no_ignores=no_ignores,
-            quiet=quiet,
-            verbose=verbose,
-        )
-        return command(*args, options=options, **rest)
+    def collected(*args: Any, **values: Any) -> Any:
+        common = {name: values.pop(name) for name in CommonOptions.__slots__}
+        options = CommonOptions(**{**common, "jobs": common["jobs"] or usable_cores()})
+        return command(*args, options=options, **values)
 
     for option in reversed(_OPTIONS):
         collected = option(collected)
@@ -102,38 +82,19 @@ _OPTIONS = (
     click.option("-v", "--verbose", is_flag=True, help="Say more: what was run, and where."),
 )
 
-output_option = click.option(
-    "--output",
-    "outputs",
-    multiple=True,
-    metavar="FORMAT[=FILE]",
-    help="text, json or markdown; to a file, or to standard output (default: text). Repeatable.",
-)
-"""The `--output` option of commands that only print an answer."""
+
+def name_formats(formats: Iterable[str]) -> str:
+    """Return `text, json or markdown`."""
+    *names, last = formats
+    return f"{', '.join(names)} or {last}"
 
 
-def load_project(options: CommonOptions) -> Project:
-    """Load the nearest project.
-
-    Raises:
-        ConfigError: there is none, or its config is wrong.
-    """
-    from onnxgate.core.errors import ConfigError
-
-    project = find_project(options)
-    if project is None:
-        raise ConfigError("there is no `onnxgate.toml` here or above", hint="run `onnxgate init`")
-    return project
-
-
-def find_project(options: CommonOptions) -> Project | None:
-    """Load the nearest project; return None if there is none.
-
-    Raises:
-        ConfigError: its config is wrong.
-    """
-    from onnxgate import rules
-    from onnxgate.project.config.loader import find_config, load_config
-
-    path = options.config or find_config(options.start)
-    return load_config(path, rule_ids=frozenset(rules.by_id)) if path is not None else None
+def output_option(formats: str) -> Callable[[Command], Command]:
+    """Return the option `--output`; `formats` describes what it takes."""
+    return click.option(
+        "--output",
+        "outputs",
+        multiple=True,
+        metavar="FORMAT[=FILE]",
+        help=f"{formats}; to a file, or to standard output (default: text). Repeatable.",
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import importlib
 import os
 import shutil
 import sys
@@ -13,40 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
+import msgspec
 from msgspec.structs import replace
 
+from onnxgate.cli.shared.options import CommonOptions
 from onnxgate.core.errors import StorageError, UsageError
 from onnxgate.core.escape import escape_log_line
 from onnxgate.core.report import Report
+from onnxgate.core.report_json import encode_json
+from onnxgate.formats import RENDERERS, text
 from onnxgate.gate.results.verdict import build_command
 from onnxgate.runtimes.environments.storage import inputs_dir
-
-
-@dataclass(frozen=True, slots=True)
-class ReportFormat:
-    """One format of a report; its module is imported when it is used, as each brings its own libraries."""
-
-    module: str
-    function: str = "format"
-    is_data: bool = False  # read by programs: nothing else may be written to the same standard output
-    has_drawings: bool = False  # shows a report's drawings, or hands them on
-
-
-RENDERERS = {
-    "json": ReportFormat("core.report_json", is_data=True, has_drawings=True),
-    "github": ReportFormat("formats.report.github"),
-    "summary": ReportFormat("formats.report.markdown", "format_summary", has_drawings=True),
-    "markdown": ReportFormat("formats.report.markdown", has_drawings=True),
-    "comment": ReportFormat("formats.report.comment", has_drawings=True),
-    "html": ReportFormat("formats.report.html.page", is_data=True, has_drawings=True),
-    "sarif": ReportFormat("formats.report.sarif", is_data=True),
-    "junit": ReportFormat("formats.report.junit", is_data=True),
-    "gitlab": ReportFormat("formats.report.gitlab", is_data=True),
-}
-"""The only place besides its own file where a format is named. `text` is no entry: a terminal gives it a width."""
-FORMATS = ("text", *RENDERERS)
-MACHINE_FORMATS = frozenset(name for name, renderer in RENDERERS.items() if renderer.is_data)
-FORMATS_WITH_DRAWINGS = frozenset(name for name, renderer in RENDERERS.items() if renderer.has_drawings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +33,7 @@ class Sink:
     file: Path | None = None
 
 
-def parse_outputs(outputs: Sequence[str], formats: Sequence[str] = FORMATS) -> tuple[Sink, ...]:
+def parse_outputs(outputs: Sequence[str], formats: Sequence[str] = tuple(RENDERERS)) -> tuple[Sink, ...]:
     """Return the sinks that `--output` names, and `text` if none of them is standard output.
 
     Raises:
@@ -68,7 +44,7 @@ def parse_outputs(outputs: Sequence[str], formats: Sequence[str] = FORMATS) -> t
     on_stdout = [sink.format for sink in sinks if sink.file is None]
     if not on_stdout:
         sinks = (*sinks, Sink("text"))
-    data = [name for name in on_stdout if name in MACHINE_FORMATS]
+    data = [name for name in on_stdout if RENDERERS[name].is_data]
     if data and len(on_stdout) > 1:
         hint = f"write it to a file: `{data[0]}=FILE`"
         raise UsageError(f"`{data[0]}` shares standard output with another format", hint=hint)
@@ -82,69 +58,80 @@ def _parse_output(output: str, formats: Sequence[str]) -> Sink:
     format_name, _, file = output.partition("=")
     if format_name not in formats:
         near = difflib.get_close_matches(format_name, formats, 1)
-        meant = f"; did you mean `{near[0]}`" if near else ""
-        raise UsageError(f"unknown format `{format_name}`{meant}", hint=f"one of {', '.join(formats)}")
+        suggestion = f"; did you mean `{near[0]}`" if near else ""
+        raise UsageError(f"unknown format `{format_name}`{suggestion}", hint=f"one of {', '.join(formats)}")
     return Sink(format_name, None if file in ("", "-") else Path(file))
 
 
 def write_outputs(
     report: Report,
     sinks: Sequence[Sink],
-    *,
-    quiet: bool,
-    verbose: bool,
+    options: CommonOptions,
     config: Path | None = None,
     snippets: Mapping[str, Sequence[str]] | None = None,
 ) -> None:
     """Write the report to every sink. `config` is the file that was judged by; `snippets` are for `text`.
 
+    Text on standard output names the folder in which inputs are stored on this machine, unlike all other formats.
+
     Raises:
         StorageError: a file cannot be written; the others are.
     """
 
-    def rendered(sink: Sink, color: bool, width: int) -> str:
-        if sink.format == "text" and sink.file is None and report.replays:
-            shown = _with_relative_replays(report, config) if config is not None else report
-            return _render_on_terminal(shown, color=color, width=width, quiet=quiet, verbose=verbose, snippets=snippets)
-        if sink.format == "text":
-            from onnxgate.formats.report import text
+    def render_text(sink: Sink, color: bool, width: int) -> str:
+        local = sink.file is None and bool(report.replays)
+        return text.format(
+            _with_relative_replays(report, config) if local and config is not None else report,
+            color=color,
+            width=width,
+            quiet=options.quiet,
+            verbose=options.verbose,
+            inputs=inputs_dir() if local else text.STORED_INPUTS_PLACEHOLDER,
+            snippets=snippets,
+        )
 
-            return text.format(report, color=color, width=width, quiet=quiet, verbose=verbose, snippets=snippets)
-        return render_report(report, sink.format, color=color, width=width, quiet=quiet, verbose=verbose)
+    def render(sink: Sink, color: bool, width: int) -> str:
+        return render_text(sink, color, width) if sink.format == "text" else RENDERERS[sink.format].render(report)
 
     try:
-        write_sinks(sinks, rendered)
+        write_sinks(sinks, render)
     except StorageError as error:
         if report.exit in (1, 2):  # a failed check counts more than a report that could not be written
             error.exit_code = report.exit
         raise
 
 
-def _render_on_terminal(
-    report: Report,
-    *,
-    color: bool,
-    width: int,
-    quiet: bool,
-    verbose: bool,
-    snippets: Mapping[str, Sequence[str]] | None,
-) -> str:
-    """Render text with the folder in which inputs are stored on this machine, which no other format names."""
-    from onnxgate.formats.report import text
+def write_answer(
+    sinks: Sequence[Sink],
+    answer: msgspec.Struct,
+    render_text: Callable[..., str],
+    render_markdown: Callable[[], str] | None = None,
+) -> None:
+    """Write an answer, also as JSON, to each sink; `render_text` gets `color` and `width`.
 
-    folder = inputs_dir()
-    return text.format(report, color=color, width=width, quiet=quiet, verbose=verbose, inputs=folder, snippets=snippets)
+    Raises:
+        StorageError: a file cannot be written; the others are.
+    """
+
+    def render(sink: Sink, color: bool, width: int) -> str:
+        if sink.format == "json":
+            return encode_json(answer)
+        if sink.format == "markdown" and render_markdown is not None:
+            return render_markdown()
+        return render_text(color=color, width=width)
+
+    write_sinks(sinks, render)
 
 
 def _with_relative_replays(report: Report, config: Path) -> Report:
     """Return the report with commands that work in the current directory, also outside of the config's folder."""
     folder = config.resolve().parent
-    here = Path.cwd().resolve()
-    if folder == here:
+    current = Path.cwd().resolve()
+    if folder == current:
         return report
-    seen = folder.relative_to(here) if folder.is_relative_to(here) else folder
+    path = (folder.relative_to(current) if folder.is_relative_to(current) else folder).as_posix()
     replays = [
-        replace(replay, command=build_command(replay.model, replay.cases, replay.seed, config.name, seen.as_posix()))
+        replace(replay, command=build_command(replay.model, replay.cases, replay.seed, config.name, path))
         for replay in report.replays
     ]
     return replace(report, replays=tuple(replays))
@@ -192,17 +179,6 @@ def _write_file(file: Path, text: str) -> None:
 
 def _unwritable_message(file: Path, error: OSError) -> str:
     return f"`--output` names `{file}`, which cannot be written: {(error.strerror or str(error)).lower()}"
-
-
-def render_report(report: Report, format_name: str, *, color: bool, width: int, quiet: bool, verbose: bool) -> str:
-    """Render the report in one format; `width` and the following are for text."""
-    if format_name == "text":
-        from onnxgate.formats.report import text
-
-        return text.format(report, color=color, width=width, quiet=quiet, verbose=verbose)
-    renderer = RENDERERS[format_name]
-    rendered: str = getattr(importlib.import_module(f"onnxgate.{renderer.module}"), renderer.function)(report)
-    return rendered
 
 
 def print_lines(lines: Iterable[str]) -> None:

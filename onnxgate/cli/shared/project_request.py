@@ -1,4 +1,4 @@
-"""The request of a gate over a project, as a command's options want it."""
+"""The project that a command works on, and the request of a gate over it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
+from onnxgate import rules
+from onnxgate.core.errors import ConfigError
 from onnxgate.gate.request import Checkout, GateRequest, IgnorePolicy, RunCaches, Selection
+from onnxgate.project.config.loader import find_config, load_config
 from onnxgate.runtimes.environments.storage import support_dir
 
 if TYPE_CHECKING:
@@ -18,6 +21,28 @@ if TYPE_CHECKING:
     from onnxgate.project.lock.types import Lock
     from onnxgate.runtimes.pool import WorkerPool
     from onnxgate.runtimes.worker_spec import JobMeter
+
+
+def load_project(options: CommonOptions) -> Project:
+    """Load the nearest project.
+
+    Raises:
+        ConfigError: there is none, or its config is wrong.
+    """
+    project = find_project(options)
+    if project is None:
+        raise ConfigError("there is no `onnxgate.toml` here or above", hint="run `onnxgate init`")
+    return project
+
+
+def find_project(options: CommonOptions) -> Project | None:
+    """Load the nearest project; return None if there is none.
+
+    Raises:
+        ConfigError: its config is wrong.
+    """
+    path = options.config or find_config(options.start)
+    return load_config(path, rule_ids=frozenset(rules.by_id)) if path is not None else None
 
 
 def make_project_request(

@@ -93,7 +93,7 @@ class ProgressBoard:
     """A live display with one line per runtime. Its methods are called from several threads."""
 
     def __init__(self) -> None:
-        self._doing: dict[str, str] = {}
+        self._activities: dict[str, str] = {}
         self._done: dict[str, int] = {}
         self._lock = threading.Lock()
         self._console: Console | None = None
@@ -135,31 +135,32 @@ class ProgressBoard:
             self._live.stop()
             self._live = None
 
-    def started(self, seat: str, what: str) -> None:
+    def started(self, runtime: str, activity: str) -> None:
         """Record that a runtime begins an activity."""
         with self._lock:
-            self._doing[seat] = what
-            self._done.setdefault(seat, 0)
+            self._activities[runtime] = activity
+            self._done.setdefault(runtime, 0)
 
-    def finished(self, seat: str, what: str, outcome: str) -> None:
+    def finished(self, runtime: str, activity: str, outcome: str) -> None:
         """Record that an activity ended; a prepared environment does not count as a job."""
         with self._lock:
-            self._doing[seat] = "" if outcome != "unavailable" else "not available here"
-            self._done[seat] = self._done.get(seat, 0) + (what not in ACTIVITY_PHRASES)
+            self._activities[runtime] = "" if outcome != "unavailable" else "not available here"
+            self._done[runtime] = self._done.get(runtime, 0) + (activity not in ACTIVITY_PHRASES)
 
     def lines(self) -> RenderableType:
         """Return the current lines; names of models are text, never markup."""
         table = Table.grid(padding=(0, 2))
         with self._lock:
-            for seat, doing in self._shown():
-                words = (escape_log_line(seat), escape_log_line(describe_activity(doing)), f"{self._done[seat]} done")
+            for runtime, activity in self._shown():
                 table.add_row(
-                    *(Text(word, style=style, no_wrap=True) for word, style in zip(words, COLUMN_STYLES, strict=True))
+                    Text(escape_log_line(runtime), style="bold", no_wrap=True),
+                    Text(escape_log_line(describe_activity(activity)), no_wrap=True),
+                    Text(f"{self._done[runtime]} done", style="dim", no_wrap=True),
                 )
         return table
 
     def _shown(self) -> Iterable[tuple[str, str]]:
-        return sorted(self._doing.items())
+        return sorted(self._activities.items())
 
 
 class CountingProgressBoard(ProgressBoard):
@@ -171,18 +172,15 @@ class CountingProgressBoard(ProgressBoard):
 
     def lines(self) -> RenderableType:
         """Return the active runtimes, above the count."""
-        at_work = super().lines()
+        active = super().lines()
         with self._lock:
-            done = sum(self._done.values())
-        return Group(at_work, Text(f"{done} of {self._jobs} done", style="dim"))
+            finished = sum(self._done.values())
+        return Group(active, Text(f"{finished} of {self._jobs} done", style="dim"))
 
     def _shown(self) -> Iterable[tuple[str, str]]:
-        return sorted(item for item in self._doing.items() if item[1])
+        return sorted(item for item in self._activities.items() if item[1])
 
 
-COLUMN_STYLES = ("bold", "", "dim")
-
-
-def describe_activity(doing: str) -> str:
+def describe_activity(activity: str) -> str:
     """Describe an activity: `preparing its environment`, `run classifier.onnx`."""
-    return ACTIVITY_PHRASES.get(doing, doing) or "waiting"
+    return ACTIVITY_PHRASES.get(activity, activity) or "waiting"

@@ -13,7 +13,7 @@ from campaigns.hostile.documents import pair, samples
 from campaigns.hostile.documents import strings as places
 from campaigns.hostile.output_surfaces import BY_KIND, SURFACES, Surface, complaints
 from onnxgate.core import escape
-from onnxgate.formats.report.html import markup
+from onnxgate.formats.html import markup
 from onnxgate.project.config import ignore_entries
 from onnxgate.project.lock import lock_file
 

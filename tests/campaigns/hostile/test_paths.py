@@ -14,7 +14,7 @@ from onnx import ModelProto, TensorProto, helper, load, save
 
 from onnxgate.core.errors import OnnxgateError
 from onnxgate.core.jobs import InputCase
-from onnxgate.formats.report.sarif import path_to_uri
+from onnxgate.formats.sarif import path_to_uri
 from onnxgate.inputs import case_files
 from onnxgate.model.reading.external_data import check_external_data
 from onnxgate.project.config.loader import load_config

@@ -5,13 +5,14 @@ Ignored findings are left out, since GitLab has no suppression; undecided checks
 
 from __future__ import annotations
 
+import itertools
 import posixpath
 from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any
 
 from onnxgate.core.escape import escape_unprintable
-from onnxgate.core.report import Finding, Report
+from onnxgate.core.report import Report
 from onnxgate.core.report_json import encode_json
 from onnxgate.core.text import LONG_LIMIT, truncate
 from onnxgate.formats import wording
@@ -25,47 +26,43 @@ def format(report: Report) -> str:
     """Render an array, worst first, with unique fingerprints, as GitLab drops duplicates."""
     issues: dict[str, JsonObject] = {}
     for seed, issue in (*_finding_issues(report), *_undecided_issues(report)):
-        fingerprint, again = _fingerprint(seed), 1
-        while fingerprint in issues:
-            again += 1
-            fingerprint = _fingerprint(f"{seed}|{again}")
+        suffixes = itertools.chain([""], (f"|{number}" for number in itertools.count(2)))
+        digests = (
+            sha256(f"{seed}{suffix}".encode("utf-8", "backslashreplace")).hexdigest()[:32] for suffix in suffixes
+        )
+        fingerprint = next(digest for digest in digests if digest not in issues)
         issues[fingerprint] = {**issue, "fingerprint": fingerprint}
     return encode_json(list(issues.values()))
-
-
-def _fingerprint(seed: str) -> str:
-    return sha256(seed.encode("utf-8", "backslashreplace")).hexdigest()[:32]
 
 
 def _finding_issues(report: Report) -> Iterator[tuple[str, JsonObject]]:
     for finding in wording.list_active_findings(report):
         path = finding.place.path or finding.model or wording.DEFAULT_PATH
-        description = f"{wording.render_sentence(finding)}{_fix_suffix(finding)}"
-        issue = _render_issue(report, description, finding.rule, SEVERITIES[finding.level], path, finding.place.line)
-        yield f"{finding.rule}|{finding.model}|{finding.node}|{finding.fingerprint}", issue
-
-
-def _fix_suffix(finding: Finding) -> str:
-    return f"; fix: {truncate(finding.fix, LONG_LIMIT)}" if finding.fix else ""
+        fix = f"; fix: {truncate(finding.fix, LONG_LIMIT)}" if finding.fix else ""
+        location = _render_location(report, path, finding.place.line)
+        seed = f"{finding.rule}|{finding.model}|{finding.node}|{finding.fingerprint}"
+        description = f"{wording.render_sentence(finding)}{fix}"
+        yield seed, _render_issue(description, finding.rule, SEVERITIES[finding.level], location)
 
 
 def _undecided_issues(report: Report) -> Iterator[tuple[str, JsonObject]]:
     for gap in wording.merge_gaps(report.undecided):
         hint = f"; hint: {gap.hint}" if gap.hint else ""
         description = f"{gap.about(report)}: {truncate(gap.reason, LONG_LIMIT)}{hint}"
-        path = gap.models[0] if gap.models else wording.DEFAULT_PATH
+        location = _render_location(report, gap.models[0] if gap.models else wording.DEFAULT_PATH, 0)
         seed = "|".join(("undecided", *gap.stages, *gap.models, *gap.runtimes, gap.reason))
-        yield seed, _render_issue(report, description, "undecided", UNDECIDED_SEVERITY, path, 0)
+        yield seed, _render_issue(description, "undecided", UNDECIDED_SEVERITY, location)
 
 
-def _render_issue(report: Report, description: str, name: str, severity: str, path: str, line: int) -> JsonObject:
-    """Render an issue; one without a line is shown at the start of its file."""
+def _render_location(report: Report, path: str, line: int) -> JsonObject:
+    """Render a place; one without a line is shown at the start of its file."""
+    return {"path": posixpath.normpath(wording.path_from_root(report, path)), "lines": {"begin": max(1, line)}}
+
+
+def _render_issue(description: str, name: str, severity: str, location: JsonObject) -> JsonObject:
     return {
         "description": escape_unprintable(description),
         "check_name": escape_unprintable(name),
         "severity": severity,
-        "location": {
-            "path": posixpath.normpath(wording.path_from_root(report, path)),
-            "lines": {"begin": max(1, line)},
-        },
+        "location": location,
     }

@@ -8,6 +8,7 @@ it (Source: github/codeql-action, src/fingerprints.ts).
 from __future__ import annotations
 
 import gzip
+import itertools
 import posixpath
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import Any
 from urllib.parse import quote
 
 from onnxgate.core.escape import escape_unprintable
-from onnxgate.core.report import Finding, Report, ReportedModel
+from onnxgate.core.report import Finding, NotDone, Report, ReportedModel
 from onnxgate.core.report_json import encode_json
 from onnxgate.core.text import LONG_LIMIT, truncate
 from onnxgate.formats import wording
@@ -38,8 +39,7 @@ class ResultLocation:
         """Return the SARIF object, with the node of the finding."""
         physical: JsonObject = {"artifactLocation": _artifact_location(self.uri)}
         if self.line:
-            end = max(self.line, self.end_line)
-            physical["region"] = {"startLine": self.line, "endLine": end}
+            physical["region"] = {"startLine": self.line, "endLine": max(self.line, self.end_line)}
         return {"physicalLocation": physical, **_logical_location(finding.model, finding.node)}
 
 
@@ -51,10 +51,10 @@ def locate_finding(finding: Finding, report: Report) -> ResultLocation:
     return ResultLocation(path_to_uri(report, path), place.line or (0 if binary else 1), place.end_line)
 
 
-def related_locations(findings: Iterable[Finding], where: ResultLocation, report: Report) -> list[JsonObject]:
+def related_locations(findings: Iterable[Finding], place: ResultLocation, report: Report) -> list[JsonObject]:
     """Return the models with their nodes, unless there is one model and it is the place of the result."""
-    about = dict.fromkeys((finding.model, finding.node) for finding in findings if finding.model)
-    named = [(path_to_uri(report, model), model, node) for model, node in about]
+    subjects = dict.fromkeys((finding.model, finding.node) for finding in findings if finding.model)
+    named = [(path_to_uri(report, model), model, node) for model, node in subjects]
     return [
         {
             "id": number,
@@ -63,7 +63,7 @@ def related_locations(findings: Iterable[Finding], where: ResultLocation, report
             **_logical_location(model, node),
         }
         for number, (name, model, node) in enumerate(named, 1)
-        if name != where.uri or len(named) > 1
+        if name != place.uri or len(named) > 1
     ]
 
 
@@ -124,17 +124,17 @@ def rule_identifier(rule: str) -> str:
     return escape_unprintable(rule)[:MAX_RULE_ID]
 
 
-def describe_rules(rules: Iterable[str]) -> list[dict[str, Any]]:
+def describe_rules(rules: Iterable[str]) -> list[JsonObject]:
     """Return descriptions of the rules, also of those from another release."""
     return [_describe_known_rule(by_id[name]) if name in by_id else _describe_unknown_rule(name) for name in rules]
 
 
-def _describe_known_rule(rule: AnyRule) -> dict[str, Any]:
+def _describe_known_rule(rule: AnyRule) -> JsonObject:
     before, _, _ = rule.page.partition("\n## ")
     return {
         "id": rule.id,
-        "shortDescription": {"text": _unwrap(rule.summary)[:MAX_DESCRIPTION]},
-        "fullDescription": {"text": _unwrap(before)[:MAX_DESCRIPTION]},
+        "shortDescription": {"text": " ".join(rule.summary.split())[:MAX_DESCRIPTION]},
+        "fullDescription": {"text": " ".join(before.split())[:MAX_DESCRIPTION]},
         "help": {"text": rule.page.replace("## ", ""), "markdown": rule.page},
         "defaultConfiguration": {"level": rule.level.value},
         "properties": {
@@ -145,14 +145,8 @@ def _describe_known_rule(rule: AnyRule) -> dict[str, Any]:
     }
 
 
-def _unwrap(text: str) -> str:
-    """Join wrapped lines."""
-    return " ".join(text.split())
-
-
-def _describe_unknown_rule(name: str) -> dict[str, Any]:
-    named = truncate(escape_unprintable(name)).replace("](", "] (")  # `[a](b)` would be a link
-    description = {"text": f"`{named}`, a rule of another release of onnxgate"}
+def _describe_unknown_rule(name: str) -> JsonObject:
+    description = render_text([f"`{truncate(escape_unprintable(name))}`, a rule of another release of onnxgate"])
     return {
         "id": rule_identifier(name),
         "shortDescription": description,
@@ -203,84 +197,65 @@ def _group_findings(report: Report) -> list[FindingGroup]:
     """Group findings to results, worst first."""
     groups: dict[object, FindingGroup] = {}
     for finding in wording.list_active_findings(report):
-        where = locate_finding(finding, report)
-        alone = (finding.fingerprint, finding.message) if where.line == 0 else ()
-        groups.setdefault((finding.rule, finding.level, where, *alone), (where, []))[1].append(finding)
+        place = locate_finding(finding, report)
+        alone = (finding.fingerprint, finding.message) if place.line == 0 else ()
+        groups.setdefault((finding.rule, finding.level, place, *alone), (place, []))[1].append(finding)
     return list(groups.values())
 
 
 def _render_log(report: Report, groups: Sequence[FindingGroup], most: int) -> JsonObject:
     shown = groups[:most]
     rules = sorted({findings[0].rule for _, findings in shown})
-    return {
-        "$schema": SCHEMA_URL,
-        "version": "2.1.0",
-        "runs": [
-            {
-                "tool": {"driver": _describe_driver(report, rules)},
-                "automationDetails": {"id": analysis_category(report)},
-                "columnKind": "unicodeCodePoints",
-                "invocations": [_describe_invocation(report, sum(len(findings) for _, findings in groups[most:]))],
-                "artifacts": [describe_artifact(report, model) for model in dict.fromkeys(report.models)],
-                "results": list(_render_results(report, shown, rules)),
-            }
-        ],
-    }
-
-
-def _describe_driver(report: Report, rules: Sequence[str]) -> JsonObject:
-    return {
+    meanings = {kind: {"text": meaning} for kind, meaning in NOTIFICATION_KINDS.items()}
+    driver = {
         "name": "onnxgate",
         "version": escape_unprintable(report.onnxgate) or "0",
         "informationUri": HOME_URL,
         "rules": describe_rules(rules),
-        "notifications": [_describe_kind(kind, meaning) for kind, meaning in NOTIFICATION_KINDS.items()],
+        "notifications": [
+            {"id": kind, "shortDescription": meaning, "fullDescription": meaning, "help": meaning}
+            for kind, meaning in meanings.items()
+        ],
     }
-
-
-def _describe_kind(kind: str, meaning: str) -> JsonObject:
-    text = {"text": meaning}
-    return {"id": kind, "shortDescription": text, "fullDescription": text, "help": text}
+    run = {
+        "tool": {"driver": driver},
+        "automationDetails": {"id": analysis_category(report)},
+        "columnKind": "unicodeCodePoints",
+        "invocations": [_describe_invocation(report, sum(len(findings) for _, findings in groups[most:]))],
+        "artifacts": [describe_artifact(report, model) for model in dict.fromkeys(report.models)],
+        "results": [_render_result(report, place, findings, rules) for place, findings in shown],
+    }
+    return {"$schema": SCHEMA_URL, "version": "2.1.0", "runs": [run]}
 
 
 def _describe_invocation(report: Report, left_out: int) -> JsonObject:
     """Return the invocation; a failed gate is a success of the tool, a missing verdict is not."""
-    remarks = _limit_notifications("remark", "note", [[truncate(remark, LONG_LIMIT)] for remark in report.remarks])
-    notifications = [*_notify_left_out(left_out), *_notify_gaps(report), *_notify_ignored(report), *remarks]
+    notifications = [_notification("left-out", "warning", [f"{left_out} more findings: the report has all"])]
+    level = "error" if report.exit == 3 else "warning"
+    accepted = [
+        [f"{finding.rule}: {wording.render_sentence(finding)}", f"ignored: {truncate(finding.ignored)}"]
+        for finding in wording.list_ignored_findings(report)
+    ]
+    remarks = [[truncate(remark, LONG_LIMIT)] for remark in report.remarks]
     return {
         "executionSuccessful": report.exit in (0, 1),
         "exitCode": report.exit,
         "exitCodeDescription": escape_unprintable(wording.render_verdict(report)),
-        "toolExecutionNotifications": notifications,
+        "toolExecutionNotifications": [
+            *(notifications if left_out else []),
+            *_limit_notifications("undecided", level, _describe_gaps(report.undecided, report)),
+            *_limit_notifications("skipped", "note", _describe_gaps(report.skipped, report)),
+            *_limit_notifications("ignored", "note", accepted),
+            *_limit_notifications("remark", "note", remarks),
+        ],
     }
 
 
-def _notify_left_out(number: int) -> Iterator[JsonObject]:
-    if number:
-        yield _notification("left-out", "warning", [f"{number} more findings: the report has all"])
-
-
-def _notify_gaps(report: Report) -> Iterator[JsonObject]:
-    """Yield undecided and skipped checks; undecided ones are errors if the exit status is 3."""
-    level = "error" if report.exit == 3 else "warning"
-    for kind, items, weight in (("undecided", report.undecided, level), ("skipped", report.skipped, "note")):
-        yield from _limit_notifications(
-            kind, weight, [list(_gap_lines(gap, report)) for gap in wording.merge_gaps(items)]
-        )
-
-
-def _gap_lines(gap: wording.Gap, report: Report) -> Iterator[str]:
-    yield f"{gap.about(report)}: {truncate(gap.reason, LONG_LIMIT)}"
-    if gap.hint:
-        yield f"hint: {gap.hint}"
-
-
-def _notify_ignored(report: Report) -> Iterator[JsonObject]:
-    accepted = [
-        [f"{one.rule}: {wording.render_sentence(one)}", f"ignored: {truncate(one.ignored)}"]
-        for one in wording.list_ignored_findings(report)
+def _describe_gaps(items: Iterable[NotDone], report: Report) -> list[list[str]]:
+    return [
+        [f"{gap.about(report)}: {truncate(gap.reason, LONG_LIMIT)}", *([f"hint: {gap.hint}"] if gap.hint else [])]
+        for gap in wording.merge_gaps(items)
     ]
-    yield from _limit_notifications("ignored", "note", accepted)
 
 
 def _limit_notifications(kind: str, level: str, messages: Sequence[Sequence[str]]) -> Iterator[JsonObject]:
@@ -294,43 +269,38 @@ def _notification(kind: str, level: str, lines: Sequence[str]) -> JsonObject:
     return {"descriptor": {"id": kind, "index": number}, "level": level, "message": render_text(lines)}
 
 
-def _render_results(report: Report, groups: Sequence[FindingGroup], rules: Sequence[str]) -> Iterator[JsonObject]:
-    index = {rule: number for number, rule in enumerate(rules)}
-    for where, findings in groups:
-        first = findings[0]
-        yield {
-            "ruleId": rule_identifier(first.rule),
-            "ruleIndex": index[first.rule],
-            "level": first.level,
-            "message": render_text(_result_lines(findings)),
-            "locations": [where.location(first)],
-            "relatedLocations": related_locations(findings[:MAX_FINDINGS_PER_RESULT], where, report),
-            "partialFingerprints": _fingerprints(where, findings),
-            "properties": {"stage": escape_unprintable(first.stage), **_runtime_properties(findings)},
-        }
+def _render_result(
+    report: Report, place: ResultLocation, findings: Sequence[Finding], rules: Sequence[str]
+) -> JsonObject:
+    first = findings[0]
+    runtimes = list(dict.fromkeys(escape_unprintable(name) for finding in findings for name in finding.runtimes))
+    return {
+        "ruleId": rule_identifier(first.rule),
+        "ruleIndex": rules.index(first.rule),
+        "level": first.level,
+        "message": render_text(_result_lines(findings)),
+        "locations": [place.location(first)],
+        "relatedLocations": related_locations(findings[:MAX_FINDINGS_PER_RESULT], place, report),
+        "partialFingerprints": _fingerprints(place, findings),
+        "properties": {"stage": escape_unprintable(first.stage), **({"runtimes": runtimes} if runtimes else {})},
+    }
 
 
 def _result_lines(findings: Sequence[Finding]) -> Iterator[str]:
     """Yield a line for each finding, and its fix below; equal fixes once."""
-    for finding, after in zip(
-        findings[:MAX_FINDINGS_PER_RESULT], [*findings[1:MAX_FINDINGS_PER_RESULT], None], strict=False
-    ):
-        yield wording.render_sentence(finding)
-        if finding.fix and (after is None or after.fix != finding.fix):
-            yield f"fix: {truncate(finding.fix, LONG_LIMIT)}"
-    if len(findings) > MAX_FINDINGS_PER_RESULT:
-        yield f"… and {len(findings) - MAX_FINDINGS_PER_RESULT} more of `{findings[0].rule}` here: the report has all"
+    shown = findings[:MAX_FINDINGS_PER_RESULT]
+    for fix, group in itertools.groupby(shown, key=lambda finding: finding.fix):
+        yield from map(wording.render_sentence, group)
+        if fix:
+            yield f"fix: {truncate(fix, LONG_LIMIT)}"
+    if len(findings) > len(shown):
+        yield f"… and {len(findings) - len(shown)} more of `{findings[0].rule}` here: the report has all"
 
 
-def _runtime_properties(findings: Sequence[Finding]) -> JsonObject:
-    names = dict.fromkeys(escape_unprintable(name) for finding in findings for name in finding.runtimes)
-    return {"runtimes": list(names)} if names else {}
-
-
-def _fingerprints(where: ResultLocation, findings: Sequence[Finding]) -> JsonObject:
+def _fingerprints(place: ResultLocation, findings: Sequence[Finding]) -> JsonObject:
     """Return onnxgate's fingerprint, and GitHub's if there is no line, from which the upload computes its own."""
-    identity = "\0".join(sorted(f"{one.rule}|{one.model}|{one.node}|{one.fingerprint}" for one in findings))
+    identity = "\0".join(sorted(f"{it.rule}|{it.model}|{it.node}|{it.fingerprint}" for it in findings))
     digest = sha256(identity.encode("utf-8", "backslashreplace")).hexdigest()[:16]
     own = findings[0].fingerprint if len(findings) == 1 else ""
     prints = {"onnxgate/v1": escape_unprintable(own) or digest}
-    return prints if where.line else {**prints, "primaryLocationLineHash": f"{digest}:1"}
+    return prints if place.line else {**prints, "primaryLocationLineHash": f"{digest}:1"}

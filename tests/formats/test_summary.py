@@ -7,7 +7,7 @@ import re
 import cmarkgfm
 
 from onnxgate.core.report import Cell, CellState, ReportedModel
-from onnxgate.formats.report import comment, markdown
+from onnxgate.formats import markdown
 from tests.harness.reports.sample_reports import MINORS, finding, not_done, report, sample
 
 
@@ -63,7 +63,7 @@ def test_a_table_without_room_for_all_has_the_worst_rows() -> None:
         ),
     )
 
-    for page in (markdown.format_summary(many), comment.format(many)):
+    for page in (markdown.format_summary(many), markdown.format_comment(many)):
         rows = re.findall(r"^\| `models/x+/(\d+)\.onnx`", page, flags=re.MULTILINE)
         assert rows[:4] == ["2999", "2998", "0000", "0001"]
         assert f"… and {3000 - len(rows)} more: the report has all" in page

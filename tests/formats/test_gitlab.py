@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from onnxgate.core.report import Report, ReportedPlace
-from onnxgate.formats.report import gitlab
+from onnxgate.formats import gitlab
 from tests.harness.reports.hostile_reports import REPORTS
 from tests.harness.reports.sample_reports import finding, not_done, report, sample
 

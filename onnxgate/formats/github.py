@@ -6,7 +6,7 @@ annotations of each level for one action, 4096 characters for one message.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from onnxgate.core.escape import escape_command_data, escape_command_property, escape_log_line, escape_unprintable
@@ -36,59 +36,47 @@ class Annotation:
 def format(report: Report) -> str:
     """Render annotations, worst first, then lines of the log: remarks, replay commands and the verdict."""
     annotations = [
-        *(_annotate_finding(one, report) for one in wording.list_active_findings(report)),
+        *(_annotate_finding(finding, report) for finding in wording.list_active_findings(report)),
         *_annotate_undecided(report),
     ]
     lines: list[str] = []
     for level in wording.LEVELS:
-        lines += _limit_annotations(level, [annotation for annotation in annotations if annotation.level == level])
-    lines += [escape_log_line(remark) for remark in report.remarks]
-    where = f" in `{report.folder}`" if report.folder else ""
-    lines += [escape_log_line(f"replay{where}: {replay.command}") for replay in report.replays]
-    lines += [escape_log_line(wording.render_verdict(report)), ""]
-    return "\n".join(lines)
+        of_level = [annotation for annotation in annotations if annotation.level == level]
+        lines += map(_render_command, of_level[:MAX_ANNOTATIONS])
+        if (more := len(of_level) - MAX_ANNOTATIONS) > 0:
+            message = f"{pluralize(more, f'more {level}')}: the job summary and the report have all"
+            lines.append(_render_command(Annotation(level, "onnxgate", message)))
+    folder = f" in `{report.folder}`" if report.folder else ""
+    log = (
+        *report.remarks,
+        *(f"replay{folder}: {replay.command}" for replay in report.replays),
+        wording.render_verdict(report),
+    )
+    return "\n".join((*lines, *map(escape_log_line, log), ""))
 
 
 def _annotate_finding(finding: Finding, report: Report) -> Annotation:
-    lines = [wording.render_sentence(finding)]
-    if finding.fix:
-        lines.append(f"fix: {finding.fix}")
-    return Annotation(
-        finding.level,
-        finding.rule,
-        _join_message(lines),
-        wording.path_from_root(report, finding.place.path),
-        finding.place.line,
-        finding.place.end_line,
-    )
+    place = finding.place
+    path = wording.path_from_root(report, place.path)
+    message = _join_message(wording.render_sentence(finding), f"fix: {finding.fix}" if finding.fix else "")
+    return Annotation(finding.level, finding.rule, message, path, place.line, place.end_line)
 
 
 def _annotate_undecided(report: Report) -> Iterator[Annotation]:
     """Yield an annotation for each undecided check; an error if the exit status is 3."""
     level = "error" if report.exit == 3 else "warning"
     for gap in wording.merge_gaps(report.undecided):
-        lines = [f"{gap.about(report)}: {gap.reason}"]
-        if gap.hint:
-            lines.append(f"hint: {gap.hint}")
-        yield Annotation(level, "undecided", _join_message(lines))
+        message = _join_message(f"{gap.about(report)}: {gap.reason}", f"hint: {gap.hint}" if gap.hint else "")
+        yield Annotation(level, "undecided", message)
 
 
-def _join_message(lines: Sequence[str]) -> str:
-    text = "\n".join(escape_unprintable(line) for line in lines)
-    units = text.encode("utf-16-le", "replace")
-    return (
-        text
-        if len(units) <= 2 * MAX_MESSAGE_UNITS
-        else units[: 2 * MAX_MESSAGE_UNITS].decode("utf-16-le", "ignore") + "…"
-    )
-
-
-def _limit_annotations(level: str, annotations: Sequence[Annotation]) -> Iterator[str]:
-    yield from (_render_command(annotation) for annotation in annotations[:MAX_ANNOTATIONS])
-    more = len(annotations) - MAX_ANNOTATIONS
-    if more > 0:
-        message = f"{pluralize(more, f'more {level}')}: the job summary and the report have all"
-        yield _render_command(Annotation(level, "onnxgate", message))
+def _join_message(text: str, advice: str) -> str:
+    """Return the escaped text, and advice if any on a line of its own, cut to the runner's limit."""
+    message = "\n".join(escape_unprintable(line) for line in (text, advice) if line)
+    units = message.encode("utf-16-le", "replace")
+    if len(units) <= 2 * MAX_MESSAGE_UNITS:
+        return message
+    return units[: 2 * MAX_MESSAGE_UNITS].decode("utf-16-le", "ignore") + "…"
 
 
 def _render_command(annotation: Annotation) -> str:

@@ -14,9 +14,7 @@ from hypothesis import strategies as st
 
 from onnxgate.core import report_json
 from onnxgate.core.report import Cell, NotDone, Report, ReportedModel, ReportedPlace
-from onnxgate.formats import wording
-from onnxgate.formats.report import comment, github, gitlab, junit, markdown, sarif, text
-from onnxgate.formats.report.html import page
+from onnxgate.formats import github, gitlab, html, junit, markdown, sarif, text, wording
 from onnxgate.gate.results.verdict import decide_verdict
 from tests.harness.github import workflow_commands
 from tests.harness.reports.sample_reports import MINORS, finding, report, sample
@@ -128,7 +126,7 @@ def in_page(page: Callable[[Report], str]) -> Callable[[Report], Tally]:
 
 def in_html(judged: Report) -> Tally:
     """Those of the page for a browser."""
-    return Counter(re.findall(r'<article [^>]*class="finding (\w+)', page.format(judged)))
+    return Counter(re.findall(r'<article [^>]*class="finding (\w+)', html.format(judged)))
 
 
 EVERY: dict[str, Callable[[Report], Tally]] = {
@@ -165,8 +163,8 @@ def test_many_on_one_line(name: str) -> None:
 @given(judged=reports())
 def test_a_comment_counts_what_it_leaves_out(judged: Report) -> None:
     """Errors and warnings that it shows and those that it counts are all there are; its notes are counted."""
-    page = comment.format(judged)
-    shown = in_page(comment.format)(judged)
+    page = markdown.format_comment(judged)
+    shown = in_page(markdown.format_comment)(judged)
     more = re.findall(r"^… and (?:(\d+) more findings?)?(?: and )?(?:(\d+) notes?)?: the job", page, flags=re.MULTILINE)
     counted = [sum(int(each or 0) for each in column) for column in zip(*more, strict=True)] or [0, 0]
     wanted = in_report(judged)
@@ -184,7 +182,7 @@ def test_findings_that_do_not_fit_are_counted_once() -> None:
     )
     judged = report(findings=long, verdict="fail", exit=1)
 
-    for rendered in (markdown.format_summary(judged), comment.format(judged)):
+    for rendered in (markdown.format_summary(judged), markdown.format_comment(judged)):
         shown = rendered.count(BODY)
         more = re.findall(r"… and (\d+) more\b", rendered)
         assert 0 < shown < 300
@@ -211,8 +209,8 @@ SAYING: dict[str, Callable[[Report], str]] = {
     "junit": junit.format,
     "summary": markdown.format_summary,
     "markdown": markdown.format,
-    "comment": comment.format,
-    "html": page.format,
+    "comment": markdown.format_comment,
+    "html": html.format,
 }
 
 

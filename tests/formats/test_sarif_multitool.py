@@ -12,7 +12,7 @@ import pytest
 from filelock import FileLock
 
 from onnxgate.core.report import Report, ReportedModel, ReportedPlace
-from onnxgate.formats.report import sarif
+from onnxgate.formats import sarif
 from tests.harness.reports.hostile_reports import ATTACKS
 from tests.harness.reports.sample_reports import finding, not_done, report, sample
 

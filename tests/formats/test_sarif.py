@@ -17,12 +17,11 @@ from hypothesis import HealthCheck, given, settings
 from onnxgate import rules
 from onnxgate.core.escape import escape_unprintable
 from onnxgate.core.report import Finding, Report, ReportedModel, ReportedPlace
-from onnxgate.formats import wording
-from onnxgate.formats.report import sarif
+from onnxgate.formats import sarif, wording
 from tests.harness.reports.hostile_reports import ATTACKS, REPORTS
 from tests.harness.reports.sample_reports import finding, not_done, report, sample
 
-SCHEMA = Path(__file__).parents[2] / "data" / "sarif-2.1.0.json"
+SCHEMA = Path(__file__).parents[1] / "data" / "sarif-2.1.0.json"
 URI = re.compile(r"(file:///)?([A-Za-z0-9._~/-]|%[0-9A-F]{2})+")
 BINARY = ReportedPlace(path="m.onnx")
 few = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=25)

@@ -8,7 +8,7 @@ import pytest
 
 from onnxgate.core import report_json
 from onnxgate.core.report import Report
-from onnxgate.formats.report import comment, github, gitlab, junit, markdown, sarif, text
+from onnxgate.formats import github, gitlab, junit, markdown, sarif, text
 from tests.harness.reports.sample_reports import FOLDER, sample
 
 FORMATS = {
@@ -17,7 +17,7 @@ FORMATS = {
     "github": github.format,
     "md": markdown.format_summary,
     "markdown": markdown.format,
-    "comment": comment.format,
+    "comment": markdown.format_comment,
     "sarif": sarif.format,
     "junit.xml": junit.format,
     "gitlab.json": gitlab.format,

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from onnxgate.core.report import Cell, CellState, Measured, ReportedModel
-from onnxgate.formats.report import text
+from onnxgate.formats import text
 from tests.harness.reports.sample_reports import MINORS, finding, not_done, report, runtime, sample
 
 

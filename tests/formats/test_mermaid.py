@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnxgate.core.report import Drawing, DrawnEdge, DrawnNode
-from onnxgate.formats.report import markdown
+from onnxgate.formats import markdown
 from tests.harness.reports.hostile_reports import ATTACKS, TEXT
 from tests.harness.reports.sample_reports import sample
 

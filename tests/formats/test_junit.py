@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 
 from onnxgate.core.escape import escape_unprintable
 from onnxgate.core.report import Cell, CellState, Report
-from onnxgate.formats.report import junit
+from onnxgate.formats import junit
 from tests.harness.reports.hostile_reports import REPORTS
 from tests.harness.reports.sample_reports import MINORS, finding, not_done, report, sample
 

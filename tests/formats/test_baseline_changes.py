@@ -6,8 +6,7 @@ import cmarkgfm
 import pytest
 
 from onnxgate.core.report import Against, Cell, Change, Drawing, DrawnNode, ReportedModel
-from onnxgate.formats import wording
-from onnxgate.formats.report import comment, markdown, text
+from onnxgate.formats import markdown, text, wording
 from tests.harness.reports.sample_reports import MINORS, finding, not_done, report, runtime, sample
 
 MAIN = Against(name="origin/main", commit="1a2b3c4d" * 5)
@@ -62,7 +61,7 @@ def test_in_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("format_", "more"), [(markdown.format_summary, 10), (comment.format, 24), (markdown.format, 0)]
+    ("format_", "more"), [(markdown.format_summary, 10), (markdown.format_comment, 24), (markdown.format, 0)]
 )
 def test_on_pages(format_: object, more: int) -> None:
     """The document has all; the others count what they leave out."""
@@ -99,16 +98,16 @@ def test_a_comment_always_fits() -> None:
         remarks=tuple(f"{model}: {'*' * 900}" for model in models),
     )
 
-    said = comment.format(huge)
+    said = markdown.format_comment(huge)
 
-    assert len(said.encode()) <= comment.LIMIT_BYTES
+    assert len(said.encode()) <= markdown.COMMENT_LIMIT_BYTES
     assert f"… and {500 - said.count('- ❌ **')} more findings: the job summary" in said
     assert "100 runtimes: too many for a table here" in said
 
 
 def test_a_comment_of_a_pass_is_short() -> None:
     """Nothing to decide is a few lines."""
-    said = comment.format(report(against=MAIN, stages=("lock",)))
+    said = markdown.format_comment(report(against=MAIN, stages=("lock",)))
 
     assert said.startswith("## ✅ onnxgate\n\n> [!NOTE]\n> pass: 1 model on 5 runtimes\n\nNo model changed since ")
     assert len(said.splitlines()) < 20
@@ -117,7 +116,7 @@ def test_a_comment_of_a_pass_is_short() -> None:
 def test_a_comment_shows_errors_and_warnings_with_their_fixes() -> None:
     """The worst first; notes and what is beyond twenty are counted."""
     findings = tuple(finding(f"error {n}", fix="repair it") for n in range(25)) + (finding(level="note"),) * 3
-    said = comment.format(report(findings=findings, verdict="fail", exit=1))
+    said = markdown.format_comment(report(findings=findings, verdict="fail", exit=1))
 
     assert said.count("**fix:** repair it") == 20
     assert "… and 5 more findings and 3 notes: the job summary and the report have all" in said
@@ -125,8 +124,8 @@ def test_a_comment_shows_errors_and_warnings_with_their_fixes() -> None:
 
 def test_a_wide_table_of_a_comment_is_folded() -> None:
     """Five cells are shown, thirty-two are behind a click."""
-    assert "<details>" not in comment.format(report())
-    assert "<details><summary>4 models on 8 runtimes</summary>" in comment.format(sample())
+    assert "<details>" not in markdown.format_comment(report())
+    assert "<details><summary>4 models on 8 runtimes</summary>" in markdown.format_comment(sample())
 
 
 def test_the_document_has_no_html_and_every_figure() -> None:

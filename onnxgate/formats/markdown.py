@@ -1,4 +1,4 @@
-"""The report as Markdown: document and job summary, and the parts that the comment shares with them."""
+"""The report as Markdown: a document, a job summary, and a comment on a pull request, of parts that they share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from onnxgate.core.escape import escape_markdown, escape_mermaid_label, markdown_code, neutralize_commands
-from onnxgate.core.report import Cell, Change, Drawing, DrawnEdge, DrawnNode, Finding, Measured, NotDone, Report
+from onnxgate.core.report import Cell, Change, Drawing, DrawnNode, Finding, NotDone, Report
 from onnxgate.core.text import LONG_LIMIT, pluralize, truncate
 from onnxgate.formats import wording
 
@@ -23,7 +23,6 @@ CELL_MARKS = {
     "not asked": "–",
 }
 STATES_WORST_FIRST = ("fail", "undecided", "not predicted", "warning", "skipped", "predicted", "not asked", "pass")
-MARK_MEANINGS = {mark: wording.STATE_MEANINGS[state] for state, mark in CELL_MARKS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +86,10 @@ def render_changes(report: Report, page: Page) -> Iterator[str]:
     if title and not report.changes:
         yield f"{escape_markdown(capitalize_first(title))}.\n"
     elif title:
-        weights = wording.rank_models(report)
+        ranks = wording.rank_models(report)
         yield f"\n### {escape_markdown(capitalize_first(title))}\n"
         yield from render_fitting(
-            (_render_change(change, weights, page) for change in wording.sort_changes(report)), page
+            (_render_change(change, ranks, page) for change in wording.sort_changes(report)), page
         )
         yield ""
 
@@ -100,10 +99,9 @@ def capitalize_first(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
 
 
-def _render_change(change: Change, weights: dict[str, int], page: Page) -> str:
+def _render_change(change: Change, ranks: dict[str, int], page: Page) -> str:
     """Render a change, marked with the level of the model's worst finding."""
-    weight = weights.get(change.model, wording.NO_FINDING_RANK)
-    mark = f"{LEVEL_MARKS[wording.LEVELS[weight]]} " if weight < wording.NO_FINDING_RANK else ""
+    mark = f"{LEVEL_MARKS[wording.LEVELS[ranks[change.model]]]} " if change.model in ranks else ""
     before = f" from {markdown_code(truncate(change.before))}" if change.before else ""
     lines = [f"- {mark}{markdown_code(truncate(change.model))} {wording.CHANGE_KINDS[change.kind]}{before}"]
     lines += [
@@ -120,26 +118,29 @@ def render_matrix(report: Report, page: Page) -> Iterator[str]:
         return
     matrix = wording.cells_by_model(report)
     head = [
-        _render_row("", [_render_runtime_name(runtime, page) for runtime in runtimes]),
-        _render_row("---", [":-:"] * len(runtimes)),
+        render_row("", [_render_runtime_name(runtime, page) for runtime in runtimes]),
+        render_row("---", [":-:"] * len(runtimes)),
     ]
     if page.max_bytes and sum(len(line.encode()) for line in head) > page.max_bytes // 2:
         yield f"{pluralize(len(runtimes), 'runtime')}: too many for a table here; the report has all\n"
         return
     yield from head
-    yield from render_fitting(_render_matrix_rows(matrix, runtimes, page), page)
-    shown = {_cell_mark(row.get(runtime)) for row in matrix.values() for runtime in runtimes}
-    yield ""
-    yield " · ".join(f"{mark} {meaning}" for mark, meaning in MARK_MEANINGS.items() if mark in shown)
-    yield ""
-
-
-def _render_matrix_rows(matrix: dict[str, dict[str, Cell]], runtimes: Sequence[str], page: Page) -> list[str]:
-    """Return the rows by model, or the worst first if they do not all fit."""
-    rows = {model: _render_model_row(model, row, runtimes) for model, row in matrix.items()}
+    states = {
+        model: [row[runtime].state if runtime in row else "not asked" for runtime in runtimes]
+        for model, row in matrix.items()
+    }
+    rows = {
+        model: render_row(markdown_code(truncate(model)), [CELL_MARKS[state] for state in row])
+        for model, row in states.items()
+    }
     if page.max_bytes and sum(len(row.encode()) + 1 for row in rows.values()) > page.max_bytes:
-        return [rows[model] for model in sorted(rows, key=lambda model: _worst_state_rank(matrix[model].values()))]
-    return list(rows.values())
+        worst = {model: _worst_state_rank(row.values()) for model, row in matrix.items()}
+        rows = {model: rows[model] for model in sorted(rows, key=worst.__getitem__)}
+    yield from render_fitting(rows.values(), page)
+    shown = {state for row in states.values() for state in row}
+    yield ""
+    yield " · ".join(f"{mark} {wording.STATE_MEANINGS[state]}" for state, mark in CELL_MARKS.items() if state in shown)
+    yield ""
 
 
 def _worst_state_rank(cells: Iterable[Cell]) -> int:
@@ -153,63 +154,48 @@ def _render_runtime_name(runtime: str, page: Page) -> str:
     return ("<br>" if page.html else " ").join(escape_markdown(part) for part in (engine, release) if part)
 
 
-def _render_row(first: str, cells: Sequence[str]) -> str:
+def render_row(first: str, cells: Iterable[str]) -> str:
+    """Render one row of a table."""
     return f"| {first} | {' | '.join(cells)} |"
-
-
-def _render_model_row(model: str, row: dict[str, Cell], runtimes: Sequence[str]) -> str:
-    return _render_row(markdown_code(truncate(model)), [_cell_mark(row.get(runtime)) for runtime in runtimes])
-
-
-def _cell_mark(cell: Cell | None) -> str:
-    return CELL_MARKS[cell.state if cell else "not asked"]
 
 
 def render_comparisons(report: Report, page: Page) -> Iterator[str]:
     """Yield the comparisons, and the figures nearest to their bounds."""
-    for sentence in wording.describe_comparisons(report):
-        yield f"{capitalize_first(sentence)}.\n"
-    figures = [
-        f"- {escape_markdown(wording.describe_measurement(figure))}"
-        for figure in wording.select_tightest(report.measured)
-    ]
+    yield from (f"{capitalize_first(sentence)}.\n" for sentence in wording.describe_comparisons(report))
+    tightest = wording.select_tightest(report.measured)
+    figures = [f"- {escape_markdown(wording.describe_measurement(figure))}" for figure in tightest]
     yield from render_folded("Nearest to what is allowed", figures, page)
 
 
 def render_findings(report: Report, page: Page) -> Iterator[str]:
     """Yield the active findings by subject, worst first, and then the ignored ones."""
-    blocks = [
-        f"{'' if number else _render_heading(subject)}{render_finding(finding, page)}"
-        for subject, about in wording.group_by_subject(wording.list_active_findings(report))
-        for number, finding in enumerate(about)
-    ]
+    blocks = []
+    for subject, findings in wording.group_by_subject(wording.list_active_findings(report)):
+        heading = f"\n### {markdown_code(truncate(subject))}\n\n"  # in one block with the first: none stands alone
+        blocks += [f"{heading}{render_finding(findings[0], page)}"]
+        blocks += [render_finding(finding, page) for finding in findings[1:]]
     yield from render_fitting(blocks, page)
-    accepted = wording.list_ignored_findings(report)
-    yield from render_folded(pluralize(len(accepted), "ignored finding"), list(map(_render_ignored, accepted)), page)
-
-
-def _render_heading(subject: str) -> str:
-    """Return the heading as part of its first finding, so that none stands alone at the limit of a part."""
-    return f"\n### {markdown_code(truncate(subject))}\n\n"
-
-
-def render_finding(one: Finding, page: Page, *, about: str = "") -> str:
-    """Render a finding as an entry of a list; `about` names its subject if there is no heading."""
-    where = markdown_code(truncate(wording.format_place(one.place)))
-    lines = [
-        f"- {LEVEL_MARKS[one.level]} **{markdown_code(truncate(one.rule))}**{about} at {where}  ",
-        f"  {escape_markdown(wording.render_message(one, page.longest))}",
+    accepted = [
+        f"- {markdown_code(truncate(finding.rule))} in {markdown_code(truncate(wording.finding_subject(finding)))}: "
+        f"{escape_markdown(truncate(finding.ignored))}"
+        for finding in wording.list_ignored_findings(report)
     ]
-    if one.node and one.node not in one.message:
-        lines.append(f"  - node {markdown_code(truncate(one.node))}")
-    if one.fix:
-        lines.append(f"  - **fix:** {escape_markdown(truncate(one.fix, page.longest))}")
+    yield from render_folded(pluralize(len(accepted), "ignored finding"), accepted, page)
+
+
+def render_finding(finding: Finding, page: Page, *, subject: str = "") -> str:
+    """Render a finding as an entry of a list; `subject` is named if there is no heading."""
+    place = markdown_code(truncate(wording.format_place(finding.place)))
+    about = f" in {markdown_code(truncate(subject))}" if subject else ""
+    lines = [
+        f"- {LEVEL_MARKS[finding.level]} **{markdown_code(truncate(finding.rule))}**{about} at {place}  ",
+        f"  {escape_markdown(wording.render_message(finding, page.longest))}",
+    ]
+    if finding.node and finding.node not in finding.message:
+        lines.append(f"  - node {markdown_code(truncate(finding.node))}")
+    if finding.fix:
+        lines.append(f"  - **fix:** {escape_markdown(truncate(finding.fix, page.longest))}")
     return "\n".join(lines)
-
-
-def _render_ignored(one: Finding) -> str:
-    subject = markdown_code(truncate(wording.finding_subject(one)))
-    return f"- {markdown_code(truncate(one.rule))} in {subject}: {escape_markdown(truncate(one.ignored))}"
 
 
 def render_drawings(report: Report, page: Page) -> Iterator[str]:
@@ -217,14 +203,14 @@ def render_drawings(report: Report, page: Page) -> Iterator[str]:
     shown = report.drawings[: page.drawings or len(report.drawings)]
     if shown:
         yield "\n### Where it fails\n"
-        yield from render_fitting(map(_render_drawing, shown), page)
+        blocks = (
+            f"{markdown_code(truncate(drawing.node))} in {markdown_code(truncate(drawing.model))}:\n\n"
+            f"{render_mermaid(drawing)}\n"
+            for drawing in shown
+        )
+        yield from render_fitting(blocks, page)
         more = len(report.drawings) - len(shown)
         yield f"… and {pluralize(more, 'more drawing')}: the report has all\n" if more else ""
-
-
-def _render_drawing(drawing: Drawing) -> str:
-    title = f"{markdown_code(truncate(drawing.node))} in {markdown_code(truncate(drawing.model))}"
-    return f"{title}:\n\n{render_mermaid(drawing)}\n"
 
 
 def render_not_done(report: Report, page: Page) -> Iterator[str]:
@@ -235,27 +221,22 @@ def render_not_done(report: Report, page: Page) -> Iterator[str]:
 
 def render_gaps(title: str, items: Sequence[NotDone], report: Report, page: Page) -> Iterator[str]:
     """Yield gaps, each reason once."""
-    if items:
-        yield f"\n### {title}\n"
-        yield from render_fitting((_render_gap(gap, report, page) for gap in wording.merge_gaps(items)), page)
-
-
-def _render_gap(gap: wording.Gap, report: Report, page: Page) -> str:
-    hint = f"\n  - **hint:** {escape_markdown(truncate(gap.hint, page.longest))}" if gap.hint else ""
-    return f"- {escape_markdown(gap.about(report))}: {escape_markdown(truncate(gap.reason, page.longest))}{hint}"
-
-
-def describe_extent(report: Report) -> str:
-    """Return `4 models on 8 runtimes`."""
-    runtimes = pluralize(len(wording.list_runtimes(report)), "runtime")
-    return f"{pluralize(len(report.models), 'model')} on {runtimes}"
+    if not items:
+        return
+    blocks = []
+    for gap in wording.merge_gaps(items):
+        hint = f"\n  - **hint:** {escape_markdown(truncate(gap.hint, page.longest))}" if gap.hint else ""
+        reason = escape_markdown(truncate(gap.reason, page.longest))
+        blocks.append(f"- {escape_markdown(gap.about(report))}: {reason}{hint}")
+    yield f"\n### {title}\n"
+    yield from render_fitting(blocks, page)
 
 
 def render_replays(report: Report, page: Page) -> Iterator[str]:
     """Yield the commands that reproduce findings, complete, so that they can be copied."""
     commands = [f"- {markdown_code(replay.command)}" for replay in report.replays]
-    where = [f"In {markdown_code(report.folder)}:\n"] if commands and report.folder else []
-    yield from render_folded("Replay", [*where, *commands], page)
+    folder = [f"In {markdown_code(report.folder)}:\n"] if commands and report.folder else []
+    yield from render_folded("Replay", [*folder, *commands], page)
 
 
 MAX_BOXES = 49
@@ -272,50 +253,31 @@ BOX_STYLES = {
 
 
 def render_mermaid(drawing: Drawing) -> str:
-    """Render a drawing as a fenced flowchart without a final newline; at most MAX_BOXES boxes."""
-    numbers = _select_boxes(drawing)
-    lines = [
-        "```mermaid",
-        "flowchart TB",
-        *(f"  n{index}{_render_box(drawing.nodes[index])}" for index in numbers),
-        *(f"  n{edge.source} --> n{edge.target}" for edge in _select_edges(drawing.edges, numbers)),
-        *_render_styles(drawing, numbers),
-        "```",
-    ]
-    return "\n".join(lines)
+    """Render a drawing as a fenced flowchart without a final newline; at most MAX_BOXES boxes, with the failing node.
 
-
-def _select_boxes(drawing: Drawing) -> list[int]:
-    """Return the first boxes in their order, and always the failing node."""
+    One arrow joins two boxes, for any number of values.
+    """
     numbers = range(len(drawing.nodes))
-    first = sorted(numbers, key=lambda index: (drawing.nodes[index].kind != "failing", index))[:MAX_BOXES]
-    return sorted(first)
-
-
-def _select_edges(edges: Sequence[DrawnEdge], numbers: Sequence[int]) -> list[DrawnEdge]:
-    """Return one arrow between two boxes, for any number of values."""
-    unique = {(edge.source, edge.target): edge for edge in edges if {edge.source, edge.target} <= set(numbers)}
-    return list(unique.values())
+    shown = sorted(sorted(numbers, key=lambda index: (drawing.nodes[index].kind != "failing", index))[:MAX_BOXES])
+    arrows = dict.fromkeys((edge.source, edge.target) for edge in drawing.edges)
+    lines = [
+        *("```mermaid", "flowchart TB"),
+        *(f"  n{index}{_render_box(drawing.nodes[index])}" for index in shown),
+        *(f"  n{source} --> n{target}" for source, target in arrows if {source, target} <= set(shown)),
+    ]
+    for kind, style in BOX_STYLES.items():
+        if of_kind := ",".join(f"n{index}" for index in shown if drawing.nodes[index].kind == kind):
+            lines += [f"  classDef {kind} {style}", f"  class {of_kind} {kind}"]
+    return "\n".join([*lines, "```"])
 
 
 def _render_box(node: DrawnNode) -> str:
-    return BOX_SHAPES.get(node.kind, "[{}]").format(f'"{escape_mermaid_label(_box_label(node)) or "unnamed"}"')
-
-
-def _box_label(node: DrawnNode) -> str:
-    """Return operator and name."""
+    """Render a box with operator and name."""
     parts = (
         part if len(part) <= MAX_LABEL_NAME else f"{part[: MAX_LABEL_NAME - 1]}…" for part in (node.operator, node.name)
     )
-    return " · ".join(filter(None, parts))
-
-
-def _render_styles(drawing: Drawing, numbers: Sequence[int]) -> Iterator[str]:
-    for kind, style in BOX_STYLES.items():
-        of_kind = ",".join(f"n{index}" for index in numbers if drawing.nodes[index].kind == kind)
-        if of_kind:
-            yield f"  classDef {kind} {style}"
-            yield f"  class {of_kind} {kind}"
+    label = escape_mermaid_label(" · ".join(filter(None, parts))) or "unnamed"
+    return BOX_SHAPES.get(node.kind, "[{}]").format(f'"{label}"')
 
 
 DOCUMENT_PAGE = Page(html=False)
@@ -323,6 +285,7 @@ DOCUMENT_PAGE = Page(html=False)
 
 def format(report: Report) -> str:
     """Render the complete document; nothing is left out or folded."""
+    matrix = list(render_matrix(report, DOCUMENT_PAGE))
     return join_parts(
         [
             [
@@ -333,34 +296,25 @@ def format(report: Report) -> str:
             ],
             render_remarks(report, DOCUMENT_PAGE),
             render_changes(report, DOCUMENT_PAGE),
-            _render_document_matrix(report),
+            ["\n### Models and runtimes\n", *matrix] if report.cells else [],
             render_findings(report, DOCUMENT_PAGE),
             render_drawings(report, DOCUMENT_PAGE),
             render_not_done(report, DOCUMENT_PAGE),
-            _render_document_measurements(report),
+            _render_measurements(report),
             render_replays(report, DOCUMENT_PAGE),
         ]
     )
 
 
-def _render_document_matrix(report: Report) -> Iterator[str]:
-    if report.cells:
-        yield "\n### Models and runtimes\n"
-        yield from render_matrix(report, DOCUMENT_PAGE)
-
-
-def _render_document_measurements(report: Report) -> Iterator[str]:
-    """Yield every figure with its inputs."""
+def _render_measurements(report: Report) -> Iterator[str]:
+    """Yield the comparisons, and every figure with its inputs."""
     sentences = [capitalize_first(sentence) for sentence in wording.describe_comparisons(report)]
     if sentences or report.measured:
         yield "\n### Measured\n"
-        yield from (f"{sentence}.\n" for sentence in sentences)
-        yield from (_render_measurement(figure) for figure in report.measured)
-
-
-def _render_measurement(figure: Measured) -> str:
-    case = f", case {markdown_code(truncate(figure.case))}" if figure.case else ""
-    return f"- {escape_markdown(wording.describe_measurement(figure))}{case}"
+    yield from (f"{sentence}.\n" for sentence in sentences)
+    for figure in report.measured:
+        case = f", case {markdown_code(truncate(figure.case))}" if figure.case else ""
+        yield f"- {escape_markdown(wording.describe_measurement(figure))}{case}"
 
 
 SUMMARY_LIMIT_BYTES = 1024 * 1024
@@ -385,3 +339,61 @@ def format_summary(report: Report) -> str:
             render_replays(report, SUMMARY_PAGE),
         ]
     )
+
+
+COMMENT_LIMIT_BYTES = 60_000
+"""Upper limit of bytes, and so of characters: GitHub refuses a comment of more than 65,536, and the step that posts it
+adds a marker and the link to the run (Source: actions/dependency-review-action, comment-pr.ts)."""
+COMMENT_REMARKS_PAGE = Page(max_bytes=3_000, longest=500)
+COMMENT_CHANGES_PAGE = Page(max_bytes=12_000, differences=6)
+COMMENT_FINDINGS_PAGE = Page(max_bytes=24_000, longest=500)
+COMMENT_REST_PAGE = Page(max_bytes=9_000, longest=500)
+"""Limits of the gaps, and of the table."""
+MAX_COMMENT_FINDINGS = 20
+MAX_OPEN_CELLS = 24
+"""Cells of a comment's table that is not folded."""
+ALERTS = {"pass": "NOTE", "fail": "CAUTION", "undecided": "WARNING"}
+
+
+def format_comment(report: Report) -> str:
+    """Render the parts that a reviewer needs: verdict, remarks, changes, findings, gaps and matrix."""
+    verdict = escape_markdown(wording.render_verdict(report))
+    return join_parts(
+        [
+            [f"## {VERDICT_MARKS[report.verdict]} onnxgate\n", f"> [!{ALERTS[report.verdict]}]", f"> {verdict}", ""],
+            render_remarks(report, COMMENT_REMARKS_PAGE),
+            render_changes(report, COMMENT_CHANGES_PAGE),
+            _render_comment_findings(report),
+            render_gaps("Not checked", (*report.undecided, *report.skipped), report, COMMENT_REST_PAGE),
+            _render_comment_matrix(report),
+        ]
+    )
+
+
+def _render_comment_findings(report: Report) -> Iterator[str]:
+    """Yield errors and warnings with their fixes, and the number of notes."""
+    active = wording.list_active_findings(report)
+    if not active:
+        return
+    blocks = []
+    severe = [finding for finding in active if finding.level != "note"]
+    for finding in severe[:MAX_COMMENT_FINDINGS]:
+        subject = wording.finding_subject(finding)
+        subject = subject if subject != finding.place.path else ""
+        blocks.append(render_finding(finding, COMMENT_FINDINGS_PAGE, subject=subject))
+    yield "\n### Findings\n"
+    shown, left_out = split_fitting(blocks, COMMENT_FINDINGS_PAGE)
+    yield from (*shown, "")
+    counts = {"more finding": left_out + len(severe[MAX_COMMENT_FINDINGS:]), "note": len(active) - len(severe)}
+    if more := " and ".join(pluralize(count, noun) for noun, count in counts.items() if count):
+        yield f"… and {more}: the job summary and the report have all\n"
+
+
+def _render_comment_matrix(report: Report) -> Iterator[str]:
+    lines = list(render_matrix(report, COMMENT_REST_PAGE))
+    runtimes = len(wording.list_runtimes(report))
+    if lines and len(report.models) * runtimes > MAX_OPEN_CELLS:
+        extent = f"{pluralize(len(report.models), 'model')} on {pluralize(runtimes, 'runtime')}"
+        yield from (f"\n<details><summary>{extent}</summary>\n", *lines, "\n</details>")
+    elif lines:
+        yield from ("\n### Models and runtimes\n", *lines)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from onnxgate.core import escape, report_json
 from onnxgate.core.report import Report
-from onnxgate.formats.report import comment, github, gitlab, junit, markdown, sarif, text
+from onnxgate.formats import github, gitlab, junit, markdown, sarif, text
 from tests.harness.github import workflow_commands
 from tests.harness.reports.hostile_reports import ATTACKS, REPORTS, TEXT
 
@@ -24,12 +24,12 @@ PLAIN_FORMATS = {
     "json": report_json.format,
     "summary": markdown.format_summary,
     "markdown": markdown.format,
-    "comment": comment.format,
+    "comment": markdown.format_comment,
     "sarif": sarif.format,
     "junit": junit.format,
     "gitlab": gitlab.format,
 }
-PAGES = {"summary": markdown.format_summary, "markdown": markdown.format, "comment": comment.format}
+PAGES = {"summary": markdown.format_summary, "markdown": markdown.format, "comment": markdown.format_comment}
 SHOWN_BY_TERMINALS = re.compile(r"\x1b\[[0-9;]*m")
 slow = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=100)
 

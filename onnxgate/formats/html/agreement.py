@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
+from typing import Literal
 
 from onnxgate.core.report import Measured, Report
 from onnxgate.core.text import pluralize, truncate
 from onnxgate.formats import wording
-from onnxgate.formats.report.html.markup import Markup, escape_html, join_lines, join_markup, render_code, tag
+from onnxgate.formats.html.markup import Markup, join_lines, join_markup, render_code, render_scrolled, tag
 
 MAX_TABLE_ROWS = 10_000
 """Figures in tables; of more, those nearest to their bounds, and a count of the others."""
@@ -21,11 +22,9 @@ def render_agreement(report: Report) -> Markup | None:
     """Render all measurements; None if there are none."""
     if not report.measured:
         return None
-    tabled = {id(figure) for figure in _select_table_rows(report.measured)}
+    tabled = {id(figure) for figure in sorted(report.measured, key=_table_order)[:MAX_TABLE_ROWS]}
     left_out = len(report.measured) - len(tabled)
-    models: dict[str, list[Measured]] = {}
-    for figure in report.measured:
-        models.setdefault(figure.model, []).append(figure)
+    models = _group(report.measured, "model")
     return tag(
         "section",
         tag("h2", "Agreement"),
@@ -42,68 +41,58 @@ def render_agreement(report: Report) -> Markup | None:
     )
 
 
-def _select_table_rows(measured: Sequence[Measured]) -> Sequence[Measured]:
-    return measured if len(measured) <= MAX_TABLE_ROWS else sorted(measured, key=_table_order)[:MAX_TABLE_ROWS]
-
-
 def _table_order(figure: Measured) -> tuple[bool, float]:
     return figure.bound is None, -wording.bound_usage(figure)
 
 
-def _render_model(model: str, figures: Sequence[Measured], tabled: Set[int]) -> Markup:
-    outputs: dict[str, list[Measured]] = {}
+def _group(figures: Iterable[Measured], key: Literal["model", "output", "pair", "case"]) -> dict[str, list[Measured]]:
+    groups: dict[str, list[Measured]] = {}
     for figure in figures:
-        if id(figure) in tabled:
-            outputs.setdefault(figure.output, []).append(figure)
-    shown = sum(map(len, outputs.values()))
-    tables = join_lines(_render_table(output, of_output) for output, of_output in outputs.items())
+        groups.setdefault(getattr(figure, key), []).append(figure)
+    return groups
+
+
+def _render_model(model: str, figures: Sequence[Measured], tabled: Set[int]) -> Markup:
+    shown = [figure for figure in figures if id(figure) in tabled]
+    tables = join_lines(_render_table(output, of_output) for output, of_output in _group(shown, "output").items())
     return tag(
         "section",
         tag("h3", render_code(truncate(model))),
         tag("div", render_plots(figures), class_="plots"),
-        tag("details", tag("summary", pluralize(shown, "figure")), tables) if shown else None,
+        tag("details", tag("summary", pluralize(len(shown), "figure")), tables) if shown else None,
         class_="model",
     )
 
 
 def _render_table(output: str, figures: Sequence[Measured]) -> Markup:
-    pairs: dict[str, list[Measured]] = {}
-    for figure in figures:
-        pairs.setdefault(figure.pair, []).append(figure)
+    bodies = []
+    for pair, of_pair in _group(figures, "pair").items():
+        head = tag("tr", tag("th", truncate(pair), scope="rowgroup", colspan=len(TABLE_HEAD)))
+        rows = (row for of_case in _group(of_pair, "case").values() for row in _render_table_rows(of_case))
+        bodies.append(tag("tbody", head, join_lines(rows)))
     table = tag(
         "table",
         tag("caption", "output ", render_code(truncate(output))) if output else tag("caption", "budgets"),
         tag("thead", tag("tr", (tag("th", head, scope="col") for head in TABLE_HEAD))),
-        (_render_pair(pair, of_pair) for pair, of_pair in pairs.items()),
+        bodies,
         class_="figures",
     )
-    return tag("div", table, class_="scroll", tabindex=0, role="group", aria_label="figures")
-
-
-def _render_pair(pair: str, figures: Sequence[Measured]) -> Markup:
-    cases: dict[str, list[Measured]] = {}
-    for figure in figures:
-        cases.setdefault(figure.case, []).append(figure)
-    head = tag("tr", tag("th", truncate(pair), scope="rowgroup", colspan=len(TABLE_HEAD)))
-    return tag("tbody", head, join_lines(row for case in cases.values() for row in _render_table_rows(case)))
+    return render_scrolled(table, "figures")
 
 
 def _render_table_rows(figures: Sequence[Measured]) -> Iterator[Markup]:
     """Yield a row for each figure with a bound, and one row for all others of the case."""
-    bounded = [figure for figure in figures if figure.bound is not None]
-    unbounded = [figure for figure in figures if figure.bound is None]
     case = truncate(figures[0].case)
-    for figure in bounded:
-        cells = (
-            case,
-            truncate(figure.metric),
-            _format_value(figure.value),
-            _format_value(figure.bound),
-            figure.bound_from,
-        )
-        yield tag("tr", (tag("td", cell) for cell in cells))
+    unbounded = []
+    for figure in figures:
+        metric, value = truncate(figure.metric), _format_value(figure.value)
+        if figure.bound is None:
+            unbounded.append(f"{metric} {value}")
+        else:
+            cells = (case, metric, value, _format_value(figure.bound), figure.bound_from)
+            yield tag("tr", (tag("td", cell) for cell in cells))
     if unbounded:
-        values = " · ".join(f"{truncate(figure.metric)} {_format_value(figure.value)}" for figure in unbounded)
+        values = " · ".join(unbounded)
         yield tag("tr", tag("td", case), tag("td", values, colspan=len(TABLE_HEAD) - 1, class_="quiet"))
 
 
@@ -125,30 +114,32 @@ METRIC_NAMES = {
 }
 
 
+Spread = dict[tuple[str, str, str], float | None]
+"""Ends of intervals by pair, case and metric."""
+
+
 def render_plots(measured: Sequence[Measured]) -> Iterator[Markup]:
     """Yield a plot for each output and metric of one model with a bound."""
     groups: dict[tuple[str, str], list[Measured]] = {}
+    spread: Spread = {}
     for figure in measured:
-        if figure.bound is not None and figure.metric not in wording.BUDGET_INTERVAL_METRICS:
+        if figure.metric in wording.BUDGET_INTERVAL_METRICS:
+            spread[figure.pair, figure.case, figure.metric] = figure.value
+        elif figure.bound is not None:
             groups.setdefault((figure.output, figure.metric), []).append(figure)
-    spread = {
-        (figure.pair, figure.case, figure.metric): figure.value
-        for figure in measured
-        if figure.metric in wording.BUDGET_INTERVAL_METRICS
-    }
     return (_render_plot(figures, spread) for figures in groups.values())
 
 
-def _render_plot(figures: Sequence[Measured], spread: dict[tuple[str, str, str], float | None]) -> Markup:
+def _render_plot(figures: Sequence[Measured], spread: Spread) -> Markup:
     first = figures[0]
     worst = max(figures, key=bound_nearness)
     metric = METRIC_NAMES.get(first.metric, truncate(first.metric, 60))
     title = join_markup((render_code(truncate(first.output, 80)), f" · {metric}") if first.output else metric)
     scale = fit_scale(figures)
-    rows = _group_by_pair(figures)
-    selected = _select_plot_rows(rows)
-    more = len(rows) - len(selected)
-    left_out = f"{pluralize(more, 'more pair')}, further below the bounds" if more else ""
+    rows = list(_group(figures, "pair").values())
+    nearest = sorted(range(len(rows)), key=lambda index: -max(map(bound_nearness, rows[index])))[:MAX_PLOT_ROWS]
+    selected = [rows[index] for index in sorted(nearest)]
+    left_out = f"{pluralize(len(rows) - len(selected), 'more pair')}, further below the bounds"
     return tag(
         "figure",
         tag(
@@ -157,7 +148,7 @@ def _render_plot(figures: Sequence[Measured], spread: dict[tuple[str, str, str],
             tag("span", _describe_worst(worst), class_="bad" if _exceeds_bound(worst) else "quiet"),
         ),
         _render_axis(scale, selected, worst, spread) if scale is not None else None,
-        tag("p", left_out, class_="quiet") if left_out else None,
+        tag("p", left_out, class_="quiet") if len(selected) < len(rows) else None,
         class_="plot",
     )
 
@@ -178,33 +169,19 @@ def _exceeds_bound(figure: Measured) -> bool:
     return figure.value < figure.bound if figure.metric in wording.RATIO_METRICS else figure.value > figure.bound
 
 
-def _group_by_pair(figures: Iterable[Measured]) -> list[list[Measured]]:
-    rows: dict[str, list[Measured]] = {}
-    for figure in figures:
-        rows.setdefault(figure.pair, []).append(figure)
-    return list(rows.values())
-
-
-def _select_plot_rows(rows: Sequence[list[Measured]]) -> list[list[Measured]]:
-    worst = sorted(range(len(rows)), key=lambda index: -max(map(bound_nearness, rows[index])))
-    return [rows[index] for index in sorted(worst[:MAX_PLOT_ROWS])]
-
-
-def _render_axis(
-    scale: Scale,
-    rows: Sequence[Sequence[Measured]],
-    worst: Measured,
-    spread: dict[tuple[str, str, str], float | None],
-) -> Markup:
+def _render_axis(scale: Scale, rows: Sequence[Sequence[Measured]], worst: Measured, spread: Spread) -> Markup:
     height = len(rows) * ROW_HEIGHT
     figures = [figure for row in rows for figure in row]
     over = sum(map(_exceeds_bound, figures))
     extent = f"{pluralize(len(figures), 'figure')} of {pluralize(len(rows), 'pair')}; {over} beyond the bound"
+    outside = {ZERO_POSITION: "0", NOT_FINITE_POSITION: "∞"}
+    places = {scale.at(figure.value) for figure in figures}
+    ticks = (*scale.ticks(), *((at, text) for at, text in outside.items() if at in places))
     return tag(
         "svg",
         tag("title", f"{extent}; {_describe_worst(worst)}"),
-        tag("g", (_render_tick(at, text, height) for at, text in _list_ticks(scale, figures)), class_="ticks"),
-        (tag("g", marks, class_=kind) for kind, marks in _render_marks(scale, rows, spread).items()),
+        tag("g", (_render_tick(at, text, height) for at, text in ticks), class_="ticks"),
+        (tag("g", marks, class_=kind) for kind, marks in _render_marks(scale, rows, spread).items() if marks),
         _render_worst_label(scale, rows, worst),
         width="100%",
         height=height + 22,
@@ -212,23 +189,12 @@ def _render_axis(
     )
 
 
-def _list_ticks(scale: Scale, figures: Sequence[Measured]) -> Iterator[tuple[float, str]]:
-    yield from scale.ticks()
-    places = {scale.at(figure.value) for figure in figures}
-    if ZERO_POSITION in places:
-        yield ZERO_POSITION, "0"
-    if NOT_FINITE_POSITION in places:
-        yield NOT_FINITE_POSITION, "∞"
-
-
 def _render_tick(at: float, text: str, height: int) -> Markup:
-    line = tag("rect", x=_percent_attribute(at), y=0, width=1, height=height)
-    return join_markup((line, tag("text", text, x=_percent_attribute(at), y=height + 16)))
+    line = tag("rect", x=f"{at:g}%", y=0, width=1, height=height)
+    return join_markup((line, tag("text", text, x=f"{at:g}%", y=height + 16)))
 
 
-def _render_marks(
-    scale: Scale, rows: Sequence[Sequence[Measured]], spread: dict[tuple[str, str, str], float | None]
-) -> dict[str, list[Markup]]:
+def _render_marks(scale: Scale, rows: Sequence[Sequence[Measured]], spread: Spread) -> dict[str, list[Markup]]:
     """Return marks by their CSS class; figures at the same position share a mark."""
     marks: dict[str, list[Markup]] = {kind: [] for kind in ("base", "bound", "spread", "within", "over", "pair")}
     for top, row in enumerate(rows):
@@ -236,30 +202,23 @@ def _render_marks(
         within = {scale.at(figure.value) for figure in row if not _exceeds_bound(figure)}
         over = {scale.at(figure.value) for figure in row if _exceeds_bound(figure)}
         bounds = {scale.at(figure.bound) for figure in row}
+        diamond = tag("path", d="M0-6 6 0 0 6-6 0Z")
         marks["pair"].append(tag("text", truncate(row[0].pair, 80), y=y - 11))
         marks["base"].append(tag("rect", y=y))
-        marks["bound"] += (tag("rect", x=_percent_attribute(at), y=y - 7) for at in sorted(bounds))
+        marks["bound"] += (tag("rect", x=f"{at:g}%", y=y - 7) for at in sorted(bounds))
         marks["spread"] += _render_whiskers(scale, row, y, spread)
-        marks["within"] += (tag("circle", cx=_percent_attribute(at), cy=y) for at in sorted(within))
-        marks["over"] += (_render_diamond(at, y) for at in sorted(over))
-    return {kind: elements for kind, elements in marks.items() if elements}
+        marks["within"] += (tag("circle", cx=f"{at:g}%", cy=y) for at in sorted(within))
+        marks["over"] += (tag("svg", diamond, x=f"{at:g}%", y=y) for at in sorted(over))
+    return marks
 
 
-def _render_diamond(at: float, y: int) -> Markup:
-    return tag("svg", tag("path", d="M0-6 6 0 0 6-6 0Z"), x=_percent_attribute(at), y=y)
-
-
-def _render_whiskers(
-    scale: Scale, row: Sequence[Measured], y: int, spread: dict[tuple[str, str, str], float | None]
-) -> Iterator[Markup]:
+def _render_whiskers(scale: Scale, row: Sequence[Measured], y: int, spread: Spread) -> Iterator[Markup]:
     """Yield the interval of each figure that has one."""
     for figure in row:
         ends = [spread.get((figure.pair, figure.case, f"{figure.metric}, {end}")) for end in ("low", "high")]
         if None not in ends:
             low, high = (min(max(scale.at(end), 0.0), 100.0) for end in ends)
-            yield tag(
-                "rect", x=_percent_attribute(low), y=y - 2, width=_percent_attribute(max(high - low, 0.0)), height=4
-            )
+            yield tag("rect", x=f"{low:g}%", y=y - 2, width=f"{max(high - low, 0.0):g}%", height=4)
 
 
 def _render_worst_label(scale: Scale, rows: Sequence[Sequence[Measured]], worst: Measured) -> Markup | None:
@@ -268,13 +227,9 @@ def _render_worst_label(scale: Scale, rows: Sequence[Sequence[Measured]], worst:
     if number is None or worst.value is None:
         return None
     at, y = scale.at(worst.value), number * ROW_HEIGHT + ROW_BASELINE + 4
-    left = at > 14 if worst.metric in wording.RATIO_METRICS else at > 86
-    style, offset = ("worst left", -9) if left else ("worst", 9)
-    return tag("text", f"{worst.value:.2g}", x=_percent_attribute(at), y=y, dx=offset, class_=style)
-
-
-def _percent_attribute(at: float) -> str:
-    return escape_html(f"{at:g}%")
+    is_left = at > 14 if worst.metric in wording.RATIO_METRICS else at > 86
+    style, offset = ("worst left", -9) if is_left else ("worst", 9)
+    return tag("text", f"{worst.value:.2g}", x=f"{at:g}%", y=y, dx=offset, class_=style)
 
 
 AXIS_START, AXIS_END = 10.0, 90.0
@@ -308,15 +263,10 @@ class Scale:
         """Return positions with their labels."""
         if self.logarithmic:
             step = max(1, math.ceil((self.high - self.low) / MAX_TICKS))
-            return [
-                (self._place(power), _format_power(power)) for power in range(int(self.low), int(self.high) + 1, step)
-            ]
+            powers = range(int(self.low), int(self.high) + 1, step)
+            return [(self._place(n), f"10{str(n).translate(SUPERSCRIPTS)}" if n else "1") for n in powers]
         step_size = (self.high - self.low) / (MAX_TICKS - 1)
         return [(self.at(value), f"{value:.4g}") for value in (self.low + step_size * n for n in range(MAX_TICKS))]
-
-
-def _format_power(power: int) -> str:
-    return "1" if power == 0 else f"10{str(power).translate(SUPERSCRIPTS)}"
 
 
 def fit_scale(figures: Sequence[Measured]) -> Scale | None:

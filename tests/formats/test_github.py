@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from onnxgate.core.report import ReportedPlace
-from onnxgate.formats.report import github
+from onnxgate.formats import github
 from tests.harness.github import workflow_commands
 from tests.harness.reports.sample_reports import finding, not_done, report
 

@@ -1,14 +1,12 @@
-"""HTML and SVG as values that escape every other string on insertion, and the marks and anchors of the page."""
+"""HTML and SVG as values that escape every other string on insertion, and the marks of the page."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 from onnxgate.core.escape import escape_unprintable
-from onnxgate.core.report import Cell, Drawing, Finding, Report
-from onnxgate.formats import wording
+from onnxgate.core.text import LONG_LIMIT, truncate
 
 VOID_ELEMENTS = frozenset({"meta", "input"})
 SVG_SHAPES = frozenset({"circle", "rect", "path"})
@@ -78,6 +76,18 @@ def render_code(text: str) -> Markup:
     return tag("code", text)
 
 
+def render_aside(word: str, text: str) -> Markup | None:
+    """Render a line that a word introduces; None for an empty text."""
+    if not text:
+        return None
+    return tag("p", tag("strong", f"{word} "), render_prose(truncate(text, LONG_LIMIT)), class_="fix")
+
+
+def render_scrolled(table: Markup, label: str) -> Markup:
+    """Render a table that scrolls if it is wider than the page."""
+    return tag("div", table, class_="scroll", tabindex=0, role="group", aria_label=label)
+
+
 STATE_MARKS = {
     "pass": "✓",
     "warning": "!",
@@ -95,49 +105,3 @@ VERDICT_MARKS = {"pass": ("✓", "Pass"), "fail": ("✕", "Fail"), "undecided": 
 def state_class(state: str) -> str:
     """Return the CSS class of a state, such as `not-asked`; unknown states get that one."""
     return state.replace(" ", "-") if state in STATE_MARKS else "not-asked"
-
-
-@dataclass(frozen=True, slots=True)
-class Anchors:
-    """Numbers of the findings of a page, for links, and the drawings of their nodes."""
-
-    findings: Sequence[Finding]  # those that count, worst first
-    by_model: Mapping[str, Sequence[int]]
-    drawings: Mapping[tuple[str, str], Drawing]
-    first: Mapping[tuple[str, str], int]  # by model and node
-
-    def of_cell(self, cell: Cell) -> list[int]:
-        """Return the findings that explain a cell: those of its runtime, or without a runtime."""
-        about = self.by_model.get(cell.model, ())
-        return [
-            index
-            for index in about
-            if not self.findings[index].runtimes or cell.runtime in self.findings[index].runtimes
-        ]
-
-    def drawing_of(self, finding: Finding) -> Drawing | None:
-        """Return the drawing of the node that a finding names."""
-        return self.drawings.get(_drawing_key(finding))
-
-    def drawn_first(self, finding: Finding) -> int:
-        """Return the first finding of the same node, which contains the drawing."""
-        return self.first[_drawing_key(finding)]
-
-
-def collect_anchors(report: Report) -> Anchors:
-    """Number the active findings of a report."""
-    findings = wording.list_active_findings(report)
-    by_model: dict[str, list[int]] = {}
-    for index, finding in enumerate(findings):
-        by_model.setdefault(finding.model, []).append(index)
-    drawings = {(drawing.model, drawing.node): drawing for drawing in report.drawings}
-    first: dict[tuple[str, str], int] = {}
-    for index, finding in enumerate(findings):
-        first.setdefault(_drawing_key(finding), index)
-    return Anchors(findings, by_model, drawings, first)
-
-
-def _drawing_key(finding: Finding) -> tuple[str, str]:
-    """Return model and node of a drawing; a node without a name is identified by its output, from the message."""
-    output = finding.message.partition("that makes `")[2].partition("`")[0]
-    return finding.model, finding.node or output

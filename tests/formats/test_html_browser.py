@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from onnxgate.core.report import Drawing, DrawnNode, Report
-from onnxgate.formats.report.html import page as html_page
+from onnxgate.formats import html as html_page
 from tests.harness.reports import chromium
 from tests.harness.reports.hostile_reports import ATTACKS
 from tests.harness.reports.sample_reports import finding, report, sample

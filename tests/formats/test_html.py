@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from onnxgate.core.escape import escape_unprintable
 from onnxgate.core.report import Cell, Change, Drawing, DrawnEdge, DrawnNode, Measured, Report, ReportedModel
+from onnxgate.formats import html as html_page
 from onnxgate.formats import wording
-from onnxgate.formats.report.html import agreement
-from onnxgate.formats.report.html import page as html_page
+from onnxgate.formats.html import agreement
 from tests.harness.github import workflow_commands
 from tests.harness.reports import hostile_reports
 from tests.harness.reports.sample_reports import MINORS, finding, not_done, report, sample

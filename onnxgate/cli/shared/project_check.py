@@ -1,0 +1,246 @@
+"""The check of a project, or of models without one: what `onnxgate check` does after its options are parsed."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnxgate import rules
+from onnxgate.cli.shared.options import CommonOptions
+from onnxgate.cli.shared.outputs import Sink, write_outputs
+from onnxgate.cli.shared.project_request import current_date, make_project_request
+from onnxgate.core.errors import UsageError
+from onnxgate.core.findings import DYNAMIC_STAGES, Stage
+from onnxgate.core.report import Report
+from onnxgate.formats import RENDERERS
+from onnxgate.gate import pipeline
+from onnxgate.gate.request import Baseline, GateOutcome, GateRequest, RunCaches, Selection, StaticSettings
+from onnxgate.gate.results.verdict import build_report
+from onnxgate.inputs.case_selection import CaseSelection
+from onnxgate.project.config.ignore_entries import check_writable, write_config
+from onnxgate.project.config.loader import find_config, load_config
+from onnxgate.project.config.project import Project, SelectedModel
+from onnxgate.project.git.baseline import choose_baseline
+from onnxgate.project.git.repository import find_git_root
+from onnxgate.project.lock.lock_file import load_lock
+from onnxgate.project.lock.types import Lock
+from onnxgate.runtimes.environments.storage import (
+    create_private_folder,
+    inputs_dir,
+    results_dir,
+    shared_cache_dir,
+    static_dir,
+    support_dir,
+)
+from onnxgate.runtimes.worker_spec import JobMeter
+
+if TYPE_CHECKING:
+    from onnxgate.gate.sharding.plan import Share
+
+Snippets = Mapping[str, Sequence[str]]
+"""Fingerprint of a finding -> lines of TOML that accept it."""
+
+
+@dataclass(frozen=True, slots=True)
+class IgnoreOptions:
+    """`--show-ignores`, `--write-ignores` and `--until`."""
+
+    show: bool
+    write: bool
+    until: datetime.date | None
+
+    def refuse(self, config: Path | None, shard: str | None, no_ignores: bool) -> None:
+        """
+        Reject options that exclude each other, before any work is done.
+
+        Raises:
+            UsageError: options contradict each other, or `--write-ignores` has no config to write into.
+        """
+        if self.until is not None and not self.write:
+            raise UsageError("`--until` means nothing without `--write-ignores`")
+        if not self.show and not self.write:
+            return
+        option = "--write-ignores" if self.write else "--show-ignores"
+        if config is None:
+            raise UsageError(f"`{option}` means nothing without a config", hint="run `onnxgate init`")
+        if self.write and no_ignores:
+            raise UsageError("`--write-ignores` writes what `--no-ignores` does not read", hint="give one of them")
+        if self.write and shard is not None:
+            raise UsageError("`--write-ignores` needs the verdict over all models", hint="leave `--shard` out")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRequest:
+    """The options of `onnxgate check`, parsed."""
+
+    paths: tuple[Path, ...]
+    target: str | None
+    stages: frozenset[Stage]
+    seed: int
+    cases: tuple[str, ...]
+    against: str | None
+    shard: str | None
+    plan: Path | None
+    fresh: bool
+    ignoring: IgnoreOptions
+
+    @property
+    def inputs(self) -> CaseSelection:
+        """The generated inputs and the selected cases."""
+        return CaseSelection(self.seed, self.cases)
+
+
+def run_check(request: CheckRequest, sinks: Sequence[Sink], options: CommonOptions) -> int:
+    """Check by the config if there is one, and write the report. Return the exit status."""
+    drawn = any(RENDERERS[sink.format].has_drawings for sink in sinks)
+    config = None if request.target is not None else find_project_config(request.paths, options)
+    request.ignoring.refuse(config, request.shard, options.no_ignores)
+    if request.plan is not None and request.shard is None:
+        raise UsageError("`--plan` means nothing without `--shard`", hint="give `--shard I/N`")
+    snippets: Snippets = {}
+    if config is None:
+        report = _check_files(request, options, drawn=drawn)
+    else:
+        report, snippets = _check_project(config, request, options, drawn=drawn)
+    write_outputs(report, sinks, options, config, snippets)
+    return report.exit
+
+
+def find_project_config(paths: tuple[Path, ...], options: CommonOptions) -> Path | None:
+    """Return the config to check by; None if no folder above and none of PATHS has one.
+
+    Raises:
+        UsageError: a path belongs to a config that the command was not started in, as in a repository of several.
+    """
+    config_path = options.config or find_config(options.start)
+    for path in paths if config_path is None else ():
+        own = find_config(Path(os.path.realpath(options.start / path)).parent)
+        if own is not None:
+            message = f"`{path}` belongs to the project of `{own}`, and the command was started outside of it"
+            raise UsageError(message, hint=f"give `--config {own}`")
+    return config_path
+
+
+def _check_files(request: CheckRequest, options: CommonOptions, *, drawn: bool) -> Report:
+    """Check models without a config."""
+    from onnxgate.commands.files_without_config import check_files
+
+    for option, is_given in (
+        ("--against", request.against not in (None, "", "none")),
+        ("--shard", request.shard is not None),
+    ):
+        if is_given:
+            raise UsageError(f"`{option}` means nothing without a config", hint="run `onnxgate init`")
+    return check_files(request.paths, request.target, options.start, options.jobs, options.fail_on, drawn=drawn)
+
+
+def _check_project(
+    config: Path, request: CheckRequest, options: CommonOptions, *, drawn: bool
+) -> tuple[Report, Snippets]:
+    today = current_date()
+    before = _read_writable_config(config, request.ignoring, today)
+    project = load_config(config, rule_ids=frozenset(rules.by_id))
+    lock = load_lock(project.lock_path)
+    models = project.models([str(path) for path in request.paths], base=options.start)
+    share = _resolve_shard(request, project, lock, models)
+    complete = request.stages.issuperset(DYNAMIC_STAGES) and not request.cases
+    meter = JobMeter() if complete else None
+    gate_request = dataclasses.replace(
+        make_project_request(
+            project, lock, models if share is None else share.own(models), request.stages, options, meter
+        ),
+        selection=Selection(request.stages, request.inputs),
+        baseline=_choose_baseline(project, request, options),
+        share=share,
+        caches=RunCaches(_results_folder(request.stages), fresh=request.fresh, inputs=inputs_dir, support=support_dir),
+        static=StaticSettings(options.jobs, None if request.fresh else static_dir),
+    )
+    outcome, snippets = _settle_ignores(request.ignoring, gate_request, pipeline.run(gate_request), before)
+    if share is None:
+        report = build_report(gate_request, outcome, options.fail_on, drawn=drawn)
+    else:
+        from onnxgate.gate.sharding.shard_report import build_shard_report
+
+        report = build_shard_report(gate_request, outcome, share, options.fail_on, drawn=drawn)
+    _keep_costs(meter, report, project, outcome)
+    return report, snippets
+
+
+def _keep_costs(meter: JobMeter | None, report: Report, project: Project, outcome: GateOutcome) -> None:
+    if meter is not None:
+        from onnxgate.gate.sharding.plan import save_measured_costs
+
+        save_measured_costs(report, project.folder, meter.seconds(), outcome.gathered.execution.reused)
+
+
+def _resolve_shard(
+    request: CheckRequest, project: Project, lock: Lock, models: Sequence[SelectedModel]
+) -> Share | None:
+    if request.shard is None:
+        return None
+    from onnxgate.gate.sharding.plan import select_share
+
+    return select_share(request.shard, request.plan, project, lock, models, request.inputs)
+
+
+def _choose_baseline(project: Project, request: CheckRequest, options: CommonOptions) -> Baseline:
+    """Return the baseline of the models; outside of CI only with `--against`."""
+    compares = request.stages & {Stage.LOCK, Stage.RUNTIME}
+    in_ci = not {"GITHUB_ACTIONS", "GITLAB_CI"}.isdisjoint(os.environ) and compares
+    if request.against is None and not in_ci:
+        return Baseline()
+    root = find_git_root(project.folder)
+    chosen = choose_baseline(root, request.against, os.environ, offline=options.offline)
+    return Baseline(chosen.revision, chosen.remark)
+
+
+def _results_folder(stages: frozenset[Stage]) -> Path | None:
+    """Return the folder of cached results; None if no stage uses it, or if other users can write to it."""
+    if stages.isdisjoint(DYNAMIC_STAGES):
+        return None
+    return results_dir() if shared_cache_dir() else create_private_folder(results_dir())
+
+
+def _read_writable_config(config: Path, ignoring: IgnoreOptions, today: datetime.date) -> bytes:
+    """
+    Return the bytes of the config if it will be written, empty bytes otherwise.
+
+    Raises:
+        UsageError: it is read-only, or what is to be written would be over already.
+    """
+    if not ignoring.write:
+        return b""
+    if ignoring.until is not None and ignoring.until < today:
+        raise UsageError(f"`--until {ignoring.until}` is over", hint="name a date to come")
+    check_writable(config)
+    return config.read_bytes()
+
+
+def _settle_ignores(
+    ignoring: IgnoreOptions, request: GateRequest, outcome: GateOutcome, before: bytes
+) -> tuple[GateOutcome, Snippets]:
+    """
+    Write the entries that accept the findings, or render them. Return the outcome with them, and the snippets.
+
+    `before` is the config that the request was read from.
+
+    Raises:
+        UsageError: the config cannot be edited or written.
+    """
+    if not ignoring.write and not ignoring.show:
+        return outcome, {}
+    from onnxgate.commands.ignores import accept_findings, render_ignore_snippets
+
+    if ignoring.write:
+        adopted = accept_findings(request, outcome, before, ignoring.until)
+        if adopted.data != before:
+            write_config(request.project.path, adopted.data, before)
+        gathered = adopted.outcome.gathered
+        change = dataclasses.replace(gathered.change, remarks=(*gathered.change.remarks, *adopted.remarks))
+        outcome = dataclasses.replace(adopted.outcome, gathered=dataclasses.replace(gathered, change=change))
+    return outcome, render_ignore_snippets(request, outcome) if ignoring.show else {}

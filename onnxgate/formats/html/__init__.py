@@ -1,0 +1,322 @@
+"""The report as one HTML file that fetches nothing, and in which no string of a model is markup."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.resources import files
+
+from onnxgate.core.report import Cell, Change, Finding, NotDone, Replay, Report
+from onnxgate.core.text import LONG_LIMIT, pluralize, truncate
+from onnxgate.formats import wording
+from onnxgate.formats.html.findings import Anchors, collect_anchors, render_findings
+from onnxgate.formats.html.markup import (
+    STATE_MARKS,
+    VERDICT_MARKS,
+    Markup,
+    escape_html,
+    join_lines,
+    join_markup,
+    render_aside,
+    render_code,
+    render_prose,
+    render_scrolled,
+    state_class,
+    tag,
+)
+
+SECTION_TITLES = {
+    "changes": "Changes",
+    "matrix": "Matrix",
+    "findings": "Findings",
+    "undecided": "Undecided",
+    "skipped": "Skipped",
+    "agreement": "Agreement",
+    "ignored": "Ignored",
+    "replay": "Replay",
+    "inventory": "Inventory",
+}
+
+
+def format(report: Report) -> str:
+    """Render a page in HTML 5 that works without its script, in light and dark, on paper and on a phone."""
+    anchors = collect_anchors(report)
+    sections = {
+        "changes": render_changes(report),
+        "matrix": render_matrix(report, anchors),
+        "findings": render_findings(report, anchors),
+        "undecided": render_gaps("Could not be decided", "undecided", report.undecided, report),
+        "skipped": render_gaps("Skipped", "skipped", report.skipped, report),
+        "agreement": agreement.render_agreement(report),
+        "ignored": render_ignored(report),
+        "replay": render_replays(report),
+        "inventory": render_inventory(report),
+    }
+    shown = {name: section for name, section in sections.items() if section is not None}
+    links = (tag("a", SECTION_TITLES[name], href=f"#{name}") for name in shown)
+    style, script = _read_asset("page.css"), _read_asset("page.js")
+    body = join_lines(
+        tag("a", "To the findings", href="#main", class_="skip"),
+        render_banner(report),
+        tag("nav", join_markup(links, "\n"), aria_label="sections"),
+        tag("main", join_lines(shown.values()), id="main"),
+        tag("footer", f"onnxgate {report.onnxgate}"),
+        tag("script", Markup(script)),
+    )
+    page = tag("html", _render_head(report, style, script), tag("body", body), lang="en")
+    return f"<!doctype html>\n{page}\n"
+
+
+def _render_head(report: Report, style: str, script: str) -> Markup:
+    policy = (
+        f"default-src 'none'; style-src '{_csp_digest(style)}'; script-src '{_csp_digest(script)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    title = f"{VERDICT_MARKS[report.verdict][1]}: {pluralize(len(report.models), 'model')} - onnxgate"
+    return tag(
+        "head",
+        join_lines(
+            tag("meta", charset="utf-8"),
+            tag("meta", http_equiv="Content-Security-Policy", content=policy),
+            tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+            tag("meta", name="color-scheme", content="light dark"),
+            tag("meta", name="referrer", content="no-referrer"),
+            tag("title", escape_html(title)),
+            tag("style", Markup(style)),
+        ),
+    )
+
+
+def _read_asset(name: str) -> str:
+    text = files("onnxgate.formats.html").joinpath(name).read_text(encoding="utf-8")
+    return f"\n{text.replace(chr(13), '')}"
+
+
+def _csp_digest(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+STAGES = ("file", "lock", "support", "runtime", "parity", "export")
+GATE_STAGE = "gate"
+"""Stage of a gap that concerns all stages, such as models of a missing shard."""
+MAX_DIFFERENCES = 40
+"""Differences shown of one model."""
+
+
+def render_banner(report: Report) -> Markup:
+    """Render the verdict as a word and as a sentence, the stages, and the extent of the check."""
+    mark, word = VERDICT_MARKS[report.verdict]
+    stages = (*STAGES, *(stage for stage in report.stages if stage not in STAGES))
+    return tag(
+        "header",
+        tag("p", "onnxgate", tag("button", "Theme", type="button", id="theme", hidden=True), class_="brand"),
+        tag("h1", tag("span", mark, class_="mark", aria_hidden="true"), word),
+        tag("p", render_prose(wording.render_verdict(report).partition(": ")[2]), class_="verdict"),
+        tag("ul", (_render_stage(stage, report) for stage in stages), class_="stages"),
+        tag("ul", (tag("li", item) for item in _render_extent(report)), class_="extent"),
+        class_=f"banner {report.verdict}",
+    )
+
+
+def _render_stage(stage: str, report: Report) -> Markup:
+    """Render a stage and its progress; with a missing shard no stage is complete."""
+    left_open = {gap.stage for gap in (*report.undecided, *report.skipped)}
+    if stage not in report.stages:
+        mark, progress, style = "–", "not asked for", "not-ran"
+    elif left_open & {stage, GATE_STAGE}:
+        mark, progress, style = "◐", "in part", "part"
+    else:
+        mark, progress, style = "✓", "checked", "ran"
+    shown = tag("span", mark, aria_hidden="true")
+    return tag("li", shown, f" {stage} ", tag("span", progress, class_="how"), class_=style)
+
+
+def _render_extent(report: Report) -> Iterator[Markup]:
+    """Yield comparisons, links to what was not done or is ignored, and remarks."""
+    yield from map(render_prose, wording.describe_comparisons(report))
+    for count, word, anchor in (
+        (len(report.undecided), "could not be decided", "undecided"),
+        (len(report.skipped), "skipped", "skipped"),
+        (len(wording.list_ignored_findings(report)), "ignored by the config", "ignored"),
+    ):
+        if count:
+            yield tag("a", f"{count} {word}", href=f"#{anchor}")
+    yield from (render_prose(truncate(remark)) for remark in report.remarks)
+
+
+def render_changes(report: Report) -> Markup | None:
+    """Render the changes of models since the baseline."""
+    title = wording.changes_title(report)
+    if not title:
+        return None
+    items = join_lines(map(_render_change, wording.sort_changes(report)))
+    return tag(
+        "section",
+        tag("h2", tag("span", f"{title[0].upper()}{title[1:]}")),
+        tag("ul", items, class_="changes") if report.changes else None,
+        id="changes",
+    )
+
+
+def _render_change(change: Change) -> Markup:
+    differences = [render_prose(difference) for difference in wording.list_differences(change, MAX_DIFFERENCES)]
+    return tag(
+        "li",
+        render_code(truncate(change.model)),
+        f" {wording.describe_change(change)}",
+        tag("ul", (tag("li", difference) for difference in differences)) if differences else None,
+    )
+
+
+def render_matrix(report: Report, anchors: Anchors) -> Markup | None:
+    """Render the table of models x runtimes; a cell links to its finding or to the reasons."""
+    runtimes = wording.list_runtimes(report)
+    if not runtimes or not report.cells:
+        return None
+    rows = wording.cells_by_model(report)
+    compared = any(cell.compared for row in rows.values() for cell in row.values())
+    counts: Counter[str] = Counter(cell.state for row in rows.values() for cell in row.values())
+    table = tag(
+        "table",
+        tag("caption", "models by runtimes", class_="unseen"),
+        tag("thead", join_lines(_render_matrix_heads(runtimes))),
+        tag(
+            "tbody",
+            join_lines(
+                _render_matrix_row(model, [row.get(runtime) for runtime in runtimes], anchors)
+                for model, row in rows.items()
+            ),
+        ),
+        class_="matrix",
+    )
+    legend = (
+        (
+            tag("span", mark, class_=f"sign {state_class(state)}", aria_hidden="true"),
+            wording.STATE_MEANINGS[state],
+            count,
+        )
+        for state, mark in STATE_MARKS.items()
+        if (count := counts[state])
+    )
+    return tag(
+        "section",
+        tag("h2", "Models on runtimes"),
+        render_scrolled(table, "models by runtimes"),
+        tag(
+            "ul",
+            (
+                tag("li", sign, f" {meaning} ", tag("span", str(count), class_="quiet"))
+                for sign, meaning, count in legend
+            ),
+            tag("li", "• outputs compared with the source", class_="quiet") if compared else None,
+            class_="legend",
+        ),
+        id="matrix",
+    )
+
+
+def _render_matrix_heads(runtimes: Sequence[str]) -> Iterator[Markup]:
+    """Yield a row of engines and a row of their releases."""
+    parts = [runtime.rpartition(" ")[::2] for runtime in runtimes]
+    engines = [(engine, len(list(group))) for engine, group in itertools.groupby(part[0] for part in parts)]
+    corner = tag("th", "model", scope="col", rowspan=2)
+    yield tag("tr", corner, (tag("th", engine, scope="colgroup", colspan=count) for engine, count in engines))
+    yield tag("tr", (tag("th", release, scope="col") for _, release in parts))
+
+
+def _render_matrix_row(model: str, cells: Sequence[Cell | None], anchors: Anchors) -> Markup:
+    first = next(iter(anchors.by_model.get(model, ())), None)
+    name = render_code(truncate(model))
+    head = tag("a", name, href=f"#finding-{first}") if first is not None else name
+    return tag("tr", tag("th", head, scope="row"), (_render_matrix_cell(cell, anchors) for cell in cells))
+
+
+def _render_matrix_cell(cell: Cell | None, anchors: Anchors) -> Markup:
+    state = cell.state if cell else "not asked"
+    style = f"{state_class(state)} compared" if cell and cell.compared else state_class(state)
+    findings = anchors.of_cell(cell) if cell and state in ("fail", "warning") else []
+    anchor = f"finding-{findings[0]}" if findings else state if state in ("undecided", "skipped") else ""
+    label = wording.STATE_MEANINGS[state] + (f"; {pluralize(len(findings), 'finding')}" if findings else "")
+    if not anchor:
+        return tag("td", STATE_MARKS[state], class_=style, aria_label=label)
+    return tag("td", tag("a", STATE_MARKS[state], href=f"#{anchor}", aria_label=label, title=label), class_=style)
+
+
+def render_gaps(title: str, anchor: str, items: Sequence[NotDone], report: Report) -> Markup | None:
+    """Render undecided or skipped checks, each reason once."""
+    gaps = (
+        tag(
+            "li",
+            tag("p", render_prose(gap.about(report)), class_="about"),
+            tag("p", render_prose(truncate(gap.reason, LONG_LIMIT))),
+            render_aside("Hint", gap.hint),
+        )
+        for gap in wording.merge_gaps(items)
+    )
+    return tag("section", tag("h2", title), tag("ul", join_lines(gaps), class_="gaps"), id=anchor) if items else None
+
+
+def render_ignored(report: Report) -> Markup | None:
+    """Render the ignored findings with their reasons."""
+    accepted = wording.list_ignored_findings(report)
+    items = join_lines(map(_render_ignored_finding, accepted))
+    return tag("section", tag("h2", "Ignored"), tag("ul", items, class_="gaps"), id="ignored") if accepted else None
+
+
+def _render_ignored_finding(finding: Finding) -> Markup:
+    rule = join_markup((render_code(finding.rule), " in ", render_code(truncate(wording.finding_subject(finding)))))
+    message = tag("p", render_prose(wording.render_message(finding)))
+    return tag("li", tag("p", rule, class_="about"), message, render_aside("Reason", finding.ignored))
+
+
+def render_replays(report: Report) -> Markup | None:
+    """Render the commands that reproduce findings."""
+    if not report.replays:
+        return None
+    folder = join_markup(("in ", render_code(report.folder))) if report.folder else "in the repository's folder"
+    return tag(
+        "section",
+        tag("h2", "Replay"),
+        tag("p", "Each command shows again what was found when a model ran; type it ", folder, class_="lead"),
+        join_lines(map(_render_replay, report.replays)),
+        id="replay",
+    )
+
+
+def _render_replay(replay: Replay) -> Markup:
+    rules = join_markup((render_code(rule) for rule in replay.rules), ", ")
+    command = tag("pre", render_code(replay.command), tabindex=0)
+    return tag("div", tag("p", render_code(truncate(replay.model)), ": ", rules), command, class_="replay")
+
+
+def render_inventory(report: Report) -> Markup:
+    """Render all models with their hashes, and all runtimes."""
+    models = ((render_code(truncate(model.path)), render_code(model.sha256 or "-")) for model in report.models)
+    runtimes = (
+        (
+            runtime.target,
+            f"{runtime.engine} {runtime.version}",
+            runtime.python or "its own",
+            ", ".join(runtime.providers),
+        )
+        for runtime in report.runtimes
+    )
+    return tag(
+        "section",
+        tag("h2", "Models and runtimes"),
+        _render_inventory_table(pluralize(len(report.models), "model"), ("model", "sha256"), models),
+        _render_inventory_table(
+            pluralize(len(report.runtimes), "runtime"), ("target", "runtime", "Python", "providers"), runtimes
+        ),
+        id="inventory",
+    )
+
+
+def _render_inventory_table(summary: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
+    body = join_lines(tag("tr", (tag("td", cell) for cell in row)) for row in rows)
+    head = tag("thead", tag("tr", (tag("th", head, scope="col") for head in heads)))
+    table = tag("table", head, tag("tbody", body), class_="figures")
+    return tag("details", tag("summary", summary), render_scrolled(table, heads[0]))

@@ -1,0 +1,248 @@
+"""The report as JUnit XML: a suite for each model, a test for each runtime and for each stage that needs none.
+
+A finding that fails the gate is a failure, an undecided check an error. A report has no times: each one is 0, as some
+readers require the attribute.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+from xml.etree import ElementTree
+
+from onnxgate.core.escape import escape_unprintable, neutralize_commands
+from onnxgate.core.report import Cell, Finding, NotDone, Report
+from onnxgate.core.text import LONG_LIMIT, truncate
+from onnxgate.formats import wording
+
+PROJECT_SUITE = "onnxgate"
+"""Suite of findings and gaps without a model."""
+
+
+def format(report: Report) -> str:
+    """Render an XML document with a final newline."""
+    suites = {name: cases for name, cases in model_cases(report) if cases}
+    project = project_cases(report)
+    root = ElementTree.Element("testsuites")
+    for name, cases in (*suites.items(), *([(PROJECT_SUITE, project)] if project else [])):
+        _add_suite(root, name, cases)
+    counts = {kind: str(sum(int(suite.attrib[kind]) for suite in root)) for kind in ("tests", "failures", "errors")}
+    root.attrib.update({"name": "onnxgate", "time": "0", **counts})
+    ElementTree.indent(root)
+    text = ElementTree.tostring(root, encoding="unicode")
+    lines = ['<?xml version="1.0" encoding="UTF-8"?>', *(neutralize_commands(line) for line in text.split("\n")), ""]
+    return "\n".join(lines)
+
+
+def _add_suite(root: ElementTree.Element, name: str, cases: Sequence[JUnitCase]) -> None:
+    """Add the tests of a model, or of the project."""
+    outcomes = Counter(case.outcome for case in cases)
+    counts = {
+        "tests": len(cases),
+        "failures": outcomes["failure"],
+        "errors": outcomes["error"],
+        "skipped": outcomes["skipped"],
+    }
+    name = escape_unprintable(truncate(name))
+    attributes = {"name": name, "time": "0", **{kind: str(number) for kind, number in counts.items()}}
+    suite = ElementTree.SubElement(root, "testsuite", attributes)
+    for case in cases:
+        _add_case(suite, name, case)
+
+
+def _add_case(suite: ElementTree.Element, classname: str, case: JUnitCase) -> None:
+    name = escape_unprintable(truncate(case.name))
+    element = ElementTree.SubElement(suite, "testcase", {"classname": classname, "name": name, "time": "0"})
+    if case.outcome:
+        lines = _escape_lines(case.lines)
+        shown = ElementTree.SubElement(element, case.outcome, {"message": lines[0] if lines else case.outcome})
+        if case.outcome != "skipped":
+            shown.attrib["type"] = escape_unprintable(truncate(case.type)) or case.outcome
+        shown.text = "\n".join(lines)
+    if case.notes:
+        ElementTree.SubElement(element, "system-out").text = "\n".join(_escape_lines(case.notes))
+
+
+def _escape_lines(lines: Iterable[str]) -> list[str]:
+    """Escape control characters, which XML excludes, and workflow commands, as logs may show the file."""
+    return [neutralize_commands(escape_unprintable(line)) for line in lines]
+
+
+Outcome = Literal["", "failure", "error", "skipped"]
+RUNTIME_STAGES = ("support", "runtime", "parity")
+"""Stages that check a model on each of its runtimes."""
+MODEL_STAGES = ("file", "lock")
+"""Stages that check every model; others get a test only for findings and gaps."""
+OUTCOME_ORDER: tuple[Outcome, ...] = ("", "skipped", "error", "failure")
+CELL_OUTCOMES: dict[str, Outcome] = {
+    "fail": "failure",
+    "undecided": "error",
+    "skipped": "skipped",
+    "not predicted": "skipped",
+}
+"""State of a cell -> outcome of its test, if it is not a pass."""
+NOT_RUN_REASONS = {
+    "predicted": "predicted from support data; nothing was run",
+    "not predicted": wording.NOT_PREDICTED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class JUnitCase:
+    """One test; `lines` explain its outcome, `notes` are its other lines."""
+
+    name: str
+    outcome: Outcome = ""
+    type: str = ""
+    lines: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CaseContent:
+    """Findings and gaps of one test."""
+
+    findings: list[Finding]
+    undecided: list[NotDone]
+    skipped: list[NotDone]
+
+    @property
+    def items(self) -> tuple[Finding | NotDone, ...]:
+        """All findings and gaps."""
+        return (*self.findings, *self.undecided, *self.skipped)
+
+    @property
+    def stages(self) -> list[str]:
+        """Their stages."""
+        return list(dict.fromkeys(item.stage for item in self.items))
+
+    def select(
+        self, is_about: Callable[[Finding | NotDone], bool], states: Container[str] = (), *, elsewhere: bool = False
+    ) -> CaseContent:
+        """Return the findings and gaps for which `is_about` holds, or with `elsewhere` the others.
+
+        A gap without a runtime is about all runtimes whose cell is in its state, if one of them is in `states`.
+        """
+
+        def selected(item: NotDone, state: str) -> bool:
+            explains_cells = not item.runtime and item.stage in RUNTIME_STAGES and state in states
+            return (is_about(item) or explains_cells) != elsewhere
+
+        return CaseContent(
+            [finding for finding in self.findings if is_about(finding) != elsewhere],
+            [gap for gap in self.undecided if selected(gap, "undecided")],
+            [gap for gap in self.skipped if selected(gap, "skipped")],
+        )
+
+    def case(self, name: str, failing_levels: Container[str], *notes: str) -> JUnitCase:
+        """Return the test; its outcome is the worst one: failure, error, skipped, none."""
+        worst = [finding for finding in self.findings if finding.level in failing_levels and not finding.ignored]
+        others = _item_lines(finding for finding in self.findings if finding not in worst)
+        undone, skipped = _item_lines(self.undecided), _item_lines(self.skipped)
+        if worst:
+            return JUnitCase(name, "failure", worst[0].rule, _item_lines(worst), (*notes, *undone, *skipped, *others))
+        if undone:
+            return JUnitCase(name, "error", "undecided", undone, (*notes, *skipped, *others))
+        if skipped:
+            return JUnitCase(name, "skipped", "", skipped, (*notes, *others))
+        return JUnitCase(name, notes=(*notes, *others))
+
+
+def model_cases(report: Report) -> Iterator[tuple[str, list[JUnitCase]]]:
+    """Yield each model with its tests: stages, then runtimes."""
+    matrix = wording.cells_by_model(report)
+    contents = _group_by_model(report)
+    for model in {**matrix, **contents}:
+        if model:
+            cells = {name: cell for name, cell in matrix.get(model, {}).items() if cell.state != "not asked"}
+            content = contents[model]
+            yield model, [*_stage_cases(report, content, cells), *_runtime_cases(report, content, cells)]
+
+
+def project_cases(report: Report) -> list[JUnitCase]:
+    """Return a test for each stage with findings or gaps without a model, and one that passes with all remarks."""
+    content = _group_by_model(report)[""]
+    cases = [_stage_case(stage, content, report) for stage in content.stages]
+    return [*cases, *([JUnitCase("remarks", notes=tuple(report.remarks))] if report.remarks else [])]
+
+
+def _group_by_model(report: Report) -> dict[str, CaseContent]:
+    contents: dict[str, CaseContent] = defaultdict(lambda: CaseContent([], [], []))
+    for finding in report.findings:
+        contents[finding.model].findings.append(finding)
+    for gap in report.undecided:
+        contents[gap.model].undecided.append(gap)
+    for gap in report.skipped:
+        contents[gap.model].skipped.append(gap)
+    return contents
+
+
+def _failing_levels(report: Report) -> tuple[str, ...]:
+    """Return the levels that fail the gate: errors, and warnings if the gate fails without an error."""
+    errors = any(finding.level == "error" and not finding.ignored for finding in report.findings)
+    return ("error",) if errors or report.verdict != "fail" else ("error", "warning")
+
+
+def _stage_cases(report: Report, content: CaseContent, cells: Mapping[str, Cell]) -> Iterator[JUnitCase]:
+    """Yield tests of MODEL_STAGES, and of stages with findings or gaps that no runtime's test contains."""
+    states = {cell.state for cell in cells.values()}
+    rest = content.select(lambda item: not cells.keys().isdisjoint(_runtimes_of(item)), states, elsewhere=True)
+    checked = [stage for stage in report.stages if stage in MODEL_STAGES]
+    for stage in dict.fromkeys((*checked, *rest.stages)):
+        yield _stage_case(stage, rest, report)
+
+
+def _stage_case(stage: str, content: CaseContent, report: Report) -> JUnitCase:
+    return content.select(lambda item: item.stage == stage).case(stage, _failing_levels(report))
+
+
+def _runtime_cases(report: Report, content: CaseContent, cells: Mapping[str, Cell]) -> Iterator[JUnitCase]:
+    for name, cell in cells.items():
+        of_runtime = content.select(partial(_is_about_runtime, name), (cell.state,))
+        notes = (NOT_RUN_REASONS[cell.state],) if cell.state in NOT_RUN_REASONS else ()
+        yield _adjust_to_cell(cell, of_runtime.case(name, _failing_levels(report), *notes), content)
+
+
+def _runtimes_of(item: Finding | NotDone) -> Sequence[str]:
+    return item.runtimes if isinstance(item, Finding) else (item.runtime,)
+
+
+def _is_about_runtime(runtime: str, item: Finding | NotDone) -> bool:
+    return runtime in _runtimes_of(item)
+
+
+def _adjust_to_cell(cell: Cell, case: JUnitCase, content: CaseContent) -> JUnitCase:
+    """Return the test with at least the outcome of its cell, explained by the model's errors if need be."""
+    outcome = CELL_OUTCOMES.get(cell.state, "")
+    if OUTCOME_ORDER.index(case.outcome) >= OUTCOME_ORDER.index(outcome):
+        return case
+    errors = [finding for finding in content.findings if finding.level == "error" and not finding.ignored]
+    lines = _item_lines(errors) if cell.state == "fail" else ()
+    reason = lines or (NOT_RUN_REASONS.get(cell.state, f"the matrix says: {cell.state}"),)
+    return JUnitCase(case.name, outcome, cell.state, reason, (*case.lines, *case.notes))
+
+
+def _item_lines(items: Iterable[Finding | NotDone]) -> tuple[str, ...]:
+    """Return the lines of findings and gaps; strings from models may contain more newlines."""
+    return tuple(
+        line for item in items for line in (_finding_lines(item) if isinstance(item, Finding) else _gap_lines(item))
+    )
+
+
+def _finding_lines(finding: Finding) -> Iterator[str]:
+    where = truncate(wording.format_place(finding.place))
+    yield f"{finding.level} {finding.rule} at {where}: {wording.render_message_with_node(finding)}"
+    if finding.fix:
+        yield f"  fix: {truncate(finding.fix, LONG_LIMIT)}"
+    if finding.ignored:
+        yield f"  ignored: {truncate(finding.ignored)}"
+
+
+def _gap_lines(item: NotDone) -> Iterator[str]:
+    runtime = f" on {item.runtime}" if item.runtime else ""
+    yield f"{item.stage}{runtime}: {truncate(item.reason, LONG_LIMIT)}"
+    if item.hint:
+        yield f"  hint: {item.hint}"

@@ -1,1 +1,0 @@
-"""Formats of a report, one module each; `RENDERERS` in cli/shared/outputs.py lists them."""
