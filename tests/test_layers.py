@@ -129,7 +129,6 @@ LAZY = {
         "cli/__init__.py",
         "cli/check.py",
         "cli/shared/error_handling.py",
-        "cli/shared/options.py",
         "core/text.py",
     ),
     "an unchanged static check imports neither onnx nor numpy": (

@@ -12,6 +12,7 @@ from importlib.resources import files
 from onnxgate.core.report import Cell, Change, Finding, NotDone, Replay, Report
 from onnxgate.core.text import LONG_LIMIT, pluralize, truncate
 from onnxgate.formats import wording
+from onnxgate.formats.html import agreement
 from onnxgate.formats.html.findings import Anchors, collect_anchors, render_findings
 from onnxgate.formats.html.markup import (
     STATE_MARKS,
