@@ -131,7 +131,9 @@ def _locations(subject: Subject) -> object:
 
 
 def _own_faults(subject: Subject) -> object:
-    return [*validity._iter_own_faults(subject.proto, subject.path), *validity._check_shapes(subject.proto.graph)]
+    graph = subject.proto.graph
+    shapes = [validity.kind_without_shape(value) for value in (*graph.input, *graph.output)]
+    return [*validity._iter_own_faults(subject.proto, subject.path), *shapes]
 
 
 def _checkable(subject: Subject) -> object:
