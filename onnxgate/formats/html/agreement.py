@@ -22,7 +22,8 @@ def render_agreement(report: Report) -> Markup | None:
     """Render all measurements; None if there are none."""
     if not report.measured:
         return None
-    tabled = {id(figure) for figure in sorted(report.measured, key=_table_order)[:MAX_TABLE_ROWS]}
+    nearest = sorted(report.measured, key=lambda figure: (figure.bound is None, -wording.bound_usage(figure)))
+    tabled = {id(figure) for figure in nearest[:MAX_TABLE_ROWS]}
     left_out = len(report.measured) - len(tabled)
     models = _group(report.measured, "model")
     return tag(
@@ -39,10 +40,6 @@ def render_agreement(report: Report) -> Markup | None:
         ),
         id="agreement",
     )
-
-
-def _table_order(figure: Measured) -> tuple[bool, float]:
-    return figure.bound is None, -wording.bound_usage(figure)
 
 
 def _group(figures: Iterable[Measured], key: Literal["model", "output", "pair", "case"]) -> dict[str, list[Measured]]:
@@ -180,18 +177,20 @@ def _render_axis(scale: Scale, rows: Sequence[Sequence[Measured]], worst: Measur
     return tag(
         "svg",
         tag("title", f"{extent}; {_describe_worst(worst)}"),
-        tag("g", (_render_tick(at, text, height) for at, text in ticks), class_="ticks"),
+        tag(
+            "g",
+            (
+                (tag("rect", x=f"{at:g}%", y=0, width=1, height=height), tag("text", text, x=f"{at:g}%", y=height + 16))
+                for at, text in ticks
+            ),
+            class_="ticks",
+        ),
         (tag("g", marks, class_=kind) for kind, marks in _render_marks(scale, rows, spread).items() if marks),
         _render_worst_label(scale, rows, worst),
         width="100%",
         height=height + 22,
         role="img",
     )
-
-
-def _render_tick(at: float, text: str, height: int) -> Markup:
-    line = tag("rect", x=f"{at:g}%", y=0, width=1, height=height)
-    return join_markup((line, tag("text", text, x=f"{at:g}%", y=height + 16)))
 
 
 def _render_marks(scale: Scale, rows: Sequence[Sequence[Measured]], spread: Spread) -> dict[str, list[Markup]]:
