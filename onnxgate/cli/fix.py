@@ -92,7 +92,12 @@ def command(
     The exit status is 0 where nothing is left to fix, 1 where something is (with --dry-run, or for --unsafe), and 3
     where a repair could not be proven.
     """
-    wish = FixOptions(_check_rules(rules), unsafe)
+    fixable = fixable_rules()
+    for rule in rules:
+        if rule not in fixable:
+            hint = f"rules with a fix: {', '.join(sorted(fixable))}"
+            raise UsageError(f"no fix answers `{rule}`", hint=hint)
+    wish = FixOptions(frozenset(rules), unsafe)
     project, request, runs = _make_request(paths, target, against, options)
     counts: Counter[str] = Counter()
     accepted = 0
@@ -104,15 +109,6 @@ def command(
         ignored = f"{pluralize(accepted, 'finding')} accepted by `[[ignore]]`"
         _print_wrapped([f"note: {ignored}, left alone; `--no-ignores` repairs these, too"])
     return _exit_status(counts, dry_run=dry_run)
-
-
-def _check_rules(rules: tuple[str, ...]) -> frozenset[str]:
-    fixable = fixable_rules()
-    for rule in rules:
-        if rule not in fixable:
-            message = f"no fix answers `{rule}`"
-            raise UsageError(message, hint=f"rules with a fix: {', '.join(sorted(fixable))}")
-    return frozenset(rules)
 
 
 def _make_request(

@@ -107,7 +107,8 @@ class CaseContent:
     @property
     def stages(self) -> list[str]:
         """The stages of all findings and gaps."""
-        return list(dict.fromkeys(item.stage for item in (*self.findings, *self.undecided, *self.skipped)))
+        items: tuple[Finding | NotDone, ...] = (*self.findings, *self.undecided, *self.skipped)
+        return list(dict.fromkeys(item.stage for item in items))
 
     def select(
         self, is_about: Callable[[Finding | NotDone], bool], states: Container[str] = (), *, elsewhere: bool = False

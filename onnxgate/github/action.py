@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -145,18 +146,17 @@ def _make_internal_outputs(
     restored = environment.get(cache.FOLDER_VARIABLE, "")
     swept = outcome.exit_code in VERDICT_BY_STATUS and bool(restored) and cache.clean_restored_cache(inputs, restored)
     subject = "" if inputs.directory == "." else inputs.directory
+    folder_word = re.sub("[^0-9A-Za-z]", "_", subject)
     return InternalOutputs(
         comment_file=_path_if_written(results.comment),
         comment_subject=" ".join(word for word in (subject, inputs.config) if word),
         silent="true" if report is not None and has_nothing_to_report(report) else "false",
-        sarif_category="-".join(word for word in ("onnxgate", _sanitize(subject), shard_suffix(inputs.shard)) if word),
+        sarif_category="-".join(
+            word for word in ("onnxgate", re.sub("[^0-9A-Za-z]", "_", subject), shard_suffix(inputs.shard)) if word
+        ),
         keep="true" if swept and cache.has_wheels(restored) else "false",
         results_key=cache.make_results_key(inputs, environment) if swept else "",
     )
-
-
-def _sanitize(text: str) -> str:
-    return "".join(character if character.isalnum() and character.isascii() else "_" for character in text)
 
 
 def has_nothing_to_report(report: Report) -> bool:

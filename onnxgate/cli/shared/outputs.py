@@ -50,7 +50,12 @@ def parse_outputs(outputs: Sequence[str], formats: Sequence[str] = tuple(RENDERE
         raise UsageError(f"`{data[0]}` shares standard output with another format", hint=hint)
     for sink in sinks:
         if sink.file is not None:
-            _truncate_file(sink.file)  # before any work: an old report must not be taken for a new one
+            try:
+                sink.file.parent.mkdir(parents=True, exist_ok=True)
+                sink.file.write_text("", encoding="utf-8")  # an old report must not be taken for a new one
+            except OSError as error:
+                hint = "name a file that can be written, in a folder that may be written to"
+                raise UsageError(_unwritable_message(sink.file, error), hint=hint) from error
     return sinks
 
 
@@ -78,7 +83,9 @@ def write_outputs(
         StorageError: a file cannot be written; the others are.
     """
 
-    def render_text(sink: Sink, color: bool, width: int) -> str:
+    def render(sink: Sink, color: bool, width: int) -> str:
+        if sink.format != "text":
+            return RENDERERS[sink.format].render(report)
         local = sink.file is None and bool(report.replays)
         return text.format(
             _with_relative_replays(report, config) if local and config is not None else report,
@@ -89,9 +96,6 @@ def write_outputs(
             inputs=inputs_dir() if local else text.STORED_INPUTS_PLACEHOLDER,
             snippets=snippets,
         )
-
-    def render(sink: Sink, color: bool, width: int) -> str:
-        return render_text(sink, color, width) if sink.format == "text" else RENDERERS[sink.format].render(report)
 
     try:
         write_sinks(sinks, render)
@@ -156,15 +160,6 @@ def write_sinks(sinks: Sequence[Sink], render: Callable[[Sink, bool, int], str])
             unwritten = unwritten or error
     if unwritten is not None:
         raise unwritten
-
-
-def _truncate_file(file: Path) -> None:
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("", encoding="utf-8")
-    except OSError as error:
-        hint = "name a file that can be written, in a folder that may be written to"
-        raise UsageError(_unwritable_message(file, error), hint=hint) from error
 
 
 def _write_file(file: Path, text: str) -> None:

@@ -173,18 +173,14 @@ def _render_axis(scale: Scale, rows: Sequence[Sequence[Measured]], worst: Measur
     extent = f"{pluralize(len(figures), 'figure')} of {pluralize(len(rows), 'pair')}; {over} beyond the bound"
     outside = {ZERO_POSITION: "0", NOT_FINITE_POSITION: "∞"}
     places = {scale.at(figure.value) for figure in figures}
-    ticks = (*scale.ticks(), *((at, text) for at, text in outside.items() if at in places))
+    ticks = []
+    for at, text in (*scale.ticks(), *((at, text) for at, text in outside.items() if at in places)):
+        ticks.append(tag("rect", x=f"{at:g}%", y=0, width=1, height=height))
+        ticks.append(tag("text", text, x=f"{at:g}%", y=height + 16))
     return tag(
         "svg",
         tag("title", f"{extent}; {_describe_worst(worst)}"),
-        tag(
-            "g",
-            (
-                (tag("rect", x=f"{at:g}%", y=0, width=1, height=height), tag("text", text, x=f"{at:g}%", y=height + 16))
-                for at, text in ticks
-            ),
-            class_="ticks",
-        ),
+        tag("g", ticks, class_="ticks"),
         (tag("g", marks, class_=kind) for kind, marks in _render_marks(scale, rows, spread).items() if marks),
         _render_worst_label(scale, rows, worst),
         width="100%",
