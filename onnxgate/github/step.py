@@ -177,7 +177,7 @@ def _parse_against(text: str) -> str:
 
 def _parse_shard(text: str) -> str:
     try:
-        return "{}/{}".format(*plan.parse_shard(text))
+        return "{}/{}".format(*plan.parse_shard(text)) if text else ""
     except UsageError as error:
         raise UsageError(error.message.replace("`--shard` is", "input `shard`:", 1), hint=error.hint) from error
 
