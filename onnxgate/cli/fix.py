@@ -159,9 +159,15 @@ def _fix_models(
 def _apply_result(
     project: Project, repair: FixResult, options: CommonOptions, *, dry_run: bool
 ) -> tuple[str, list[str]]:
+    """Write a repaired model. Return its state and the lines to print; none of one that has nothing to fix."""
+    if repair.state == "sound":
+        return repair.state, []
     lines = list(_render_result(repair, options))
     if repair.state != "repaired" or dry_run:
-        return repair.state, [*lines, *_render_unwritten(repair)]
+        if repair.state == "repaired":
+            return repair.state, [*lines, "  not written: this is a dry run", *_render_follow_ups(repair), ""]
+        reason = f": {repair.reason}" if repair.reason else ""
+        return repair.state, [*lines, f"  nothing is written{reason}", *_hint_lines(repair.hint), ""]
     try:
         assert repair.repaired is not None  # what is proven was made
         root, old_sha256 = model_root(project, repair.model), repair.repaired.replaced_sha256
@@ -173,9 +179,7 @@ def _apply_result(
 
 
 def _render_result(repair: FixResult, options: CommonOptions) -> Iterator[str]:
-    """Yield the findings, the change and its verification; nothing of a model that has nothing to fix."""
-    if repair.state == "sound":
-        return
+    """Yield the findings, the change and its verification."""
     yield repair.model.path
     yield from (f"  {finding.level} {finding.rule}: {finding.message}" for finding in repair.findings)
     if repair.repaired is not None:
@@ -190,16 +194,6 @@ def _render_result(repair: FixResult, options: CommonOptions) -> Iterator[str]:
     if proof is not None and proof.rows:
         yield f"  proof: {pluralize(proof.cases, 'input case')}, old and new on {pluralize(len(proof.rows), 'runtime')}"
         yield from (f"    {row.runtime}: {row.text}" for row in proof.rows)
-
-
-def _render_unwritten(repair: FixResult) -> list[str]:
-    """Return the last lines about a model that is not written."""
-    if repair.state == "sound":
-        return []
-    if repair.state == "repaired":
-        return ["  not written: this is a dry run", *_render_follow_ups(repair), ""]
-    reason = f": {repair.reason}" if repair.reason else ""
-    return [f"  nothing is written{reason}", *_hint_lines(repair.hint), ""]
 
 
 def _render_follow_ups(repair: FixResult) -> Iterator[str]:

@@ -151,9 +151,7 @@ def _make_internal_outputs(
         comment_file=_path_if_written(results.comment),
         comment_subject=" ".join(word for word in (subject, inputs.config) if word),
         silent="true" if report is not None and has_nothing_to_report(report) else "false",
-        sarif_category="-".join(
-            word for word in ("onnxgate", re.sub("[^0-9A-Za-z]", "_", subject), shard_suffix(inputs.shard)) if word
-        ),
+        sarif_category="-".join(filter(None, ("onnxgate", folder_word, shard_suffix(inputs.shard)))),
         keep="true" if swept and cache.has_wheels(restored) else "false",
         results_key=cache.make_results_key(inputs, environment) if swept else "",
     )

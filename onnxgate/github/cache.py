@@ -153,7 +153,10 @@ def select_cache(environment: Mapping[str, str]) -> CacheOutputs:
     """Return the entries that this run can use; none if it makes no environments, or cannot run at all."""
     try:
         inputs = read_inputs(environment)
-        path = lock_path(inputs) if _uses_cache(inputs) else None
+        only_static = inputs.stages and set(inputs.stages) <= {stage.value for stage in STATIC_STAGES}
+        makes_environments = inputs.command == "check" and not only_static and "--static" not in inputs.args
+        is_used = inputs.cache and (makes_environments or inputs.command in SHARDING_COMMANDS)
+        path = lock_path(inputs) if is_used else None
         lock = read_lock(path)
     except OnnxgateError:
         return CacheOutputs()  # the gate's own step reports it
@@ -167,12 +170,6 @@ def select_cache(environment: Mapping[str, str]) -> CacheOutputs:
         wheels, results = _wheel_entry(inputs, lock, machine, folder), _result_entry(inputs, path, machine, folder)
     output_values = (value for entry in (wheels, results) for value in (entry.path, entry.key, entry.restore_keys))
     return CacheOutputs(str(folder), *output_values)
-
-
-def _uses_cache(inputs: Inputs) -> bool:
-    only_static = inputs.stages and set(inputs.stages) <= {stage.value for stage in STATIC_STAGES}
-    makes_environments = inputs.command == "check" and not only_static and "--static" not in inputs.args
-    return inputs.cache and (makes_environments or inputs.command in SHARDING_COMMANDS)
 
 
 def lock_path(inputs: Inputs) -> Path | None:

@@ -167,15 +167,11 @@ def _check_project(
         from onnxgate.gate.sharding.shard_report import build_shard_report
 
         report = build_shard_report(gate_request, outcome, share, options.fail_on, drawn=drawn)
-    _keep_costs(meter, report, project, outcome)
-    return report, snippets
-
-
-def _keep_costs(meter: JobMeter | None, report: Report, project: Project, outcome: GateOutcome) -> None:
     if meter is not None:
         from onnxgate.gate.sharding.plan import save_measured_costs
 
         save_measured_costs(report, project.folder, meter.seconds(), outcome.gathered.execution.reused)
+    return report, snippets
 
 
 def _resolve_shard(
