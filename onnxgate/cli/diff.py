@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -106,6 +107,7 @@ def resolve_model(name: str, scratch: Path, options: CommonOptions) -> NamedMode
 
 
 def _resolve_revision(name: str, scratch: Path, options: CommonOptions) -> NamedModel:
+    """Return a model of a revision; its path is from git's root, or from the start folder if it begins with a dot."""
     revision, _, path = name.partition(":")
     start = options.start.resolve()
     root = find_git_root(start)
@@ -114,22 +116,11 @@ def _resolve_revision(name: str, scratch: Path, options: CommonOptions) -> Named
     commit = find_commit(root, revision) if revision else ""
     if not commit:
         raise UsageError(f"there is no `{name}`, and git knows no revision `{revision}` here")
+    path_at_root = "/".join(PurePosixPath(path).parts)
+    if path.startswith(("./", "../")):
+        path_at_root = posixpath.normpath(f"/{start.relative_to(root).as_posix()}/{path}").lstrip("/")
     try:
         at = Revision(root, revision, commit, options.offline)
-        return NamedModel(name, write_model_at_revision(at, _path_from_root(path, start, root), scratch))
+        return NamedModel(name, write_model_at_revision(at, path_at_root, scratch))
     except MissingAtRevisionError as reason:
         raise UsageError(reason.reason, hint=reason.hint or None) from reason
-
-
-def _path_from_root(path: str, start: Path, root: Path) -> str:
-    """Return the path from git's root; one that begins with a dot is relative to the start folder."""
-    parts = PurePosixPath(path).parts
-    if not path.startswith(("./", "../")):
-        return "/".join(parts)
-    resolved = list(start.relative_to(root).parts)
-    for part in parts:
-        if part != "..":
-            resolved.append(part)
-        elif resolved:
-            resolved.pop()
-    return "/".join(resolved)

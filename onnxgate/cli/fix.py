@@ -108,7 +108,9 @@ def command(
     if accepted:
         ignored = f"{pluralize(accepted, 'finding')} accepted by `[[ignore]]`"
         _print_wrapped([f"note: {ignored}, left alone; `--no-ignores` repairs these, too"])
-    return _exit_status(counts, dry_run=dry_run)
+    if counts["unsafe"] or counts["left"] or counts["refuted"] or (dry_run and counts["repaired"]):
+        return EXIT_FAIL  # a known problem counts before one that could not be decided
+    return EXIT_UNDECIDED if counts["unproven"] or counts["away"] or counts["not written"] else 0
 
 
 def _make_request(
@@ -121,12 +123,6 @@ def _make_request(
         if target is None:
             request = dataclasses.replace(request, checkout=dataclasses.replace(request.checkout, lock=Lock()))
         return request.project, request, False
-    return project, _request_for_project(project, paths, against, options), True
-
-
-def _request_for_project(
-    project: Project, paths: tuple[Path, ...], against: str | None, options: CommonOptions
-) -> GateRequest:
     if not project.lock_path.exists():  # a model that cannot be locked as it is can be repaired without a lock
         requirement = next((target.runtime for target in project.config.targets.values()), "onnxruntime")
         repair = shlex.join(["onnxgate", "fix", "--target", requirement, *map(str, paths or ("PATH",))])
@@ -136,7 +132,7 @@ def _request_for_project(
     lock = load_lock(project.lock_path)
     models = project.models([str(path) for path in paths], base=options.start)
     request = make_project_request(project, lock, models, frozenset(STATIC_STAGES), options)
-    return dataclasses.replace(request, baseline=Baseline(chosen.revision))
+    return project, dataclasses.replace(request, baseline=Baseline(chosen.revision)), True
 
 
 def _fix_models(
@@ -217,13 +213,6 @@ def _render_summary(counts: Counter[str], *, dry_run: bool, locked: bool, named:
     nouns = {**STATE_PHRASES, "repaired": "that can be repaired"} if dry_run else STATE_PHRASES
     summary = ", ".join(f"{pluralize(counts[state], 'model')} {noun}" for state, noun in nouns.items() if counts[state])
     return f"{summary}; run `onnxgate lock` next" if counts["repaired"] and locked and not dry_run else summary
-
-
-def _exit_status(counts: Counter[str], *, dry_run: bool) -> int:
-    """Return the exit status: a known problem counts before one that could not be decided."""
-    if counts["unsafe"] or counts["left"] or counts["refuted"] or (dry_run and counts["repaired"]):
-        return EXIT_FAIL
-    return EXIT_UNDECIDED if counts["unproven"] or counts["away"] or counts["not written"] else 0
 
 
 def _print_wrapped(lines: Iterable[str]) -> None:

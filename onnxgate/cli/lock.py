@@ -98,7 +98,13 @@ def command(
     old = load_lock(project.lock_path) if project.lock_path.exists() else None
     if preview:
         return _preview_upgrade(project, old, upgrades, options)
-    measured = _measure_tolerances(project, paths, options) if measure else {}
+    measured: MeasuredTolerances = {}
+    if measure:
+        with open_pool_with_progress(project, options) as pool:
+            measurement = measure_source_tolerances(project, project.models(paths, base=options.start), pool)
+        if not options.quiet:
+            print_lines(f"note: {note}" for note in measurement.notes)
+        measured = measurement.figures
     if paths:
         relocked = _relock_models(project, old, paths, measured, options)
     else:
@@ -116,15 +122,6 @@ def _check_options(paths: Sequence[str], check: bool, upgrades: Sequence[str], m
         raise UsageError("`--check` writes nothing; it excludes `--upgrade`, `--preview` and `--measure`")
     if preview and (not upgrades or measure):
         raise UsageError("`--preview` is about an upgrade alone", hint="run `onnxgate lock --upgrade --preview`")
-
-
-def _measure_tolerances(project: Project, paths: Sequence[str], options: CommonOptions) -> MeasuredTolerances:
-    """Return the measured tolerances of the selected models, and print what could not be measured."""
-    with open_pool_with_progress(project, options) as pool:
-        measurement = measure_source_tolerances(project, project.models(paths, base=options.start), pool)
-    if not options.quiet:
-        print_lines(f"note: {note}" for note in measurement.notes)
-    return measurement.figures
 
 
 def _add_quantization_figures(

@@ -11,7 +11,7 @@ import click
 from onnxgate import __version__
 from onnxgate.cli.shared.options import CommonOptions, common_options, name_formats, output_option
 from onnxgate.cli.shared.outputs import parse_outputs, write_answer
-from onnxgate.cli.shared.worker_pool import CountingProgressBoard, open_pool, open_progress
+from onnxgate.cli.shared.worker_pool import ProgressBoard, open_pool, open_progress
 from onnxgate.commands.files_without_config import make_request, predict_matrix
 from onnxgate.commands.matrix_verification import find_releases, verify_matrix
 from onnxgate.core.matrix import build_matrix
@@ -57,7 +57,7 @@ def command(
     request = make_request(models, target, options.start, options.jobs, select)
     predicted = predict_matrix(pipeline.run(request))
     if verify:
-        board = CountingProgressBoard(len(find_releases(request)) * len(request.models))
+        board = ProgressBoard(len(find_releases(request)) * len(request.models))
         with (
             open_progress(quiet=options.quiet, board=board) as progress,
             open_pool(request.project, options, progress) as pool,

@@ -155,10 +155,7 @@ def parse_age(age: str) -> float:
 def _select_runtimes(
     runtimes: Mapping[LockedRuntime, tuple[str, ...]], names: Sequence[str]
 ) -> dict[LockedRuntime, tuple[str, ...]]:
-    known_names = {
-        *(runtime.name for runtime in runtimes),
-        *(name for targets in runtimes.values() for name in targets),
-    }
+    known_names = {name for runtime, targets in runtimes.items() for name in (runtime.name, *targets)}
     for name in names:
         if name not in known_names:
             hint = f"one of {', '.join(sorted(known_names))}"

@@ -25,7 +25,7 @@ JsonObject = dict[str, Any]
 def format(report: Report) -> str:
     """Render an array, worst first, with unique fingerprints, as GitLab drops duplicates."""
     issues: dict[str, JsonObject] = {}
-    for seed, issue in (*_finding_issues(report), *_undecided_issues(report)):
+    for seed, issue in _list_issues(report):
         suffixes = itertools.chain([""], (f"|{number}" for number in itertools.count(2)))
         digests = (
             sha256(f"{seed}{suffix}".encode("utf-8", "backslashreplace")).hexdigest()[:32] for suffix in suffixes
@@ -35,7 +35,8 @@ def format(report: Report) -> str:
     return encode_json(list(issues.values()))
 
 
-def _finding_issues(report: Report) -> Iterator[tuple[str, JsonObject]]:
+def _list_issues(report: Report) -> Iterator[tuple[str, JsonObject]]:
+    """Yield the seed of its fingerprint and the issue, for findings and for undecided checks."""
     for finding in wording.list_active_findings(report):
         path = finding.place.path or finding.model or wording.DEFAULT_PATH
         fix = f"; fix: {truncate(finding.fix, LONG_LIMIT)}" if finding.fix else ""
@@ -45,9 +46,6 @@ def _finding_issues(report: Report) -> Iterator[tuple[str, JsonObject]]:
             seed,
             _render_issue(report, description, finding.rule, SEVERITIES[finding.level], path, finding.place.line),
         )
-
-
-def _undecided_issues(report: Report) -> Iterator[tuple[str, JsonObject]]:
     for gap in wording.merge_gaps(report.undecided):
         hint = f"; hint: {gap.hint}" if gap.hint else ""
         description = f"{gap.about(report)}: {truncate(gap.reason, LONG_LIMIT)}{hint}"

@@ -329,7 +329,12 @@ def _describe_neighbors(it: NodeChange, reads: str, feeds: str, stood: str) -> s
 def _weight_lines(difference: Difference, *, complete: bool) -> Iterator[OutlineLine]:
     """Yield the weights, largest changes first; many rounded ones or copies share a line."""
     order = {"unreadable": 0, "changed": 1, "added": 2, "removed": 3, "copied": 4}
-    rounded = [it for it in difference.weights if _is_rounded(it)]
+    rounded = [
+        it
+        for it in difference.weights
+        if it.change == "changed" and it.relative is not None and it.relative < ROUNDING_CHANGE
+        if (it.type, it.shape) == (it.was_type, it.was_shape)
+    ]
     copied = [it for it in difference.weights if it.change == "copied"]
     groups = [group for group in (rounded, copied) if len(group) > MAX_NAMED and not complete]
     gathered = [it for group in groups for it in group]
@@ -347,12 +352,6 @@ def _weight_lines(difference: Difference, *, complete: bool) -> Iterator[Outline
             yield OutlineLine("~", f"{len(group):,} weights moved by {limit}: {names}")
         else:
             yield OutlineLine("+", f"{len(group):,} weights hold the same as another one: {names}")
-
-
-def _is_rounded(it: WeightChange) -> bool:
-    """Return True for a difference no larger than another machine's rounding."""
-    same_form = (it.type, it.shape) == (it.was_type, it.was_shape)
-    return it.change == "changed" and same_form and it.relative is not None and it.relative < ROUNDING_CHANGE
 
 
 def _describe_weight(it: WeightChange) -> tuple[Sign, str]:

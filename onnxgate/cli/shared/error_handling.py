@@ -210,13 +210,12 @@ def render_system_error(error: Exception) -> Iterator[str]:
             yield "hint: change to a folder that is there"
     elif isinstance(error, OSError) and error.errno in HINTS_BY_ERRNO:
         reason = os.strerror(error.errno).lower()
-        yield from (f"error: {_failed_subject(error)}: {reason}", f"hint: {HINTS_BY_ERRNO[error.errno]}")
-
-
-def _failed_subject(error: OSError) -> str:
-    if isinstance(error.filename, (str, bytes)):
-        return f"`{os.fsdecode(error.filename)}`"
-    return "a process cannot be started" if error.errno in (errno.EAGAIN, errno.ENOMEM) else "a file cannot be written"
+        subject = "a file cannot be written"
+        if isinstance(error.filename, (str, bytes)):
+            subject = f"`{os.fsdecode(error.filename)}`"
+        elif error.errno in (errno.EAGAIN, errno.ENOMEM):
+            subject = "a process cannot be started"
+        yield from (f"error: {subject}: {reason}", f"hint: {HINTS_BY_ERRNO[error.errno]}")
 
 
 def _is_working_folder_missing() -> bool:

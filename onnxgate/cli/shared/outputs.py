@@ -40,10 +40,17 @@ def parse_outputs(outputs: Sequence[str], formats: Sequence[str] = tuple(RENDERE
         UsageError: an unknown format, data mixed with something else on standard output, or a file that cannot be
             written.
     """
-    sinks = tuple(_parse_output(output, formats) for output in outputs)
+    sinks = []
+    for output in outputs:
+        format_name, _, file = output.partition("=")
+        if format_name not in formats:
+            near = difflib.get_close_matches(format_name, formats, 1)
+            suggestion = f"; did you mean `{near[0]}`" if near else ""
+            raise UsageError(f"unknown format `{format_name}`{suggestion}", hint=f"one of {', '.join(formats)}")
+        sinks.append(Sink(format_name, None if file in ("", "-") else Path(file)))
     on_stdout = [sink.format for sink in sinks if sink.file is None]
     if not on_stdout:
-        sinks = (*sinks, Sink("text"))
+        sinks.append(Sink("text"))
     data = [name for name in on_stdout if RENDERERS[name].is_data]
     if data and len(on_stdout) > 1:
         hint = f"write it to a file: `{data[0]}=FILE`"
@@ -56,16 +63,7 @@ def parse_outputs(outputs: Sequence[str], formats: Sequence[str] = tuple(RENDERE
             except OSError as error:
                 hint = "name a file that can be written, in a folder that may be written to"
                 raise UsageError(_unwritable_message(sink.file, error), hint=hint) from error
-    return sinks
-
-
-def _parse_output(output: str, formats: Sequence[str]) -> Sink:
-    format_name, _, file = output.partition("=")
-    if format_name not in formats:
-        near = difflib.get_close_matches(format_name, formats, 1)
-        suggestion = f"; did you mean `{near[0]}`" if near else ""
-        raise UsageError(f"unknown format `{format_name}`{suggestion}", hint=f"one of {', '.join(formats)}")
-    return Sink(format_name, None if file in ("", "-") else Path(file))
+    return tuple(sinks)
 
 
 def write_outputs(

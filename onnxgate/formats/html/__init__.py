@@ -180,10 +180,17 @@ def render_matrix(report: Report, anchors: Anchors) -> Markup | None:
             name = tag("a", name, href=f"#finding-{numbers[0]}")
         columns = (_render_matrix_cell(cells.get(runtime), anchors) for runtime in runtimes)
         rows.append(tag("tr", tag("th", name, scope="row"), columns))
+    parts = [runtime.rpartition(" ")[::2] for runtime in runtimes]
+    engines = [(engine, len(list(group))) for engine, group in itertools.groupby(part[0] for part in parts)]
+    corner = tag("th", "model", scope="col", rowspan=2)
+    heads = join_lines(
+        tag("tr", corner, (tag("th", engine, scope="colgroup", colspan=count) for engine, count in engines)),
+        tag("tr", (tag("th", release, scope="col") for _, release in parts)),
+    )
     table = tag(
         "table",
         tag("caption", "models by runtimes", class_="unseen"),
-        tag("thead", join_lines(_render_matrix_heads(runtimes))),
+        tag("thead", heads),
         tag("tbody", join_lines(rows)),
         class_="matrix",
     )
@@ -207,15 +214,6 @@ def _render_matrix_legend(cells: Sequence[Cell]) -> Markup:
     compared = any(cell.compared for cell in cells)
     note = tag("li", "• outputs compared with the source", class_="quiet") if compared else None
     return tag("ul", items, note, class_="legend")
-
-
-def _render_matrix_heads(runtimes: Sequence[str]) -> Iterator[Markup]:
-    """Yield a row of engines and a row of their releases."""
-    parts = [runtime.rpartition(" ")[::2] for runtime in runtimes]
-    engines = [(engine, len(list(group))) for engine, group in itertools.groupby(part[0] for part in parts)]
-    corner = tag("th", "model", scope="col", rowspan=2)
-    yield tag("tr", corner, (tag("th", engine, scope="colgroup", colspan=count) for engine, count in engines))
-    yield tag("tr", (tag("th", release, scope="col") for _, release in parts))
 
 
 def _render_matrix_cell(cell: Cell | None, anchors: Anchors) -> Markup:

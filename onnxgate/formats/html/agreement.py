@@ -201,19 +201,16 @@ def _render_marks(scale: Scale, rows: Sequence[Sequence[Measured]], spread: Spre
         marks["pair"].append(tag("text", truncate(row[0].pair, 80), y=y - 11))
         marks["base"].append(tag("rect", y=y))
         marks["bound"] += (tag("rect", x=f"{at:g}%", y=y - 7) for at in sorted(bounds))
-        marks["spread"] += _render_whiskers(scale, row, y, spread)
+        for figure in row:
+            ends = [spread.get((figure.pair, figure.case, f"{figure.metric}, {end}")) for end in ("low", "high")]
+            if None not in ends:
+                low, high = (min(max(scale.at(end), 0.0), 100.0) for end in ends)
+                marks["spread"].append(
+                    tag("rect", x=f"{low:g}%", y=y - 2, width=f"{max(high - low, 0.0):g}%", height=4)
+                )
         marks["within"] += (tag("circle", cx=f"{at:g}%", cy=y) for at in sorted(within))
         marks["over"] += (tag("svg", diamond, x=f"{at:g}%", y=y) for at in sorted(over))
     return marks
-
-
-def _render_whiskers(scale: Scale, row: Sequence[Measured], y: int, spread: Spread) -> Iterator[Markup]:
-    """Yield the interval of each figure that has one."""
-    for figure in row:
-        ends = [spread.get((figure.pair, figure.case, f"{figure.metric}, {end}")) for end in ("low", "high")]
-        if None not in ends:
-            low, high = (min(max(scale.at(end), 0.0), 100.0) for end in ends)
-            yield tag("rect", x=f"{low:g}%", y=y - 2, width=f"{max(high - low, 0.0):g}%", height=4)
 
 
 def _render_worst_label(scale: Scale, rows: Sequence[Sequence[Measured]], worst: Measured) -> Markup | None:
