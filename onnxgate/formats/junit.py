@@ -150,13 +150,8 @@ def model_cases(report: Report) -> Iterator[tuple[str, list[JUnitCase]]]:
         if model:
             cells = {name: cell for name, cell in matrix.get(model, {}).items() if cell.state != "not asked"}
             content = contents[model]
-            yield (
-                model,
-                [
-                    *_stage_cases(report, content, cells),
-                    *(_runtime_case(report, content, cell) for cell in cells.values()),
-                ],
-            )
+            runtime_cases = (_runtime_case(report, content, cell) for cell in cells.values())
+            yield model, [*_stage_cases(report, content, cells), *runtime_cases]
 
 
 def project_cases(report: Report) -> list[JUnitCase]:

@@ -155,9 +155,8 @@ def render_changes(report: Report) -> Markup | None:
         return None
     items = []
     for change in wording.sort_changes(report):
-        differences = (render_prose(text) for text in wording.list_differences(change, MAX_DIFFERENCES))
-        listed = [tag("li", difference) for difference in differences]
-        sublist = tag("ul", listed) if listed else None
+        differences = wording.list_differences(change, MAX_DIFFERENCES)
+        sublist = tag("ul", (tag("li", render_prose(text)) for text in differences)) if differences else None
         items.append(tag("li", render_code(truncate(change.model)), f" {wording.describe_change(change)}", sublist))
     return tag(
         "section",
