@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ from onnxgate.project.git.repository import find_commit, find_git_root
 from onnxgate.project.git.revisions import MissingAtRevisionError, Revision, write_model_at_revision
 
 if TYPE_CHECKING:
-    from onnxgate.model.diff.result import Difference, Verdict
+    from onnxgate.model.diff.result import Verdict
 
 
 FORMATS = ("text", "json", "markdown")
@@ -53,7 +54,14 @@ def command(
         hint = "`onnxgate diff HEAD:models/net.onnx models/net.onnx`"
         raise UsageError(f"two models are compared, and {len(models)} were given", hint=hint)
     sinks = parse_outputs(outputs, FORMATS)
-    difference = _compute_difference(models, options)
+    with temporary_folder() as scratch:
+        old, new = (
+            resolve_model(name, Path(scratch, side), options) for name, side in zip(models, ("old", "new"), strict=True)
+        )
+        try:
+            difference = compute_diff(old, new, __version__)
+        except UnreadableModel as reason:
+            raise UsageError(f"one of the models cannot be read: it is {reason}") from reason
     write_answer(
         sinks,
         difference,
@@ -69,28 +77,12 @@ def _print_textconv(models: tuple[str, ...], outputs: tuple[str, ...]) -> int:
     path = Path(models[0])
     if not path.exists():
         raise UsageError(f"there is no `{path}`")
-    click.echo("".join(f"{line}\n" for line in _textconv_lines(path)).encode("utf-8", "backslashreplace"), nl=False)
-    return 0
-
-
-def _textconv_lines(path: Path) -> list[str]:
-    """Return the model as text. Git aborts a whole log for one file that cannot be described, so that every error
-    becomes a description too."""
     try:
-        return [escape_log_line(line) for line in describe_model(path)]
-    except Exception as error:  # noqa: BLE001 - it is printed
-        return [escape_log_line(f"this model could not be described: {type(error).__name__}: {error}")]
-
-
-def _compute_difference(models: tuple[str, ...], options: CommonOptions) -> Difference:
-    with temporary_folder() as scratch:
-        old, new = (
-            resolve_model(name, Path(scratch, side), options) for name, side in zip(models, ("old", "new"), strict=True)
-        )
-        try:
-            return compute_diff(old, new, __version__)
-        except UnreadableModel as reason:
-            raise UsageError(f"one of the models cannot be read: it is {reason}") from reason
+        lines = [escape_log_line(line) for line in describe_model(path)]
+    except Exception as error:  # noqa: BLE001 - git aborts a whole log for one file that cannot be described
+        lines = [escape_log_line(f"this model could not be described: {type(error).__name__}: {error}")]
+    click.echo("".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace"), nl=False)
+    return 0
 
 
 def resolve_model(name: str, scratch: Path, options: CommonOptions) -> NamedModel:
@@ -100,12 +92,8 @@ def resolve_model(name: str, scratch: Path, options: CommonOptions) -> NamedMode
         UsageError: there is none, or it is not a model.
     """
     path = options.start / name
-    if path.exists() or ":" not in name:
-        return _resolve_file(name, path)
-    return _resolve_revision(name, scratch, options)
-
-
-def _resolve_file(name: str, path: Path) -> NamedModel:
+    if ":" in name and not path.exists():
+        return _resolve_revision(name, scratch, options)
     try:
         wrong = detect_other_type(path)
     except OSError as error:
@@ -119,6 +107,7 @@ def _resolve_file(name: str, path: Path) -> NamedModel:
 
 
 def _resolve_revision(name: str, scratch: Path, options: CommonOptions) -> NamedModel:
+    """Return a model of a revision; its path is from git's root, or from the start folder if it begins with a dot."""
     revision, _, path = name.partition(":")
     start = options.start.resolve()
     root = find_git_root(start)
@@ -127,22 +116,11 @@ def _resolve_revision(name: str, scratch: Path, options: CommonOptions) -> Named
     commit = find_commit(root, revision) if revision else ""
     if not commit:
         raise UsageError(f"there is no `{name}`, and git knows no revision `{revision}` here")
+    path_at_root = "/".join(PurePosixPath(path).parts)
+    if path.startswith(("./", "../")):
+        path_at_root = posixpath.normpath(f"/{start.relative_to(root).as_posix()}/{path}").lstrip("/")
     try:
         at = Revision(root, revision, commit, options.offline)
-        return NamedModel(name, write_model_at_revision(at, _path_from_root(path, start, root), scratch))
+        return NamedModel(name, write_model_at_revision(at, path_at_root, scratch))
     except MissingAtRevisionError as reason:
         raise UsageError(reason.reason, hint=reason.hint or None) from reason
-
-
-def _path_from_root(path: str, start: Path, root: Path) -> str:
-    """Return the path from git's root; one that begins with a dot is relative to the start folder."""
-    parts = PurePosixPath(path).parts
-    if not path.startswith(("./", "../")):
-        return "/".join(parts)
-    resolved = list(start.relative_to(root).parts)
-    for part in parts:
-        if part != "..":
-            resolved.append(part)
-        elif resolved:
-            resolved.pop()
-    return "/".join(resolved)

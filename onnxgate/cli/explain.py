@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 import click
 
@@ -19,9 +19,6 @@ from onnxgate.core.errors import UsageError
 from onnxgate.core.findings import Stage
 from onnxgate.diagnostics.log_explanation import explain_log
 from onnxgate.formats import explained_log
-
-if TYPE_CHECKING:
-    from onnxgate.rules.definition import AnyRule
 
 FORMATS = ("text", "json")
 
@@ -45,20 +42,16 @@ def command(rule: str | None, log: Path | None, outputs: tuple[str, ...]) -> int
     if log is not None and rule is not None:
         raise UsageError("either RULE or --log can be given", hint="`onnxgate explain --log FILE` explains a log")
     if log is not None:
-        return _explain_log(log, outputs)
+        sinks = parse_outputs(outputs, FORMATS)
+        with _open_log(log) as stream:
+            explained = explain_log(stream, __version__)
+        write_answer(sinks, explained, partial(explained_log.format_text, explained))
+        return explained.exit
     if outputs:
         raise UsageError("`--output` goes with `--log`")
-    lines = _render_rule_list() if rule is None else _render_page(_find_rule(rule))
+    lines = _render_rule_list() if rule is None else _render_page(rule)
     click.echo("\n".join(lines))
     return 0
-
-
-def _explain_log(path: Path, outputs: tuple[str, ...]) -> int:
-    sinks = parse_outputs(outputs, FORMATS)
-    with _open_log(path) as stream:
-        log = explain_log(stream, __version__)
-    write_answer(sinks, log, partial(explained_log.format_text, log))
-    return log.exit
 
 
 @contextmanager
@@ -78,17 +71,13 @@ def _open_log(path: Path) -> Iterator[BinaryIO]:
         raise UsageError(f"cannot read `{path}`: {error.strerror}", hint="`-` reads standard input") from error
 
 
-def _find_rule(name: str) -> AnyRule:
-    if name in rules.by_id:
-        return rules.by_id[name]
-
-    near = difflib.get_close_matches(name, rules.by_id, 1, 0.5)
-    hint = f"did you mean `{near[0]}`?" if near else "`onnxgate explain` lists all rules"
-    raise UsageError(f"there is no rule `{name}`", hint=hint)
-
-
-def _render_page(rule: AnyRule) -> Iterator[str]:
-    """Its docstring below what the catalogue says of it."""
+def _render_page(name: str) -> Iterator[str]:
+    """Yield the rule's properties, and its docstring."""
+    if name not in rules.by_id:
+        near = difflib.get_close_matches(name, rules.by_id, 1, 0.5)
+        hint = f"did you mean `{near[0]}`?" if near else "`onnxgate explain` lists all rules"
+        raise UsageError(f"there is no rule `{name}`", hint=hint)
+    rule = rules.by_id[name]
     yield click.style(rule.id, bold=True)
     yield f"{rule.level.value} by default, stage {rule.stage.value}, since {rule.since}"
     yield ""

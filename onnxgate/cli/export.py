@@ -47,8 +47,11 @@ def command(paths: tuple[str, ...], check: bool, options: CommonOptions) -> int:
         counts[applied.state] += 1
         print_lines([] if options.quiet else applied.lines)
     counts["without a source"] = len(models) - len(exported)
-    print_lines([_render_summary(counts)])
-    return _exit_status(counts)
+    summary = ", ".join(f"{number} {what}" for what, number in counts.items() if number) or "no model"
+    print_lines([f"{summary}; run `onnxgate lock` next" if counts["written"] else summary])
+    if counts["failed"] or counts["changed"]:
+        return EXIT_FAIL
+    return EXIT_UNDECIDED if counts["not compared"] else 0
 
 
 def _export(
@@ -66,14 +69,3 @@ def _export(
         with open_progress(quiet=options.quiet) as progress, open_pool(project, options, progress) as pool:
             outcomes = export_models(toolchain, lock, models, Path(scratch), pool)
         yield from outcomes
-
-
-def _render_summary(counts: Counter[str]) -> str:
-    summary = ", ".join(f"{number} {what}" for what, number in counts.items() if number) or "no model"
-    return f"{summary}; run `onnxgate lock` next" if counts["written"] else summary
-
-
-def _exit_status(counts: Counter[str]) -> int:
-    if counts["failed"] or counts["changed"]:
-        return EXIT_FAIL
-    return EXIT_UNDECIDED if counts["not compared"] else 0

@@ -92,7 +92,12 @@ def command(
     The exit status is 0 where nothing is left to fix, 1 where something is (with --dry-run, or for --unsafe), and 3
     where a repair could not be proven.
     """
-    wish = FixOptions(_check_rules(rules), unsafe)
+    fixable = fixable_rules()
+    for rule in rules:
+        if rule not in fixable:
+            hint = f"rules with a fix: {', '.join(sorted(fixable))}"
+            raise UsageError(f"no fix answers `{rule}`", hint=hint)
+    wish = FixOptions(frozenset(rules), unsafe)
     project, request, runs = _make_request(paths, target, against, options)
     counts: Counter[str] = Counter()
     accepted = 0
@@ -103,16 +108,9 @@ def command(
     if accepted:
         ignored = f"{pluralize(accepted, 'finding')} accepted by `[[ignore]]`"
         _print_wrapped([f"note: {ignored}, left alone; `--no-ignores` repairs these, too"])
-    return _exit_status(counts, dry_run=dry_run)
-
-
-def _check_rules(rules: tuple[str, ...]) -> frozenset[str]:
-    fixable = fixable_rules()
-    for rule in rules:
-        if rule not in fixable:
-            message = f"no fix answers `{rule}`"
-            raise UsageError(message, hint=f"rules with a fix: {', '.join(sorted(fixable))}")
-    return frozenset(rules)
+    if counts["unsafe"] or counts["left"] or counts["refuted"] or (dry_run and counts["repaired"]):
+        return EXIT_FAIL  # a known problem counts before one that could not be decided
+    return EXIT_UNDECIDED if counts["unproven"] or counts["away"] or counts["not written"] else 0
 
 
 def _make_request(
@@ -125,12 +123,6 @@ def _make_request(
         if target is None:
             request = dataclasses.replace(request, checkout=dataclasses.replace(request.checkout, lock=Lock()))
         return request.project, request, False
-    return project, _request_for_project(project, paths, against, options), True
-
-
-def _request_for_project(
-    project: Project, paths: tuple[Path, ...], against: str | None, options: CommonOptions
-) -> GateRequest:
     if not project.lock_path.exists():  # a model that cannot be locked as it is can be repaired without a lock
         requirement = next((target.runtime for target in project.config.targets.values()), "onnxruntime")
         repair = shlex.join(["onnxgate", "fix", "--target", requirement, *map(str, paths or ("PATH",))])
@@ -140,7 +132,7 @@ def _request_for_project(
     lock = load_lock(project.lock_path)
     models = project.models([str(path) for path in paths], base=options.start)
     request = make_project_request(project, lock, models, frozenset(STATIC_STAGES), options)
-    return dataclasses.replace(request, baseline=Baseline(chosen.revision))
+    return project, dataclasses.replace(request, baseline=Baseline(chosen.revision)), True
 
 
 def _fix_models(
@@ -163,9 +155,15 @@ def _fix_models(
 def _apply_result(
     project: Project, repair: FixResult, options: CommonOptions, *, dry_run: bool
 ) -> tuple[str, list[str]]:
+    """Write a repaired model. Return its state and the lines to print; none of one that has nothing to fix."""
+    if repair.state == "sound":
+        return repair.state, []
     lines = list(_render_result(repair, options))
     if repair.state != "repaired" or dry_run:
-        return repair.state, [*lines, *_render_unwritten(repair)]
+        if repair.state == "repaired":
+            return repair.state, [*lines, "  not written: this is a dry run", *_render_follow_ups(repair), ""]
+        reason = f": {repair.reason}" if repair.reason else ""
+        return repair.state, [*lines, f"  nothing is written{reason}", *_hint_lines(repair.hint), ""]
     try:
         assert repair.repaired is not None  # what is proven was made
         root, old_sha256 = model_root(project, repair.model), repair.repaired.replaced_sha256
@@ -177,9 +175,7 @@ def _apply_result(
 
 
 def _render_result(repair: FixResult, options: CommonOptions) -> Iterator[str]:
-    """Yield the findings, the change and its verification; nothing of a model that has nothing to fix."""
-    if repair.state == "sound":
-        return
+    """Yield the findings, the change and its verification."""
     yield repair.model.path
     yield from (f"  {finding.level} {finding.rule}: {finding.message}" for finding in repair.findings)
     if repair.repaired is not None:
@@ -194,16 +190,6 @@ def _render_result(repair: FixResult, options: CommonOptions) -> Iterator[str]:
     if proof is not None and proof.rows:
         yield f"  proof: {pluralize(proof.cases, 'input case')}, old and new on {pluralize(len(proof.rows), 'runtime')}"
         yield from (f"    {row.runtime}: {row.text}" for row in proof.rows)
-
-
-def _render_unwritten(repair: FixResult) -> list[str]:
-    """Return the last lines about a model that is not written."""
-    if repair.state == "sound":
-        return []
-    if repair.state == "repaired":
-        return ["  not written: this is a dry run", *_render_follow_ups(repair), ""]
-    reason = f": {repair.reason}" if repair.reason else ""
-    return [f"  nothing is written{reason}", *_hint_lines(repair.hint), ""]
 
 
 def _render_follow_ups(repair: FixResult) -> Iterator[str]:
@@ -227,13 +213,6 @@ def _render_summary(counts: Counter[str], *, dry_run: bool, locked: bool, named:
     nouns = {**STATE_PHRASES, "repaired": "that can be repaired"} if dry_run else STATE_PHRASES
     summary = ", ".join(f"{pluralize(counts[state], 'model')} {noun}" for state, noun in nouns.items() if counts[state])
     return f"{summary}; run `onnxgate lock` next" if counts["repaired"] and locked and not dry_run else summary
-
-
-def _exit_status(counts: Counter[str], *, dry_run: bool) -> int:
-    """Return the exit status: a known problem counts before one that could not be decided."""
-    if counts["unsafe"] or counts["left"] or counts["refuted"] or (dry_run and counts["repaired"]):
-        return EXIT_FAIL
-    return EXIT_UNDECIDED if counts["unproven"] or counts["away"] or counts["not written"] else 0
 
 
 def _print_wrapped(lines: Iterable[str]) -> None:

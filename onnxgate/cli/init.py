@@ -71,7 +71,13 @@ def command(
         models = _models_from_git_root(survey)
         remaining += set_up_git_driver(survey.root, models, _print_action, uses_lfs=survey.uses_lfs)
     remaining += ["write the lock: `onnxgate lock`"] if no_lock else _write_lock(survey, options)
-    _print_next_steps(survey, remaining, exported)
+    if len(exported) < len(survey.exports):
+        remaining.append("let `check` export again from source: the comments in onnxgate.toml say how")
+    click.echo("\nwhat remains")
+    for text in (*remaining, "run the gate: `onnxgate check`", "commit what was written"):
+        first, *rest = text.splitlines()
+        for line in (f"  - {first}", *(f"    {line}" for line in rest)):
+            click.echo(escape_log_line(line))
 
 
 def _describe_contents(survey: RepositorySurvey) -> str:
@@ -182,16 +188,6 @@ def _write_lock(survey: RepositorySurvey, options: CommonOptions) -> Iterator[st
                 *([f"  hint: {error.hint}"] if error.hint else ()),
             )
         )
-
-
-def _print_next_steps(survey: RepositorySurvey, remaining: list[str], exported: Sequence[ExportScript]) -> None:
-    if len(exported) < len(survey.exports):
-        remaining.append("let `check` export again from source: the comments in onnxgate.toml say how")
-    click.echo("\nwhat remains")
-    for text in (*remaining, "run the gate: `onnxgate check`", "commit what was written"):
-        first, *rest = text.splitlines()
-        for line in (f"  - {first}", *(f"    {line}" for line in rest)):
-            click.echo(escape_log_line(line))
 
 
 def _print_action(action: str, subject: str) -> None:

@@ -98,7 +98,13 @@ def command(
     old = load_lock(project.lock_path) if project.lock_path.exists() else None
     if preview:
         return _preview_upgrade(project, old, upgrades, options)
-    measured = _measure_tolerances(project, paths, options) if measure else {}
+    measured: MeasuredTolerances = {}
+    if measure:
+        with open_pool_with_progress(project, options) as pool:
+            measurement = measure_source_tolerances(project, project.models(paths, base=options.start), pool)
+        if not options.quiet:
+            print_lines(f"note: {note}" for note in measurement.notes)
+        measured = measurement.figures
     if paths:
         relocked = _relock_models(project, old, paths, measured, options)
     else:
@@ -116,15 +122,6 @@ def _check_options(paths: Sequence[str], check: bool, upgrades: Sequence[str], m
         raise UsageError("`--check` writes nothing; it excludes `--upgrade`, `--preview` and `--measure`")
     if preview and (not upgrades or measure):
         raise UsageError("`--preview` is about an upgrade alone", hint="run `onnxgate lock --upgrade --preview`")
-
-
-def _measure_tolerances(project: Project, paths: Sequence[str], options: CommonOptions) -> MeasuredTolerances:
-    """Return the measured tolerances of the selected models, and print what could not be measured."""
-    with open_pool_with_progress(project, options) as pool:
-        measurement = measure_source_tolerances(project, project.models(paths, base=options.start), pool)
-    if not options.quiet:
-        print_lines(f"note: {note}" for note in measurement.notes)
-    return measurement.figures
 
 
 def _add_quantization_figures(
@@ -155,12 +152,26 @@ def _relock_project(
 
 
 def _preview_upgrade(project: Project, old: Lock | None, upgrades: Sequence[str], options: CommonOptions) -> int:
+    """Print the preview. Return 1 if something would break or change beyond tolerance, 3 if that is unknown."""
     if old is None:
         raise LockError("there is no lock that could be upgraded", hint="run `onnxgate lock`")
     relocked = _relock_project(project, old, upgrades, {}, options)
     if not options.quiet:
         print_lines(f"note: {note}" for note in relocked.notes)
-    return _print_preview(project, old, relocked.lock, upgrades, options)
+    if render_lock(relocked.lock) == render_lock(old):
+        click.echo("preview: nothing would change; the lock has the newest releases that the config asks for")
+        return 0
+    request = make_project_request(project, old, project.models(), frozenset(ALL_STAGES), options)
+    with temporary_folder() as scratch:
+        numbers = itertools.count()
+        preview = preview_upgrade(request, relocked.lock, options.fail_on, lambda: Path(scratch, str(next(numbers))))
+    flags = [f"--upgrade {shlex.quote(upgrade)}" if upgrade else "--upgrade" for upgrade in upgrades]
+    command = " ".join(["onnxgate lock", *flags])
+    text = upgrade_preview.format(preview, command, color=uses_color(), width=terminal_width(), quiet=options.quiet)
+    click.echo(text, nl=False)
+    if preview.breaks or preview.beyond:  # a known break counts before what could not be decided
+        return 1
+    return 3 if preview.undecided or preview.after.undecided else 0
 
 
 def _relock_models(
@@ -229,21 +240,3 @@ def _find_differences(project: Project, lock: Lock, text: str, files: Sequence[M
         if file.path not in compared:
             what = f"unreadable ({file.unreadable})" if file.unreadable else file.other_type
             yield f"`{file.path}` cannot be compared: it is {what or 'a Git LFS pointer to other content'}"
-
-
-def _print_preview(project: Project, old: Lock, new: Lock, upgrades: Sequence[str], options: CommonOptions) -> int:
-    """Print the preview. Return 1 if something would break or change beyond tolerance, 3 if that is unknown."""
-    if render_lock(new) == render_lock(old):
-        click.echo("preview: nothing would change; the lock has the newest releases that the config asks for")
-        return 0
-    request = make_project_request(project, old, project.models(), frozenset(ALL_STAGES), options)
-    with temporary_folder() as scratch:
-        numbers = itertools.count()
-        preview = preview_upgrade(request, new, options.fail_on, lambda: Path(scratch, str(next(numbers))))
-    flags = [f"--upgrade {shlex.quote(upgrade)}" if upgrade else "--upgrade" for upgrade in upgrades]
-    command = " ".join(["onnxgate lock", *flags])
-    text = upgrade_preview.format(preview, command, color=uses_color(), width=terminal_width(), quiet=options.quiet)
-    click.echo(text, nl=False)
-    if preview.breaks or preview.beyond:  # a known break counts before what could not be decided
-        return 1
-    return 3 if preview.undecided or preview.after.undecided else 0

@@ -11,7 +11,7 @@ import click
 from onnxgate import __version__
 from onnxgate.cli.shared.options import CommonOptions, common_options, name_formats, output_option
 from onnxgate.cli.shared.outputs import parse_outputs, write_answer
-from onnxgate.cli.shared.worker_pool import CountingProgressBoard, open_pool, open_progress
+from onnxgate.cli.shared.worker_pool import ProgressBoard, open_pool, open_progress
 from onnxgate.commands.files_without_config import make_request, predict_matrix
 from onnxgate.commands.matrix_verification import find_releases, verify_matrix
 from onnxgate.core.matrix import build_matrix
@@ -19,7 +19,6 @@ from onnxgate.formats import support_matrix
 from onnxgate.gate import pipeline
 
 if TYPE_CHECKING:
-    from onnxgate.core.matrix import Matrix
     from onnxgate.project.config.schema import ReleaseSelection
 
 FORMATS = ("text", "json", "markdown")
@@ -55,8 +54,16 @@ def command(
     loads on none, and 3 where that is not known or could not be verified.
     """
     sinks = parse_outputs(outputs, FORMATS)
-    matrix = _build_matrix(models, target, select, options, verify=verify)
-
+    request = make_request(models, target, options.start, options.jobs, select)
+    predicted = predict_matrix(pipeline.run(request))
+    if verify:
+        board = ProgressBoard(len(find_releases(request)) * len(request.models))
+        with (
+            open_progress(quiet=options.quiet, board=board) as progress,
+            open_pool(request.project, options, progress) as pool,
+        ):
+            predicted = verify_matrix(predicted, request, pool, progress, offline=options.offline)
+    matrix = build_matrix(predicted, __version__)
     write_answer(
         sinks,
         matrix,
@@ -64,18 +71,3 @@ def command(
         partial(support_matrix.format_markdown, matrix),
     )
     return matrix.exit
-
-
-def _build_matrix(
-    paths: tuple[Path, ...], target: str | None, select: ReleaseSelection, options: CommonOptions, *, verify: bool
-) -> Matrix:
-    request = make_request(paths, target, options.start, options.jobs, select)
-    models = predict_matrix(pipeline.run(request))
-    if verify:
-        board = CountingProgressBoard(len(find_releases(request)) * len(request.models))
-        with (
-            open_progress(quiet=options.quiet, board=board) as progress,
-            open_pool(request.project, options, progress) as pool,
-        ):
-            models = verify_matrix(models, request, pool, progress, offline=options.offline)
-    return build_matrix(models, __version__)

@@ -47,12 +47,9 @@ def command(paths: tuple[Path, ...], shards: int, format_name: Literal["json", "
     lock = load_lock(project.lock_path)
     models = project.models([str(path) for path in paths], base=options.start)
     plan = plan_shards(project, lock, models, shards)
-    click.echo(_render_json(plan) if format_name == "json" else _render_text(plan, options.quiet), nl=False)
+    matrix = {"include": [msgspec.structs.asdict(entry) for entry in plan.entries]}
+    click.echo(json.dumps(matrix) + "\n" if format_name == "json" else _render_text(plan, options.quiet), nl=False)
     return 0
-
-
-def _render_json(plan: ShardPlan) -> str:
-    return json.dumps({"include": [msgspec.structs.asdict(entry) for entry in plan.entries]}) + "\n"
 
 
 def _render_text(plan: ShardPlan, quiet: bool) -> str:

@@ -119,10 +119,14 @@ def prune(everything: bool, age: str, locks: tuple[Path, ...], dry_run: bool, op
     """
     age_s = None if everything else parse_age(age)
     before = float("inf") if age_s is None else time.time() - age_s
-    named = set() if age_s is None else _environments_of_locks(locks, options)
+    named: set[Path] = set()
+    if age_s is not None:
+        project = find_project(options)
+        own = [project.lock_path] if project is not None and project.lock_path.is_file() else []
+        all_locks = [load_lock(path) for path in (*own, *locks)]
+        named = environment_folders(all_locks, Environments(cache_dir(), offline=True))
     pruned = remove_unused(cache_dir(), named=named, before=before, really=not dry_run)
-    really = not dry_run
-    action = "removed" if really else "would remove"
+    action, freed = ("would remove", "would free") if dry_run else ("removed", "freed")
     for name, number in pruned.removed.items() if not options.quiet else ():
         click.echo(escape_log_line(f"{action} {f'{number} of {name}' if name in PRUNABLE_FOLDERS else name}"))
     for name in pruned.in_use if not options.quiet else ():
@@ -130,7 +134,6 @@ def prune(everything: bool, age: str, locks: tuple[Path, ...], dry_run: bool, op
     shared = pruned.size_bytes - pruned.freed_bytes
     aside = f"; another {format_size(shared)} stays in other caches, such as uv's" if shared else ""
     in_use = f", {len(pruned.in_use)} in use" if pruned.in_use else ""
-    freed = "freed" if really else "would free"
     click.echo(
         f"{freed} {format_size(pruned.freed_bytes)}{aside}; {pluralize(pruned.kept_count, 'environment')} kept{in_use}"
     )
@@ -152,10 +155,7 @@ def parse_age(age: str) -> float:
 def _select_runtimes(
     runtimes: Mapping[LockedRuntime, tuple[str, ...]], names: Sequence[str]
 ) -> dict[LockedRuntime, tuple[str, ...]]:
-    known_names = {
-        *(runtime.name for runtime in runtimes),
-        *(name for targets in runtimes.values() for name in targets),
-    }
+    known_names = {name for runtime, targets in runtimes.items() for name in (runtime.name, *targets)}
     for name in names:
         if name not in known_names:
             hint = f"one of {', '.join(sorted(known_names))}"
@@ -197,11 +197,3 @@ def _print_prepared(
     own_note = f"; {own} of your own {'is' if own == 1 else 'are'} left as they are" if own else ""
     locked = len(chosen) - own
     click.echo(f"{locked - len(failed)} of {pluralize(locked, 'environment')} ready{own_note}")
-
-
-def _environments_of_locks(locks: Sequence[Path], options: CommonOptions) -> set[Path]:
-    """Return the environments that the given locks and the project's own lock name."""
-    project = find_project(options)
-    own = [project.lock_path] if project is not None and project.lock_path.is_file() else []
-    environments = Environments(cache_dir(), offline=True)
-    return environment_folders([load_lock(path) for path in (*own, *locks)], environments)

@@ -42,22 +42,13 @@ def _render_error(number: int, error: ExplainedError, color: bool, width: int) -
         "read more": ", ".join(f"`onnxgate explain {rule}`" for rule in error.rules),
     }
     for label, paragraph in paragraphs.items():
-        if paragraph:
-            yield from _render_paragraph(label, escape_unprintable(paragraph), width)
-
-
-def _render_paragraph(label: str, text: str, width: int) -> list[str]:
-    first = f"{INDENT}{label + ':':{LABEL_WIDTH}} "
-    if not width:
-        return [first + text]
-    return textwrap.wrap(
-        text,
-        max(width, 40),
-        initial_indent=first,
-        subsequent_indent=" " * len(first),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+        text, first = escape_unprintable(paragraph), f"{INDENT}{label + ':':{LABEL_WIDTH}} "
+        if text and width:
+            hang, columns = " " * len(first), max(width, 40)
+            wrapper = textwrap.TextWrapper(columns, first, hang, break_long_words=False, break_on_hyphens=False)
+            yield from wrapper.wrap(text)
+        elif text:
+            yield f"{first}{text}"
 
 
 def _render_summary(log: ExplainedLog) -> str:

@@ -6,11 +6,8 @@ annotations of each level for one action, 4096 characters for one message.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-
 from onnxgate.core.escape import escape_command_data, escape_command_property, escape_log_line, escape_unprintable
-from onnxgate.core.report import Finding, Report
+from onnxgate.core.report import Report, ReportedPlace
 from onnxgate.core.text import pluralize
 from onnxgate.formats import wording
 
@@ -21,31 +18,23 @@ MAX_MESSAGE_UNITS = 4000
 """UTF-16 units of a message, as .NET counts them; the runner cuts at 4096."""
 
 
-@dataclass(frozen=True, slots=True)
-class Annotation:
-    """One workflow command; `message` is escaped except for its newlines."""
-
-    level: str
-    title: str
-    message: str
-    file: str = ""
-    line: int = 0
-    end_line: int = 0
-
-
 def format(report: Report) -> str:
     """Render annotations, worst first, then lines of the log: remarks, replay commands and the verdict."""
-    annotations = [
-        *(_annotate_finding(finding, report) for finding in wording.list_active_findings(report)),
-        *_annotate_undecided(report),
-    ]
+    commands: dict[str, list[str]] = {level: [] for level in wording.LEVELS}
+    for finding in wording.list_active_findings(report):
+        message = _join_message(wording.render_sentence(finding), f"fix: {finding.fix}" if finding.fix else "")
+        path = wording.path_from_root(report, finding.place.path)
+        commands[finding.level].append(_render_command(finding.level, finding.rule, message, path, finding.place))
+    undecided_level = "error" if report.exit == 3 else "warning"
+    for gap in wording.merge_gaps(report.undecided):
+        message = _join_message(f"{gap.about(report)}: {gap.reason}", f"hint: {gap.hint}" if gap.hint else "")
+        commands[undecided_level].append(_render_command(undecided_level, "undecided", message))
     lines: list[str] = []
-    for level in wording.LEVELS:
-        of_level = [annotation for annotation in annotations if annotation.level == level]
-        lines += map(_render_command, of_level[:MAX_ANNOTATIONS])
+    for level, of_level in commands.items():
+        lines += of_level[:MAX_ANNOTATIONS]
         if (more := len(of_level) - MAX_ANNOTATIONS) > 0:
             message = f"{pluralize(more, f'more {level}')}: the job summary and the report have all"
-            lines.append(_render_command(Annotation(level, "onnxgate", message)))
+            lines.append(_render_command(level, "onnxgate", message))
     folder = f" in `{report.folder}`" if report.folder else ""
     log = (
         *report.remarks,
@@ -53,21 +42,6 @@ def format(report: Report) -> str:
         wording.render_verdict(report),
     )
     return "\n".join((*lines, *map(escape_log_line, log), ""))
-
-
-def _annotate_finding(finding: Finding, report: Report) -> Annotation:
-    place = finding.place
-    path = wording.path_from_root(report, place.path)
-    message = _join_message(wording.render_sentence(finding), f"fix: {finding.fix}" if finding.fix else "")
-    return Annotation(finding.level, finding.rule, message, path, place.line, place.end_line)
-
-
-def _annotate_undecided(report: Report) -> Iterator[Annotation]:
-    """Yield an annotation for each undecided check; an error if the exit status is 3."""
-    level = "error" if report.exit == 3 else "warning"
-    for gap in wording.merge_gaps(report.undecided):
-        message = _join_message(f"{gap.about(report)}: {gap.reason}", f"hint: {gap.hint}" if gap.hint else "")
-        yield Annotation(level, "undecided", message)
 
 
 def _join_message(text: str, advice: str) -> str:
@@ -79,12 +53,13 @@ def _join_message(text: str, advice: str) -> str:
     return units[: 2 * MAX_MESSAGE_UNITS].decode("utf-16-le", "ignore") + "…"
 
 
-def _render_command(annotation: Annotation) -> str:
-    properties = {"file": annotation.file}
-    if annotation.file and annotation.line:
-        properties["line"] = str(annotation.line)
-        if annotation.end_line > annotation.line:
-            properties["endLine"] = str(annotation.end_line)
-    properties["title"] = annotation.title
+def _render_command(level: str, title: str, message: str, path: str = "", place: ReportedPlace | None = None) -> str:
+    """Return one workflow command; `message` is escaped except for its newlines."""
+    properties = {"file": path}
+    if path and place is not None and place.line:
+        properties["line"] = str(place.line)
+        if place.end_line > place.line:
+            properties["endLine"] = str(place.end_line)
+    properties["title"] = title
     written = ",".join(f"{name}={escape_command_property(value)}" for name, value in properties.items() if value)
-    return f"::{WORKFLOW_COMMANDS[annotation.level]} {written}::{escape_command_data(annotation.message)}"
+    return f"::{WORKFLOW_COMMANDS[level]} {written}::{escape_command_data(message)}"

@@ -25,7 +25,7 @@ JsonObject = dict[str, Any]
 def format(report: Report) -> str:
     """Render an array, worst first, with unique fingerprints, as GitLab drops duplicates."""
     issues: dict[str, JsonObject] = {}
-    for seed, issue in (*_finding_issues(report), *_undecided_issues(report)):
+    for seed, issue in _list_issues(report):
         suffixes = itertools.chain([""], (f"|{number}" for number in itertools.count(2)))
         digests = (
             sha256(f"{seed}{suffix}".encode("utf-8", "backslashreplace")).hexdigest()[:32] for suffix in suffixes
@@ -35,34 +35,31 @@ def format(report: Report) -> str:
     return encode_json(list(issues.values()))
 
 
-def _finding_issues(report: Report) -> Iterator[tuple[str, JsonObject]]:
+def _list_issues(report: Report) -> Iterator[tuple[str, JsonObject]]:
+    """Yield the seed of its fingerprint and the issue, for findings and for undecided checks."""
     for finding in wording.list_active_findings(report):
         path = finding.place.path or finding.model or wording.DEFAULT_PATH
         fix = f"; fix: {truncate(finding.fix, LONG_LIMIT)}" if finding.fix else ""
-        location = _render_location(report, path, finding.place.line)
         seed = f"{finding.rule}|{finding.model}|{finding.node}|{finding.fingerprint}"
         description = f"{wording.render_sentence(finding)}{fix}"
-        yield seed, _render_issue(description, finding.rule, SEVERITIES[finding.level], location)
-
-
-def _undecided_issues(report: Report) -> Iterator[tuple[str, JsonObject]]:
+        yield (
+            seed,
+            _render_issue(report, description, finding.rule, SEVERITIES[finding.level], path, finding.place.line),
+        )
     for gap in wording.merge_gaps(report.undecided):
         hint = f"; hint: {gap.hint}" if gap.hint else ""
         description = f"{gap.about(report)}: {truncate(gap.reason, LONG_LIMIT)}{hint}"
-        location = _render_location(report, gap.models[0] if gap.models else wording.DEFAULT_PATH, 0)
+        path = gap.models[0] if gap.models else wording.DEFAULT_PATH
         seed = "|".join(("undecided", *gap.stages, *gap.models, *gap.runtimes, gap.reason))
-        yield seed, _render_issue(description, "undecided", UNDECIDED_SEVERITY, location)
+        yield seed, _render_issue(report, description, "undecided", UNDECIDED_SEVERITY, path)
 
 
-def _render_location(report: Report, path: str, line: int) -> JsonObject:
-    """Render a place; one without a line is shown at the start of its file."""
-    return {"path": posixpath.normpath(wording.path_from_root(report, path)), "lines": {"begin": max(1, line)}}
-
-
-def _render_issue(description: str, name: str, severity: str, location: JsonObject) -> JsonObject:
+def _render_issue(report: Report, description: str, name: str, severity: str, path: str, line: int = 0) -> JsonObject:
+    """Render an issue; one without a line is shown at the start of its file."""
+    file = posixpath.normpath(wording.path_from_root(report, path))
     return {
         "description": escape_unprintable(description),
         "check_name": escape_unprintable(name),
         "severity": severity,
-        "location": location,
+        "location": {"path": file, "lines": {"begin": max(1, line)}},
     }

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 from xml.etree import ElementTree
 
@@ -50,20 +49,16 @@ def _add_suite(root: ElementTree.Element, name: str, cases: Sequence[JUnitCase])
     attributes = {"name": name, "time": "0", **{kind: str(number) for kind, number in counts.items()}}
     suite = ElementTree.SubElement(root, "testsuite", attributes)
     for case in cases:
-        _add_case(suite, name, case)
-
-
-def _add_case(suite: ElementTree.Element, classname: str, case: JUnitCase) -> None:
-    name = escape_unprintable(truncate(case.name))
-    element = ElementTree.SubElement(suite, "testcase", {"classname": classname, "name": name, "time": "0"})
-    if case.outcome:
-        lines = _escape_lines(case.lines)
-        shown = ElementTree.SubElement(element, case.outcome, {"message": lines[0] if lines else case.outcome})
-        if case.outcome != "skipped":
-            shown.attrib["type"] = escape_unprintable(truncate(case.type)) or case.outcome
-        shown.text = "\n".join(lines)
-    if case.notes:
-        ElementTree.SubElement(element, "system-out").text = "\n".join(_escape_lines(case.notes))
+        case_name = escape_unprintable(truncate(case.name))
+        element = ElementTree.SubElement(suite, "testcase", {"classname": name, "name": case_name, "time": "0"})
+        if case.outcome:
+            lines = _escape_lines(case.lines)
+            shown = ElementTree.SubElement(element, case.outcome, {"message": lines[0] if lines else case.outcome})
+            if case.outcome != "skipped":
+                shown.attrib["type"] = escape_unprintable(truncate(case.type)) or case.outcome
+            shown.text = "\n".join(lines)
+        if case.notes:
+            ElementTree.SubElement(element, "system-out").text = "\n".join(_escape_lines(case.notes))
 
 
 def _escape_lines(lines: Iterable[str]) -> list[str]:
@@ -110,14 +105,10 @@ class CaseContent:
     skipped: list[NotDone]
 
     @property
-    def items(self) -> tuple[Finding | NotDone, ...]:
-        """All findings and gaps."""
-        return (*self.findings, *self.undecided, *self.skipped)
-
-    @property
     def stages(self) -> list[str]:
-        """Their stages."""
-        return list(dict.fromkeys(item.stage for item in self.items))
+        """The stages of all findings and gaps."""
+        items: tuple[Finding | NotDone, ...] = (*self.findings, *self.undecided, *self.skipped)
+        return list(dict.fromkeys(item.stage for item in items))
 
     def select(
         self, is_about: Callable[[Finding | NotDone], bool], states: Container[str] = (), *, elsewhere: bool = False
@@ -159,7 +150,8 @@ def model_cases(report: Report) -> Iterator[tuple[str, list[JUnitCase]]]:
         if model:
             cells = {name: cell for name, cell in matrix.get(model, {}).items() if cell.state != "not asked"}
             content = contents[model]
-            yield model, [*_stage_cases(report, content, cells), *_runtime_cases(report, content, cells)]
+            runtime_cases = (_runtime_case(report, content, cell) for cell in cells.values())
+            yield model, [*_stage_cases(report, content, cells), *runtime_cases]
 
 
 def project_cases(report: Report) -> list[JUnitCase]:
@@ -199,23 +191,15 @@ def _stage_case(stage: str, content: CaseContent, report: Report) -> JUnitCase:
     return content.select(lambda item: item.stage == stage).case(stage, _failing_levels(report))
 
 
-def _runtime_cases(report: Report, content: CaseContent, cells: Mapping[str, Cell]) -> Iterator[JUnitCase]:
-    for name, cell in cells.items():
-        of_runtime = content.select(partial(_is_about_runtime, name), (cell.state,))
-        notes = (NOT_RUN_REASONS[cell.state],) if cell.state in NOT_RUN_REASONS else ()
-        yield _adjust_to_cell(cell, of_runtime.case(name, _failing_levels(report), *notes), content)
-
-
 def _runtimes_of(item: Finding | NotDone) -> Sequence[str]:
     return item.runtimes if isinstance(item, Finding) else (item.runtime,)
 
 
-def _is_about_runtime(runtime: str, item: Finding | NotDone) -> bool:
-    return runtime in _runtimes_of(item)
-
-
-def _adjust_to_cell(cell: Cell, case: JUnitCase, content: CaseContent) -> JUnitCase:
-    """Return the test with at least the outcome of its cell, explained by the model's errors if need be."""
+def _runtime_case(report: Report, content: CaseContent, cell: Cell) -> JUnitCase:
+    """Return a test with at least the outcome of its cell, explained by the model's errors if need be."""
+    notes = (NOT_RUN_REASONS[cell.state],) if cell.state in NOT_RUN_REASONS else ()
+    of_runtime = content.select(lambda item: cell.runtime in _runtimes_of(item), (cell.state,))
+    case = of_runtime.case(cell.runtime, _failing_levels(report), *notes)
     outcome = CELL_OUTCOMES.get(cell.state, "")
     if OUTCOME_ORDER.index(case.outcome) >= OUTCOME_ORDER.index(outcome):
         return case
@@ -227,22 +211,15 @@ def _adjust_to_cell(cell: Cell, case: JUnitCase, content: CaseContent) -> JUnitC
 
 def _item_lines(items: Iterable[Finding | NotDone]) -> tuple[str, ...]:
     """Return the lines of findings and gaps; strings from models may contain more newlines."""
-    return tuple(
-        line for item in items for line in (_finding_lines(item) if isinstance(item, Finding) else _gap_lines(item))
-    )
-
-
-def _finding_lines(finding: Finding) -> Iterator[str]:
-    where = truncate(wording.format_place(finding.place))
-    yield f"{finding.level} {finding.rule} at {where}: {wording.render_message_with_node(finding)}"
-    if finding.fix:
-        yield f"  fix: {truncate(finding.fix, LONG_LIMIT)}"
-    if finding.ignored:
-        yield f"  ignored: {truncate(finding.ignored)}"
-
-
-def _gap_lines(item: NotDone) -> Iterator[str]:
-    runtime = f" on {item.runtime}" if item.runtime else ""
-    yield f"{item.stage}{runtime}: {truncate(item.reason, LONG_LIMIT)}"
-    if item.hint:
-        yield f"  hint: {item.hint}"
+    lines = []
+    for item in items:
+        if isinstance(item, Finding):
+            place = truncate(wording.format_place(item.place))
+            lines.append(f"{item.level} {item.rule} at {place}: {wording.render_message_with_node(item)}")
+            lines += [f"  fix: {truncate(item.fix, LONG_LIMIT)}"] if item.fix else []
+            lines += [f"  ignored: {truncate(item.ignored)}"] if item.ignored else []
+        else:
+            runtime = f" on {item.runtime}" if item.runtime else ""
+            lines.append(f"{item.stage}{runtime}: {truncate(item.reason, LONG_LIMIT)}")
+            lines += [f"  hint: {item.hint}"] if item.hint else []
+    return tuple(lines)

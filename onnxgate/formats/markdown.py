@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from onnxgate.core.escape import escape_markdown, escape_mermaid_label, markdown_code, neutralize_commands
-from onnxgate.core.report import Cell, Change, Drawing, DrawnNode, Finding, NotDone, Report
+from onnxgate.core.report import Drawing, DrawnNode, Finding, NotDone, Report
 from onnxgate.core.text import LONG_LIMIT, pluralize, truncate
 from onnxgate.formats import wording
 
@@ -88,9 +88,14 @@ def render_changes(report: Report, page: Page) -> Iterator[str]:
     elif title:
         ranks = wording.rank_models(report)
         yield f"\n### {escape_markdown(capitalize_first(title))}\n"
-        yield from render_fitting(
-            (_render_change(change, ranks, page) for change in wording.sort_changes(report)), page
-        )
+        blocks = []
+        for change in wording.sort_changes(report):
+            mark = f"{LEVEL_MARKS[wording.LEVELS[ranks[change.model]]]} " if change.model in ranks else ""
+            before = f" from {markdown_code(truncate(change.before))}" if change.before else ""
+            head = f"- {mark}{markdown_code(truncate(change.model))} {wording.CHANGE_KINDS[change.kind]}{before}"
+            differences = wording.list_differences(change, page.differences or len(change.said))
+            blocks.append("\n".join([head, *(f"  - {escape_markdown(difference)}" for difference in differences)]))
+        yield from render_fitting(blocks, page)
         yield ""
 
 
@@ -99,28 +104,16 @@ def capitalize_first(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
 
 
-def _render_change(change: Change, ranks: dict[str, int], page: Page) -> str:
-    """Render a change, marked with the level of the model's worst finding."""
-    mark = f"{LEVEL_MARKS[wording.LEVELS[ranks[change.model]]]} " if change.model in ranks else ""
-    before = f" from {markdown_code(truncate(change.before))}" if change.before else ""
-    lines = [f"- {mark}{markdown_code(truncate(change.model))} {wording.CHANGE_KINDS[change.kind]}{before}"]
-    lines += [
-        f"  - {escape_markdown(difference)}"
-        for difference in wording.list_differences(change, page.differences or len(change.said))
-    ]
-    return "\n".join(lines)
-
-
 def render_matrix(report: Report, page: Page) -> Iterator[str]:
     """Yield the table of models x runtimes and the meaning of its marks."""
     runtimes = wording.list_runtimes(report)
     if not runtimes or not report.cells:
         return
     matrix = wording.cells_by_model(report)
-    head = [
-        render_row("", [_render_runtime_name(runtime, page) for runtime in runtimes]),
-        render_row("---", [":-:"] * len(runtimes)),
-    ]
+    line_break = "<br>" if page.html else " "  # engine and release on two lines keep columns narrow
+    parts = [truncate(runtime).rpartition(" ")[::2] for runtime in runtimes]
+    names = (line_break.join(escape_markdown(part) for part in pair if part) for pair in parts)
+    head = [render_row("", names), render_row("---", [":-:"] * len(runtimes))]
     if page.max_bytes and sum(len(line.encode()) for line in head) > page.max_bytes // 2:
         yield f"{pluralize(len(runtimes), 'runtime')}: too many for a table here; the report has all\n"
         return
@@ -134,24 +127,17 @@ def render_matrix(report: Report, page: Page) -> Iterator[str]:
         for model, row in states.items()
     }
     if page.max_bytes and sum(len(row.encode()) + 1 for row in rows.values()) > page.max_bytes:
-        worst = {model: _worst_state_rank(row.values()) for model, row in matrix.items()}
+        unknown = STATES_WORST_FIRST.index("not asked")
+        worst = {
+            model: min((STATES_WORST_FIRST.index(cell.state) for cell in row.values()), default=unknown)
+            for model, row in matrix.items()
+        }
         rows = {model: rows[model] for model in sorted(rows, key=worst.__getitem__)}
     yield from render_fitting(rows.values(), page)
     shown = {state for row in states.values() for state in row}
     yield ""
     yield " · ".join(f"{mark} {wording.STATE_MEANINGS[state]}" for state, mark in CELL_MARKS.items() if state in shown)
     yield ""
-
-
-def _worst_state_rank(cells: Iterable[Cell]) -> int:
-    """Return the index in STATES_WORST_FIRST of the worst cell."""
-    return min((STATES_WORST_FIRST.index(cell.state) for cell in cells), default=STATES_WORST_FIRST.index("not asked"))
-
-
-def _render_runtime_name(runtime: str, page: Page) -> str:
-    """Render a runtime's name, on two lines if the page allows HTML, to keep columns narrow."""
-    engine, _, release = truncate(runtime).rpartition(" ")
-    return ("<br>" if page.html else " ").join(escape_markdown(part) for part in (engine, release) if part)
 
 
 def render_row(first: str, cells: Iterable[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -25,6 +25,13 @@ MAX_LINES = 20
 """Lines of a section; the others are counted."""
 MAX_NAMED = 3
 """Names in a sentence; the others are counted."""
+NODE_CHANGES = {word: word for word in ("added", "removed", "replaced", "changed")}
+WEIGHT_CHANGES = {
+    **{word: word for word in ("changed", "added", "removed")},
+    "copied": "stored again",
+    "unreadable": "that could not be compared",
+}
+"""Kinds of change -> words, in the order of a summary."""
 ROUNDING_CHANGE = 1e-6
 """Relative change below which a float weight differs only by the rounding of another machine."""
 
@@ -143,21 +150,23 @@ def _describe_counts(difference: Difference) -> Iterator[str]:
     if difference.functions:
         yield f"{pluralize(len(difference.functions), 'local function')} changed"
     if difference.nodes:
-        yield f"nodes: {_count_node_changes(difference)}"
+        yield f"nodes: {_count_changes(difference.nodes, NODE_CHANGES)}"
     if difference.weights:
-        yield f"weights: {_count_weight_changes(difference)}"
+        yield f"weights: {_count_changes(difference.weights, WEIGHT_CHANGES)}"
 
 
 def list_sections(difference: Difference, *, most: int = MAX_LINES) -> Iterator[Section]:
     """Yield the sections with changes, each with at most `most` lines; 0 for all. None of identical files."""
+    node_summary = _summarize_changes(difference.nodes, NODE_CHANGES, difference.new.nodes)
+    weight_summary = _summarize_changes(difference.weights, WEIGHT_CHANGES, difference.new.weights)
     sections: tuple[tuple[str, str, Iterable[OutlineLine]], ...] = (
         ("interface", "", _interface_lines(difference)),
         ("stamps", "", (_changed_line(it) for it in difference.stamps)),
         ("metadata", "", (_changed_line(it, quoted=True) for it in difference.metadata)),
         ("operators", "", _operator_lines(difference)),
         ("local functions", "", _function_lines(difference)),
-        ("nodes", _summarize_nodes(difference), _node_lines(difference, most)),
-        ("weights", _summarize_weights(difference), _weight_lines(difference, complete=not most)),
+        ("nodes", node_summary, _node_lines(difference, most)),
+        ("weights", weight_summary, _weight_lines(difference, complete=not most)),
         ("files", "", _file_lines(difference)),
         ("and makes no difference", "", (OutlineLine("", text) for text in difference.beside)),
     )
@@ -242,18 +251,16 @@ def _format_two_digits(number: float) -> str:
     return f"{number:,.0f}" if abs(number) >= 99.5 else f"{number:.2g}"
 
 
-def _count_node_changes(difference: Difference) -> str:
-    """Return `3 added, 1 changed`."""
-    counts = Counter(it.change for it in difference.nodes)
-    return ", ".join(f"{counts[word]:,} {word}" for word in ("added", "removed", "replaced", "changed") if counts[word])
+def _count_changes(changes: Sequence[NodeChange | WeightChange], words: Mapping[str, str]) -> str:
+    """Return `3 added, 1 changed`, in the order of `words`, which name the kinds of change."""
+    counts: Counter[str] = Counter(it.change for it in changes)
+    return ", ".join(f"{counts[change]:,} {word}" for change, word in words.items() if counts[change])
 
 
-def _summarize_nodes(difference: Difference) -> str:
-    """Return the counts, and the number of unchanged nodes."""
-    if not difference.nodes:
-        return ""
-    unchanged = difference.new.nodes - sum(it.change != "removed" for it in difference.nodes)
-    return f"{_count_node_changes(difference)}; {unchanged:,} as they were"
+def _summarize_changes(changes: Sequence[NodeChange | WeightChange], words: Mapping[str, str], total: int) -> str:
+    """Return the counts, and how many of `total` are unchanged; "" without a change."""
+    unchanged = max(total - sum(it.change != "removed" for it in changes), 0)
+    return f"{_count_changes(changes, words)}; {unchanged:,} as they were" if changes else ""
 
 
 def _node_lines(difference: Difference, most: int) -> Iterator[OutlineLine]:
@@ -275,7 +282,7 @@ def _describe_scope(scope: tuple[str, ...]) -> str:
 
 
 def _count_by_operator(nodes: Sequence[NodeChange]) -> Iterator[OutlineLine]:
-    for change in ("added", "removed", "replaced", "changed"):
+    for change in NODE_CHANGES:
         counts = Counter(
             f"`{truncate(it.was)}` by `{truncate(it.operator)}`" if it.was else f"`{truncate(it.operator)}`"
             for it in nodes
@@ -319,31 +326,15 @@ def _describe_neighbors(it: NodeChange, reads: str, feeds: str, stood: str) -> s
     return f", {which}{reads} {read} and {feeds} {fed}"
 
 
-def _count_weight_changes(difference: Difference) -> str:
-    """Return `3 changed, 1 added`."""
-    counts: Counter[str] = Counter(it.change for it in difference.weights)
-    words = {
-        "changed": "changed",
-        "added": "added",
-        "removed": "removed",
-        "copied": "stored again",
-        "unreadable": "that could not be compared",
-    }
-    return ", ".join(f"{counts[change]:,} {word}" for change, word in words.items() if counts[change])
-
-
-def _summarize_weights(difference: Difference) -> str:
-    """Return the counts, and the number of unchanged weights."""
-    if not difference.weights:
-        return ""
-    unchanged = max(difference.new.weights - sum(it.change != "removed" for it in difference.weights), 0)
-    return f"{_count_weight_changes(difference)}; {unchanged:,} as they were"
-
-
 def _weight_lines(difference: Difference, *, complete: bool) -> Iterator[OutlineLine]:
     """Yield the weights, largest changes first; many rounded ones or copies share a line."""
     order = {"unreadable": 0, "changed": 1, "added": 2, "removed": 3, "copied": 4}
-    rounded = [it for it in difference.weights if _is_rounded(it)]
+    rounded = [
+        it
+        for it in difference.weights
+        if it.change == "changed" and it.relative is not None and it.relative < ROUNDING_CHANGE
+        if (it.type, it.shape) == (it.was_type, it.was_shape)
+    ]
     copied = [it for it in difference.weights if it.change == "copied"]
     groups = [group for group in (rounded, copied) if len(group) > MAX_NAMED and not complete]
     gathered = [it for group in groups for it in group]
@@ -361,12 +352,6 @@ def _weight_lines(difference: Difference, *, complete: bool) -> Iterator[Outline
             yield OutlineLine("~", f"{len(group):,} weights moved by {limit}: {names}")
         else:
             yield OutlineLine("+", f"{len(group):,} weights hold the same as another one: {names}")
-
-
-def _is_rounded(it: WeightChange) -> bool:
-    """Return True for a difference no larger than another machine's rounding."""
-    same_form = (it.type, it.shape) == (it.was_type, it.was_shape)
-    return it.change == "changed" and same_form and it.relative is not None and it.relative < ROUNDING_CHANGE
 
 
 def _describe_weight(it: WeightChange) -> tuple[Sign, str]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 from onnxgate.core.escape import escape_log_line, escape_markdown, markdown_code, neutralize_commands
-from onnxgate.core.inventory import Environment, Inventory, State
+from onnxgate.core.inventory import Inventory, State
 from onnxgate.core.report_json import build_schema
 from onnxgate.core.text import format_size, pluralize
 from onnxgate.formats.markdown import render_row
@@ -36,7 +35,12 @@ def format_text(inventory: Inventory, *, color: bool = False, width: int = 0, qu
             ),
             Column("", "targets", [escape_log_line(", ".join(runtime.targets)) for runtime in runtimes]),
         ]
-        lines += [*paper.table(columns, {}), "", *_render_reasons(runtimes, paper)]
+        lines += [*paper.table(columns, {}), ""]
+        unready = [runtime for runtime in runtimes if runtime.reason]
+        for runtime in unready:
+            lines += paper.wrapped(escape_log_line(f"{runtime.runtime}: {runtime.reason}"), 0)
+            lines += paper.wrapped(escape_log_line(runtime.hint), 2, "hint: ") if runtime.hint else ()
+        lines += [""] if unready else []
         for interpreter in inventory.interpreters:
             missing = f"not found; {escape_log_line(interpreter.hint)}"
             path = escape_log_line(interpreter.path) if interpreter.path else missing
@@ -44,14 +48,6 @@ def format_text(inventory: Inventory, *, color: bool = False, width: int = 0, qu
         lines += [""] if inventory.interpreters else []
     lines += [*paper.wrapped(render_summary(inventory), 0, own=True), ""]
     return "\n".join(map(neutralize_commands, lines))
-
-
-def _render_reasons(runtimes: Sequence[Environment], paper: Terminal) -> Iterator[str]:
-    unready = [runtime for runtime in runtimes if runtime.reason]
-    for runtime in unready:
-        yield from paper.wrapped(escape_log_line(f"{runtime.runtime}: {runtime.reason}"), 0)
-        yield from paper.wrapped(escape_log_line(runtime.hint), 2, "hint: ") if runtime.hint else ()
-    yield from [""] if unready else []
 
 
 def render_summary(inventory: Inventory) -> str:

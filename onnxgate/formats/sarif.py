@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import quote
 
 from onnxgate.core.escape import escape_unprintable
-from onnxgate.core.report import Finding, NotDone, Report, ReportedModel
+from onnxgate.core.report import Finding, NotDone, Report
 from onnxgate.core.report_json import encode_json
 from onnxgate.core.text import LONG_LIMIT, truncate
 from onnxgate.formats import wording
@@ -74,17 +74,6 @@ def _logical_location(model: str, node: str) -> JsonObject:
     return {
         "logicalLocations": [{"name": name, "fullyQualifiedName": f"{escape_unprintable(truncate(model))}::{name}"}]
     }
-
-
-def describe_artifact(report: Report, model: ReportedModel) -> JsonObject:
-    """Return a checked model with its hash."""
-    hashes = {"hashes": {"sha-256": escape_unprintable(model.sha256)}} if model.sha256 else {}
-    return {"location": _artifact_location(path_to_uri(report, model.path)), "roles": ["analysisTarget"], **hashes}
-
-
-def analysis_category(report: Report) -> str:
-    """Return the category of the analysis, by folder, so that projects of a repository do not replace each other's."""
-    return f"onnxgate/{_percent_encode(report.folder)}/" if report.folder else "onnxgate/"
 
 
 def render_text(lines: Iterable[str]) -> JsonObject:
@@ -179,28 +168,20 @@ FindingGroup = tuple[ResultLocation, list[Finding]]
 
 def format(report: Report) -> str:
     """Render as many results and bytes as GitHub accepts, worst first; the others are counted."""
-    groups = _group_findings(report)
-    most = min(len(groups), MAX_RESULTS)
-    text = encode_json(_render_log(report, groups, most))
-    while most and _is_too_large(text):
-        most //= 2
-        text = encode_json(_render_log(report, groups, most))
-    return text
-
-
-def _is_too_large(text: str) -> bool:
-    data = text.encode()
-    return len(data) > MAX_COMPRESSED_BYTES and len(gzip.compress(data, mtime=0)) > MAX_COMPRESSED_BYTES
-
-
-def _group_findings(report: Report) -> list[FindingGroup]:
-    """Group findings to results, worst first."""
-    groups: dict[object, FindingGroup] = {}
+    by_result: dict[object, FindingGroup] = {}
     for finding in wording.list_active_findings(report):
         place = locate_finding(finding, report)
         alone = (finding.fingerprint, finding.message) if place.line == 0 else ()
-        groups.setdefault((finding.rule, finding.level, place, *alone), (place, []))[1].append(finding)
-    return list(groups.values())
+        by_result.setdefault((finding.rule, finding.level, place, *alone), (place, []))[1].append(finding)
+    groups = list(by_result.values())
+    most = min(len(groups), MAX_RESULTS)
+    while True:
+        text = encode_json(_render_log(report, groups, most))
+        data = text.encode()
+        fits = len(data) <= MAX_COMPRESSED_BYTES or len(gzip.compress(data, mtime=0)) <= MAX_COMPRESSED_BYTES
+        if fits or not most:
+            return text
+        most //= 2
 
 
 def _render_log(report: Report, groups: Sequence[FindingGroup], most: int) -> JsonObject:
@@ -217,12 +198,21 @@ def _render_log(report: Report, groups: Sequence[FindingGroup], most: int) -> Js
             for kind, meaning in meanings.items()
         ],
     }
+    artifacts = [
+        {
+            "location": _artifact_location(path_to_uri(report, model.path)),
+            "roles": ["analysisTarget"],
+            **({"hashes": {"sha-256": escape_unprintable(model.sha256)}} if model.sha256 else {}),
+        }
+        for model in dict.fromkeys(report.models)
+    ]
+    folder = f"{_percent_encode(report.folder)}/" if report.folder else ""
     run = {
         "tool": {"driver": driver},
-        "automationDetails": {"id": analysis_category(report)},
+        "automationDetails": {"id": f"onnxgate/{folder}"},  # projects of one repository do not replace each other's
         "columnKind": "unicodeCodePoints",
         "invocations": [_describe_invocation(report, sum(len(findings) for _, findings in groups[most:]))],
-        "artifacts": [describe_artifact(report, model) for model in dict.fromkeys(report.models)],
+        "artifacts": artifacts,
         "results": [_render_result(report, place, findings, rules) for place, findings in shown],
     }
     return {"$schema": SCHEMA_URL, "version": "2.1.0", "runs": [run]}

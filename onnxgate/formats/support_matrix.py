@@ -139,20 +139,18 @@ def describe_reason(group: ReasonGroup) -> str:
 
 def list_wrong_predictions(matrix: Matrix) -> list[tuple[str, str, str]]:
     """Return path, runtime and problem of all predictions that a run contradicted."""
-    return [
-        (model.path, entry.runtime, _describe_contradiction(entry))
-        for model in matrix.models
-        for entry in model.runtimes
-        if entry.contradicted
-    ]
-
-
-def _describe_contradiction(entry: Entry) -> str:
-    if entry.observed == "loads":
-        because = f" ({truncate(render_reason(entry.reasons[0]))})" if entry.reasons else ""
-        return f"predicted to be refused{because}, and it loads"
-    was = "it was refused" if entry.observed == "refused" else "the runtime crashed"
-    return f"predicted to load, and {was}: {truncate(entry.error)}"
+    wrong = []
+    for path, entry in ((model.path, entry) for model in matrix.models for entry in model.runtimes):
+        if not entry.contradicted:
+            continue
+        if entry.observed == "loads":
+            because = f" ({truncate(render_reason(entry.reasons[0]))})" if entry.reasons else ""
+            problem = f"predicted to be refused{because}, and it loads"
+        else:
+            was = "it was refused" if entry.observed == "refused" else "the runtime crashed"
+            problem = f"predicted to load, and {was}: {truncate(entry.error)}"
+        wrong.append((path, entry.runtime, problem))
+    return wrong
 
 
 def list_unverified(matrix: Matrix) -> dict[str, str]:
@@ -292,7 +290,13 @@ def format_markdown(matrix: Matrix) -> str:
         lines += ["", f"{capitalize_first(REPORT_REQUEST)}.", ""] if wrong else []
         lines += [*_render_markdown_table(matrix), ""]
         for model in matrix.models:
-            lines += _render_markdown_model(model)
+            working = describe_working_range(model)
+            sentence = escape_markdown(truncate(working.sentence, LONG_LIMIT))
+            lines.append(f"- {markdown_code(truncate(model.path))} {sentence}")
+            lines += (
+                f"  - {escape_markdown(describe_group(group, model))}: {escape_markdown(describe_reason(group))}"
+                for group in working.others
+            )
         lines += ["", "### Not verified", ""] if unverified else []
         lines += [
             f"- {escape_markdown(runtimes)}: {escape_markdown(reason)}" for reason, runtimes in unverified.items()
@@ -318,13 +322,6 @@ def _render_markdown_table(matrix: Matrix) -> Iterator[str]:
         yield render_row(markdown_code(truncate(model.path)), signs)
     yield ""
     yield " · ".join(f"{SIGN_BY_MARK[mark]} {meaning}" for mark, meaning in _shown_marks(matrix))
-
-
-def _render_markdown_model(model: MatrixModel) -> Iterator[str]:
-    working = describe_working_range(model)
-    yield f"- {markdown_code(truncate(model.path))} {escape_markdown(truncate(working.sentence, LONG_LIMIT))}"
-    for group in working.others:
-        yield f"  - {escape_markdown(describe_group(group, model))}: {escape_markdown(describe_reason(group))}"
 
 
 def parse_json(text: str | bytes) -> Matrix:

@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.cells import cell_len
 
 from onnxgate.core.escape import escape_unprintable, neutralize_commands, quote_name
-from onnxgate.core.report import Cell, Finding, NotDone, Report
+from onnxgate.core.report import Cell, NotDone, Report
 from onnxgate.core.text import pluralize, truncate
 from onnxgate.formats import wording
 
@@ -223,22 +223,18 @@ def _render_findings(report: Report, paper: Terminal, snippets: Mapping[str, Seq
     for subject, findings in wording.group_by_subject(wording.list_active_findings(report)):
         yield paper.ink(quote_name(truncate(subject)), "heading")
         for finding in findings:
-            yield from _render_finding(finding, paper)
+            level = paper.ink(finding.level, finding.level) + " " * (7 - len(finding.level))
+            place = paper.ink(truncate(wording.format_place(finding.place)), "quiet")
+            yield f"  {level}  {paper.ink(finding.rule, 'heading')}  {place}"
+            yield from paper.wrapped(wording.render_message(finding), BODY_COLUMN)
+            if finding.node and finding.node not in finding.message:
+                yield from paper.wrapped(truncate(finding.node), BODY_COLUMN, "node: ")
+            if finding.fix:
+                yield from paper.wrapped(finding.fix, BODY_COLUMN, "fix: ")
             if snippet := snippets.get(finding.fingerprint):
                 yield f"{margin}{paper.ink('to accept it, paste into the config:', 'quiet')}"
                 yield from (f"{margin}{escape_unprintable(line)}" for line in snippet)
         yield ""
-
-
-def _render_finding(finding: Finding, paper: Terminal) -> Iterator[str]:
-    level = paper.ink(finding.level, finding.level) + " " * (7 - len(finding.level))
-    place = paper.ink(truncate(wording.format_place(finding.place)), "quiet")
-    yield f"  {level}  {paper.ink(finding.rule, 'heading')}  {place}"
-    yield from paper.wrapped(wording.render_message(finding), BODY_COLUMN)
-    if finding.node and finding.node not in finding.message:
-        yield from paper.wrapped(truncate(finding.node), BODY_COLUMN, "node: ")
-    if finding.fix:
-        yield from paper.wrapped(finding.fix, BODY_COLUMN, "fix: ")
 
 
 def _render_replays(report: Report, folder: Path, paper: Terminal) -> Iterator[str]:
@@ -259,7 +255,11 @@ def _render_matrix(report: Report, paper: Terminal, verbose: bool) -> Iterator[s
     if not runtimes or not report.cells:
         return
     rows, alike = _select_rows(report)
-    columns = [_runtime_column(runtime, rows) for runtime in runtimes]
+    columns = []
+    for runtime in runtimes:
+        engine, _, release = escape_unprintable(runtime).rpartition(" ")
+        states = [row[runtime].state if runtime in row else "not asked" for row in rows.values()]
+        columns.append(Column(engine, release, [STATE_WORDS.get(state, state) for state in states]))
     if rows:
         models = Column("", "", [quote_name(truncate(model)) for model in rows])
         yield from paper.table([models, *columns], STYLES)
@@ -288,12 +288,6 @@ def _select_rows(report: Report) -> tuple[CellTable, Counter[str]]:
         else:
             listed[model] = row
     return listed, alike
-
-
-def _runtime_column(runtime: str, rows: CellTable) -> Column:
-    engine, _, release = escape_unprintable(runtime).rpartition(" ")
-    states = [row[runtime].state if runtime in row else "not asked" for row in rows.values()]
-    return Column(engine, release, [STATE_WORDS.get(state, state) for state in states])
 
 
 def _render_comparisons(report: Report, paper: Terminal, verbose: bool) -> Iterator[str]:

@@ -29,7 +29,9 @@ def format(
     lines: list[str] = []
     if not quiet:
         for section in (
-            _render_pins(preview, paper),
+            [paper.ink("would change in the lock" if preview.pins else "nothing would change in the lock", "heading")],
+            *(paper.wrapped(pin, 2) for pin in preview.pins),
+            [""],
             _render_findings("would break", preview.breaks, paper),
             _render_findings("would be repaired", preview.repairs, paper),
             _render_findings("stays as it is", preview.remains, paper),
@@ -44,13 +46,6 @@ def format(
         "",
     ]
     return "\n".join(neutralize_commands(line) for line in lines)
-
-
-def _render_pins(preview: Preview, paper: Terminal) -> Iterator[str]:
-    yield paper.ink("would change in the lock" if preview.pins else "nothing would change in the lock", "heading")
-    for pin in preview.pins:
-        yield from paper.wrapped(pin, 2)
-    yield ""
 
 
 def _render_findings(title: str, findings: Sequence[Finding], paper: Terminal) -> Iterator[str]:

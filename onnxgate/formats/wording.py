@@ -193,7 +193,11 @@ def bound_usage(figure: Measured) -> float:
 def describe_measurement(measured: Measured) -> str:
     """Describe a figure and its bound."""
     if measured.metric in (*BUDGET_METRICS, *BUDGET_INTERVAL_METRICS):
-        return _describe_budget(measured)
+        metric, _, end = measured.metric.partition(", ")
+        spread = {"low": " at least", "high": " at most"}.get(end, "")
+        taken = f"takes{spread} {measured.value:.2f} times the {BUDGET_METRICS[metric]}"
+        allowed = f"{measured.bound:g} is allowed{_describe_bound_origin(measured)}"
+        return f"{truncate(measured.model)}: {taken} where {allowed} ({measured.pair})"
     output = f"{truncate(measured.model)}: `{truncate(measured.output)}`"
     if measured.value is None:
         return f"{output} has no finite difference ({measured.pair})"
@@ -206,15 +210,6 @@ def describe_measurement(measured: Measured) -> str:
         return f"{output} does not differ ({measured.pair})"
     allowed = f"{measured.bound:.2g} is allowed{_describe_bound_origin(measured)}"
     return f"{output} differs by at most {measured.value:.2g} where {allowed} ({measured.pair})"
-
-
-def _describe_budget(measured: Measured) -> str:
-    """Describe a cost as a multiple of the baseline's."""
-    metric, _, end = measured.metric.partition(", ")
-    spread = {"low": " at least", "high": " at most"}.get(end, "")
-    taken = f"takes{spread} {measured.value:.2f} times the {BUDGET_METRICS[metric]}"
-    allowed = f"{measured.bound:g} is allowed{_describe_bound_origin(measured)}"
-    return f"{truncate(measured.model)}: {taken} where {allowed} ({measured.pair})"
 
 
 def _describe_bound_origin(measured: Measured) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -87,7 +88,18 @@ def run_action(environment: Mapping[str, str]) -> tuple[ActionOutputs, InternalO
 def read_outcome(inputs: Inputs, results: ResultFiles, ran: CommandRun) -> tuple[ActionOutputs, Report | None]:
     """Return the outputs of a run; a `check` without a report, or with one of another status, has not passed."""
     if results.report.exists():
-        return _read_reported_outcome(results, ran.status)
+        report = msgspec.json.decode(results.report.read_bytes(), type=Report)
+        agreed = report.exit == ran.status
+        outcome = ActionOutputs(
+            exit_code=ran.status if agreed else ran.status or EXIT_UNDECIDED,
+            verdict=report.verdict if agreed else "undecided",
+            errors=str(_count_level(report, "error")),
+            warnings=str(_count_level(report, "warning")),
+            undecided=str(len(report.undecided)),
+            report=str(results.report),
+            sarif_file=_path_if_written(results.sarif),
+        )
+        return outcome, report
     if inputs.command == "plan" and ran.status == 0:
         return _read_planned_outcome(results, ran), None
     if inputs.command not in REPORTING_COMMANDS and ran.status in VERDICT_BY_STATUS:
@@ -96,21 +108,6 @@ def read_outcome(inputs: Inputs, results: ResultFiles, ran: CommandRun) -> tuple
     message_lines = list(ran.printed[errors[-1] :]) if errors else []
     annotate("error", *(message_lines or [f"no verdict: onnxgate ended with status {ran.status}; its log says more"]))
     return ActionOutputs(ran.status or EXIT_UNDECIDED), None
-
-
-def _read_reported_outcome(results: ResultFiles, status: int) -> tuple[ActionOutputs, Report]:
-    report = msgspec.json.decode(results.report.read_bytes(), type=Report)
-    agreed = report.exit == status
-    outcome = ActionOutputs(
-        exit_code=status if agreed else status or EXIT_UNDECIDED,
-        verdict=report.verdict if agreed else "undecided",
-        errors=str(_count_level(report, "error")),
-        warnings=str(_count_level(report, "warning")),
-        undecided=str(len(report.undecided)),
-        report=str(results.report),
-        sarif_file=_path_if_written(results.sarif),
-    )
-    return outcome, report
 
 
 def _path_if_written(path: Path) -> str:
@@ -145,18 +142,15 @@ def _make_internal_outputs(
     restored = environment.get(cache.FOLDER_VARIABLE, "")
     swept = outcome.exit_code in VERDICT_BY_STATUS and bool(restored) and cache.clean_restored_cache(inputs, restored)
     subject = "" if inputs.directory == "." else inputs.directory
+    folder_word = re.sub("[^0-9A-Za-z]", "_", subject)
     return InternalOutputs(
         comment_file=_path_if_written(results.comment),
         comment_subject=" ".join(word for word in (subject, inputs.config) if word),
         silent="true" if report is not None and has_nothing_to_report(report) else "false",
-        sarif_category="-".join(word for word in ("onnxgate", _sanitize(subject), shard_suffix(inputs.shard)) if word),
+        sarif_category="-".join(filter(None, ("onnxgate", folder_word, shard_suffix(inputs.shard)))),
         keep="true" if swept and cache.has_wheels(restored) else "false",
         results_key=cache.make_results_key(inputs, environment) if swept else "",
     )
-
-
-def _sanitize(text: str) -> str:
-    return "".join(character if character.isalnum() and character.isascii() else "_" for character in text)
 
 
 def has_nothing_to_report(report: Report) -> bool:

@@ -98,12 +98,16 @@ class Api:
             request.add_header("Content-Type", "application/json")
         try:
             with self._opener.open(request, timeout=self._remaining_s()) as answer:
-                return _decode_json(self._read(answer))
+                received = self._read(answer)
         except urllib.error.HTTPError as error:
             raise self._refused(error) from error
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", None) or error
             raise ApiError(0, f"no answer: {reason}") from error
+        try:
+            return json.loads(received)
+        except (ValueError, RecursionError) as error:
+            raise ApiError(0, "the answer is no JSON") from error
 
     def _read(self, answer: http.client.HTTPResponse) -> bytes:
         """Read the response within the limits of time and size, however slow it is."""
@@ -130,13 +134,6 @@ class Api:
         if remaining_s <= 0:
             raise ApiError(0, "no answer in time")
         return min(remaining_s, REQUEST_TIMEOUT_S)
-
-
-def _decode_json(content: bytes) -> Any:
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise ApiError(0, "the answer is no JSON") from error
 
 
 MAX_EVENT_BYTES = 32 * 2**20

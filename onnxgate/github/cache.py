@@ -67,7 +67,8 @@ def clean_restored_cache(inputs: Inputs, folder: str) -> bool:
     Files that the lock has no hashes of are verified when they are used.
     """
     try:
-        lock = read_lock(lock_path(inputs))
+        path = lock_path(inputs)
+        lock = load_lock(path) if path else None
         forged = remove_unlocked(Path(folder), lock.pinned if lock else ())
         contents = {model.sha256 for model in lock.models.values()} if lock else set()
         invalid = remove_untrusted_entries(Path(folder), contents)
@@ -153,8 +154,11 @@ def select_cache(environment: Mapping[str, str]) -> CacheOutputs:
     """Return the entries that this run can use; none if it makes no environments, or cannot run at all."""
     try:
         inputs = read_inputs(environment)
-        path = lock_path(inputs) if _uses_cache(inputs) else None
-        lock = read_lock(path)
+        only_static = inputs.stages and set(inputs.stages) <= {stage.value for stage in STATIC_STAGES}
+        makes_environments = inputs.command == "check" and not only_static and "--static" not in inputs.args
+        is_used = inputs.cache and (makes_environments or inputs.command in SHARDING_COMMANDS)
+        path = lock_path(inputs) if is_used else None
+        lock = load_lock(path) if path else None
     except OnnxgateError:
         return CacheOutputs()  # the gate's own step reports it
     if path is None or lock is None or not any(target.runtimes for target in lock.targets.values()):
@@ -169,24 +173,10 @@ def select_cache(environment: Mapping[str, str]) -> CacheOutputs:
     return CacheOutputs(str(folder), *output_values)
 
 
-def _uses_cache(inputs: Inputs) -> bool:
-    only_static = inputs.stages and set(inputs.stages) <= {stage.value for stage in STATIC_STAGES}
-    makes_environments = inputs.command == "check" and not only_static and "--static" not in inputs.args
-    return inputs.cache and (makes_environments or inputs.command in SHARDING_COMMANDS)
-
-
 def lock_path(inputs: Inputs) -> Path | None:
     """Return the path of the project's lock, if it exists or not; None without a project."""
     config = inputs.folder / inputs.config if inputs.config else find_config(inputs.folder)
     return config.with_name(LOCK_NAME) if config else None
-
-
-def read_lock(path: Path | None) -> Lock | None:
-    """Read the existing lock.
-
-    Raises: OnnxgateError.
-    """
-    return load_lock(path) if path else None
 
 
 def _wheel_entry(inputs: Inputs, lock: Lock, machine: str, folder: Path) -> CacheEntry:

@@ -99,7 +99,10 @@ def find_own_comments(api: Api, path: str, mark: str) -> Iterator[Comment]:
         if (comment.body or "").startswith(mark):
             author = comment.user or User()
             if author.type != BOT and me is None:
-                me = _token_login(api)
+                try:
+                    me = decode_answer(api.get("/user"), User).login
+                except ApiError:
+                    me = ""  # the token of an app, such as that of a workflow, has no user
             if author.type == BOT or (me and author.login == me):
                 yield comment
 
@@ -111,14 +114,6 @@ def list_comments(api: Api, path: str) -> Iterator[Comment]:
         yield from comments
         if len(comments) < PAGE_SIZE:
             return
-
-
-def _token_login(api: Api) -> str:
-    """Return the login of the token's user; "" for an app, such as that of a workflow."""
-    try:
-        return decode_answer(api.get("/user"), User).login
-    except ApiError:
-        return ""
 
 
 def decode_answer(answer: object, type_: type[Value]) -> Value:
@@ -217,12 +212,21 @@ def post_comment(environment: Mapping[str, str]) -> str:
         NoComment: no comment was written.
     """
     event = read_event(environment)
-    api = _open_api(environment)
+    token = environment.get("ONNXGATE_INPUT_TOKEN", "").strip()
+    if not token:
+        raise NoCommentError("no comment was posted: the input `token` is empty")
+    try:
+        api = Api(environment.get("GITHUB_API_URL") or "https://api.github.com", token)
+    except ApiError as error:
+        raise NoCommentError(f"no comment was posted: {error.message}") from error
     post = read_fork_comment(event, environment, api) if event.workflow_run else _read_own_comment(event, environment)
     mark = comment_marker(*(environment.get(name, "") for name in ("GITHUB_WORKFLOW", "GITHUB_JOB")), post.subject)
     body = f"{mark}\n{post.body}"
     if len(body) > MAX_COMMENT_LENGTH:
-        body = f"{mark}\n{_render_too_long(environment)}"
+        server, repository = environment.get("GITHUB_SERVER_URL", ""), environment.get("GITHUB_REPOSITORY", "")
+        run = f"{server}/{repository}/actions/runs/{environment.get('GITHUB_RUN_ID', '')}"
+        notice = f"What was found is too long for a comment; see the summary of [the run]({run})."
+        body = f"{mark}\n## onnxgate\n\n{notice}"
     try:
         result = upsert_comment(api, environment["GITHUB_REPOSITORY"], post.number, mark, body, silent=post.silent)
     except ApiError as error:
@@ -247,22 +251,6 @@ def _read_own_comment(event: Event, environment: Mapping[str, str]) -> PendingCo
         is_from_fork=event.pull_request.is_from_fork,
         subject=environment.get("ONNXGATE_ACTION_SUBJECT", ""),
     )
-
-
-def _open_api(environment: Mapping[str, str]) -> Api:
-    token = environment.get("ONNXGATE_INPUT_TOKEN", "").strip()
-    if not token:
-        raise NoCommentError("no comment was posted: the input `token` is empty")
-    try:
-        return Api(environment.get("GITHUB_API_URL") or "https://api.github.com", token)
-    except ApiError as error:
-        raise NoCommentError(f"no comment was posted: {error.message}") from error
-
-
-def _render_too_long(environment: Mapping[str, str]) -> str:
-    server, repository = environment.get("GITHUB_SERVER_URL", ""), environment.get("GITHUB_REPOSITORY", "")
-    run = f"{server}/{repository}/actions/runs/{environment.get('GITHUB_RUN_ID', '')}"
-    return f"## onnxgate\n\nWhat was found is too long for a comment; see the summary of [the run]({run})."
 
 
 def _explain_refusal(error: ApiError, post: PendingComment) -> NoCommentError:

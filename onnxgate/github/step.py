@@ -65,42 +65,19 @@ class Inputs:
     directory: str = "."  # the input `working-directory`
 
 
-@dataclass(frozen=True, slots=True)
 class ResultFiles:
     """The files of one run for the next steps."""
 
-    folder: Path
-    shard: str = ""
-
-    @property
-    def report(self) -> Path:
-        """The JSON report; reports of several shards can be in one folder."""
-        return self.folder / (f"onnxgate-{shard_suffix(self.shard)}.json" if self.shard else "report.json")
-
-    @property
-    def plan(self) -> Path:
-        """The plan of a check in shards."""
-        return self.folder / "plan.json"
-
-    @property
-    def annotations(self) -> Path:
-        """The file with workflow commands."""
-        return self.folder / "annotations.txt"
-
-    @property
-    def summary(self) -> Path:
-        """The file with the job summary."""
-        return self.folder / "summary.md"
-
-    @property
-    def sarif(self) -> Path:
-        """The SARIF file for code scanning."""
-        return self.folder / "onnxgate.sarif"
-
-    @property
-    def comment(self) -> Path:
-        """The file with the comment on the pull request."""
-        return self.folder / "comment.md"
+    def __init__(self, folder: Path, shard: str = "") -> None:
+        self.folder = folder
+        self.shard = shard
+        # Reports of several shards can be in one folder.
+        self.report = folder / (f"onnxgate-{shard_suffix(shard)}.json" if shard else "report.json")
+        self.plan = folder / "plan.json"
+        self.annotations = folder / "annotations.txt"  # workflow commands
+        self.summary = folder / "summary.md"
+        self.sarif = folder / "onnxgate.sarif"
+        self.comment = folder / "comment.md"
 
 
 def shard_suffix(shard: str) -> str:
@@ -244,22 +221,19 @@ def build_arguments(inputs: Inputs, results: ResultFiles) -> list[str]:
         "--plan": inputs.plan,
     }
     options = [f"{name}={value}" for name, value in option_values.items() if value]
-    outputs = _list_outputs(inputs, results) if inputs.command in REPORTING_COMMANDS else []
+    outputs: list[str] = []
+    if inputs.command in REPORTING_COMMANDS:  # a shard writes nothing that its merge reports again
+        files = {
+            "json": (results.report, True),
+            "github": (results.annotations, not inputs.shard),
+            "summary": (results.summary, inputs.summary and not inputs.shard),
+            "sarif": (results.sarif, inputs.sarif),
+            "comment": (results.comment, inputs.comment),
+        }
+        outputs = ["text", *(f"{name}={path}" for name, (path, is_written) in files.items() if is_written)]
     output_arguments = [argument for output in outputs for argument in ("--output", output)]
     paths = ["--", *inputs.paths] if inputs.paths else []
     return [inputs.command, *options, "--fail-on", inputs.fail_on, *output_arguments, *inputs.args, *paths]
-
-
-def _list_outputs(inputs: Inputs, results: ResultFiles) -> list[str]:
-    """Return the outputs; a shard writes nothing that its merge reports again."""
-    outputs = {
-        "json": (results.report, True),
-        "github": (results.annotations, not inputs.shard),
-        "summary": (results.summary, inputs.summary and not inputs.shard),
-        "sarif": (results.sarif, inputs.sarif),
-        "comment": (results.comment, inputs.comment),
-    }
-    return ["text", *(f"{name}={path}" for name, (path, is_written) in outputs.items() if is_written)]
 
 
 def write_outputs(path: Path, *values: DataclassInstance) -> None:

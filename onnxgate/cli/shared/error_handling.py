@@ -11,17 +11,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import click
 
 from onnxgate import __version__
 from onnxgate.core.errors import OnnxgateError
 from onnxgate.core.escape import escape_log_line, escape_unprintable
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 EXIT_BUG = 3
 EXIT_INTERRUPTED = 130
@@ -53,7 +49,7 @@ def report_errors() -> Iterator[None]:
         print_error(*_render_error(error))
         sys.exit(error.exit_code)
     except Exception as error:  # noqa: BLE001 - the last resort, and it is written down
-        print_error(*(render_system_error(error) or _report_bug(error)))
+        print_error(*(list(render_system_error(error)) or _report_bug(error)))
         _discard_output()
         sys.exit(EXIT_BUG)
     finally:
@@ -78,6 +74,7 @@ def _render_error(error: OnnxgateError) -> Iterator[str]:
 
 def _report_bug(error: Exception) -> Iterator[str]:
     """Write what a maintainer needs: versions, the command line and the traceback. Yield where it is, or the text."""
+    import hashlib
     import traceback
 
     python = f"{platform.python_implementation()} {platform.python_version()}"
@@ -86,23 +83,16 @@ def _report_bug(error: Exception) -> Iterator[str]:
     text = "\n".join((*head, *traceback.format_exception(error)))
     yield f"error: this is a bug in onnxgate: {type(error).__name__}: {error}"
     try:
-        yield f"hint: report it with the contents of `{_write_bug_report(text)}`"
+        from onnxgate.runtimes.environments.storage import cache_dir
+
+        folder = cache_dir() / "bugs"
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{hashlib.sha256(text.encode(errors='replace')).hexdigest()[:12]}.txt"  # one for each bug
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")
+        yield f"hint: report it with the contents of `{path}`"
     except OSError as refused:
         yield f"the report could not be written ({refused}); it is:"
         yield text
-
-
-def _write_bug_report(text: str) -> Path:
-    """Write the report and return its path; the same bug has the same path."""
-    import hashlib
-
-    from onnxgate.runtimes.environments.storage import cache_dir
-
-    folder = cache_dir() / "bugs"
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{hashlib.sha256(text.encode(errors='replace')).hexdigest()[:12]}.txt"
-    path.write_text(text, encoding="utf-8", errors="backslashreplace")
-    return path
 
 
 def _open_streams() -> None:
@@ -190,13 +180,12 @@ def _exit_now() -> NoReturn:
 
 DISK_HINT = "make room there, or have `TMPDIR` and `ONNXGATE_CACHE_DIR` name folders elsewhere"
 PERMISSION_HINT = "see that whoever runs onnxgate may read and write it"
-OPEN_FILES_HINT = "raise the limit of open files: `ulimit -n 1024`"
 PROCESSES_HINT = "raise the limit of processes (`ulimit -u`), or have fewer at once: `--jobs 1`"
 MEMORY_HINT = "have more memory, or fewer runtimes side by side: `--jobs 1`"
 HINTS_BY_ERRNO = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), DISK_HINT),
     **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), PERMISSION_HINT),
-    **dict.fromkeys((errno.EMFILE, errno.ENFILE), OPEN_FILES_HINT),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "raise the limit of open files: `ulimit -n 1024`"),
     errno.EAGAIN: PROCESSES_HINT,
     errno.ENOMEM: MEMORY_HINT,
     errno.EIO: "see what the system's log says of the disk",
@@ -206,12 +195,8 @@ HINTS_BY_ERRNO = {
 }
 
 
-def render_system_error(error: Exception) -> list[str]:
-    """Return message and hint of a fault of the machine; nothing for another error."""
-    return list(_system_error_lines(error))
-
-
-def _system_error_lines(error: Exception) -> Iterator[str]:
+def render_system_error(error: Exception) -> Iterator[str]:
+    """Yield message and hint of a fault of the machine; nothing for another error."""
     if isinstance(error, MemoryError):
         yield from ("error: there is not enough memory", f"hint: {MEMORY_HINT}")
     elif isinstance(error, RuntimeError) and "start new thread" in str(error):
@@ -225,13 +210,12 @@ def _system_error_lines(error: Exception) -> Iterator[str]:
             yield "hint: change to a folder that is there"
     elif isinstance(error, OSError) and error.errno in HINTS_BY_ERRNO:
         reason = os.strerror(error.errno).lower()
-        yield from (f"error: {_failed_subject(error)}: {reason}", f"hint: {HINTS_BY_ERRNO[error.errno]}")
-
-
-def _failed_subject(error: OSError) -> str:
-    if isinstance(error.filename, (str, bytes)):
-        return f"`{os.fsdecode(error.filename)}`"
-    return "a process cannot be started" if error.errno in (errno.EAGAIN, errno.ENOMEM) else "a file cannot be written"
+        subject = "a file cannot be written"
+        if isinstance(error.filename, (str, bytes)):
+            subject = f"`{os.fsdecode(error.filename)}`"
+        elif error.errno in (errno.EAGAIN, errno.ENOMEM):
+            subject = "a process cannot be started"
+        yield from (f"error: {subject}: {reason}", f"hint: {HINTS_BY_ERRNO[error.errno]}")
 
 
 def _is_working_folder_missing() -> bool:

@@ -40,27 +40,30 @@ def parse_outputs(outputs: Sequence[str], formats: Sequence[str] = tuple(RENDERE
         UsageError: an unknown format, data mixed with something else on standard output, or a file that cannot be
             written.
     """
-    sinks = tuple(_parse_output(output, formats) for output in outputs)
+    sinks = []
+    for output in outputs:
+        format_name, _, file = output.partition("=")
+        if format_name not in formats:
+            near = difflib.get_close_matches(format_name, formats, 1)
+            suggestion = f"; did you mean `{near[0]}`" if near else ""
+            raise UsageError(f"unknown format `{format_name}`{suggestion}", hint=f"one of {', '.join(formats)}")
+        sinks.append(Sink(format_name, None if file in ("", "-") else Path(file)))
     on_stdout = [sink.format for sink in sinks if sink.file is None]
     if not on_stdout:
-        sinks = (*sinks, Sink("text"))
+        sinks.append(Sink("text"))
     data = [name for name in on_stdout if RENDERERS[name].is_data]
     if data and len(on_stdout) > 1:
         hint = f"write it to a file: `{data[0]}=FILE`"
         raise UsageError(f"`{data[0]}` shares standard output with another format", hint=hint)
     for sink in sinks:
         if sink.file is not None:
-            _truncate_file(sink.file)  # before any work: an old report must not be taken for a new one
-    return sinks
-
-
-def _parse_output(output: str, formats: Sequence[str]) -> Sink:
-    format_name, _, file = output.partition("=")
-    if format_name not in formats:
-        near = difflib.get_close_matches(format_name, formats, 1)
-        suggestion = f"; did you mean `{near[0]}`" if near else ""
-        raise UsageError(f"unknown format `{format_name}`{suggestion}", hint=f"one of {', '.join(formats)}")
-    return Sink(format_name, None if file in ("", "-") else Path(file))
+            try:
+                sink.file.parent.mkdir(parents=True, exist_ok=True)
+                sink.file.write_text("", encoding="utf-8")  # an old report must not be taken for a new one
+            except OSError as error:
+                hint = "name a file that can be written, in a folder that may be written to"
+                raise UsageError(_unwritable_message(sink.file, error), hint=hint) from error
+    return tuple(sinks)
 
 
 def write_outputs(
@@ -78,7 +81,9 @@ def write_outputs(
         StorageError: a file cannot be written; the others are.
     """
 
-    def render_text(sink: Sink, color: bool, width: int) -> str:
+    def render(sink: Sink, color: bool, width: int) -> str:
+        if sink.format != "text":
+            return RENDERERS[sink.format].render(report)
         local = sink.file is None and bool(report.replays)
         return text.format(
             _with_relative_replays(report, config) if local and config is not None else report,
@@ -89,9 +94,6 @@ def write_outputs(
             inputs=inputs_dir() if local else text.STORED_INPUTS_PLACEHOLDER,
             snippets=snippets,
         )
-
-    def render(sink: Sink, color: bool, width: int) -> str:
-        return render_text(sink, color, width) if sink.format == "text" else RENDERERS[sink.format].render(report)
 
     try:
         write_sinks(sinks, render)
@@ -156,15 +158,6 @@ def write_sinks(sinks: Sequence[Sink], render: Callable[[Sink, bool, int], str])
             unwritten = unwritten or error
     if unwritten is not None:
         raise unwritten
-
-
-def _truncate_file(file: Path) -> None:
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("", encoding="utf-8")
-    except OSError as error:
-        hint = "name a file that can be written, in a folder that may be written to"
-        raise UsageError(_unwritable_message(file, error), hint=hint) from error
 
 
 def _write_file(file: Path, text: str) -> None:

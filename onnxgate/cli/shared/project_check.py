@@ -8,7 +8,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from onnxgate import rules
 from onnxgate.cli.shared.options import CommonOptions
@@ -24,11 +23,10 @@ from onnxgate.gate.results.verdict import build_report
 from onnxgate.inputs.case_selection import CaseSelection
 from onnxgate.project.config.ignore_entries import check_writable, write_config
 from onnxgate.project.config.loader import find_config, load_config
-from onnxgate.project.config.project import Project, SelectedModel
+from onnxgate.project.config.project import Project
 from onnxgate.project.git.baseline import choose_baseline
 from onnxgate.project.git.repository import find_git_root
 from onnxgate.project.lock.lock_file import load_lock
-from onnxgate.project.lock.types import Lock
 from onnxgate.runtimes.environments.storage import (
     create_private_folder,
     inputs_dir,
@@ -38,9 +36,6 @@ from onnxgate.runtimes.environments.storage import (
     support_dir,
 )
 from onnxgate.runtimes.worker_spec import JobMeter
-
-if TYPE_CHECKING:
-    from onnxgate.gate.sharding.plan import Share
 
 Snippets = Mapping[str, Sequence[str]]
 """Fingerprint of a finding -> lines of TOML that accept it."""
@@ -147,7 +142,11 @@ def _check_project(
     project = load_config(config, rule_ids=frozenset(rules.by_id))
     lock = load_lock(project.lock_path)
     models = project.models([str(path) for path in request.paths], base=options.start)
-    share = _resolve_shard(request, project, lock, models)
+    share = None
+    if request.shard is not None:
+        from onnxgate.gate.sharding.plan import select_share
+
+        share = select_share(request.shard, request.plan, project, lock, models, request.inputs)
     complete = request.stages.issuperset(DYNAMIC_STAGES) and not request.cases
     meter = JobMeter() if complete else None
     gate_request = dataclasses.replace(
@@ -167,25 +166,11 @@ def _check_project(
         from onnxgate.gate.sharding.shard_report import build_shard_report
 
         report = build_shard_report(gate_request, outcome, share, options.fail_on, drawn=drawn)
-    _keep_costs(meter, report, project, outcome)
-    return report, snippets
-
-
-def _keep_costs(meter: JobMeter | None, report: Report, project: Project, outcome: GateOutcome) -> None:
     if meter is not None:
         from onnxgate.gate.sharding.plan import save_measured_costs
 
         save_measured_costs(report, project.folder, meter.seconds(), outcome.gathered.execution.reused)
-
-
-def _resolve_shard(
-    request: CheckRequest, project: Project, lock: Lock, models: Sequence[SelectedModel]
-) -> Share | None:
-    if request.shard is None:
-        return None
-    from onnxgate.gate.sharding.plan import select_share
-
-    return select_share(request.shard, request.plan, project, lock, models, request.inputs)
+    return report, snippets
 
 
 def _choose_baseline(project: Project, request: CheckRequest, options: CommonOptions) -> Baseline:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -90,9 +90,13 @@ def pause_progress(progress: Progress) -> AbstractContextManager[None]:
 
 
 class ProgressBoard:
-    """A live display with one line per runtime. Its methods are called from several threads."""
+    """A live display with one line per runtime. Its methods are called from several threads.
 
-    def __init__(self) -> None:
+    With `jobs`, it has a line for each active runtime, and the number of finished jobs of that many.
+    """
+
+    def __init__(self, jobs: int | None = None) -> None:
+        self._jobs = jobs
         self._activities: dict[str, str] = {}
         self._done: dict[str, int] = {}
         self._lock = threading.Lock()
@@ -151,36 +155,15 @@ class ProgressBoard:
         """Return the current lines; names of models are text, never markup."""
         table = Table.grid(padding=(0, 2))
         with self._lock:
-            for runtime, activity in self._shown():
+            for runtime, activity in sorted(self._activities.items()):
+                if self._jobs is not None and not activity:
+                    continue
                 table.add_row(
                     Text(escape_log_line(runtime), style="bold", no_wrap=True),
-                    Text(escape_log_line(describe_activity(activity)), no_wrap=True),
+                    Text(escape_log_line(ACTIVITY_PHRASES.get(activity, activity) or "waiting"), no_wrap=True),
                     Text(f"{self._done[runtime]} done", style="dim", no_wrap=True),
                 )
-        return table
-
-    def _shown(self) -> Iterable[tuple[str, str]]:
-        return sorted(self._activities.items())
-
-
-class CountingProgressBoard(ProgressBoard):
-    """A display for many runtimes: one line for each active one, and the number of finished jobs."""
-
-    def __init__(self, jobs: int) -> None:
-        super().__init__()
-        self._jobs = jobs
-
-    def lines(self) -> RenderableType:
-        """Return the active runtimes, above the count."""
-        active = super().lines()
-        with self._lock:
             finished = sum(self._done.values())
-        return Group(active, Text(f"{finished} of {self._jobs} done", style="dim"))
-
-    def _shown(self) -> Iterable[tuple[str, str]]:
-        return sorted(item for item in self._activities.items() if item[1])
-
-
-def describe_activity(activity: str) -> str:
-    """Describe an activity: `preparing its environment`, `run classifier.onnx`."""
-    return ACTIVITY_PHRASES.get(activity, activity) or "waiting"
+        if self._jobs is None:
+            return table
+        return Group(table, Text(f"{finished} of {self._jobs} done", style="dim"))

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
 
-from onnxgate.core.report import Cell, Change, Finding, NotDone, Replay, Report
+from onnxgate.core.report import Cell, NotDone, Report
 from onnxgate.core.text import LONG_LIMIT, pluralize, truncate
 from onnxgate.formats import wording
 from onnxgate.formats.html import agreement
@@ -153,22 +153,16 @@ def render_changes(report: Report) -> Markup | None:
     title = wording.changes_title(report)
     if not title:
         return None
-    items = join_lines(map(_render_change, wording.sort_changes(report)))
+    items = []
+    for change in wording.sort_changes(report):
+        differences = wording.list_differences(change, MAX_DIFFERENCES)
+        sublist = tag("ul", (tag("li", render_prose(text)) for text in differences)) if differences else None
+        items.append(tag("li", render_code(truncate(change.model)), f" {wording.describe_change(change)}", sublist))
     return tag(
         "section",
         tag("h2", tag("span", f"{title[0].upper()}{title[1:]}")),
-        tag("ul", items, class_="changes") if report.changes else None,
+        tag("ul", join_lines(items), class_="changes") if items else None,
         id="changes",
-    )
-
-
-def _render_change(change: Change) -> Markup:
-    differences = [render_prose(difference) for difference in wording.list_differences(change, MAX_DIFFERENCES)]
-    return tag(
-        "li",
-        render_code(truncate(change.model)),
-        f" {wording.describe_change(change)}",
-        tag("ul", (tag("li", difference) for difference in differences)) if differences else None,
     )
 
 
@@ -177,62 +171,48 @@ def render_matrix(report: Report, anchors: Anchors) -> Markup | None:
     runtimes = wording.list_runtimes(report)
     if not runtimes or not report.cells:
         return None
-    rows = wording.cells_by_model(report)
-    compared = any(cell.compared for row in rows.values() for cell in row.values())
-    counts: Counter[str] = Counter(cell.state for row in rows.values() for cell in row.values())
-    table = tag(
-        "table",
-        tag("caption", "models by runtimes", class_="unseen"),
-        tag("thead", join_lines(_render_matrix_heads(runtimes))),
-        tag(
-            "tbody",
-            join_lines(
-                _render_matrix_row(model, [row.get(runtime) for runtime in runtimes], anchors)
-                for model, row in rows.items()
-            ),
-        ),
-        class_="matrix",
-    )
-    legend = (
-        (
-            tag("span", mark, class_=f"sign {state_class(state)}", aria_hidden="true"),
-            wording.STATE_MEANINGS[state],
-            count,
-        )
-        for state, mark in STATE_MARKS.items()
-        if (count := counts[state])
-    )
-    return tag(
-        "section",
-        tag("h2", "Models on runtimes"),
-        render_scrolled(table, "models by runtimes"),
-        tag(
-            "ul",
-            (
-                tag("li", sign, f" {meaning} ", tag("span", str(count), class_="quiet"))
-                for sign, meaning, count in legend
-            ),
-            tag("li", "• outputs compared with the source", class_="quiet") if compared else None,
-            class_="legend",
-        ),
-        id="matrix",
-    )
-
-
-def _render_matrix_heads(runtimes: Sequence[str]) -> Iterator[Markup]:
-    """Yield a row of engines and a row of their releases."""
+    matrix = wording.cells_by_model(report)
+    rows = []
+    for model, cells in matrix.items():
+        name = render_code(truncate(model))
+        if numbers := anchors.by_model.get(model):
+            name = tag("a", name, href=f"#finding-{numbers[0]}")
+        columns = (_render_matrix_cell(cells.get(runtime), anchors) for runtime in runtimes)
+        rows.append(tag("tr", tag("th", name, scope="row"), columns))
     parts = [runtime.rpartition(" ")[::2] for runtime in runtimes]
     engines = [(engine, len(list(group))) for engine, group in itertools.groupby(part[0] for part in parts)]
     corner = tag("th", "model", scope="col", rowspan=2)
-    yield tag("tr", corner, (tag("th", engine, scope="colgroup", colspan=count) for engine, count in engines))
-    yield tag("tr", (tag("th", release, scope="col") for _, release in parts))
+    heads = join_lines(
+        tag("tr", corner, (tag("th", engine, scope="colgroup", colspan=count) for engine, count in engines)),
+        tag("tr", (tag("th", release, scope="col") for _, release in parts)),
+    )
+    table = tag(
+        "table",
+        tag("caption", "models by runtimes", class_="unseen"),
+        tag("thead", heads),
+        tag("tbody", join_lines(rows)),
+        class_="matrix",
+    )
+    legend = _render_matrix_legend([cell for cells in matrix.values() for cell in cells.values()])
+    title = tag("h2", "Models on runtimes")
+    return tag("section", title, render_scrolled(table, "models by runtimes"), legend, id="matrix")
 
 
-def _render_matrix_row(model: str, cells: Sequence[Cell | None], anchors: Anchors) -> Markup:
-    first = next(iter(anchors.by_model.get(model, ())), None)
-    name = render_code(truncate(model))
-    head = tag("a", name, href=f"#finding-{first}") if first is not None else name
-    return tag("tr", tag("th", head, scope="row"), (_render_matrix_cell(cell, anchors) for cell in cells))
+def _render_matrix_legend(cells: Sequence[Cell]) -> Markup:
+    counts: Counter[str] = Counter(cell.state for cell in cells)
+    items = (
+        tag(
+            "li",
+            tag("span", mark, class_=f"sign {state_class(state)}", aria_hidden="true"),
+            f" {wording.STATE_MEANINGS[state]} ",
+            tag("span", str(counts[state]), class_="quiet"),
+        )
+        for state, mark in STATE_MARKS.items()
+        if counts[state]
+    )
+    compared = any(cell.compared for cell in cells)
+    note = tag("li", "• outputs compared with the source", class_="quiet") if compared else None
+    return tag("ul", items, note, class_="legend")
 
 
 def _render_matrix_cell(cell: Cell | None, anchors: Anchors) -> Markup:
@@ -262,35 +242,33 @@ def render_gaps(title: str, anchor: str, items: Sequence[NotDone], report: Repor
 
 def render_ignored(report: Report) -> Markup | None:
     """Render the ignored findings with their reasons."""
-    accepted = wording.list_ignored_findings(report)
-    items = join_lines(map(_render_ignored_finding, accepted))
-    return tag("section", tag("h2", "Ignored"), tag("ul", items, class_="gaps"), id="ignored") if accepted else None
-
-
-def _render_ignored_finding(finding: Finding) -> Markup:
-    rule = join_markup((render_code(finding.rule), " in ", render_code(truncate(wording.finding_subject(finding)))))
-    message = tag("p", render_prose(wording.render_message(finding)))
-    return tag("li", tag("p", rule, class_="about"), message, render_aside("Reason", finding.ignored))
+    items = []
+    for finding in wording.list_ignored_findings(report):
+        subject = render_code(truncate(wording.finding_subject(finding)))
+        about = tag("p", render_code(finding.rule), " in ", subject, class_="about")
+        message = tag("p", render_prose(wording.render_message(finding)))
+        items.append(tag("li", about, message, render_aside("Reason", finding.ignored)))
+    listed = tag("ul", join_lines(items), class_="gaps")
+    return tag("section", tag("h2", "Ignored"), listed, id="ignored") if items else None
 
 
 def render_replays(report: Report) -> Markup | None:
     """Render the commands that reproduce findings."""
     if not report.replays:
         return None
+    replays = []
+    for replay in report.replays:
+        rules = join_markup((render_code(rule) for rule in replay.rules), ", ")
+        about = tag("p", render_code(truncate(replay.model)), ": ", rules)
+        replays.append(tag("div", about, tag("pre", render_code(replay.command), tabindex=0), class_="replay"))
     folder = join_markup(("in ", render_code(report.folder))) if report.folder else "in the repository's folder"
     return tag(
         "section",
         tag("h2", "Replay"),
         tag("p", "Each command shows again what was found when a model ran; type it ", folder, class_="lead"),
-        join_lines(map(_render_replay, report.replays)),
+        join_lines(replays),
         id="replay",
     )
-
-
-def _render_replay(replay: Replay) -> Markup:
-    rules = join_markup((render_code(rule) for rule in replay.rules), ", ")
-    command = tag("pre", render_code(replay.command), tabindex=0)
-    return tag("div", tag("p", render_code(truncate(replay.model)), ": ", rules), command, class_="replay")
 
 
 def render_inventory(report: Report) -> Markup:

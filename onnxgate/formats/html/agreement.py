@@ -22,7 +22,8 @@ def render_agreement(report: Report) -> Markup | None:
     """Render all measurements; None if there are none."""
     if not report.measured:
         return None
-    tabled = {id(figure) for figure in sorted(report.measured, key=_table_order)[:MAX_TABLE_ROWS]}
+    nearest = sorted(report.measured, key=lambda figure: (figure.bound is None, -wording.bound_usage(figure)))
+    tabled = {id(figure) for figure in nearest[:MAX_TABLE_ROWS]}
     left_out = len(report.measured) - len(tabled)
     models = _group(report.measured, "model")
     return tag(
@@ -39,10 +40,6 @@ def render_agreement(report: Report) -> Markup | None:
         ),
         id="agreement",
     )
-
-
-def _table_order(figure: Measured) -> tuple[bool, float]:
-    return figure.bound is None, -wording.bound_usage(figure)
 
 
 def _group(figures: Iterable[Measured], key: Literal["model", "output", "pair", "case"]) -> dict[str, list[Measured]]:
@@ -176,22 +173,20 @@ def _render_axis(scale: Scale, rows: Sequence[Sequence[Measured]], worst: Measur
     extent = f"{pluralize(len(figures), 'figure')} of {pluralize(len(rows), 'pair')}; {over} beyond the bound"
     outside = {ZERO_POSITION: "0", NOT_FINITE_POSITION: "∞"}
     places = {scale.at(figure.value) for figure in figures}
-    ticks = (*scale.ticks(), *((at, text) for at, text in outside.items() if at in places))
+    ticks = []
+    for at, text in (*scale.ticks(), *((at, text) for at, text in outside.items() if at in places)):
+        ticks.append(tag("rect", x=f"{at:g}%", y=0, width=1, height=height))
+        ticks.append(tag("text", text, x=f"{at:g}%", y=height + 16))
     return tag(
         "svg",
         tag("title", f"{extent}; {_describe_worst(worst)}"),
-        tag("g", (_render_tick(at, text, height) for at, text in ticks), class_="ticks"),
+        tag("g", ticks, class_="ticks"),
         (tag("g", marks, class_=kind) for kind, marks in _render_marks(scale, rows, spread).items() if marks),
         _render_worst_label(scale, rows, worst),
         width="100%",
         height=height + 22,
         role="img",
     )
-
-
-def _render_tick(at: float, text: str, height: int) -> Markup:
-    line = tag("rect", x=f"{at:g}%", y=0, width=1, height=height)
-    return join_markup((line, tag("text", text, x=f"{at:g}%", y=height + 16)))
 
 
 def _render_marks(scale: Scale, rows: Sequence[Sequence[Measured]], spread: Spread) -> dict[str, list[Markup]]:
@@ -206,19 +201,16 @@ def _render_marks(scale: Scale, rows: Sequence[Sequence[Measured]], spread: Spre
         marks["pair"].append(tag("text", truncate(row[0].pair, 80), y=y - 11))
         marks["base"].append(tag("rect", y=y))
         marks["bound"] += (tag("rect", x=f"{at:g}%", y=y - 7) for at in sorted(bounds))
-        marks["spread"] += _render_whiskers(scale, row, y, spread)
+        for figure in row:
+            ends = [spread.get((figure.pair, figure.case, f"{figure.metric}, {end}")) for end in ("low", "high")]
+            if None not in ends:
+                low, high = (min(max(scale.at(end), 0.0), 100.0) for end in ends)
+                marks["spread"].append(
+                    tag("rect", x=f"{low:g}%", y=y - 2, width=f"{max(high - low, 0.0):g}%", height=4)
+                )
         marks["within"] += (tag("circle", cx=f"{at:g}%", cy=y) for at in sorted(within))
         marks["over"] += (tag("svg", diamond, x=f"{at:g}%", y=y) for at in sorted(over))
     return marks
-
-
-def _render_whiskers(scale: Scale, row: Sequence[Measured], y: int, spread: Spread) -> Iterator[Markup]:
-    """Yield the interval of each figure that has one."""
-    for figure in row:
-        ends = [spread.get((figure.pair, figure.case, f"{figure.metric}, {end}")) for end in ("low", "high")]
-        if None not in ends:
-            low, high = (min(max(scale.at(end), 0.0), 100.0) for end in ends)
-            yield tag("rect", x=f"{low:g}%", y=y - 2, width=f"{max(high - low, 0.0):g}%", height=4)
 
 
 def _render_worst_label(scale: Scale, rows: Sequence[Sequence[Measured]], worst: Measured) -> Markup | None:

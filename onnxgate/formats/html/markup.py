@@ -32,7 +32,11 @@ def escape_html(text: str) -> Markup:
 
 def tag(name: str, /, *children: Child, **attributes: AttributeValue) -> Markup:
     """Return an element. `class_` is `class`, `_` in other names is `-`; None and False omit the attribute."""
-    start = f"<{name}{''.join(_render_attribute(key, value) for key, value in attributes.items())}"
+    start = f"<{name}"
+    for key, value in attributes.items():
+        if value is not None and value is not False:
+            attribute = key.rstrip("_").replace("_", "-")
+            start += f" {attribute}" if value is True else f' {attribute}="{escape_html(str(value))}"'
     if name in SVG_SHAPES:
         return Markup(f"{start}/>")
     return Markup(f"{start}>" if name in VOID_ELEMENTS else f"{start}>{join_markup(children)}</{name}>")
@@ -54,13 +58,6 @@ def _flatten(children: Iterable[Child]) -> Iterable[str]:
             yield escape_html(child)
         elif child is not None:
             yield from _flatten(child)
-
-
-def _render_attribute(key: str, value: AttributeValue) -> str:
-    if value is None or value is False:
-        return ""
-    name = key.rstrip("_").replace("_", "-")
-    return f" {name}" if value is True else f' {name}="{escape_html(str(value))}"'
 
 
 def render_prose(text: str) -> Markup:
