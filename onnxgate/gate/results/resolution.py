@@ -10,9 +10,11 @@ from onnxgate.core.findings import (
     ALL_STAGES,
     STATIC_STAGES,
     Hit,
+    HitReference,
     IncompleteCheck,
     Level,
     OnRuntime,
+    RelationKind,
     RuleHit,
     Stage,
     name_runtimes,
@@ -20,7 +22,6 @@ from onnxgate.core.findings import (
     version_sort_key,
 )
 from onnxgate.core.fingerprints import assign_fingerprints
-from onnxgate.core.relations import HitReference, RelationKind
 from onnxgate.core.report import Finding, ReportedPlace
 from onnxgate.core.text import join_phrases
 from onnxgate.gate.request import GateOutcome, GateRequest, StageResults
