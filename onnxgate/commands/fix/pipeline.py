@@ -28,10 +28,13 @@ from onnxgate.gate.request import GateOutcome, GateRequest
 from onnxgate.inputs.cases import InputCases, create_cases
 from onnxgate.model.diff.model_diff import NamedModel, compute_diff
 from onnxgate.model.diff.result import Difference
-from onnxgate.model.reading.external_data import inspect_data_file, is_external, read_external_entries
+from onnxgate.model.reading.external_data import (
+    inspect_data_file,
+    iter_data_locations,
+)
 from onnxgate.model.reading.fact_extraction import ParsedModel
 from onnxgate.model.reading.file_format import UnreadableModel, read_pointer
-from onnxgate.model.reading.structure import iter_tensors, read_structure
+from onnxgate.model.reading.structure import read_structure
 from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.plan import PlannedModel
 from onnxgate.runtimes.pool import WorkerPool
@@ -303,10 +306,7 @@ def runnable_original(planned: PlannedModel, changes: Sequence[Change], folder: 
 
 def _required_data_files(proto: ModelProto, model: Path) -> dict[str, Path]:
     """Return the data files of a model, by location."""
-    locations = {
-        read_external_entries(tensor).get("location", "") for _, tensor in iter_tensors(proto) if is_external(tensor)
-    }
-    files = {location: inspect_data_file(model, location) for location in sorted(locations)}
+    files = {location: inspect_data_file(model, location) for location in sorted(set(iter_data_locations(proto)))}
     wrong = next((location for location, file in files.items() if file.problem), None)
     if wrong is not None:
         raise OSError(f"its external data `{wrong}` are not all here")

@@ -33,7 +33,7 @@ from onnxgate.gate.results.ignore_matching import Ignores
 from onnxgate.gate.results.verdict import decide_verdict
 from onnxgate.gate.sharding.shard_report import require_shard
 from onnxgate.model.subgraphs import node_context
-from onnxgate.project.config.loader import UNKNOWN_NAME_FIX, ConfiguredName, EntryNames
+from onnxgate.project.config.loader import UNKNOWN_NAME_FIX, describe_unknown_names
 from onnxgate.project.config.schema import Ignore
 
 PartType = TypeVar("PartType", Cell, Change, Measured, Replay)
@@ -147,13 +147,13 @@ def _count(
 def find_unknown_names(shards: Sequence[Shard]) -> Iterator[str]:
     """Find the names in the config that no model of any shard has; one shard alone cannot know that."""
     for entries in zip(*(shard.names for shard in shards), strict=True):
-        together = EntryNames(
-            asked=tuple(ConfiguredName(name.where, name.kind, name.name) for name in entries[0].asked),
-            axes=frozenset(name for entry in entries for name in entry.axes),
-            outputs=frozenset(name for entry in entries for name in entry.outputs),
+        together = replace(
+            entries[0],
+            axes=tuple(name for entry in entries for name in entry.axes),
+            outputs=tuple(name for entry in entries for name in entry.outputs),
             whole=all(entry.whole for entry in entries),
         )
-        yield from together.unknown()
+        yield from describe_unknown_names(together)
 
 
 TODAY, ENDED = datetime.date(2000, 1, 2), datetime.date(2000, 1, 1)

@@ -18,7 +18,6 @@ from onnxgate.core.report import (
     COUNT_NAMES,
     LEVELS,
     VERSION,
-    AskedName,
     FailOn,
     Finding,
     NotDone,
@@ -68,7 +67,7 @@ def _create_shard(request: GateRequest, outcome: GateOutcome, share: Share) -> S
         levels={rule: level for rule, level in sorted(levels.items()) if rule in gate_rules},
         hits=tuple(_project_hits(request, outcome, share)),
         ignores=tuple(_shard_ignores(request, outcome, share)),
-        names=tuple(_shard_names(request, outcome, share)),
+        names=_shard_names(request, outcome, share),
     )
 
 
@@ -131,21 +130,14 @@ def _shard_ignores(request: GateRequest, outcome: GateOutcome, share: Share) -> 
         )
 
 
-def _shard_names(request: GateRequest, outcome: GateOutcome, share: Share) -> Iterator[SharedNames]:
+def _shard_names(request: GateRequest, outcome: GateOutcome, share: Share) -> tuple[SharedNames, ...]:
     """Collect configured names of axes and outputs, with the names that the models of this shard have."""
     if not {Stage.RUNTIME, Stage.PARITY} & request.stages:
-        return
+        return ()
     model_names = resolution.list_model_names(outcome.gathered.facts)
     others = share.others(model.path for model in request.models)
     paths = [model.path for model in request.project.models() if model.path not in others]
-    for names in collect_entry_names(request.project, model_names, paths):
-        if names.asked:
-            yield SharedNames(
-                asked=tuple(AskedName(where=it.where, kind=it.kind, name=it.name) for it in names.asked),
-                axes=tuple(sorted(names.axes)),
-                outputs=tuple(sorted(names.outputs)),
-                whole=names.whole,
-            )
+    return tuple(names for names in collect_entry_names(request.project, model_names, paths) if names.asked)
 
 
 # Reading
