@@ -43,7 +43,6 @@ MAX_FATAL_LOADS = 3
 NODE_IR_VERSION = 7
 """IR version of nodes from a model whose own is refused. Source: every ONNX Runtime since 1.3 supports it."""
 
-SubmitLoad = Callable[[PlannedRuntime, Load], Future[Observation]]
 PendingNode = tuple[NodeKind, tuple[Future[Observation], ...]]
 
 
@@ -59,7 +58,7 @@ class NodeLoads:
 class NodeLoader:
     """Loads nodes on runtimes; their models are written to `folder`."""
 
-    submit: SubmitLoad
+    submit: Callable[[PlannedRuntime, Load], Future[Observation]]
     folder: Path
     _submitted: dict[tuple[str, str, str], Future[Observation]] = field(default_factory=dict)
 
@@ -220,9 +219,6 @@ def find_undecided_cases(runs: Sequence[ModelRuns]) -> set[str]:
 def _case_results(ran: Sequence[ObservedRun]) -> Iterator[tuple[str, InputCase, CaseResult]]:
     """Yield every completed case, on each runtime and at each level."""
     for run in ran:
-        match run.observation:
-            case Completed(result=RunResult(cases=results)):
-                for case, result in zip(run.job.cases, results, strict=True):
-                    yield run.runtime, case, result
-            case _:
-                pass
+        if isinstance(run.observation, Completed) and isinstance(run.observation.result, RunResult):
+            for case, result in zip(run.job.cases, run.observation.result.cases, strict=True):
+                yield run.runtime, case, result

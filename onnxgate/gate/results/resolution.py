@@ -186,11 +186,13 @@ def _merge_group(group: list[ResolvedHit], locked: Sequence[str]) -> Finding:
     states = [hit.on for hit in hits if hit.on]
     since = _sorted_versions(on.works_since for on in states)[-1]
     until = _sorted_versions(on.works_until for on in states)[0]
+    parts = [first.hit.message, _describe_runtimes(states, locked)]
+    parts += [f"works {word} {release}" for word, release in (("until", until), ("since", since)) if release]
     return Finding(
         rule=first.rule,
         level=first.level.value,
         stage=first.stage.value,
-        message=_compose_message(first.hit.message, states, locked, since, until),
+        message="; ".join(filter(None, parts)),
         fix=first.hit.fix,
         model=first.hit.model,
         node=next((hit.node for hit in hits if hit.node), ""),
@@ -211,12 +213,6 @@ def finding_sort_key(finding: Finding) -> tuple[object, ...]:
 
 def _sorted_versions(versions: Iterable[str]) -> list[str]:
     return sorted(set(versions), key=version_sort_key) or [""]
-
-
-def _compose_message(message: str, states: Sequence[OnRuntime], locked: Sequence[str], since: str, until: str) -> str:
-    parts = [message, _describe_runtimes(states, locked)]
-    parts += [f"works {word} {release}" for word, release in (("until", until), ("since", since)) if release]
-    return "; ".join(filter(None, parts))
 
 
 def _describe_runtimes(states: Sequence[OnRuntime], locked: Sequence[str]) -> str:

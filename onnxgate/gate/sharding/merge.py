@@ -47,10 +47,6 @@ def merge_reports(reports: Sequence[Report], gaps: Sequence[NotDone], fail_on: F
     """
     if reports:
         return _merge_shards(sorted(reports, key=lambda report: require_shard(report).index), gaps, fail_on)
-    return _create_empty_report(gaps)
-
-
-def _create_empty_report(gaps: Sequence[NotDone]) -> Report:
     counts = {**dict.fromkeys((*RECOUNTED_COUNTS, *SUMMED_COUNTS), 0), "undecided": len(gaps)}
     return Report(
         onnxgate=__version__,
@@ -166,7 +162,7 @@ def _merge_findings(reports: Sequence[Report], unknown_names: Sequence[NotDone])
     own_models = [(report, {model.path for model in report.models}) for report in reports]
     about_models = [finding for report, paths in own_models for finding in report.findings if finding.model in paths]
     runtimes = [f"{runtime.engine} {runtime.version}" for runtime in shards[0].locked]
-    entries = [tuple(entry) for entry in zip(*(shard.ignores for shard in shards), strict=True)]
+    entries = list(zip(*(shard.ignores for shard in shards), strict=True))
     ignores = Ignores([_merge_ignore(entry) for entry in entries], TODAY)
     hits = list(dict.fromkeys(hit for shard in shards for hit in shard.hits))
     judged = assign_fingerprints([_restore_hit(hit) for hit in hits])
