@@ -14,9 +14,8 @@ from typing import Literal
 from onnx import ModelProto
 
 from onnxgate import __version__
-from onnxgate.commands.fix.fixes import FIXES
+from onnxgate.commands.fix.fixes import FIXES, Change, Fix, FixRequest, NoFix, VersionLimits
 from onnxgate.commands.fix.model_file import write_parts
-from onnxgate.commands.fix.proposals import Change, Fix, FixRequest, NoFix, VersionLimits
 from onnxgate.commands.fix.verification import ModelPair, Verification, verify_fix
 from onnxgate.core.files import link_or_copy
 from onnxgate.core.findings import STATIC_STAGES

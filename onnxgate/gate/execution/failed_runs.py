@@ -124,22 +124,19 @@ def _await_loads(pending: Sequence[PendingNode]) -> Iterator[tuple[NodeKind, Iso
     """Yield the outcome of each load in order, until the time is used up; cancel the rest."""
     ends_at: float | None = None
     fatal = 0
-    for index, (kind, futures) in enumerate(pending):
+    for kind, futures in pending:
         try:
             observations = [
                 future.result(None if ends_at is None else max(0.0, ends_at - time.monotonic())) for future in futures
             ]
         except TimeoutError:
-            return _cancel_loads(pending[index:])
+            break
         ends_at = min(ends_at or math.inf, time.monotonic() + MAX_WAIT_S)
         yield kind, isolated_nodes.combine_levels(observations)
         fatal += any(isinstance(observation, Crashed | TimedOut) for observation in observations)
         if fatal == MAX_FATAL_LOADS:
-            return _cancel_loads(pending[index + 1 :])
-
-
-def _cancel_loads(pending: Sequence[PendingNode]) -> None:
-    for _, futures in pending:
+            break
+    for _, futures in pending:  # finished ones are not affected
         for future in futures:
             future.cancel()
 
