@@ -49,9 +49,6 @@ class CacheEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     files: dict[str, str]  # path -> sha256
 
 
-NO_FILES: Mapping[str, Mapping[Path, str]] = {}
-
-
 class ResultCache:
     """Results in a folder.
 
@@ -64,14 +61,14 @@ class ResultCache:
         self,
         folder: Path,
         contents: Mapping[str, str],
-        files: Mapping[str, Mapping[Path, str]] = NO_FILES,
+        files: Mapping[str, Mapping[Path, str]] | None = None,
         limits: JobLimits | None = None,
         *,
         fresh: bool = False,
     ) -> None:
         self._folder = folder
         self._contents = contents
-        self._files = files
+        self._files = files or {}
         self._limits = limits or JobLimits()
         self._fresh = fresh
         self._digests = FileDigests()

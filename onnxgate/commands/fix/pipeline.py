@@ -11,8 +11,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from onnx import ModelProto
-
 from onnxgate import __version__
 from onnxgate.commands.fix.fixes import FIXES, Change, Fix, FixRequest, NoFix, VersionLimits
 from onnxgate.commands.fix.model_file import write_parts
@@ -189,8 +187,13 @@ class _ModelFixer:
         place = self._folder() / (Path(name).name if Path(name).is_absolute() else name)
         place.parent.mkdir(parents=True, exist_ok=True)
         write_parts(change.parts, place)
-        for location, file in _required_data_files(read_structure(place), candidate.model.absolute).items():
-            _copy_or_link(file, place.parent / location)
+        locations = sorted(set(iter_data_locations(read_structure(place))))
+        files = {location: inspect_data_file(candidate.model.absolute, location) for location in locations}
+        for location, file in files.items():
+            if file.problem:
+                raise OSError(f"its external data `{location}` are not all here")
+        for location, file in files.items():
+            _copy_or_link(file.path, place.parent / location)
         return Candidate(replace(self.planned.model, absolute=place), (*candidate.changes, (fix, change)))
 
     def _version_limits(self) -> VersionLimits:
@@ -301,15 +304,6 @@ def runnable_original(planned: PlannedModel, changes: Sequence[Change], folder: 
     for name, file in stand_in.data.items():
         _copy_or_link(file, folder / name)
     return place
-
-
-def _required_data_files(proto: ModelProto, model: Path) -> dict[str, Path]:
-    """Return the data files of a model, by location."""
-    files = {location: inspect_data_file(model, location) for location in sorted(set(iter_data_locations(proto)))}
-    wrong = next((location for location, file in files.items() if file.problem), None)
-    if wrong is not None:
-        raise OSError(f"its external data `{wrong}` are not all here")
-    return {location: file.path for location, file in files.items()}
 
 
 def _copy_or_link(file: Path, to: Path) -> None:

@@ -308,23 +308,18 @@ class _Executor:
         runs, undone = runtime_stage.collect_evidence(
             model, ran, started.sourced.eager or {}, predicted, nodes.alone, optional
         )
+        fed = prepared.fed
+        reason, hint = (fed.reason, fed.hint) if fed.reason else failed_runs.explain_no_completed_run(runs)
+        unrun_stages = settings.stages & {Stage.RUNTIME, Stage.PARITY} if reason and started.levels else ()
         step = StepResult(
             subjects=runs if Stage.RUNTIME in settings.stages else (),
             undone=(
-                *(reason for reason in undone if reason.runtime not in optional),
-                *(self._explain_no_run(prepared, runs) if started.levels else ()),
+                *(it for it in undone if it.runtime not in optional),
+                *(IncompleteCheck(stage, prepared.path, "", reason, hint) for stage in sorted(unrun_stages)),
             ),
-            skipped=(*nodes.skipped, *(reason for reason in undone if reason.runtime in optional)),
+            skipped=(*nodes.skipped, *(it for it in undone if it.runtime in optional)),
         )
         return runs, step
-
-    def _explain_no_run(self, prepared: PreparedModel, runs: Sequence[ModelRuns]) -> list[IncompleteCheck]:
-        """Explain why the model could not be run on any case; nothing if it could."""
-        reason, hint = prepared.fed.reason, prepared.fed.hint
-        if not reason:
-            reason, hint = failed_runs.explain_no_completed_run(runs)
-        stages = sorted(self._settings.stages & {Stage.RUNTIME, Stage.PARITY}) if reason else []
-        return [IncompleteCheck(stage, prepared.path, "", reason, hint) for stage in stages]
 
     def _load_nodes(self, model: ExecutedModel, started: StartedModel, ran: Sequence[ObservedRun]) -> NodeLoads:
         """Load nodes alone on the runtimes that refuse the model."""

@@ -34,6 +34,7 @@ from onnxgate.gate.request import GateOutcome, GateRequest
 from onnxgate.gate.results import ignore_matching, resolution
 from onnxgate.gate.results.verdict import build_report, describe_left_out
 from onnxgate.gate.sharding.plan import MAX_SHARDS, PLAN_KEY_CHARACTERS, Share, digest_values
+from onnxgate.project.config import globs
 from onnxgate.project.config.loader import collect_entry_names
 from onnxgate.project.plan import locked_runtimes, report_runtime
 
@@ -124,7 +125,7 @@ def _shard_ignores(request: GateRequest, outcome: GateOutcome, share: Share) -> 
             fingerprints=entry.fingerprints,
             covered=use.stage_ran,
             content_there=ignore_matching.may_have_content(
-                entry, [path for path in own if ignore_matching.matches_model(entry.model, path)], scope
+                entry, [path for path in own if globs.matches(entry.model, path)], scope
             ),
             found=tuple(sorted(set(listed) & present if listed else met[index])),
         )
