@@ -208,8 +208,7 @@ def _predict_entries(
 
 def _select_reasons(hits: Sequence[RuleHit], causes: set[int]) -> tuple[Reason, ...]:
     """Return each reason once, without those that only follow from another one."""
-    own = [rule_hit for rule_hit in hits if id(rule_hit) in causes]
-    return _unique_reasons(own or hits)
+    return _unique_reasons([rule_hit for rule_hit in hits if id(rule_hit) in causes] or hits)
 
 
 def _unique_reasons(hits: Sequence[RuleHit]) -> tuple[Reason, ...]:

@@ -163,7 +163,18 @@ def _merge_findings(reports: Sequence[Report], unknown_names: Sequence[NotDone])
     about_models = [finding for report, paths in own_models for finding in report.findings if finding.model in paths]
     runtimes = [f"{runtime.engine} {runtime.version}" for runtime in shards[0].locked]
     entries = list(zip(*(shard.ignores for shard in shards), strict=True))
-    ignores = Ignores([_merge_ignore(entry) for entry in entries], TODAY)
+    restored = [
+        Ignore(
+            rule=entry[0].rule,
+            reason=entry[0].reason,
+            model=entry[0].model,
+            until=ENDED if any(of_shard.expired for of_shard in entry) else None,
+            sha256=entry[0].sha256 or None,
+            fingerprints=entry[0].fingerprints,
+        )
+        for entry in entries
+    ]
+    ignores = Ignores(restored, TODAY)
     hits = list(dict.fromkeys(hit for shard in shards for hit in shard.hits))
     judged = assign_fingerprints([_restore_hit(hit) for hit in hits])
     resolved = [resolution.ResolvedHit(hit, shared.confirmed) for hit, shared in zip(judged, hits, strict=True)]
@@ -194,19 +205,6 @@ def _restore_hit(shared: SharedHit) -> RuleHit:
         identity=shared.identity,
     )
     return RuleHit(shared.rule, Stage(shared.stage), Level(shared.level), hit)
-
-
-def _merge_ignore(of_shards: Sequence[SharedIgnore]) -> Ignore:
-    """Restore the entry for findings about the project; it has expired if any shard reports so."""
-    first = of_shards[0]
-    return Ignore(
-        rule=first.rule,
-        reason=first.reason,
-        model=first.model,
-        until=ENDED if any(of_shard.expired for of_shard in of_shards) else None,
-        sha256=first.sha256 or None,
-        fingerprints=first.fingerprints,
-    )
 
 
 def _merge_ignore_use(
