@@ -133,7 +133,10 @@ def remove_unused(cache: Path, *, named: Collection[Path], before: float, really
         else:
             in_use.append(environment.name)
     for name in PRUNABLE_FOLDERS:
-        for entry in _list_old_entries(cache / name, before):
+        folder = cache / name
+        for entry in sorted(folder.iterdir() if folder.is_dir() and not folder.is_symlink() else ()):
+            if _modified_at(entry) >= before:
+                continue
             sizes.add(entry)
             if really:
                 with contextlib.suppress(OSError):
@@ -142,39 +145,26 @@ def remove_unused(cache: Path, *, named: Collection[Path], before: float, really
     return PruneResult(removed, tuple(in_use), kept_count, sizes.size_bytes, sizes.freed_bytes)
 
 
-def _list_old_entries(folder: Path, before: float) -> list[Path]:
-    """Return the contents of a folder that were not used lately."""
-    if not folder.is_dir() or folder.is_symlink():
-        return []
-    return sorted(entry for entry in folder.iterdir() if _modified_at(entry) < before)
-
-
 def _remove_environment(environment: Path, sizes: DiskUsage, *, really: bool) -> bool:
     """Remove an environment unless it is in use. Return if it was removed."""
-    try:
-        with filelock.FileLock(environment.with_name(f"{environment.name}.lock"), timeout=0):
-            return _remove_locked_environment(environment, sizes, really=really)
-    except filelock.Timeout:
-        return False
-
-
-def _remove_locked_environment(environment: Path, sizes: DiskUsage, *, really: bool) -> bool:
-    if storage.is_in_use(environment):
-        return False
     ready = environment / "ready.json"
-    marker = ready.read_bytes() if really and ready.is_file() else None
-    if really:
-        ready.unlink(missing_ok=True)
-        if storage.is_in_use(environment):  # somebody came before it was no longer ready
-            if marker is not None:
-                ready.write_bytes(marker)
+    with contextlib.suppress(filelock.Timeout), filelock.FileLock(f"{environment}.lock", timeout=0):
+        if storage.is_in_use(environment):
             return False
-    sizes.add(environment)
-    if really:
-        with contextlib.suppress(OSError):
-            remove_path(environment)
-            remove_path(storage.lease_folder(environment))
-    return True
+        marker = ready.read_bytes() if really and ready.is_file() else None
+        if really:
+            ready.unlink(missing_ok=True)
+            if storage.is_in_use(environment):  # somebody came before it was no longer ready
+                if marker is not None:
+                    ready.write_bytes(marker)
+                return False
+        sizes.add(environment)
+        if really:
+            with contextlib.suppress(OSError):
+                remove_path(environment)
+                remove_path(storage.lease_folder(environment))
+        return True
+    return False
 
 
 def _modified_at(path: Path) -> float:

@@ -54,7 +54,9 @@ def export_models(
 
 def apply_export(model: SelectedModel, outcome: ExportOutcome, check: bool) -> AppliedExport:
     """Write a model if it changed and its export has no error; with `check`, write nothing."""
-    hits = list(_find_export_hits(outcome))
+    subject = outcome.subject
+    rules = [it for it in ALL if subject is not None and it.subject is type(subject) and it is not export_stale]
+    hits = [(hit.level or rule.level, hit) for rule in rules for hit in rule.judge(subject)]
     state, lines = _apply(model, outcome, [hit for level, hit in hits if level is Level.ERROR], check)
     for level, hit in hits:
         if level is not Level.ERROR:
@@ -62,16 +64,13 @@ def apply_export(model: SelectedModel, outcome: ExportOutcome, check: bool) -> A
     return AppliedExport(state, tuple(lines))
 
 
-def _find_export_hits(outcome: ExportOutcome) -> Iterator[tuple[Level, Hit]]:
-    """Yield the hits of all rules about the export itself, with their levels."""
-    for rule in ALL:
-        if outcome.subject is not None and rule.subject is type(outcome.subject) and rule is not export_stale:
-            yield from ((hit.level or rule.level, hit) for hit in rule.judge(outcome.subject))
-
-
 def _apply(model: SelectedModel, outcome: ExportOutcome, errors: Sequence[Hit], check: bool) -> tuple[str, list[str]]:
     if errors:
-        return "failed", [line for hit in errors for line in _render_error(model, hit)]
+        lines = []
+        for hit in errors:
+            line = f":{hit.place.line}" if hit.place.line else ""
+            lines += [f"{model.path}: {hit.message}", f"  at {hit.place.path}{line}", *_hint_lines(hit.fix)]
+        return "failed", lines
     if outcome.undone:
         reason = f"{model.path}: cannot be compared: {outcome.undone.reason}"
         return "not compared", [reason, *_hint_lines(outcome.undone.hint)]
@@ -93,11 +92,6 @@ def _find_differences(outcome: ExportOutcome, check: bool) -> tuple[str, ...]:
     committed = outcome.subject.committed
     ir_changes = (committed.ir_change,) if committed.ir_change and not check else ()
     return (*ir_changes, *committed.differences)
-
-
-def _render_error(model: SelectedModel, hit: Hit) -> list[str]:
-    line = f":{hit.place.line}" if hit.place.line else ""
-    return [f"{model.path}: {hit.message}", f"  at {hit.place.path}{line}", *_hint_lines(hit.fix)]
 
 
 def _hint_lines(text: str) -> list[str]:

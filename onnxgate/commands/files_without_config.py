@@ -98,7 +98,10 @@ def _select_models(paths: Sequence[Path], start: Path) -> Iterator[SelectedModel
         absolute = start / path
         if not absolute.exists():
             raise UsageError(f"`{path}` does not exist")
-        files = sorted(_find_models(absolute)) if absolute.is_dir() else [absolute]
+        files = [absolute]
+        if absolute.is_dir():  # without hidden folders: environments have thousands of models of their own
+            below = [(file, file.relative_to(absolute).parts[:-1]) for file in sorted(absolute.rglob("*.onnx"))]
+            files = [file for file, folders in below if not any(part.startswith(".") for part in folders)]
         if not files:
             raise UsageError(f"there is no `.onnx` file in `{path}`")
         for file in files:
@@ -108,13 +111,6 @@ def _select_models(paths: Sequence[Path], start: Path) -> Iterator[SelectedModel
             if shown not in named:  # by a folder and by itself, say
                 named.add(shown)
                 yield SelectedModel(shown, file, MergedSettings(targets=(ALL_RELEASES,)), Place(shown))
-
-
-def _find_models(folder: Path) -> Iterator[Path]:
-    """Yield the models below a folder, except those in hidden folders: environments have thousands of their own."""
-    for file in folder.rglob("*.onnx"):
-        if not any(part.startswith(".") for part in file.relative_to(folder).parts[:-1]):
-            yield file
 
 
 def _find_releases(requirement: str | None) -> Iterator[LockedRuntime]:
@@ -212,8 +208,7 @@ def _predict_entries(
 
 def _select_reasons(hits: Sequence[RuleHit], causes: set[int]) -> tuple[Reason, ...]:
     """Return each reason once, without those that only follow from another one."""
-    own = [rule_hit for rule_hit in hits if id(rule_hit) in causes]
-    return _unique_reasons(own or hits)
+    return _unique_reasons([rule_hit for rule_hit in hits if id(rule_hit) in causes] or hits)
 
 
 def _unique_reasons(hits: Sequence[RuleHit]) -> tuple[Reason, ...]:

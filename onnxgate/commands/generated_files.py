@@ -125,12 +125,8 @@ def render_config(survey: RepositorySurvey, suggestion: SuggestedRuntime, export
 def quote(text: str) -> str:
     """Return a basic string of TOML, which is also a double-quoted one of YAML; control characters are escaped."""
     dumped = json.dumps(text, ensure_ascii=False)
-    return "".join(character if character.isprintable() else _escape_character(character) for character in dumped)
-
-
-def _escape_character(character: str) -> str:
-    code = ord(character)
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    codes = {ord(character) for character in dumped if not character.isprintable()}
+    return dumped.translate({code: f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}" for code in codes})
 
 
 def _render_model_entry(survey: RepositorySurvey, script: ExportScript, *, active: bool) -> Iterator[str]:

@@ -15,7 +15,7 @@ from onnxgate.core.jobs import Completed, Crashed, Load, Observation, Refused, T
 from onnxgate.core.matrix import Entry, MatrixModel, Observed
 from onnxgate.diagnostics.classification import shorten_failure
 from onnxgate.gate.request import GateRequest
-from onnxgate.project.lock.index import Release, ReleaseNotFound, UvIndex
+from onnxgate.project.lock.index import ReleaseNotFound, UvIndex
 from onnxgate.project.lock.releases import PYTHONS, NumpyResolver, runtime_from_release
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.runtimes.pool import LOOK_UP_ACTIVITY, Progress, WorkerPool
@@ -100,8 +100,12 @@ class _WheelResolver:
         return spec
 
     def _look_up(self, runtime: LockedRuntime) -> WorkerSpec | Unavailable:
+        requirement = Requirement(f"{runtime.engine}=={Version(runtime.release)}")
         try:
-            engine = self._release(runtime)
+            answers = (self.index.newest(requirement, python) for python in PYTHONS)
+            engine = next((it for it in answers if not isinstance(it, ReleaseNotFound) and it.wheels), None)
+            if engine is None:
+                return Unavailable(reason=f"`{runtime.name}` has no wheels that the package index offers")
             numpy = self.companions.numpy(engine.version, engine.python)
         except ResolutionError as error:
             self.unreachable = error.message
@@ -110,12 +114,3 @@ class _WheelResolver:
             return Unavailable(reason=error.message, hint=error.hint or "")
         locked = msgspec.structs.replace(runtime_from_release(engine), packages=tuple(sorted((engine.pin, numpy.pin))))
         return WorkerSpec.of_runtime(locked, (engine.locked, numpy.locked))
-
-    def _release(self, runtime: LockedRuntime) -> Release:
-        """Return the release for the first Python for which it has wheels."""
-        requirement = Requirement(f"{runtime.engine}=={Version(runtime.release)}")
-        for python in PYTHONS:
-            answer = self.index.newest(requirement, python)
-            if not isinstance(answer, ReleaseNotFound) and answer.wheels:
-                return answer
-        raise ConfigError(f"`{runtime.name}` has no wheels that the package index offers")

@@ -70,19 +70,11 @@ class OutputStore:
         return RunOutputs(outputs.names, links)
 
 
-OutputStores = tuple[OutputStore, OutputStore]  # of the old lock, and of the new one
-
-
 def preview_upgrade(request: GateRequest, new: Lock, fail_on: FailOn, folder: NewFolder) -> Preview:
-    """Preview what the new lock changes for the models of the request, whose own lock is the old one.
-
-    `folder` gives a path that does not exist yet, for outputs that are kept as long as the caller wants.
-    """
+    """Preview what the new lock changes for a request with the old one; `folder` returns unused paths for outputs."""
     old, stores = request.lock, (OutputStore(folder), OutputStore(folder))
-    locked = _planned_runtimes(request, old)
-    changes_by_model = {
-        path: _RuntimeChanges(locked[path], runtimes) for path, runtimes in _planned_runtimes(request, new).items()
-    }
+    locked, planned = _planned_runtimes(request, old), _planned_runtimes(request, new)
+    changes_by_model = {path: _RuntimeChanges(locked[path], runtimes) for path, runtimes in planned.items()}
     request = replace(request, caches=replace(request.caches, results=folder()))
     selection = replace(request.selection, stages=COMPARED_STAGES)
     checkout = replace(request.checkout, lock=new, lock_text=render_lock(new))
@@ -103,16 +95,13 @@ def preview_upgrade(request: GateRequest, new: Lock, fail_on: FailOn, folder: Ne
     )
     reported = today.union(_finding_key(finding) for arrival in arrivals for finding in arrival.breaks)
     to_come = {_finding_key(finding) for finding in at_end}
+    absent = [finding for finding in at_start if finding.runtimes and _finding_key(finding) not in to_come]
     come = {runtime for changes in changes_by_model.values() for runtime in changes.come}
     return Preview(
         pins=describe_lock_changes(old, new),
         arrivals=arrivals,
         others=tuple(finding for finding in at_end if finding.runtimes and _finding_key(finding) not in reported),
-        repairs=tuple(
-            finding
-            for finding in at_start
-            if finding.runtimes and _finding_key(finding) not in to_come and _is_decided(finding, after, come)
-        ),
+        repairs=tuple(finding for finding in absent if _is_decided(finding, after, come)),
         remains=tuple(finding for finding in at_end if not finding.runtimes or _finding_key(finding) in today),
         undecided=tuple(incomplete for incomplete in before.undecided if incomplete not in after.undecided),
         after=after,
@@ -187,7 +176,9 @@ def _compare_added_runtime(
     )
 
 
-def _measure_output_changes(cell: Cell, before: str, stores: OutputStores) -> tuple[tuple[Measured, ...], str]:
+def _measure_output_changes(
+    cell: Cell, before: str, stores: tuple[OutputStore, OutputStore]
+) -> tuple[tuple[Measured, ...], str]:
     """Return the largest change of each output since the runtime `before`, or why there is none."""
     if not before:
         return (), "no runtime of this engine is locked yet"

@@ -1,4 +1,4 @@
-"""Levels, stages, places and hits: the values that rules yield."""
+"""Levels, stages, places, relations and hits: the values that rules yield."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 from packaging.version import InvalidVersion, Version
 
-from onnxgate.core.relations import Relation
 from onnxgate.core.text import join_phrases
 
 
@@ -47,6 +46,49 @@ class Place:
     path: str
     line: int = 0
     end_line: int = 0
+
+
+class RelationKind(enum.Enum):
+    """How a hit relates to others on the same model. The hit that states the relation is the source."""
+
+    CONTRADICTS = "contradicts"  # drops the target on the same runtime
+    CONFIRMS = "confirms"  # confirms the target on the same runtime
+    EXPLAINED_BY = "explained-by"  # confirms the target and drops the source
+    FOLLOWS_FROM = "follows-from"  # drops the source, unless an ignore accepts the target
+    OPEN_UNTIL_RUN = "open-until-run"  # names no target: drops the source once the model was run on that runtime
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class HitReference:
+    """The hits of one rule on one topic, or all hits of the rule if `topic` is empty."""
+
+    rule: str
+    topic: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """One relation of a hit to the hits that `to` names, on the same model."""
+
+    kind: RelationKind
+    to: HitReference | None = None
+
+
+OPEN_UNTIL_RUN = Relation(RelationKind.OPEN_UNTIL_RUN)
+
+
+def _relate(kind: RelationKind, *targets: str | HitReference) -> tuple[Relation, ...]:
+    return tuple(Relation(kind, HitReference(target) if isinstance(target, str) else target) for target in targets)
+
+
+contradicts = functools.partial(_relate, RelationKind.CONTRADICTS)
+"""Return relations to predictions that an observation refutes."""
+confirms = functools.partial(_relate, RelationKind.CONFIRMS)
+"""Return relations to predictions that an observation proves without being explained by them."""
+explained_by = functools.partial(_relate, RelationKind.EXPLAINED_BY)
+"""Return relations to predictions that an observation proves, and that make the observation redundant."""
+follows_from = functools.partial(_relate, RelationKind.FOLLOWS_FROM)
+"""Return relations to faults that have this hit as a consequence."""
 
 
 @dataclass(frozen=True, slots=True)

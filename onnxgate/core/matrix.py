@@ -200,22 +200,18 @@ def describe_working_range(model: MatrixModel) -> WorkingRange:
 
 def _describe_loading(model: MatrixModel, runtimes: Sequence[str]) -> str:
     if loading := model.on("loads"):
-        return f"loads on {name_runtimes(loading, runtimes)}{_describe_doubt(model)}"
+        loaded = f"loads on {name_runtimes(loading, runtimes)}"
+        for entry in model.runtimes:  # a fault such as invalid weights may not prevent loading
+            doubts = [reason for reason in entry.reasons if reason.rule != NO_DATA_RULE]
+            if entry.state == "loads" and entry.predicted == "unknown" and doubts:
+                return f"{loaded}, although {render_reason(doubts[0])}"
+        return loaded
     refused = model.on("refused")
     if len(runtimes) == 1:
         return f"{'does not' if refused else 'is not known to'} load on {runtimes[0]}"
     count = len(refused or runtimes)
     phrase = "loads on none of" if refused else "is not known to load on any of"
     return f"{phrase} {count} release{'s' if count != 1 else ''}"
-
-
-def _describe_doubt(model: MatrixModel) -> str:
-    """Describe a fault of a model that loads all the same, such as invalid weights."""
-    for entry in model.runtimes:
-        doubts = [reason for reason in entry.reasons if reason.rule != NO_DATA_RULE]
-        if entry.state == "loads" and entry.predicted == "unknown" and doubts:
-            return f", although {render_reason(doubts[0])}"
-    return ""
 
 
 def _nearest_refusing_release(model: MatrixModel) -> Entry | None:

@@ -59,7 +59,7 @@ def _run_stages(request: GateRequest, analyzer: StaticAnalyzer) -> GateOutcome:
     required = {model.path: tuple(runtime.name for runtime in model.runtimes) for model in planned}
     files = tuple(replace(file, runtimes=required.get(file.path, ())) for file in files)
     comparisons, lock = _compare_with_lock(checkout, stages, files)
-    file = _judge_files(checkout, stages, files, _model_sizes(planned, lock))
+    file = _judge_files(checkout, stages, files, planned, lock)
     change, support = ChangeResult(), SupportStageResult()
     if Stage.LOCK in stages:
         change = _compare_with_baseline(request, planned, comparisons, StageResults(file=file, lock=lock))
@@ -128,21 +128,19 @@ def _compare_with_lock(
 
 
 def _judge_files(
-    checkout: Checkout, stages: Collection[Stage], files: Sequence[ModelFile], sizes: Sequence[ModelSize]
+    checkout: Checkout,
+    stages: Collection[Stage],
+    files: Sequence[ModelFile],
+    planned: Sequence[PlannedModel],
+    lock: LockResult,
 ) -> FileResult:
-    """Judge the files; if the file stage does not run, record only which are incomplete."""
+    """Judge the files and the sizes that have a budget; without the file stage, record only which are incomplete."""
     missing = {file.path: _explain_missing_content(file) for file in files if not file.is_complete}
     remarks = tuple(f"{file.path}: {file.graph.unchecked}" for file in files if file.graph.unchecked)
     if Stage.FILE not in stages:
         return FileResult(missing, remarks=remarks)
     unread = [file.path for file in files if file.unreadable or file.undecided]
     undone = tuple(IncompleteCheck(Stage.FILE, path, "", *missing[path]) for path in unread)
-    hits = _apply_rules(checkout.project, [*files, *sizes])
-    return FileResult(missing, hits=hits, undone=undone, remarks=remarks)
-
-
-def _model_sizes(planned: Sequence[PlannedModel], lock: LockResult) -> list[ModelSize]:
-    """Sizes on disk of the models that have a size budget; the lock can supply them."""
     sizes = []
     for model in planned:
         budget, facts = model.model.settings.budget, lock.facts.get(model.path)
@@ -150,7 +148,8 @@ def _model_sizes(planned: Sequence[PlannedModel], lock: LockResult) -> list[Mode
             size = facts.size_bytes + sum(data.size_bytes for data in facts.external)
             place = lock.places[model.path]
             sizes.append(ModelSize(model=model.path, place=place, size_bytes=size, budget_mib=budget.size_mib))
-    return sizes
+    hits = _apply_rules(checkout.project, [*files, *sizes])
+    return FileResult(missing, hits=hits, undone=undone, remarks=remarks)
 
 
 def _compare_with_baseline(
@@ -275,14 +274,19 @@ def _run_dynamic_stages(
 
 
 def _create_runnable_models(planned: Sequence[PlannedModel], results: StageResults) -> Iterator[RunnableModel]:
-    refused, predictions = _predicted_refusals(results.judged), results.support.predictions
+    predictions = results.support.predictions
+    refused: dict[str, dict[str, dict[str, None]]] = {}  # model -> runtime -> rules of the support stage
+    for it in results.judged:
+        level = it.hit.level or rules.by_id[it.rule].level  # whichever level the config sets
+        if it.stage is Stage.SUPPORT and it.hit.model and level is Level.ERROR:
+            refused.setdefault(it.hit.model, {}).setdefault(it.hit.runtime, {})[it.rule] = None
     for model in planned:
-        names = [runtime.name for runtime in model.runtimes]
+        names, refused_by = [runtime.name for runtime in model.runtimes], refused.get(model.path, {})
         yield RunnableModel(
             model,
             results.facts[model.path],
             results.lock.places[model.path],
-            {name: refused[model.path, name] for name in names if (model.path, name) in refused},
+            {name: tuple(refused_by[name]) for name in names if name in refused_by},
             {name: predictions[model.path, name] for name in names if (model.path, name) in predictions},
         )
 
@@ -327,13 +331,3 @@ def _not_compared(execution: ExecutionResult) -> list[IncompleteCheck]:
         IncompleteCheck(Stage.PARITY, runs.model, runs.runtime, "it does not load there, or not every case runs", hint)
         for runs in execution.faulty
     ]
-
-
-def _predicted_refusals(hits: Iterable[RuleHit]) -> dict[tuple[str, str], tuple[str, ...]]:
-    """Rules of the support stage that predict a refusal, by model and runtime."""
-    predicted: dict[tuple[str, str], dict[str, None]] = {}
-    for hit in hits:
-        level = hit.hit.level or rules.by_id[hit.rule].level  # whichever level the config sets
-        if hit.stage is Stage.SUPPORT and hit.hit.model and level is Level.ERROR:
-            predicted.setdefault((hit.hit.model, hit.hit.runtime), {})[hit.rule] = None
-    return {key: tuple(names) for key, names in predicted.items()}

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnxgate.core.findings import IncompleteCheck, Place, RuleHit, Stage
+from onnxgate.core.findings import OPEN_UNTIL_RUN, IncompleteCheck, Place, RuleHit, Stage
 from onnxgate.core.jobs import InputCase
-from onnxgate.core.relations import OPEN_UNTIL_RUN
 from onnxgate.core.report import Change, Finding, Measured, Replay
 from onnxgate.evidence.runtime import ModelRuns
 from onnxgate.inputs.case_selection import ALL_CASES, CaseSelection

@@ -18,7 +18,7 @@ import secrets
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -49,9 +49,6 @@ class CacheEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     files: dict[str, str]  # path -> sha256
 
 
-NO_FILES: Mapping[str, Mapping[Path, str]] = {}
-
-
 class ResultCache:
     """Results in a folder.
 
@@ -64,14 +61,14 @@ class ResultCache:
         self,
         folder: Path,
         contents: Mapping[str, str],
-        files: Mapping[str, Mapping[Path, str]] = NO_FILES,
+        files: Mapping[str, Mapping[Path, str]] | None = None,
         limits: JobLimits | None = None,
         *,
         fresh: bool = False,
     ) -> None:
         self._folder = folder
         self._contents = contents
-        self._files = files
+        self._files = files or {}
         self._limits = limits or JobLimits()
         self._fresh = fresh
         self._digests = FileDigests()
@@ -147,20 +144,17 @@ class ResultCache:
 
 def prune(folder: Path, most_bytes: int = MAX_CACHE_BYTES) -> None:
     """Remove the least recently used entries beyond the size limit, and unfinished ones."""
-    total = 0
-    for used, size_bytes, entry in sorted(_entries(folder), reverse=True):
-        total += size_bytes
-        if total > most_bytes or (entry.suffix == _PART and used < time.time() - ABANDONED_AFTER_S):
-            shutil.rmtree(entry, ignore_errors=True)
-
-
-def _entries(folder: Path) -> Iterator[tuple[float, int, Path]]:
-    """Yield the time of last use, the size and the path of each entry."""
+    entries: list[tuple[float, int, Path]] = []  # time of last use, size
     with contextlib.suppress(OSError):  # another gate removes some of it at this moment
         for entry in list(folder.iterdir()):
             with contextlib.suppress(OSError):
                 files = [status for path in entry.rglob("*") if stat.S_ISREG((status := path.lstat()).st_mode)]
-                yield entry.lstat().st_mtime, sum(status.st_size for status in files), entry
+                entries.append((entry.lstat().st_mtime, sum(status.st_size for status in files), entry))
+    total = 0
+    for used, size_bytes, entry in sorted(entries, reverse=True):
+        total += size_bytes
+        if total > most_bytes or (entry.suffix == _PART and used < time.time() - ABANDONED_AFTER_S):
+            shutil.rmtree(entry, ignore_errors=True)
 
 
 def _is_cacheable(result: RunResult) -> bool:

@@ -13,7 +13,7 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -106,13 +106,9 @@ class StaticResultCache:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with replace_atomically(self._path) as scratch:
                 scratch.write_bytes(msgspec.msgpack.encode(newest))
-            self._prune()
-
-    def _prune(self) -> None:
-        """Remove the projects that were checked longest ago."""
-        projects = sorted(self._path.parent.glob(f"*{self._path.suffix}"), key=lambda path: -path.stat().st_mtime_ns)
-        for path in projects[MOST_PROJECTS:]:
-            path.unlink(missing_ok=True)
+            files = self._path.parent.glob(f"*{self._path.suffix}")
+            for path in sorted(files, key=lambda path: -path.stat().st_mtime_ns)[MOST_PROJECTS:]:
+                path.unlink(missing_ok=True)
 
 
 def digest_static_key(*parts: object) -> str:
@@ -164,7 +160,9 @@ class FileDigestCache:
                 remember_digests({identity: digest})
         unknown = {path: status for path, status in large.items() if known_digest(status) is None}
         if sum(status.st_size for status in unknown.values()) >= MIN_GIT_QUERY_BYTES:
-            self._ask_git(unknown, root)
+            for path, pointer in find_lfs_contents(root, unknown).items():
+                if pointer.size_bytes == unknown[path].st_size and is_settled(unknown[path], self._began_ns):
+                    remember_digests({file_identity(unknown[path]): pointer.sha256})
 
     def keep(self, files: Iterable[Path]) -> None:
         """Store the digests of these files in their current state; changed files are left out."""
@@ -178,30 +176,19 @@ class FileDigestCache:
                     self._changed = True
                 self._files[str(path)] = entry  # the last is the newest
         if self._changed:
+            newest = dict(list(self._files.items())[-MAX_REMEMBERED_FILES:])
             with contextlib.suppress(OSError):
-                self._write()
-
-    def _ask_git(self, files: Mapping[Path, os.stat_result], root: Path) -> None:
-        for path, pointer in find_lfs_contents(root, files).items():
-            if pointer.size_bytes == files[path].st_size and is_settled(files[path], self._began_ns):
-                remember_digests({file_identity(files[path]): pointer.sha256})
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                with replace_atomically(self._path) as scratch:
+                    scratch.write_bytes(msgspec.json.encode(newest))
 
     def _load(self) -> None:
         """Read the digests of earlier runs, once."""
-        if not self._loaded:
-            self._files, self._loaded = self._read(), True
-
-    def _read(self) -> dict[str, tuple[Identity, str]]:
-        try:
-            return msgspec.json.decode(self._path.read_bytes(), type=dict[str, tuple[Identity, str]])
-        except (OSError, msgspec.MsgspecError, UnicodeError, RecursionError):
-            return {}
-
-    def _write(self) -> None:
-        newest = dict(list(self._files.items())[-MAX_REMEMBERED_FILES:])
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with replace_atomically(self._path) as scratch:
-            scratch.write_bytes(msgspec.json.encode(newest))
+        if self._loaded:
+            return
+        self._loaded = True
+        with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeError, RecursionError):
+            self._files = msgspec.json.decode(self._path.read_bytes(), type=dict[str, tuple[Identity, str]])
 
 
 def _stat_large_file(path: Path) -> os.stat_result | None:
@@ -324,7 +311,7 @@ class CustomBuilds:
                 wheel = next((wheel for wheel in package.wheels if wheel.sha256 in hashes), None)
                 if wheel is not None:
                     return TableSource(release=runtime.release, wheel=wheel.file, sha256=wheel.sha256)
-                return None
+                break
         return None
 
 

@@ -21,9 +21,12 @@ from onnxgate.evidence.support import (
     WaysOut,
 )
 from onnxgate.model.facts import ModelFacts
-from onnxgate.model.reading.external_data import classify_layout, is_external, read_external_entries
+from onnxgate.model.reading.external_data import (
+    classify_layout,
+    iter_data_locations,
+)
 from onnxgate.model.reading.file_format import UnreadableModel
-from onnxgate.model.reading.structure import iter_tensors, read_light_structure
+from onnxgate.model.reading.structure import read_light_structure
 from onnxgate.model.subgraphs.node_context import find_source_line
 from onnxgate.project.config.project import SelectedModel
 from onnxgate.project.lock.types import LockedRuntime
@@ -216,10 +219,7 @@ def _find_refused_external_data(
     model: LocatedModel, proto: ModelProto, supports: Sequence[RuntimeSupportData]
 ) -> Iterator[ExternalDataOnRuntime]:
     """Yield each file of external data with each runtime that does not read it at its path."""
-    uses = Counter(
-        read_external_entries(tensor).get("location", "") for _, tensor in iter_tensors(proto) if is_external(tensor)
-    )
-    for location, tensor_count in uses.items():
+    for location, tensor_count in Counter(iter_data_locations(proto)).items():
         layout = classify_layout(model.selected.absolute, location) if location else "inside"
         if layout == "inside":
             continue

@@ -1,4 +1,4 @@
-"""All fixes: each proposes one kind of change to a model."""
+"""The interface of a fix, and all fixes: each proposes one kind of change to a model."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import itertools
 import os
 import re
 import stat
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
@@ -20,7 +20,6 @@ from onnxgate.commands.fix.model_file import (
     rewrite_fields,
     total_size,
 )
-from onnxgate.commands.fix.proposals import Change, Fix, FixRequest, NoFix, RunnableCopy
 from onnxgate.core.text import pluralize
 from onnxgate.model.checking.validity import find_leaked_paths
 from onnxgate.model.facts import STRING, required_bytes
@@ -31,10 +30,69 @@ from onnxgate.model.reading.structure import MAX_PROTOBUF_BYTES, iter_scopes, it
 from onnxgate.model.subgraphs.reduced_models import copy_for_checker, kind_without_shape
 from onnxgate.runtimes.worker.exporters.model_file import required_ir_version
 
+
+@dataclass(frozen=True, slots=True)
+class VersionLimits:
+    """Version limits of a model, from its runtimes and the config; None for no limit."""
+
+    ir_version: int | None = None  # the highest that is allowed
+    opset: int | None = None  # of `ai.onnx`: the pinned one, or the newest that all runtimes implement
+    pinned: bool = False  # the opset is pinned by the config
+
+
+@dataclass(frozen=True, slots=True)
+class FixRequest:
+    """One model."""
+
+    path: Path  # the file; its data are relative to it
+    proto: ModelProto  # its structure
+    limits: VersionLimits
+    root: Path  # the repository: nothing outside of it is read
+    scratch: Path  # an empty folder
+    run_onnx: Callable[[Sequence[str]], str]  # runs `onnx_subprocess.py`; returns "", or why it failed
+
+
+@dataclass(frozen=True, slots=True)
+class RunnableCopy:
+    """A copy of the model that runtimes can read, to run instead of one whose data no runtime reads."""
+
+    parts: tuple[Part, ...]
+    data: Mapping[str, Path]  # name next to the model -> the file
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The change that a fix proposes."""
+
+    parts: tuple[Part, ...]  # the whole file
+    words: tuple[str, ...]  # "IR version 13 becomes 10"
+    unsafe: str = ""  # why it needs `--unsafe`
+    renamed: Mapping[str, str] = field(default_factory=dict)  # outputs with another name: from -> to
+    follows: frozenset[str] = frozenset()  # rules that find this change, and nothing wrong with it
+    stand_in: RunnableCopy | None = None
+    unlinked: tuple[str, ...] = ()  # data files that the model names no longer
+
+
+@dataclass(frozen=True, slots=True)
+class NoFix:
+    """Why a fix leaves the model as it is."""
+
+    reason: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """One kind of repair. It writes only into the folder of the request."""
+
+    name: str
+    rules: frozenset[str]  # the rules that it fixes
+    propose: Callable[[FixRequest], Change | NoFix | None]  # the change, or why there is none; None: nothing to do
+
+
 _RAW_DATA, _EXTERNAL_DATA, _DATA_LOCATION = 9, 13, 14
 _DATA_FIELDS = frozenset({4, 5, 6, 7, _RAW_DATA, 10, 11, _EXTERNAL_DATA, _DATA_LOCATION})
 """Fields of TensorProto with data or their location. Source: onnx.proto."""
-_LOCATION_EXTERNAL = 1
 _MAX_HEADER_BYTES = 64 * 1024
 """Larger than name, shape and location of any tensor: such a tensor has data in spite of its location."""
 _UNREADABLE_LAYOUTS = ("link", "outside", "absolute")
@@ -120,8 +178,8 @@ def _resolve_data_file(request: FixRequest, location: str) -> Path:
 
 def _parse_external_tensor(match: FieldMatch) -> TensorProto | None:
     """Return the tensor if its data are external."""
-    locations = [field.value for field in match.inner() if field.number == _DATA_LOCATION]
-    if not locations or locations[-1] != _LOCATION_EXTERNAL:
+    locations = [inner.value for inner in match.inner() if inner.number == _DATA_LOCATION]
+    if not locations or locations[-1] != TensorProto.EXTERNAL:
         return None
     if match.field.end - match.field.start > _MAX_HEADER_BYTES:
         raise _NotInlinableError("a tensor holds data and says that they are elsewhere", "export the model again")
@@ -273,8 +331,7 @@ def _used_names(proto: ModelProto) -> Iterator[str]:
         for node in scope.node:
             yield from (node.name, *node.input, *node.output)
         yield from (value.name for value in scope.value_info)
-    for value in (*proto.graph.input, *proto.graph.output, *proto.graph.initializer):
-        yield value.name
+    yield from (value.name for value in (*proto.graph.input, *proto.graph.output, *proto.graph.initializer))
     yield from (sparse.values.name for sparse in proto.graph.sparse_initializer)
 
 
@@ -288,7 +345,14 @@ def _convert_opset(request: FixRequest) -> Change | NoFix | None:
     target, now = request.limits.opset, read_opsets(request.proto).get("ai.onnx")
     if target is None or now is None or now == target or (now < target and not request.limits.pinned):
         return None
-    if reason := _explain_unconvertible(request):
+    graph, reason = request.proto.graph, ""
+    if request.proto.functions:
+        reason = "it has local functions, which onnx's converter leaves out"
+    elif graph.sparse_initializer or request.proto.training_info:
+        reason = "it has sparse weights or training information, which onnx's converter leaves out"
+    elif request.path.stat().st_size > MAX_CONVERTED_BYTES:
+        reason = f"it is larger than {MAX_CONVERTED_BYTES:,} bytes"
+    if reason:
         return NoFix(f"it is not converted to opset {target}: {reason}", EXPORT_HINT)
     converted = request.scratch / "converted.onnx"
     if error := request.run_onnx(["convert", str(request.path), str(converted), str(target)]):
@@ -303,15 +367,6 @@ def _convert_opset(request: FixRequest) -> Change | NoFix | None:
         return NoFix("onnx's converter changes what it takes or gives", EXPORT_HINT)
     words = (f"opset {now} of `ai.onnx` becomes {target}, by onnx's converter",)
     return Change((proto.SerializeToString(),), words, follows=frozenset({"operators-changed", "weights-changed"}))
-
-
-def _explain_unconvertible(request: FixRequest) -> str:
-    if request.proto.functions:
-        return "it has local functions, which onnx's converter leaves out"
-    if request.proto.graph.sparse_initializer or request.proto.training_info:
-        return "it has sparse weights or training information, which onnx's converter leaves out"
-    size = request.path.stat().st_size
-    return f"it is larger than {MAX_CONVERTED_BYTES:,} bytes" if size > MAX_CONVERTED_BYTES else ""
 
 
 def _restore_metadata(old: ModelProto, new: ModelProto) -> None:
@@ -352,7 +407,15 @@ _DOCUMENTED_MESSAGES = (
 
 def _shorten_leaked_paths(request: FixRequest) -> Change | NoFix | None:
     """Make paths relative to the repository or to their package; of others only the file name stays."""
-    paths = {path: _shorten_path(path, str(request.root)) for path in find_leaked_paths(request.proto)}
+    paths = {}
+    for path in find_leaked_paths(request.proto):
+        inside = _PACKAGES_FOLDER.sub("", path)
+        if path.startswith(f"{request.root}/"):
+            paths[path] = path[len(f"{request.root}/") :]
+        elif inside != path:
+            paths[path] = inside
+        else:
+            paths[path] = (PureWindowsPath(path) if "\\" in path else PurePosixPath(path)).name
     if not paths:
         return None
     short_paths = {path.encode(): short.encode() for path, short in paths.items()}
@@ -371,14 +434,6 @@ def _shorten_leaked_paths(request: FixRequest) -> Change | NoFix | None:
     edits |= {(message, "metadata_props"): entry for message in _DOCUMENTED_MESSAGES}
     words = tuple(f"`{path}` becomes `{short}`" for path, short in sorted(paths.items()))
     return Change(rewrite_fields(request.path, edits), words)
-
-
-def _shorten_path(path: str, root: str) -> str:
-    if path.startswith(f"{root}/"):
-        return path[len(root) + 1 :]
-    if (inside := _PACKAGES_FOLDER.sub("", path)) != path:
-        return inside
-    return (PureWindowsPath(path) if "\\" in path else PurePosixPath(path)).name
 
 
 EXTERNAL_DATA = Fix(

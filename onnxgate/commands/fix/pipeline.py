@@ -11,12 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from onnx import ModelProto
-
 from onnxgate import __version__
-from onnxgate.commands.fix.fixes import FIXES
+from onnxgate.commands.fix.fixes import FIXES, Change, Fix, FixRequest, NoFix, VersionLimits
 from onnxgate.commands.fix.model_file import write_parts
-from onnxgate.commands.fix.proposals import Change, Fix, FixRequest, NoFix, VersionLimits
 from onnxgate.commands.fix.verification import ModelPair, Verification, verify_fix
 from onnxgate.core.files import link_or_copy
 from onnxgate.core.findings import STATIC_STAGES
@@ -28,10 +25,13 @@ from onnxgate.gate.request import GateOutcome, GateRequest
 from onnxgate.inputs.cases import InputCases, create_cases
 from onnxgate.model.diff.model_diff import NamedModel, compute_diff
 from onnxgate.model.diff.result import Difference
-from onnxgate.model.reading.external_data import inspect_data_file, is_external, read_external_entries
+from onnxgate.model.reading.external_data import (
+    inspect_data_file,
+    iter_data_locations,
+)
 from onnxgate.model.reading.fact_extraction import ParsedModel
 from onnxgate.model.reading.file_format import UnreadableModel, read_pointer
-from onnxgate.model.reading.structure import iter_tensors, read_structure
+from onnxgate.model.reading.structure import read_structure
 from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.plan import PlannedModel
 from onnxgate.runtimes.pool import WorkerPool
@@ -187,8 +187,13 @@ class _ModelFixer:
         place = self._folder() / (Path(name).name if Path(name).is_absolute() else name)
         place.parent.mkdir(parents=True, exist_ok=True)
         write_parts(change.parts, place)
-        for location, file in _required_data_files(read_structure(place), candidate.model.absolute).items():
-            _copy_or_link(file, place.parent / location)
+        locations = sorted(set(iter_data_locations(read_structure(place))))
+        files = {location: inspect_data_file(candidate.model.absolute, location) for location in locations}
+        for location, file in files.items():
+            if file.problem:
+                raise OSError(f"its external data `{location}` are not all here")
+        for location, file in files.items():
+            _copy_or_link(file.path, place.parent / location)
         return Candidate(replace(self.planned.model, absolute=place), (*candidate.changes, (fix, change)))
 
     def _version_limits(self) -> VersionLimits:
@@ -299,18 +304,6 @@ def runnable_original(planned: PlannedModel, changes: Sequence[Change], folder: 
     for name, file in stand_in.data.items():
         _copy_or_link(file, folder / name)
     return place
-
-
-def _required_data_files(proto: ModelProto, model: Path) -> dict[str, Path]:
-    """Return the data files of a model, by location."""
-    locations = {
-        read_external_entries(tensor).get("location", "") for _, tensor in iter_tensors(proto) if is_external(tensor)
-    }
-    files = {location: inspect_data_file(model, location) for location in sorted(locations)}
-    wrong = next((location for location, file in files.items() if file.problem), None)
-    if wrong is not None:
-        raise OSError(f"its external data `{wrong}` are not all here")
-    return {location: file.path for location, file in files.items()}
 
 
 def _copy_or_link(file: Path, to: Path) -> None:

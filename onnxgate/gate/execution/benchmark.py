@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -68,11 +69,11 @@ class MeasuredRatio:
 
 @dataclass(slots=True)
 class Benchmarks:
-    """Measures models. `run` runs a job on a runtime; `place` returns an unused path."""
+    """Measures models. `submit` runs a job on a runtime; `place` returns an unused path."""
 
     base: Path  # the config's folder
     against: Revision | None
-    run: Callable[[PlannedRuntime, Benchmark], Observation]
+    submit: Callable[[PlannedRuntime, Benchmark], Future[Observation]]
     place: Callable[[], Path]
 
     def measure(self, entrant: BenchmarkedModel) -> StepResult:
@@ -128,7 +129,7 @@ class Benchmarks:
             providers=planned.providers,
             extensions=planned.extensions,
         )
-        result = _require_result(self.run(planned, job))
+        result = _require_result(self.submit(planned, job).result())
         budgets: tuple[tuple[Measure, float | None, Callable[[BenchmarkResult, float], MeasuredRatio]], ...] = (
             ("time", budget.slower_than_baseline, compute_time_ratio),
             ("memory", budget.memory_over_baseline, compute_memory_ratio),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from onnxgate.core.files import temporary_folder
 from onnxgate.core.findings import IncompleteCheck, Stage
-from onnxgate.core.jobs import Benchmark, Crashed, InputCase, Job, Load, Observation, Probe, Run, TimedOut, Unavailable
+from onnxgate.core.jobs import Crashed, InputCase, Job, Load, Observation, Probe, Run, TimedOut, Unavailable
 from onnxgate.evidence.parity import Comparison
 from onnxgate.evidence.runtime import ModelRuns, has_guessed_sizes
 from onnxgate.gate.execution import failed_runs
@@ -102,7 +102,11 @@ class _Executor:
         return ExecutionResult(
             step,
             ran=frozenset((it.model, it.runtime) for it in runs),
-            faulty=tuple(it for it in runs if _is_faulty(it)),
+            faulty=tuple(
+                it
+                for it in runs
+                if any(attempt.outcome != "completed" and not has_guessed_sizes(attempt, it) for attempt in it.attempts)
+            ),
             compared=frozenset(
                 (subject.model, subject.runtime)
                 for subject in step.subjects
@@ -144,16 +148,19 @@ class _Executor:
     def _run(self, planned: PlannedRuntime, job: Run) -> Future[Observation]:
         """Run a model, or take its result from the cache."""
         cache, spec = self._cache, self._spec(planned.runtime)
-        if cache is None:
-            return self._host.submit(spec, job)
-        observation = cache.find(spec, job)
-        if observation is None:
-            future = self._host.submit(spec, job)
-            future.add_done_callback(lambda done: _cache_result(cache, spec, job, done))
-        else:
+        observation = cache.find(spec, job) if cache is not None else None
+        if observation is not None:
             self._reused.append((job.model, planned.name))
-            future = Future()
-            future.set_result(observation)
+            reused: Future[Observation] = Future()
+            reused.set_result(observation)
+            return reused
+
+        def store(done: Future[Observation]) -> None:
+            if cache is not None and not done.cancelled() and done.exception() is None:
+                cache.keep(spec, job, done.result())
+
+        future = self._host.submit(spec, job)
+        future.add_done_callback(store)
         return future
 
     def _prepare_all(self, toolchain: ProjectToolchain | None) -> list[PreparedModel]:
@@ -249,25 +256,18 @@ class _Executor:
         if self._settings.inputs.cases or not failed_runs.needs_sizes(ran, sourced.eager):
             return StartedModel(prepared, sourced, started.levels)
         newest = next(planned for planned in started.levels if planned.name == failed_runs.newest_runtime(ran))
-        sizes = failed_runs.find_sizes(
-            prepared.reading.facts,
-            prepared.planned.model,
-            ran,
-            lambda setting: self._try_sizes(prepared, newest, setting),
-        )
+        first_level = replace(newest, levels=newest.levels[:1])
+
+        def attempt(setting: Mapping[str, int]) -> Sequence[ObservedRun]:
+            return self._levels(prepared, first_level, self._create_cases_at(prepared, [setting]).cases).result()
+
+        sizes = failed_runs.find_sizes(prepared.reading.facts, prepared.planned.model, ran, attempt)
         if not sizes:
             return StartedModel(prepared, sourced, started.levels)
         fed = self._create_cases_at(prepared, sizes)
         eager = self._exporter.run_source(prepared, fed.cases) if sourced.eager is not None else None
         both = None if sourced.eager is None else {**sourced.eager, **(eager or {})}
         return self._start(replace(prepared, fed=fed), SourceOutputs(both, sourced.sample))
-
-    def _try_sizes(
-        self, prepared: PreparedModel, planned: PlannedRuntime, setting: Mapping[str, int]
-    ) -> Sequence[ObservedRun]:
-        """Run one size setting at one level of one runtime."""
-        fed = self._create_cases_at(prepared, [setting])
-        return self._levels(prepared, replace(planned, levels=planned.levels[:1]), fed.cases).result()
 
     def _create_cases_at(self, prepared: PreparedModel, sizes: Sequence[Mapping[str, int]]) -> InputCases:
         seed = self._settings.inputs.seed
@@ -308,23 +308,18 @@ class _Executor:
         runs, undone = runtime_stage.collect_evidence(
             model, ran, started.sourced.eager or {}, predicted, nodes.alone, optional
         )
+        fed = prepared.fed
+        reason, hint = (fed.reason, fed.hint) if fed.reason else failed_runs.explain_no_completed_run(runs)
+        unrun_stages = settings.stages & {Stage.RUNTIME, Stage.PARITY} if reason and started.levels else ()
         step = StepResult(
             subjects=runs if Stage.RUNTIME in settings.stages else (),
             undone=(
-                *(reason for reason in undone if reason.runtime not in optional),
-                *(self._explain_no_run(prepared, runs) if started.levels else ()),
+                *(it for it in undone if it.runtime not in optional),
+                *(IncompleteCheck(stage, prepared.path, "", reason, hint) for stage in sorted(unrun_stages)),
             ),
-            skipped=(*nodes.skipped, *(reason for reason in undone if reason.runtime in optional)),
+            skipped=(*nodes.skipped, *(it for it in undone if it.runtime in optional)),
         )
         return runs, step
-
-    def _explain_no_run(self, prepared: PreparedModel, runs: Sequence[ModelRuns]) -> list[IncompleteCheck]:
-        """Explain why the model could not be run on any case; nothing if it could."""
-        reason, hint = prepared.fed.reason, prepared.fed.hint
-        if not reason:
-            reason, hint = failed_runs.explain_no_completed_run(runs)
-        stages = sorted(self._settings.stages & {Stage.RUNTIME, Stage.PARITY}) if reason else []
-        return [IncompleteCheck(stage, prepared.path, "", reason, hint) for stage in stages]
 
     def _load_nodes(self, model: ExecutedModel, started: StartedModel, ran: Sequence[ObservedRun]) -> NodeLoads:
         """Load nodes alone on the runtimes that refuse the model."""
@@ -343,25 +338,12 @@ class _Executor:
     def _measure_budgets(self, collected: Mapping[str, _CollectedModel]) -> Iterator[StepResult]:
         """Measure models against their baselines while nothing else runs."""
         settings = self._settings
-        benchmarks = Benchmarks(settings.project.folder, settings.revision, self._run_benchmark, self._folder)
+        benchmarks = Benchmarks(settings.project.folder, settings.revision, self._submit, self._folder)
         for model in self._models:
             if model.planned.model.settings.budget is not None:
                 cases = collected[model.path].cases
                 yield benchmarks.measure(BenchmarkedModel(model.planned, model.place, model.facts, cases))
 
-    def _run_benchmark(self, planned: PlannedRuntime, job: Benchmark) -> Observation:
-        return self._submit(planned, job).result()
-
-
-def _cache_result(cache: ResultCache, spec: WorkerSpec, job: Run, done: Future[Observation]) -> None:
-    if not done.cancelled() and done.exception() is None:
-        cache.keep(spec, job, done.result())
-
 
 def _collect_runs(started: StartedModel) -> list[ObservedRun]:
     return [run for future in started.levels.values() for run in future.result()]
-
-
-def _is_faulty(runs: ModelRuns) -> bool:
-    """True if an attempt did not complete, except at sizes that were a guess."""
-    return any(attempt.outcome != "completed" and not has_guessed_sizes(attempt, runs) for attempt in runs.attempts)

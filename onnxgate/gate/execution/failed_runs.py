@@ -43,7 +43,6 @@ MAX_FATAL_LOADS = 3
 NODE_IR_VERSION = 7
 """IR version of nodes from a model whose own is refused. Source: every ONNX Runtime since 1.3 supports it."""
 
-SubmitLoad = Callable[[PlannedRuntime, Load], Future[Observation]]
 PendingNode = tuple[NodeKind, tuple[Future[Observation], ...]]
 
 
@@ -59,7 +58,7 @@ class NodeLoads:
 class NodeLoader:
     """Loads nodes on runtimes; their models are written to `folder`."""
 
-    submit: SubmitLoad
+    submit: Callable[[PlannedRuntime, Load], Future[Observation]]
     folder: Path
     _submitted: dict[tuple[str, str, str], Future[Observation]] = field(default_factory=dict)
 
@@ -125,22 +124,19 @@ def _await_loads(pending: Sequence[PendingNode]) -> Iterator[tuple[NodeKind, Iso
     """Yield the outcome of each load in order, until the time is used up; cancel the rest."""
     ends_at: float | None = None
     fatal = 0
-    for index, (kind, futures) in enumerate(pending):
+    for kind, futures in pending:
         try:
             observations = [
                 future.result(None if ends_at is None else max(0.0, ends_at - time.monotonic())) for future in futures
             ]
         except TimeoutError:
-            return _cancel_loads(pending[index:])
+            break
         ends_at = min(ends_at or math.inf, time.monotonic() + MAX_WAIT_S)
         yield kind, isolated_nodes.combine_levels(observations)
         fatal += any(isinstance(observation, Crashed | TimedOut) for observation in observations)
         if fatal == MAX_FATAL_LOADS:
-            return _cancel_loads(pending[index + 1 :])
-
-
-def _cancel_loads(pending: Sequence[PendingNode]) -> None:
-    for _, futures in pending:
+            break
+    for _, futures in pending:  # finished ones are not affected
         for future in futures:
             future.cancel()
 
@@ -220,9 +216,6 @@ def find_undecided_cases(runs: Sequence[ModelRuns]) -> set[str]:
 def _case_results(ran: Sequence[ObservedRun]) -> Iterator[tuple[str, InputCase, CaseResult]]:
     """Yield every completed case, on each runtime and at each level."""
     for run in ran:
-        match run.observation:
-            case Completed(result=RunResult(cases=results)):
-                for case, result in zip(run.job.cases, results, strict=True):
-                    yield run.runtime, case, result
-            case _:
-                pass
+        if isinstance(run.observation, Completed) and isinstance(run.observation.result, RunResult):
+            for case, result in zip(run.job.cases, run.observation.result.cases, strict=True):
+                yield run.runtime, case, result

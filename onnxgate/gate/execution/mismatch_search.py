@@ -111,11 +111,15 @@ class MismatchSearch:
         named, undone = list(comparisons), list[IncompleteCheck]()
         for group in _group_similar(comparisons):
             origin = self._try(model, comparisons[group[0]])
-            if isinstance(origin, str):
-                undone.append(_report_unlocated(model, [comparisons[index] for index in group], origin))
+            if isinstance(origin, dict):
+                for index in group:
+                    named[index] = msgspec.structs.replace(named[index], **origin)
                 continue
-            for index in group:
-                named[index] = msgspec.structs.replace(named[index], **origin)
+            references = " or ".join(dict.fromkeys(comparisons[index].reference for index in group))
+            runtimes = {comparisons[index].runtime for index in group}
+            on = runtimes.pop() if len(runtimes) == 1 else ""
+            reason = f"the first node that differs from {references} was not found: {origin}"
+            undone.append(IncompleteCheck(Stage.PARITY, model.path, on, reason, by_design=True))
         return tuple(named), tuple(undone)
 
     def _try(self, model: SearchedModel, comparison: Comparison) -> dict[str, object] | str:
@@ -144,18 +148,15 @@ class MismatchSearch:
         elif comparison.reference == SOURCE:
             begun, detail = self._against_source(model, comparison, side, mismatch, output)
         else:
-            reference = self._reference(model, comparison, mismatch)
+            planned = model.runtimes.get(comparison.reference)
+            if planned is None:
+                raise SearchError(f"{comparison.reference} is not there to be asked")
+            level = mismatch.optimization if mismatch.optimization in planned.levels else planned.levels[-1]
+            reference = self._side(model, comparison.reference, level, mismatch.case)
             begun = search_origin(side, reference.values, None, [output], exact=False)
         if begun is None:
             raise SearchError("no node by itself is off by more than rounding, which grows from node to node")
         return create_first_difference(model.proto, begun, mismatch.case, model.root, model.folder, detail)
-
-    def _reference(self, model: SearchedModel, comparison: Comparison, mismatch: Difference) -> SearchSide:
-        planned = model.runtimes.get(comparison.reference)
-        if planned is None:
-            raise SearchError(f"{comparison.reference} is not there to be asked")
-        level = mismatch.optimization if mismatch.optimization in planned.levels else planned.levels[-1]
-        return self._side(model, comparison.reference, level, mismatch.case)
 
     def _against_source(
         self, model: SearchedModel, comparison: Comparison, side: SearchSide, mismatch: Difference, output: str
@@ -251,11 +252,3 @@ def _group_similar(comparisons: Sequence[Comparison]) -> list[list[int]]:
 
 def _largest_mismatch(comparison: Comparison) -> float:
     return max((mismatch.value for mismatch in find_mismatches(comparison)), default=0.0)
-
-
-def _report_unlocated(model: SearchedModel, comparisons: Sequence[Comparison], reason: str) -> IncompleteCheck:
-    """Report the reason once for all runtimes."""
-    references = " or ".join(dict.fromkeys(comparison.reference for comparison in comparisons))
-    runtimes = {comparison.runtime for comparison in comparisons}
-    text = f"the first node that differs from {references} was not found: {reason}"
-    return IncompleteCheck(Stage.PARITY, model.path, runtimes.pop() if len(runtimes) == 1 else "", text, by_design=True)

@@ -57,8 +57,6 @@ if TYPE_CHECKING:
 
     Values = Mapping[str, NDArray[Any]]
 
-SubmitJob = Callable[[PlannedRuntime, Job, JobLimits | None], Future[Observation]]
-
 
 @dataclass(frozen=True, slots=True)
 class OutputComparer:
@@ -68,7 +66,7 @@ class OutputComparer:
     """
 
     settings: ExecutionSettings
-    submit: SubmitJob
+    submit: Callable[[PlannedRuntime, Job, JobLimits | None], Future[Observation]]
     run_in_toolchain: Callable[[Job], Observation]
     place: Callable[[], Path]
 
@@ -83,7 +81,12 @@ class OutputComparer:
         comparisons, undone = parity_stage.collect_evidence(model, ran, started.sourced.eager, unusable)
         search = MismatchSearch(self.submit, self.run_in_toolchain, self.place)
         comparisons, unfound = search.locate(create_searched_model(self.settings, started, ran), comparisons)
-        float_comparisons, undone_float = self._against_float(started, ran, model)
+        prepared = started.prepared
+        quantized = QuantizedModel(prepared.planned.model, prepared.reading, started.cases, tuple(started.levels))
+        with_float = FloatComparison(
+            self.settings.project, lambda planned, job: self.submit(planned, job, None), self.place
+        )
+        float_comparisons, undone_float = with_float.compare(quantized, model, ran)
         comparisons, undone = (*comparisons, *float_comparisons), (*undone, *undone_float)
         return StepResult(
             subjects=comparisons,
@@ -105,17 +108,6 @@ class OutputComparer:
             masks=find_output_masks(prepared.reading, started.cases),
             not_finite=find_not_finite(runs) if Stage.RUNTIME in settings.stages else frozenset(),
         )
-
-    def _against_float(
-        self, started: StartedModel, ran: Sequence[ObservedRun], model: ParityModel
-    ) -> tuple[tuple[Comparison, ...], tuple[IncompleteCheck, ...]]:
-        """Compare a quantized model with its float model."""
-        prepared = started.prepared
-        quantized = QuantizedModel(prepared.planned.model, prepared.reading, started.cases, tuple(started.levels))
-        float_comparison = FloatComparison(
-            self.settings.project, lambda planned, job: self.submit(planned, job, None), self.place
-        )
-        return float_comparison.compare(quantized, model, ran)
 
 
 def report_measurements(comparison: Comparison) -> list[Measured]:
@@ -141,7 +133,6 @@ def report_measurements(comparison: Comparison) -> list[Measured]:
 
 # Quantized models
 
-SubmitRun = Callable[[PlannedRuntime, Run], Future[Observation]]
 ENGINE = "onnxruntime"
 MAX_EXPOSED_BYTES = 256 * 1024 * 1024
 """Values are exposed in portions of this size, as far as shapes are known."""
@@ -176,7 +167,7 @@ class FloatComparison:
     """Runs float models, and both models with their values exposed; `place` returns an unused path."""
 
     project: Project
-    submit: SubmitRun
+    submit: Callable[[PlannedRuntime, Run], Future[Observation]]
     place: Callable[[], Path]
 
     def compare(

@@ -125,17 +125,14 @@ class Exporter:
         command = self._host.submit(spec, plan.command) if plan.command and is_exported else None
         source = self._host.submit(spec, plan.source) if plan.source else None
         writes = command or source
-        again = self._later(plan.again, writes, toolchain) if plan.again and writes else None
-        return ModelExport(plan, writes, source, again)
-
-    def _later(self, job: Job, first: Future[Observation], toolchain: ProjectToolchain) -> Future[Observation]:
-        """Return the future of a second export; its worker starts while the first exports run."""
-        if not self._second_exports and isinstance(job, Export):
+        if plan.again is None or writes is None:
+            return ModelExport(plan, writes, source)
+        if not self._second_exports and isinstance(plan.again, Export):  # the worker starts during the first exports
             frameworks = imported_frameworks(self._settings.project.config, self._settings.project.folder)
             self._host.submit(toolchain.second_spec, Probe(exporters=frameworks))
         again: Future[Observation] = Future()
-        self._second_exports.append(_SecondExport(job, first, again))
-        return again
+        self._second_exports.append(_SecondExport(plan.again, writes, again))
+        return ModelExport(plan, writes, source, again)
 
     def export_again(self, toolchain: ProjectToolchain | None) -> None:
         """Start the second exports after all first ones: runtimes wait only for those."""

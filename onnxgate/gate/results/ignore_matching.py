@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from onnxgate import rules
-from onnxgate.core.findings import IncompleteCheck, RuleHit, Stage
+from onnxgate.core.findings import RuleHit, Stage
 from onnxgate.core.report import Finding
 from onnxgate.evidence.policy import IgnoreUse
 from onnxgate.project.config import globs
@@ -67,13 +67,8 @@ class Ignores:
             entry = self.entries[index]
             if entry.sha256 is not None and (not model or self.contents.get(model) != entry.sha256.lower()):
                 continue
-            if not model or matches_model(entry.model, model):
+            if not model or globs.matches(entry.model, model):
                 yield index
-
-
-def matches_model(glob: str, model: str) -> bool:
-    """Return whether the glob of an entry matches a model; `**` matches all."""
-    return globs.matches(glob, model)
 
 
 DYNAMIC_RULE_STAGES = frozenset({Stage.RUNTIME, Stage.PARITY, Stage.EXPORT, Stage.BUDGET})
@@ -98,12 +93,6 @@ class CheckScope:
         for stage in stages:
             self.unknown.setdefault(stage, set()).update(models)
 
-    def leave_undone(self, undone: Iterable[IncompleteCheck]) -> None:
-        """Nothing can be concluded from incomplete checks, nor from stages that depend on them."""
-        for check in undone:
-            after = STAGES_AFTER_RUNS if check.stage is Stage.RUNTIME else frozenset()
-            self.leave_open({check.stage, *after}, [check.model])
-
     def covers(self, rule_id: str, models: Collection[str]) -> bool:
         """Return whether the rule was applied completely to these models."""
         rule = rules.by_id.get(rule_id)
@@ -124,15 +113,26 @@ def find_ignore_uses(
     ignores: Ignores, scope: CheckScope, met: Iterable[Collection[str]], present: Collection[str]
 ) -> list[IgnoreUse]:
     """Return the use of each entry. `present` has the fingerprints of all hits, also of redundant ones."""
-    return [
-        _evaluate_entry(index, entry, ignores.expired(index), scope, present if entry.fingerprints else fingerprints)
-        for index, (entry, fingerprints) in enumerate(zip(ignores.entries, met, strict=True))
-    ]
-
-
-def exclude_shared_uses(uses: Iterable[IgnoreUse], others: Collection[str]) -> list[IgnoreUse]:
-    """Return the uses that concern none of the models of other shards."""
-    return [use for use in uses if not any(matches_model(use.model, path) for path in others)]
+    uses = []
+    for index, (entry, met_by_entry) in enumerate(zip(ignores.entries, met, strict=True)):
+        models = {model.path for model in scope.project.models() if globs.matches(entry.model, model.path)}
+        listed = entry.fingerprints or ()
+        unmatched = sum(fingerprint not in present for fingerprint in listed)
+        use = IgnoreUse(
+            place=scope.project.place("ignore", str(index)),
+            rule=entry.rule,
+            model=entry.model,
+            until=entry.until.isoformat() if entry.until else "",
+            expired=ignores.expired(index),
+            used=unmatched < len(listed) if listed else bool(met_by_entry),
+            stage_ran=scope.covers(entry.rule, models),
+            sha256=entry.sha256 or "",
+            content_there=may_have_content(entry, models, scope),
+            listed=len(listed),
+            resolved=unmatched,
+        )
+        uses.append(use)
+    return uses
 
 
 def find_stale_fingerprints(ignores: Ignores, scope: CheckScope, present: Collection[str]) -> dict[int, frozenset[str]]:
@@ -146,27 +146,6 @@ def find_stale_fingerprints(ignores: Ignores, scope: CheckScope, present: Collec
         elif entry.fingerprints and use.stage_ran and use.resolved:
             stale[index] = frozenset(entry.fingerprints) - frozenset(present)
     return stale
-
-
-def _evaluate_entry(
-    index: int, entry: Ignore, expired: bool, scope: CheckScope, fingerprints: Collection[str]
-) -> IgnoreUse:
-    models = {model.path for model in scope.project.models() if matches_model(entry.model, model.path)}
-    listed = entry.fingerprints or ()
-    unmatched = sum(fingerprint not in fingerprints for fingerprint in listed)
-    return IgnoreUse(
-        place=scope.project.place("ignore", str(index)),
-        rule=entry.rule,
-        model=entry.model,
-        until=entry.until.isoformat() if entry.until else "",
-        expired=expired,
-        used=unmatched < len(listed) if listed else bool(fingerprints),
-        stage_ran=scope.covers(entry.rule, models),
-        sha256=entry.sha256 or "",
-        content_there=may_have_content(entry, models, scope),
-        listed=len(listed),
-        resolved=unmatched,
-    )
 
 
 def may_have_content(entry: Ignore, models: Iterable[str], scope: CheckScope) -> bool:

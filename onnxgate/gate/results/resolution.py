@@ -10,9 +10,11 @@ from onnxgate.core.findings import (
     ALL_STAGES,
     STATIC_STAGES,
     Hit,
+    HitReference,
     IncompleteCheck,
     Level,
     OnRuntime,
+    RelationKind,
     RuleHit,
     Stage,
     name_runtimes,
@@ -20,7 +22,6 @@ from onnxgate.core.findings import (
     version_sort_key,
 )
 from onnxgate.core.fingerprints import assign_fingerprints
-from onnxgate.core.relations import HitReference, RelationKind
 from onnxgate.core.report import Finding, ReportedPlace
 from onnxgate.core.text import join_phrases
 from onnxgate.gate.request import GateOutcome, GateRequest, StageResults
@@ -29,6 +30,7 @@ from onnxgate.gate.results.ignore_matching import Ignores
 from onnxgate.inputs.axis_sizes import name_axes
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.external_data import hash_content
+from onnxgate.project.config import globs
 from onnxgate.project.config.loader import UNKNOWN_NAME_FIX, ModelNames, find_unknown_names
 from onnxgate.project.plan import PlannedModel, locked_runtimes
 from onnxgate.rules.definition import AnyRule
@@ -100,59 +102,52 @@ ANY_RUNTIME = "*"  # in place of a runtime
 
 
 def resolve_hits(judged: Sequence[RuleHit], accepts: Callable[[RuleHit], bool] = lambda _: False) -> list[ResolvedHit]:
-    """Drop and confirm hits by their relations. `accepts` returns whether an ignore of the config accepts a hit."""
-    return _HitRelations(assign_fingerprints(judged), accepts).resolve()
+    """Drop and confirm hits by their relations. `accepts` returns whether an ignore of the config accepts a hit.
 
-
-class _HitRelations:
-    """The hits of a check, found by what relations name: rule, topic, model and runtime."""
-
-    def __init__(self, judged: Sequence[RuleHit], accepts: Callable[[RuleHit], bool]) -> None:
-        self._accepts = accepts
-        self._confirmed: set[HitKey] = set()
-        contradicted: set[HitKey] = set()
-        for rule_hit in judged:
-            for effect, target in _iterate_effects(rule_hit.hit):
-                key = (target, rule_hit.hit.model, rule_hit.hit.runtime)
-                if effect.is_observation and effect.drops_target:
-                    contradicted.add(key)
-                if effect.is_observation and effect.confirms_target:
-                    self._confirmed.add(key)
-        self._standing = [
-            rule_hit
-            for rule_hit in judged
-            if not rule_hit.silent and contradicted.isdisjoint(_list_identifying_keys(rule_hit))
-        ]
-        self._by_key: dict[HitKey, list[RuleHit]] = {}
-        for rule_hit in self._standing:
-            for key in _list_identifying_keys(rule_hit):
-                self._by_key.setdefault(key, []).append(rule_hit)
-
-    def resolve(self) -> list[ResolvedHit]:
-        """Return the hits that remain. All of them are looked up as causes, also those that are dropped."""
-        remaining = [rule_hit for rule_hit in self._standing if not self._is_redundant(rule_hit)]
-        return [
-            ResolvedHit(rule_hit, not self._confirmed.isdisjoint(_list_identifying_keys(rule_hit)))
-            for rule_hit in remaining
-        ]
-
-    def _is_redundant(self, rule_hit: RuleHit) -> bool:
-        """Return whether one of its relations drops the hit, and confirm what explains it."""
-        is_redundant = False
+    All hits but the contradicted ones are looked up as causes, also those that are dropped.
+    """
+    judged = assign_fingerprints(judged)
+    contradicted: set[HitKey] = set()
+    confirmed: set[HitKey] = set()
+    for rule_hit in judged:
         for effect, target in _iterate_effects(rule_hit.hit):
-            if effect.is_observation:
-                continue
-            for runtime in {rule_hit.hit.runtime or ANY_RUNTIME, ""}:  # "": the model as a whole
-                key = (target, rule_hit.hit.model, runtime)
-                severity = LEVELS.index(rule_hit.level)
-                causes = [it for it in self._by_key.get(key, ()) if LEVELS.index(it.level) <= severity]
-                if causes and effect.confirms_target:
-                    self._confirmed.add(key)
-                if effect.drops_source and any(
-                    not (effect.is_void_if_ignored and self._accepts(cause)) for cause in causes
-                ):
-                    is_redundant = True
-        return is_redundant
+            key = (target, rule_hit.hit.model, rule_hit.hit.runtime)
+            if effect.is_observation and effect.drops_target:
+                contradicted.add(key)
+            if effect.is_observation and effect.confirms_target:
+                confirmed.add(key)
+    standing: list[RuleHit] = []
+    by_key: dict[HitKey, list[RuleHit]] = {}
+    for rule_hit in judged:
+        keys = _list_identifying_keys(rule_hit)
+        if not rule_hit.silent and contradicted.isdisjoint(keys):
+            standing.append(rule_hit)
+            for key in keys:
+                by_key.setdefault(key, []).append(rule_hit)
+    remaining = [rule_hit for rule_hit in standing if not _is_redundant(rule_hit, by_key, confirmed, accepts)]
+    return [ResolvedHit(it, not confirmed.isdisjoint(_list_identifying_keys(it))) for it in remaining]
+
+
+def _is_redundant(
+    rule_hit: RuleHit,
+    by_key: Mapping[HitKey, Sequence[RuleHit]],
+    confirmed: set[HitKey],
+    accepts: Callable[[RuleHit], bool],
+) -> bool:
+    """Return whether one of its relations drops the hit, and add what explains it to `confirmed`."""
+    is_redundant = False
+    for effect, target in _iterate_effects(rule_hit.hit):
+        if effect.is_observation:
+            continue
+        for runtime in {rule_hit.hit.runtime or ANY_RUNTIME, ""}:  # "": the model as a whole
+            key = (target, rule_hit.hit.model, runtime)
+            severity = LEVELS.index(rule_hit.level)
+            causes = [it for it in by_key.get(key, ()) if LEVELS.index(it.level) <= severity]
+            if causes and effect.confirms_target:
+                confirmed.add(key)
+            if effect.drops_source and any(not (effect.is_void_if_ignored and accepts(it)) for it in causes):
+                is_redundant = True
+    return is_redundant
 
 
 def _iterate_effects(hit: Hit) -> Iterator[tuple[RelationEffect, HitReference]]:
@@ -185,11 +180,13 @@ def _merge_group(group: list[ResolvedHit], locked: Sequence[str]) -> Finding:
     states = [hit.on for hit in hits if hit.on]
     since = _sorted_versions(on.works_since for on in states)[-1]
     until = _sorted_versions(on.works_until for on in states)[0]
+    parts = [first.hit.message, _describe_runtimes(states, locked)]
+    parts += [f"works {word} {release}" for word, release in (("until", until), ("since", since)) if release]
     return Finding(
         rule=first.rule,
         level=first.level.value,
         stage=first.stage.value,
-        message=_compose_message(first.hit.message, states, locked, since, until),
+        message="; ".join(filter(None, parts)),
         fix=first.hit.fix,
         model=first.hit.model,
         node=next((hit.node for hit in hits if hit.node), ""),
@@ -210,12 +207,6 @@ def finding_sort_key(finding: Finding) -> tuple[object, ...]:
 
 def _sorted_versions(versions: Iterable[str]) -> list[str]:
     return sorted(set(versions), key=version_sort_key) or [""]
-
-
-def _compose_message(message: str, states: Sequence[OnRuntime], locked: Sequence[str], since: str, until: str) -> str:
-    parts = [message, _describe_runtimes(states, locked)]
-    parts += [f"works {word} {release}" for word, release in (("until", until), ("since", since)) if release]
-    return "; ".join(filter(None, parts))
 
 
 def _describe_runtimes(states: Sequence[OnRuntime], locked: Sequence[str]) -> str:
@@ -270,7 +261,8 @@ def build_outcome(
     present = {hit.fingerprint for hit in judged}
     uses = ignore_matching.find_ignore_uses(ignores, determine_scope(request, gathered, blocked, ignores), met, present)
     if request.share is not None:  # the merge reports what concerns models of other shards
-        uses = ignore_matching.exclude_shared_uses(uses, request.share.others(model.path for model in request.models))
+        others = request.share.others(model.path for model in request.models)
+        uses = [use for use in uses if not any(globs.matches(use.model, path) for path in others)]
     about_ignores = list(apply_rules(uses, rules.ALL, request.project.config.rules))
     findings += merge_runtimes(resolve_hits(about_ignores), names)
     return GateOutcome(planned, tuple(findings), gathered, blocked, _observed_errors(gathered, findings))
@@ -338,7 +330,9 @@ def determine_scope(
     if {Stage.FILE, Stage.RUNTIME} <= stages:
         stages |= {Stage.BUDGET}  # sizes were read, and models were run
     scope = ignore_matching.CheckScope(request.project, selected, stages, ignores.contents, has_baseline)
-    scope.leave_undone([*gathered.undone, *gathered.skipped])
+    for check in (*gathered.undone, *gathered.skipped):  # nothing follows from them, nor from stages after them
+        after = ignore_matching.STAGES_AFTER_RUNS if check.stage is Stage.RUNTIME else frozenset()
+        scope.leave_open({check.stage, *after}, [check.model])
     scope.leave_open(stages - {Stage.LOCK}, gathered.file.missing)
     scope.leave_open(stages, selected - gathered.facts.keys())
     scope.leave_open(ignore_matching.DYNAMIC_RULE_STAGES, blocked)

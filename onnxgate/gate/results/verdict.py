@@ -17,7 +17,6 @@ from onnxgate.core.report import (
     Against,
     Cell,
     CellState,
-    Drawing,
     FailOn,
     Finding,
     Replay,
@@ -51,6 +50,7 @@ def build_report(request: GateRequest, outcome: GateOutcome, fail_on: FailOn, *,
     folder = project.folder.resolve().relative_to(project.root.resolve()).as_posix()
     used = {runtime.runtime for model in outcome.planned for runtime in model.runtimes}
     sha256s = {path: facts.sha256 for path, facts in gathered.facts.items()}
+    files = {model.path: model.absolute for model in request.models}
     return Report(
         onnxgate=__version__,
         verdict=verdict,
@@ -70,16 +70,8 @@ def build_report(request: GateRequest, outcome: GateOutcome, fail_on: FailOn, *,
         remarks=tuple(sorted(set(gathered.remarks))),
         against=Against(name=revision.name, commit=revision.commit) if revision is not None else None,
         changes=gathered.change.changes,
-        drawings=_draw_nodes(request, outcome) if drawn else (),
+        drawings=draw_named_nodes(outcome.findings, files) if drawn else (),
     )
-
-
-def _draw_nodes(request: GateRequest, outcome: GateOutcome) -> tuple[Drawing, ...]:
-    """Draw the nodes that findings name; only their files are read."""
-    if not any(finding.level in LEVELS[:2] and not finding.ignored for finding in outcome.findings):
-        return ()
-
-    return draw_named_nodes(outcome.findings, {model.path: model.absolute for model in request.models})
 
 
 def _describe_scope(request: GateRequest) -> str:

@@ -33,7 +33,7 @@ from onnxgate.gate.results.ignore_matching import Ignores
 from onnxgate.gate.results.verdict import decide_verdict
 from onnxgate.gate.sharding.shard_report import require_shard
 from onnxgate.model.subgraphs import node_context
-from onnxgate.project.config.loader import UNKNOWN_NAME_FIX, ConfiguredName, EntryNames
+from onnxgate.project.config.loader import UNKNOWN_NAME_FIX, describe_unknown_names
 from onnxgate.project.config.schema import Ignore
 
 PartType = TypeVar("PartType", Cell, Change, Measured, Replay)
@@ -47,10 +47,6 @@ def merge_reports(reports: Sequence[Report], gaps: Sequence[NotDone], fail_on: F
     """
     if reports:
         return _merge_shards(sorted(reports, key=lambda report: require_shard(report).index), gaps, fail_on)
-    return _create_empty_report(gaps)
-
-
-def _create_empty_report(gaps: Sequence[NotDone]) -> Report:
     counts = {**dict.fromkeys((*RECOUNTED_COUNTS, *SUMMED_COUNTS), 0), "undecided": len(gaps)}
     return Report(
         onnxgate=__version__,
@@ -147,13 +143,13 @@ def _count(
 def find_unknown_names(shards: Sequence[Shard]) -> Iterator[str]:
     """Find the names in the config that no model of any shard has; one shard alone cannot know that."""
     for entries in zip(*(shard.names for shard in shards), strict=True):
-        together = EntryNames(
-            asked=tuple(ConfiguredName(name.where, name.kind, name.name) for name in entries[0].asked),
-            axes=frozenset(name for entry in entries for name in entry.axes),
-            outputs=frozenset(name for entry in entries for name in entry.outputs),
+        together = replace(
+            entries[0],
+            axes=tuple(name for entry in entries for name in entry.axes),
+            outputs=tuple(name for entry in entries for name in entry.outputs),
             whole=all(entry.whole for entry in entries),
         )
-        yield from together.unknown()
+        yield from describe_unknown_names(together)
 
 
 TODAY, ENDED = datetime.date(2000, 1, 2), datetime.date(2000, 1, 1)
@@ -166,8 +162,19 @@ def _merge_findings(reports: Sequence[Report], unknown_names: Sequence[NotDone])
     own_models = [(report, {model.path for model in report.models}) for report in reports]
     about_models = [finding for report, paths in own_models for finding in report.findings if finding.model in paths]
     runtimes = [f"{runtime.engine} {runtime.version}" for runtime in shards[0].locked]
-    entries = [tuple(entry) for entry in zip(*(shard.ignores for shard in shards), strict=True)]
-    ignores = Ignores([_merge_ignore(entry) for entry in entries], TODAY)
+    entries = list(zip(*(shard.ignores for shard in shards), strict=True))
+    restored = [
+        Ignore(
+            rule=entry[0].rule,
+            reason=entry[0].reason,
+            model=entry[0].model,
+            until=ENDED if any(of_shard.expired for of_shard in entry) else None,
+            sha256=entry[0].sha256 or None,
+            fingerprints=entry[0].fingerprints,
+        )
+        for entry in entries
+    ]
+    ignores = Ignores(restored, TODAY)
     hits = list(dict.fromkeys(hit for shard in shards for hit in shard.hits))
     judged = assign_fingerprints([_restore_hit(hit) for hit in hits])
     resolved = [resolution.ResolvedHit(hit, shared.confirmed) for hit, shared in zip(judged, hits, strict=True)]
@@ -198,19 +205,6 @@ def _restore_hit(shared: SharedHit) -> RuleHit:
         identity=shared.identity,
     )
     return RuleHit(shared.rule, Stage(shared.stage), Level(shared.level), hit)
-
-
-def _merge_ignore(of_shards: Sequence[SharedIgnore]) -> Ignore:
-    """Restore the entry for findings about the project; it has expired if any shard reports so."""
-    first = of_shards[0]
-    return Ignore(
-        rule=first.rule,
-        reason=first.reason,
-        model=first.model,
-        until=ENDED if any(of_shard.expired for of_shard in of_shards) else None,
-        sha256=first.sha256 or None,
-        fingerprints=first.fingerprints,
-    )
 
 
 def _merge_ignore_use(

@@ -228,8 +228,6 @@ BYTES_PER_MS = 200_000
 """Read, hashed, loaded or run. Source: order of magnitude, measured on two cores."""
 DEFAULT_CASE_COUNT = 3
 
-CostSeconds = Mapping[str, float]  # by runtime, or TOOLCHAIN
-
 
 def load_costs(folder: Path, sha256: str) -> dict[str, float]:
     """Load the cost of a content in its last full check; empty if it is not known."""
@@ -243,7 +241,7 @@ def load_costs(folder: Path, sha256: str) -> dict[str, float]:
     return {name: seconds for name, seconds in costs.items() if math.isfinite(seconds) and 0 <= seconds <= MAX_COST_S}
 
 
-def save_costs(folder: Path, sha256: str, seconds: CostSeconds) -> None:
+def save_costs(folder: Path, sha256: str, seconds: Mapping[str, float]) -> None:
     """Store the cost of a content in a file of its own, so that folders of several machines can be merged."""
     if not _is_digest(sha256):
         return

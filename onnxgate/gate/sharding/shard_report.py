@@ -18,7 +18,6 @@ from onnxgate.core.report import (
     COUNT_NAMES,
     LEVELS,
     VERSION,
-    AskedName,
     FailOn,
     Finding,
     NotDone,
@@ -35,6 +34,7 @@ from onnxgate.gate.request import GateOutcome, GateRequest
 from onnxgate.gate.results import ignore_matching, resolution
 from onnxgate.gate.results.verdict import build_report, describe_left_out
 from onnxgate.gate.sharding.plan import MAX_SHARDS, PLAN_KEY_CHARACTERS, Share, digest_values
+from onnxgate.project.config import globs
 from onnxgate.project.config.loader import collect_entry_names
 from onnxgate.project.plan import locked_runtimes, report_runtime
 
@@ -68,7 +68,7 @@ def _create_shard(request: GateRequest, outcome: GateOutcome, share: Share) -> S
         levels={rule: level for rule, level in sorted(levels.items()) if rule in gate_rules},
         hits=tuple(_project_hits(request, outcome, share)),
         ignores=tuple(_shard_ignores(request, outcome, share)),
-        names=tuple(_shard_names(request, outcome, share)),
+        names=_shard_names(request, outcome, share),
     )
 
 
@@ -125,27 +125,20 @@ def _shard_ignores(request: GateRequest, outcome: GateOutcome, share: Share) -> 
             fingerprints=entry.fingerprints,
             covered=use.stage_ran,
             content_there=ignore_matching.may_have_content(
-                entry, [path for path in own if ignore_matching.matches_model(entry.model, path)], scope
+                entry, [path for path in own if globs.matches(entry.model, path)], scope
             ),
             found=tuple(sorted(set(listed) & present if listed else met[index])),
         )
 
 
-def _shard_names(request: GateRequest, outcome: GateOutcome, share: Share) -> Iterator[SharedNames]:
+def _shard_names(request: GateRequest, outcome: GateOutcome, share: Share) -> tuple[SharedNames, ...]:
     """Collect configured names of axes and outputs, with the names that the models of this shard have."""
     if not {Stage.RUNTIME, Stage.PARITY} & request.stages:
-        return
+        return ()
     model_names = resolution.list_model_names(outcome.gathered.facts)
     others = share.others(model.path for model in request.models)
     paths = [model.path for model in request.project.models() if model.path not in others]
-    for names in collect_entry_names(request.project, model_names, paths):
-        if names.asked:
-            yield SharedNames(
-                asked=tuple(AskedName(where=it.where, kind=it.kind, name=it.name) for it in names.asked),
-                axes=tuple(sorted(names.axes)),
-                outputs=tuple(sorted(names.outputs)),
-                whole=names.whole,
-            )
+    return tuple(names for names in collect_entry_names(request.project, model_names, paths) if names.asked)
 
 
 # Reading

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Literal
@@ -84,6 +85,13 @@ def read_external_entries(tensor: TensorProto) -> dict[str, str]:
     return {entry.key: entry.value for entry in tensor.external_data}
 
 
+def iter_data_locations(proto: ModelProto) -> Iterator[str]:
+    """Yield the location of the data of each external tensor; "" if it names none."""
+    for _, tensor in iter_tensors(proto):
+        if is_external(tensor):
+            yield read_external_entries(tensor).get("location", "")
+
+
 def check_external_data(proto: ModelProto, path: Path) -> tuple[ExternalUse, ...]:
     """Each use of external data by the model at `path`, checked. A file outside the model's folder is never opened."""
     files = find_data_files(proto, path)
@@ -135,12 +143,8 @@ def shorten_text(text: str) -> str:
 
 def find_data_files(proto: ModelProto, path: Path) -> dict[str, DataFile]:
     """Return the files that tensors refer to, by location; nothing is read from them."""
-    files: dict[str, DataFile] = {}
-    for _, tensor in iter_tensors(proto):
-        location = read_external_entries(tensor).get("location", "")
-        if is_external(tensor) and location and location not in files:
-            files[location] = inspect_data_file(path, location)
-    return files
+    locations = dict.fromkeys(filter(None, iter_data_locations(proto)))
+    return {location: inspect_data_file(path, location) for location in locations}
 
 
 def inspect_data_file(model: Path, location: str) -> DataFile:

@@ -15,7 +15,10 @@ import onnx
 from onnx import GraphProto, ModelProto, ValueInfoProto
 
 from onnxgate.core.files import link_or_copy, replace_atomically
-from onnxgate.model.reading.external_data import inspect_data_file, is_external, read_external_entries
+from onnxgate.model.reading.external_data import (
+    inspect_data_file,
+    iter_data_locations,
+)
 from onnxgate.model.reading.fact_extraction import list_inputs
 from onnxgate.model.reading.file_format import UnreadableModel
 from onnxgate.model.reading.structure import FIRST_IR_WITHOUT_INPUTS, iter_tensors, read_structure
@@ -186,7 +189,7 @@ def expose_values(proto: ModelProto, model: Path, names: Iterable[str], folder: 
 
 def link_data(proto: ModelProto, model: Path, folder: Path) -> None:
     """Put the external data of a model next to a copy of it. Runtimes reject symbolic links."""
-    for location in filter(None, _list_locations(proto)):
+    for location in filter(None, sorted(set(iter_data_locations(proto)))):
         file = inspect_data_file(model, location)
         if file.problem:
             raise OSError(f"its external data `{location}` are not there")
@@ -251,12 +254,7 @@ def read_data_locations(path: Path) -> tuple[str, ...]:
         structure = read_structure(path)
     except (OSError, UnreadableModel):
         return ()
-    return _list_locations(structure)
-
-
-def _list_locations(proto: ModelProto) -> tuple[str, ...]:
-    external = (tensor for _, tensor in iter_tensors(proto) if is_external(tensor))
-    return tuple(sorted({read_external_entries(tensor).get("location", "") for tensor in external}))
+    return tuple(sorted(set(iter_data_locations(structure))))
 
 
 def _choose_data_names(fresh: Path, target: Path) -> dict[str, str]:

@@ -6,12 +6,13 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from packaging.specifiers import SpecifierSet
 
 from onnxgate import __version__
 from onnxgate.core.errors import ConfigError
+from onnxgate.core.report import AskedName, SharedNames
 from onnxgate.core.text import join_quoted, lower_first, suggest_spelling
 from onnxgate.project.config.globs import matches
 from onnxgate.project.config.project import Project
@@ -161,33 +162,6 @@ class ModelNames:
     outputs: Collection[str]
 
 
-@dataclass(frozen=True, slots=True)
-class ConfiguredName:
-    """A name in the config. `where` is its line and key: "line 30: `model[1].sizes.batch`"."""
-
-    where: str
-    kind: Literal["dynamic axis", "output"]
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class EntryNames:
-    """The names in one `[[model]]` entry, and the names in the models that it matches."""
-
-    asked: tuple[ConfiguredName, ...]
-    axes: frozenset[str]
-    outputs: frozenset[str]
-    whole: bool  # the names of all matched models are known
-
-    def unknown(self) -> Iterator[str]:
-        """Yield a problem per name that none of the models has; nothing if a model is unknown, which may have it."""
-        for configured in self.asked if self.whole else ():
-            names = sorted(self.axes if configured.kind == "dynamic axis" else self.outputs)
-            if configured.name not in names:
-                near = suggest_spelling(configured.name, names) or (f"; there is {join_quoted(names)}" if names else "")
-                yield f"{configured.where}: no {configured.kind} is called `{configured.name}`{near}"
-
-
 def find_unknown_names(project: Project, known: Mapping[str, ModelNames]) -> tuple[str, ...]:
     """
     Return a problem per name below `sizes` and `tolerance` that no model of its `[[model]]` entry has.
@@ -196,32 +170,41 @@ def find_unknown_names(project: Project, known: Mapping[str, ModelNames]) -> tup
     because that model may have the name.
     """
     entries = collect_entry_names(project, known, [model.path for model in project.models()])
-    return tuple(problem for entry in entries for problem in entry.unknown())
+    return tuple(problem for entry in entries for problem in describe_unknown_names(entry))
+
+
+def describe_unknown_names(entry: SharedNames) -> Iterator[str]:
+    """Yield a problem per name that none of the models has; nothing if a model is unknown, which may have it."""
+    for configured in entry.asked if entry.whole else ():
+        names = sorted(set(entry.axes if configured.kind == "dynamic axis" else entry.outputs))
+        if configured.name not in names:
+            near = suggest_spelling(configured.name, names) or (f"; there is {join_quoted(names)}" if names else "")
+            yield f"{configured.where}: no {configured.kind} is called `{configured.name}`{near}"
 
 
 def collect_entry_names(
     project: Project, known: Mapping[str, ModelNames], paths: Collection[str]
-) -> tuple[EntryNames, ...]:
+) -> tuple[SharedNames, ...]:
     """Return the names of each `[[model]]` entry, with those of the models of `paths`."""
     entries = []
     for index, entry in enumerate(project.config.model):
         matched = [path for path in paths if matches(entry.path, path)]
         read = [known[path] for path in matched if path in known]
-        names = EntryNames(
+        names = SharedNames(
             asked=tuple(_configured_names(project, index)),
-            axes=frozenset(name for model in read for name in model.axes),
-            outputs=frozenset(name for model in read for name in model.outputs),
+            axes=tuple(sorted({name for model in read for name in model.axes})),
+            outputs=tuple(sorted({name for model in read for name in model.outputs})),
             whole=len(read) == len(matched),
         )
         entries.append(names)
     return tuple(entries)
 
 
-def _configured_names(project: Project, index: int) -> Iterator[ConfiguredName]:
+def _configured_names(project: Project, index: int) -> Iterator[AskedName]:
     entry = project.config.model[index]
     names = [("sizes", name) for name in entry.sizes or ()]
     names += [("tolerance", name) for name, value in (entry.tolerance or {}).items() if isinstance(value, Tolerance)]
     for table, name in names:
         keys = ("model", str(index), table, name)
         where = f"line {project.place(*keys).line}: `{format_key_path((*project.prefix, *keys))}`"
-        yield ConfiguredName(where, "dynamic axis" if table == "sizes" else "output", name)
+        yield AskedName(where=where, kind="dynamic axis" if table == "sizes" else "output", name=name)

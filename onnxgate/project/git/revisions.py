@@ -14,9 +14,9 @@ from pathlib import Path, PurePosixPath
 
 from onnxgate.core.errors import UsageError
 from onnxgate.core.files import link_or_copy, replace_atomically, sha256_of, temporary_folder
-from onnxgate.model.reading.external_data import is_external, read_external_entries
+from onnxgate.model.reading.external_data import iter_data_locations
 from onnxgate.model.reading.file_format import LfsPointer, UnreadableModel, parse_pointer, read_pointer
-from onnxgate.model.reading.structure import iter_tensors, read_structure
+from onnxgate.model.reading.structure import read_structure
 from onnxgate.project.git import repository
 
 LINK_MODE, FILE_MODES = "120000", ("100644", "100755")
@@ -142,10 +142,9 @@ def write_model_at_revision(revision: Revision, path: str, folder: Path) -> Path
     model = folder / "model.onnx"
     revision.write(path, model)
     try:
-        tensors = [tensor for _, tensor in iter_tensors(read_structure(model)) if is_external(tensor)]
+        locations = set(iter_data_locations(read_structure(model)))
     except UnreadableModel as reason:
         raise MissingAtRevisionError(f"`{path}` at `{revision.name}` cannot be read: it is {reason}") from reason
-    locations = {read_external_entries(tensor).get("location", "") for tensor in tensors}
     for location in sorted(locations - {""}):
         at = resolve_data_path(path, location)
         if at is None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.core.findings import Hit, Level, mask_numbers
-from onnxgate.core.relations import follows_from
+from onnxgate.core.findings import Hit, Level, follows_from, mask_numbers
 from onnxgate.evidence.file import ModelFile
 from onnxgate.rules.definition import rule
 

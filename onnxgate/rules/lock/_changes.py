@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from onnxgate.core.findings import Hit, Level
-from onnxgate.core.relations import HitReference, follows_from
+from onnxgate.core.findings import Hit, HitReference, Level, follows_from
 from onnxgate.core.text import join_phrases
 from onnxgate.evidence.lock import ModelChange
 from onnxgate.model.facts import Dim, ValueInfo

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.core.findings import Hit, Level
-from onnxgate.core.relations import HitReference
+from onnxgate.core.findings import Hit, HitReference, Level
 from onnxgate.evidence.lock import ModelChange
 from onnxgate.rules.definition import rule
 from onnxgate.rules.lock._changes import create_note_hit, find_shifted_outputs, format_type, match_outputs

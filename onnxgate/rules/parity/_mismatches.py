@@ -7,8 +7,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
-from onnxgate.core.findings import Hit, OnRuntime
-from onnxgate.core.relations import Relation
+from onnxgate.core.findings import Hit, OnRuntime, Relation
 from onnxgate.core.text import pluralize
 from onnxgate.evidence.parity import Comparison, Difference, find_mismatches, find_worst
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.core.findings import Hit, Level
-from onnxgate.core.relations import follows_from
+from onnxgate.core.findings import Hit, Level, follows_from
 from onnxgate.evidence.parity import Comparison
 from onnxgate.rules.definition import rule
 from onnxgate.rules.parity._mismatches import create_mismatch_hits

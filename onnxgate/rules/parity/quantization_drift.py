@@ -5,8 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from onnxgate.core.findings import Hit, Level, OnRuntime
-from onnxgate.core.relations import follows_from
+from onnxgate.core.findings import Hit, Level, OnRuntime, follows_from
 from onnxgate.core.text import join_phrases
 from onnxgate.evidence.parity import Comparison, Layer, find_mismatches
 from onnxgate.rules.definition import rule

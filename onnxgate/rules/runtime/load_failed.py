@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
-from onnxgate.core.findings import Hit, Level, OnRuntime, mask_numbers
-from onnxgate.core.relations import HitReference, confirms, explained_by
+from onnxgate.core.findings import Hit, HitReference, Level, OnRuntime, confirms, explained_by, mask_numbers
 from onnxgate.diagnostics.classification import shorten_failure
 from onnxgate.evidence.runtime import Attempt, IsolatedNode, ModelRuns, select_worst_attempts
 from onnxgate.rules.definition import rule

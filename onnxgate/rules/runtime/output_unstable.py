@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from onnxgate.core.findings import Hit, Level, OnRuntime
-from onnxgate.core.relations import explained_by, follows_from
+from onnxgate.core.findings import Hit, Level, OnRuntime, explained_by, follows_from
 from onnxgate.evidence.runtime import Attempt, ModelRuns, select_worst_attempts
 from onnxgate.rules.definition import rule
 from onnxgate.rules.runtime._failures import describe_level

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.core.findings import Hit, Level, OnRuntime, Place
-from onnxgate.core.relations import HitReference, contradicts
+from onnxgate.core.findings import Hit, HitReference, Level, OnRuntime, Place, contradicts
 from onnxgate.evidence.runtime import ModelRuns
 from onnxgate.rules.definition import rule
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from onnxgate.core.findings import Hit, OnRuntime, strip_versions
-from onnxgate.core.relations import follows_from
+from onnxgate.core.findings import Hit, OnRuntime, follows_from, strip_versions
 from onnxgate.evidence.support import RefusedOperation
 from onnxgate.support.matching.operations import (
     AttributeAddition,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.core.findings import Hit, Level, OnRuntime
-from onnxgate.core.relations import follows_from
+from onnxgate.core.findings import Hit, Level, OnRuntime, follows_from
 from onnxgate.core.text import pluralize
 from onnxgate.evidence.support import ExternalDataOnRuntime
 from onnxgate.rules.definition import rule

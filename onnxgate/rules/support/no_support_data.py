@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.core.findings import Hit, Level, OnRuntime, mask_numbers
-from onnxgate.core.relations import OPEN_UNTIL_RUN, follows_from
+from onnxgate.core.findings import OPEN_UNTIL_RUN, Hit, Level, OnRuntime, follows_from, mask_numbers
 from onnxgate.evidence.support import PredictionGap
 from onnxgate.rules.definition import rule
 

@@ -15,9 +15,9 @@ from onnxgate.core.errors import LockError
 from onnxgate.core.files import replace_atomically
 from onnxgate.model.facts import ExternalFile, ModelFacts
 from onnxgate.model.reading import fact_extraction
-from onnxgate.model.reading.external_data import is_external, read_external_entries
+from onnxgate.model.reading.external_data import iter_data_locations
 from onnxgate.model.reading.file_format import LfsPointer, UnreadableModel, detect_other_type
-from onnxgate.model.reading.structure import iter_tensors, read_structure
+from onnxgate.model.reading.structure import read_structure
 from onnxgate.project.config.globs import covers, is_glob, matches
 from onnxgate.project.config.project import LOCK_NAME, Project
 from onnxgate.project.git import repository
@@ -177,8 +177,7 @@ class RevisionModels:
         except UnreadableModel as reason:
             raise InvalidAtRevisionError(str(reason)) from reason
         facts = fact_extraction.extract_facts(proto, file, self.relative(at))
-        tensors = (tensor for _, tensor in iter_tensors(proto) if is_external(tensor))
-        locations = {read_external_entries(tensor).get("location", "") for tensor in tensors}
+        locations = set(iter_data_locations(proto))
         entry = self._find_locked(at, LfsPointer(facts.sha256, facts.size_bytes))
         return msgspec.structs.replace(facts, external=tuple(self._data(at, locations, entry)))
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import onnx
 
+from onnxgate.commands.fix.fixes import Change, Fix, FixRequest, NoFix, VersionLimits
 from onnxgate.commands.fix.model_file import write_parts
 from onnxgate.commands.fix.pipeline import ONNX_SUBPROCESS
-from onnxgate.commands.fix.proposals import Change, Fix, FixRequest, NoFix, VersionLimits
 from onnxgate.model.reading.structure import LARGE_BYTES, read_structure
 
 

@@ -18,9 +18,9 @@ from onnxgate.commands.fix.fixes import (
     MISSING_TYPES,
     OPSET,
     PASSTHROUGH,
+    Change,
 )
 from onnxgate.commands.fix.model_file import Span
-from onnxgate.commands.fix.proposals import Change
 from onnxgate.model.checking.validity import find_leaked_paths
 from onnxgate.rules import by_id
 from tests.commands.fix.single_model import asked, changed, refused

@@ -9,9 +9,8 @@ from typing import Protocol
 import onnx
 import pytest
 
-from onnxgate.commands.fix.fixes import FIXES
+from onnxgate.commands.fix.fixes import FIXES, Change, Fix, FixRequest
 from onnxgate.commands.fix.pipeline import FixOptions, FixResult, fix_models
-from onnxgate.commands.fix.proposals import Change, Fix, FixRequest
 from onnxgate.gate.request import GateRequest
 from tests.harness import fix_cases
 from tests.harness.models import parse, write

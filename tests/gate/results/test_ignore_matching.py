@@ -12,7 +12,8 @@ from onnxgate.core.fingerprints import assign_fingerprints
 from onnxgate.core.report import Finding
 from onnxgate.evidence.policy import IgnoreUse
 from onnxgate.gate.results import resolution
-from onnxgate.gate.results.ignore_matching import Ignores, matches_model
+from onnxgate.gate.results.ignore_matching import Ignores
+from onnxgate.project.config import globs
 from onnxgate.project.config.schema import Ignore
 
 TODAY = datetime.date(2027, 3, 31)
@@ -60,7 +61,7 @@ def test_an_entry_holds_until_its_last_day(day: int, expected: object) -> None:
 )
 def test_globs(glob: str, model: str, expected: bool) -> None:
     """`**` crosses folders, also none."""
-    assert matches_model(glob, model) is expected
+    assert globs.matches(glob, model) is expected
 
 
 def test_fingerprints_accept_their_findings_alone() -> None:

@@ -9,16 +9,22 @@ from dataclasses import replace
 import pytest
 
 from onnxgate import rules
-from onnxgate.core.findings import Hit, Level, OnRuntime, Place, RuleHit, Stage, name_runtimes
-from onnxgate.core.relations import (
+from onnxgate.core.findings import (
     OPEN_UNTIL_RUN,
+    Hit,
     HitReference,
+    Level,
+    OnRuntime,
+    Place,
     Relation,
     RelationKind,
+    RuleHit,
+    Stage,
     confirms,
     contradicts,
     explained_by,
     follows_from,
+    name_runtimes,
 )
 from onnxgate.evidence.runtime import Attempt, ModelRuns
 from onnxgate.gate.request import drop_answered_hits

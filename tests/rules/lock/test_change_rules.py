@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnxgate import rules
-from onnxgate.core.findings import Place
-from onnxgate.core.relations import follows_from
+from onnxgate.core.findings import Place, follows_from
 from onnxgate.core.report import Finding
 from onnxgate.evidence.lock import ModelChange
 from onnxgate.gate.results import resolution
