@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List, Type
 import numpy as np
 import onnxruntime as ort
 
-from .. import arrays, benchmark, determinism, engine_results, failures
+from .. import arrays, benchmark, engine_results, failures
 
 Phase = Callable[[str], None]
 
@@ -57,8 +57,8 @@ def run(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
         """Return the outputs that differ in a second run of the case, and those that share memory with inputs."""
         values, exact = compute(feeds), session.get_providers() == [CPU]
         return {
-            "unstable": determinism.find_unstable_outputs(names, values, paths, exact),
-            "aliased": determinism.find_aliased_outputs(names, values, feeds),
+            "unstable": engine_results.find_unstable_outputs(names, values, paths, exact),
+            "aliased": engine_results.find_aliased_outputs(names, values, feeds),
         }
 
     cases: List[Dict[str, Any]] = []
@@ -140,21 +140,17 @@ def _compute_outputs(session: Any, feeds: Dict[str, Any]) -> List[Any]:
     if names:
         values = dict(zip(names, session.run(names, feeds)))  # noqa: B905 - Python 3.8
     else:
-        _run_without_outputs(session, feeds)
+        try:
+            session.run(None, feeds)
+        except RuntimeError as error:
+            if "No corresponding Numpy type" not in str(error):  # raised after the run, when outputs are fetched
+                raise
     values.update(_bfloat16_outputs(session, feeds))
     computed: List[Any] = []
     for output in outputs:
         value = values.get(output.name)
         computed += arrays.flatten(value) if _is_container(output.type) else [value]
     return computed
-
-
-def _run_without_outputs(session: Any, feeds: Dict[str, Any]) -> None:
-    try:
-        session.run(None, feeds)
-    except RuntimeError as error:
-        if "No corresponding Numpy type" not in str(error):  # raised after the run, when outputs are fetched
-            raise
 
 
 def _bfloat16_outputs(session: Any, feeds: Dict[str, Any]) -> Dict[str, Any]:

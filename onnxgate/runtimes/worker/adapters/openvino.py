@@ -21,21 +21,7 @@ ERROR_PREFIX = re.compile(
 )
 """Places in OpenVINO's code, and text common to all models."""
 BFLOAT16 = "bf16"
-UNSUPPORTED_ELEMENTS = (
-    "u1",
-    "u2",
-    "u3",
-    "u4",
-    "u6",
-    "i4",
-    "nf4",
-    "f4e2m1",
-    "f8e4m3",
-    "f8e5m2",
-    "f8e8m0",
-    "dynamic",
-    "undefined",
-)
+UNSUPPORTED_ELEMENTS = frozenset("u1 u2 u3 u4 u6 i4 nf4 f4e2m1 f8e4m3 f8e5m2 f8e8m0 dynamic undefined".split())
 """Element types that numpy cannot represent."""
 
 

@@ -10,11 +10,17 @@ import numpy as np
 from onnx.helper import tensor_dtype_to_np_dtype
 
 from . import eager, model_file
-from .source import record_failure
-from .source_result import SourceResult, check_name_count, describe_value, read_source_result, unexpected_return
+from .source import (
+    Phase,
+    SourceResult,
+    Wire,
+    check_name_count,
+    describe_value,
+    read_source_result,
+    record_failure,
+    unexpected_return,
+)
 
-Phase = Callable[[str], None]
-Wire = Dict[str, Any]
 Converter = Callable[[Wire, SourceResult, "SampleRows"], Any]
 
 MAPPING_KEYS = ("args", "input_names", "output_names", "options")

@@ -1,4 +1,4 @@
-"""Execution of the user's file as for `python file.py`, and its errors or those of an exporter.
+"""The user's source: its file, run as for `python file.py`, its errors or an exporter's, and the value that it returns.
 
 An error is one line of text with the line of the user's own code that was involved.
 """
@@ -6,6 +6,7 @@ An error is one line of text with the line of the user's own code that was invol
 from __future__ import annotations
 
 import contextlib
+import difflib
 import importlib.util
 import os
 import random
@@ -15,7 +16,10 @@ import traceback
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+Phase = Callable[[str], None]
+Wire = Dict[str, Any]
 
 # Modules imported from the folder of one source. Two sources may have different `models.py` in their folders, and a
 # module that registers an operator must not be imported twice in one process.
@@ -293,3 +297,59 @@ def _node_lines(error: BaseException) -> List[Tuple[str, int]]:
         if isinstance(trace, str):
             return [(path, int(line)) for path, line in _FRAME.findall(trace)]
     return []
+
+
+class SourceResult(NamedTuple):
+    """Parts of the value that the user's callable returned; each framework accepts some of them."""
+
+    model: Any
+    args: Any = None
+    kwargs: Any = None
+    input_names: Optional[Sequence[str]] = None
+    output_names: Optional[Sequence[str]] = None
+    dynamic_shapes: Any = None
+    dynamic_axes: Any = None
+    dynamo: bool = True
+    options: Optional[Mapping[Any, Any]] = None
+
+
+def unexpected_return(source: str, problem: str) -> SourceError:
+    """Return the error that the callable of `source` returned something else than expected."""
+    return SourceError(f"`{split_source(source)[1]}` returned {problem}")
+
+
+def read_source_result(value: Any, source: str, expected: str, keys: Sequence[str]) -> SourceResult:
+    """Read `(model, args)`, or a mapping with `model` and some of `keys`. Raises `SourceError` with `expected`."""
+    if isinstance(value, tuple) and len(value) == 2:
+        return SourceResult(*value)
+    if not isinstance(value, Mapping):
+        raise unexpected_return(source, f"{describe_value(value)}; expected {expected}")
+    for key in value:
+        if key not in ("model", *keys):
+            near = difflib.get_close_matches(str(key), keys, 1)
+            hint = f"did you mean `{near[0]}`?" if near else "known are " + ", ".join(dict.fromkeys(("model", *keys)))
+            raise unexpected_return(source, f"a mapping with the unknown key `{key}`; {hint}")
+    if "model" not in value:
+        raise unexpected_return(source, f"a mapping without `model`; expected {expected}")
+    recipe = SourceResult(**value)
+    for key in ("input_names", "output_names"):
+        names = getattr(recipe, key)
+        if names is not None and (not isinstance(names, (list, tuple)) or not all(isinstance(e, str) for e in names)):
+            raise unexpected_return(source, f"{describe_value(names)} as `{key}`; expected a list of names")
+    return recipe
+
+
+def check_name_count(count: int, names: Optional[Sequence[str]], what: str, source: str) -> None:
+    """Raise `SourceError` if names are given, but not `count` of them."""
+    if names is not None and len(names) != count:
+        raise unexpected_return(source, f"{len(names)} names as `{what}`; the model has {count}")
+
+
+def describe_value(value: Any) -> str:
+    """Return the description of a value for messages."""
+    return f"a tuple of {len(value)}" if isinstance(value, tuple) else describe_type(value)
+
+
+def describe_type(value: Any) -> str:
+    """Return the type of a value for messages."""
+    return "None" if value is None else f"a value of type `{type(value).__name__}`"

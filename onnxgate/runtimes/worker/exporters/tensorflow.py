@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Sequence
+from types import SimpleNamespace
+from typing import Any, List, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from . import eager
-from .source import record_failure
-from .source_result import describe_value, read_source_result, unexpected_return
-
-Phase = Callable[[str], None]
-Wire = Dict[str, Any]
+from .source import Phase, Wire, describe_value, read_source_result, record_failure, unexpected_return
 
 MAPPING_KEYS = ("args", "output_names")
 EXPECTED_RETURN = (
     "`(function, inputs)` with a `tf.function` and sample inputs or `tf.TensorSpec`s, or a `tf.function` alone \
 that has an `input_signature`"
 )
-
-
-class _ConcreteFunctionSource:
-    """Wrapper of a concrete function for tf2onnx, which expects a function that creates one."""
-
-    def __init__(self, function: Any) -> None:
-        self.function = function
-
-    def get_concrete_function(self, *_: Any) -> Any:
-        return self.function
 
 
 def export(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
@@ -62,14 +49,13 @@ def _concrete_function(function: Any, args: Sequence[Any], source: str) -> Any:
     if not args:
         problem = "a function without `input_signature`; expected its inputs beside it"
         raise unexpected_return(source, problem)
-    return function.get_concrete_function(*map(_tensor_spec, args))
-
-
-def _tensor_spec(value: Any) -> Any:
-    if isinstance(value, tf.TensorSpec):
-        return value
-    tensor = tf.convert_to_tensor(value)
-    return tf.TensorSpec([None, *tensor.shape[1:]] if tensor.shape.rank else [], tensor.dtype)
+    specs = []
+    for arg in args:
+        if not isinstance(arg, tf.TensorSpec):
+            tensor = tf.convert_to_tensor(arg)
+            arg = tf.TensorSpec([None, *tensor.shape[1:]] if tensor.shape.rank else [], tensor.dtype)
+        specs.append(arg)
+    return function.get_concrete_function(*specs)
 
 
 def _export(job: Wire, concrete: Any, names: Any, result: Wire, phase: Phase) -> None:
@@ -80,7 +66,7 @@ def _export(job: Wire, concrete: Any, names: Any, result: Wire, phase: Phase) ->
     phase("export")
 
     def convert(job: Wire) -> Any:
-        source = _ConcreteFunctionSource(concrete)
+        source = SimpleNamespace(get_concrete_function=lambda *_: concrete)  # the part of a `tf.function` that it uses
         return tf2onnx.convert.from_function(source, input_signature=(), opset=job["opset"])[0]
 
     with record_failure(job, result):

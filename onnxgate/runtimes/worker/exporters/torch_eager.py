@@ -5,17 +5,14 @@ from __future__ import annotations
 import contextlib
 import copy
 from functools import partial
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 import torch
 from torch.utils import _pytree
 
 from . import eager
-from .source import seed_generators
-
-Phase = Callable[[str], None]
-Wire = Dict[str, Any]
+from .source import Phase, Wire, seed_generators
 
 
 class ModuleCall(NamedTuple):
