@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -33,6 +32,7 @@ from onnxgate.core.jobs import (
     Unavailable,
 )
 from onnxgate.core.subprocesses import LineTooLongError, WorkerProcess, describe_exit_status
+from onnxgate.runtimes.worker.failures import CONTROLS, ESCAPES
 
 WORKER_FOLDER = Path(__file__).with_name("worker")
 """The program that runs in a worker process."""
@@ -46,8 +46,6 @@ MEMORY_EXCEEDED = "the job's memory limit was exceeded"
 """Error text of a worker that watches its own memory, sent before it ends itself."""
 LOG_LIMIT = 4_000
 Reply = Completed | Refused | Unavailable
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?")
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -93,7 +91,12 @@ def validate_reply(reply: Reply, job: Job) -> Reply:
         raise ProtocolError(f"a {type(reply.result).__name__} is no answer to a {type(job).__name__}")
     match job, reply.result:
         case Run(), RunResult() as result:
-            _check_run(job, result)
+            if len(result.cases) != len(job.cases):
+                raise ProtocolError(f"{len(result.cases)} of {len(job.cases)} cases are answered")
+            for case in result.cases:
+                if case.failure is None and len(case.outputs) != len(result.outputs):
+                    raise ProtocolError(f"a case has {len(case.outputs)} of {len(result.outputs)} outputs")
+                _check_files(case.outputs, Path(job.output))
         case Benchmark(), BenchmarkResult() as result:
             if len(result.model_s) != len(result.baseline_s) or len(result.model_mib) != len(result.baseline_mib):
                 raise ProtocolError("a race has more of one than of the other")
@@ -111,27 +114,15 @@ def validate_reply(reply: Reply, job: Job) -> Reply:
     return reply
 
 
-def _check_run(job: Run, result: RunResult) -> None:
-    if len(result.cases) != len(job.cases):
-        raise ProtocolError(f"{len(result.cases)} of {len(job.cases)} cases are answered")
-    for case in result.cases:
-        if case.failure is None and len(case.outputs) != len(result.outputs):
-            raise ProtocolError(f"a case has {len(case.outputs)} of {len(result.outputs)} outputs")
-        _check_files(case.outputs, Path(job.output))
-
-
 def _check_files(paths: Iterable[str | None], folder: Path) -> None:
     real = folder.resolve()
-    for path in paths:
-        if path is not None and not _is_inside(Path(path), real):
+    for path in (Path(path) for path in paths if path is not None):
+        try:
+            is_inside = path.is_file() and path.resolve().is_relative_to(real)
+        except (OSError, ValueError, RuntimeError):  # an invalid name, or links in a circle
+            is_inside = False
+        if not is_inside:
             raise ProtocolError("it names a file that it did not write")
-
-
-def _is_inside(path: Path, folder: Path) -> bool:
-    try:
-        return path.is_file() and path.resolve().is_relative_to(folder)
-    except (OSError, ValueError, RuntimeError):  # an invalid name, or links in a circle
-        return False
 
 
 class WorkerSession:
@@ -230,7 +221,7 @@ class WorkerSession:
 
 def clean_log(log: str) -> str:
     """Return the end of a log, without terminal escapes and control characters."""
-    text = _CONTROLS.sub("", _ESCAPES.sub("", log.replace("\r\n", "\n"))).strip()
+    text = CONTROLS.sub("", ESCAPES.sub("", log.replace("\r\n", "\n"))).strip()
     return text if len(text) <= LOG_LIMIT else "…" + text[-LOG_LIMIT + 1 :]
 
 

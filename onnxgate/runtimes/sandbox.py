@@ -89,7 +89,7 @@ class Permissions:
             and self.processes >= required.processes
             and self.devices >= required.devices
             and self.file_mib >= required.file_mib
-            and (self.all_reads or all(self._is_readable(path) for path in required.reads))
+            and (self.all_reads or all(map(self._is_readable, required.reads)))
         )
 
     def _is_readable(self, path: str) -> bool:

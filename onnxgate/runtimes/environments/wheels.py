@@ -234,7 +234,6 @@ def run_uv(commands: CommandRunner, arguments: Sequence[str], *, timeout_s: floa
 
 LOCATE_TIMEOUT_S = 120
 DOWNLOAD_TIMEOUT_S = 30
-DOWNLOAD_CHUNK_BYTES = 2**20
 _LOCATE_COMMAND = (
     *("pip", "compile", "--quiet", "--no-deps", "--no-header", "--only-binary", ":all:"),
     *("--universal", "--format", "pylock.toml", "--python", sys.executable),
@@ -249,7 +248,7 @@ def download(url: str, commands: CommandRunner) -> Iterator[bytes]:
     """
     try:
         with urllib.request.urlopen(url, timeout=DOWNLOAD_TIMEOUT_S) as response:
-            while chunk := response.read(DOWNLOAD_CHUNK_BYTES):
+            while chunk := response.read(CHUNK_BYTES):
                 commands.require_open()
                 yield chunk
     except (http.client.HTTPException, ValueError) as error:

@@ -6,7 +6,7 @@ import linecache
 import os
 import sys
 import warnings
-from typing import Any, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import torch
 
@@ -226,48 +226,37 @@ def trace(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
         if spec.kind.name == "USER_OUTPUT" and type(spec.arg).__name__ == "TensorArgument"
     ]
     renamed = dict(zip(returned_nodes, job["outputs"]))  # noqa: B905 - new in Python 3.10
-    writer = _TraceWriter(job, result)
-
-    class Interpreter(torch.fx.Interpreter):  # type: ignore[misc]
-        def run_node(self, node: Any) -> Any:
-            value = super().run_node(node)
-            if node.op == "call_function" and isinstance(value, torch.Tensor):
-                writer.write(renamed.get(node.name, node.name), value)
-            return value
-
     seed_generators()
     with torch.no_grad():
         call = call.with_tensors(torch_eager.read_case(call, case, names))
-        Interpreter(_program_module(program)).run(*call.leaves)
+        try:  # without checks that inputs match the example, if this release can omit them
+            module = program.module(check_guards=False)
+        except TypeError:
+            module = program.module()
+        _Tracer(module, job, result, renamed).run(*call.leaves)
 
 
-class _TraceWriter:
-    """Writes the values of nodes, up to the limit."""
+class _Tracer(torch.fx.Interpreter):  # type: ignore[misc]
+    """Runs a program, and writes the values of the job's nodes up to its limit."""
 
-    def __init__(self, job: Wire, result: Wire) -> None:
-        self._names = set(job["names"])
+    def __init__(self, module: Any, job: Wire, result: Wire, renamed: Dict[str, str]) -> None:
+        super().__init__(module)
+        self._output, self._result = job["output"], result
+        self._names, self._renamed = set(job["names"]), renamed
         self._left_bytes = job["limit_bytes"]
-        self._output = job["output"]
-        self._result = result
 
-    def write(self, name: str, tensor: Any) -> None:
-        """Write a value if the job requests it."""
-        if name not in self._names:
-            return
-        size_bytes = tensor.numel() * tensor.element_size()
+    def run_node(self, node: Any) -> Any:
+        value = super().run_node(node)
+        name = self._renamed.get(node.name, node.name)
+        if node.op != "call_function" or not isinstance(value, torch.Tensor) or name not in self._names:
+            return value
+        size_bytes = value.numel() * value.element_size()
         if size_bytes > self._left_bytes:
             self._result["left_out"] += 1
-            return
+            return value
         self._left_bytes -= size_bytes
         folder = os.path.join(self._output, str(len(self._result["values"])))
-        path = eager.save_arrays([torch_eager.to_numpy(tensor)], folder)[0]
+        path = eager.save_arrays([torch_eager.to_numpy(value)], folder)[0]
         if path is not None:
             self._result["values"][name] = path
-
-
-def _program_module(program: Any) -> Any:
-    """Return the module, without checks that inputs match the example if this release can omit them."""
-    try:
-        return program.module(check_guards=False)
-    except TypeError:
-        return program.module()
+        return value
