@@ -221,7 +221,9 @@ _TORCH_ADVICE = re.compile(
 
 def describe_error(error: BaseException, folders: Sequence[str]) -> Dict[str, Any]:
     """Return the `Failure` of an exception: its cause, without the exporter's wrapping."""
-    chain = _exception_chain(error)
+    chain = [error]  # outermost first
+    while chain[-1].__cause__ is not None and not any(chain[-1].__cause__ is part for part in chain):
+        chain.append(chain[-1].__cause__)
     cause = next((part for part in chain if not type(part).__module__.startswith("torch.onnx")), chain[-1])
     text = str(cause)
     if isinstance(cause, SystemExit):
@@ -255,14 +257,6 @@ def one_line(text: str) -> str:
     paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n", _TORCH_ADVICE.sub("", plain_text(text)))]
     line = next((part for part in paragraphs if part), "")
     return line if len(line) <= MAX_TEXT_CHARS else line[: MAX_TEXT_CHARS - 3] + "..."
-
-
-def _exception_chain(error: BaseException) -> List[BaseException]:
-    """Return the exception and those it was raised from, outermost first."""
-    chain = [error]
-    while chain[-1].__cause__ is not None and not any(chain[-1].__cause__ is part for part in chain):
-        chain.append(chain[-1].__cause__)
-    return chain
 
 
 def _source_line(chain: Sequence[BaseException], folders: Sequence[str]) -> str:

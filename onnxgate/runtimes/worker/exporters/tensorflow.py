@@ -29,7 +29,18 @@ def export(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
     phase("trace of the source")
     concrete = _concrete_function(recipe.model, args, job["source"])
     if job["export"]:
-        _export(job, concrete, recipe.output_names, result, phase)
+        import tf2onnx
+
+        from . import model_file
+
+        def convert(job: Wire) -> Any:
+            # The only part of a `tf.function` that tf2onnx uses.
+            source = SimpleNamespace(get_concrete_function=lambda *_: concrete)
+            return tf2onnx.convert.from_function(source, input_signature=(), opset=job["opset"])[0]
+
+        phase("export")
+        with record_failure(job, result):
+            model_file.write_model(job, result, convert, recipe.output_names)
     sample = None
     if args and not any(isinstance(arg, tf.TensorSpec) for arg in args):
         sample = [np.asarray(arg) for arg in args]
@@ -56,21 +67,6 @@ def _concrete_function(function: Any, args: Sequence[Any], source: str) -> Any:
             arg = tf.TensorSpec([None, *tensor.shape[1:]] if tensor.shape.rank else [], tensor.dtype)
         specs.append(arg)
     return function.get_concrete_function(*specs)
-
-
-def _export(job: Wire, concrete: Any, names: Any, result: Wire, phase: Phase) -> None:
-    import tf2onnx
-
-    from . import model_file
-
-    phase("export")
-
-    def convert(job: Wire) -> Any:
-        source = SimpleNamespace(get_concrete_function=lambda *_: concrete)  # the part of a `tf.function` that it uses
-        return tf2onnx.convert.from_function(source, input_signature=(), opset=job["opset"])[0]
-
-    with record_failure(job, result):
-        model_file.write_model(job, result, convert, names)
 
 
 def _eager_call(concrete: Any, sample: Any) -> eager.ArrayCall:
