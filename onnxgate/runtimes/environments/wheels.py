@@ -197,11 +197,8 @@ def remove_unlocked(folder: Path, packages: Iterable[PinnedPackage]) -> list[str
         for path in (Path(parent, name) for name in (*folders, *files)):
             if path.is_symlink():  # through it, files outside the folder would be written
                 path.unlink()
-    return [
-        entry.name
-        for entry in _cached_wheels(folder / WHEELS_FOLDER)
-        if _is_invalid(entry, locked.get(entry.parent.name))
-    ]
+    cached = _cached_wheels(folder / WHEELS_FOLDER)
+    return [entry.name for entry in cached if _is_invalid(entry, locked.get(entry.parent.name))]
 
 
 def _cached_wheels(folder: Path) -> Iterator[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from typing import Any, List, Mapping, Sequence, Tuple, Union
 
@@ -61,7 +62,11 @@ def _dynamic_axes(recipe: SourceResult, source: str) -> List[Mapping[int, str]]:
     if requested is None:
         return [{} for _ in recipe.args]
     if isinstance(requested, Mapping):
-        names = list(recipe.input_names or _parameter_names(recipe))
+        names = list(recipe.input_names or ())
+        if not names:
+            with contextlib.suppress(TypeError, ValueError):
+                names = list(inspect.signature(recipe.model).parameters)[: len(recipe.args)]
+            names += [f"input {number}" for number in range(len(names), len(recipe.args))]
         unknown = [str(key) for key in requested if key not in names]
         if unknown:
             inputs = ", ".join(f"`{name}`" for name in names)
@@ -74,14 +79,6 @@ def _dynamic_axes(recipe: SourceResult, source: str) -> List[Mapping[int, str]]:
         expected = f"{count} mappings of axis to name"
         raise unexpected_return(source, f"`dynamic_shapes` that do not fit; expected {expected}")
     return [dict(axes or {}) for axes in requested]
-
-
-def _parameter_names(recipe: SourceResult) -> List[str]:
-    try:
-        names = list(inspect.signature(recipe.model).parameters)
-    except (TypeError, ValueError):
-        names = []
-    return names[: len(recipe.args)] + [f"input {i}" for i in range(len(names), len(recipe.args))]
 
 
 def _export(job: Wire, recipe: SourceResult, result: Wire, phase: Phase) -> None:

@@ -290,7 +290,10 @@ def _finite_bound(bound: Any) -> Optional[int]:
 def find_narrowed_axes(program: Any, requested: Sequence[RequestedAxis]) -> List[NarrowedAxes]:
     """Return symbols for which the program supports fewer sizes than requested; none if it has no symbols."""
     symbols: Dict[Any, List[Tuple[int, int]]] = {}
-    for number, shape in enumerate(_input_shapes(program)):
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
+    inputs = (values.get(name) for name in program.graph_signature.user_inputs if isinstance(name, str))
+    shapes = (getattr(value, "shape", None) for value in inputs)
+    for number, shape in enumerate(shape for shape in shapes if shape is not None):
         for axis, size in enumerate(shape):
             expression = getattr(getattr(size, "node", None), "expr", None)
             if getattr(expression, "is_Symbol", False):
@@ -307,12 +310,3 @@ def find_narrowed_axes(program: Any, requested: Sequence[RequestedAxis]) -> List
         if raised or (highest is not None and (limit is None or highest < limit)):
             narrowed.append(NarrowedAxes(tuple(axes), lowest, highest))
     return narrowed
-
-
-def _input_shapes(program: Any) -> Iterator[Tuple[Any, ...]]:
-    """Yield the shapes of the program's input tensors, in order."""
-    values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
-    for name in program.graph_signature.user_inputs:
-        shape = getattr(values.get(name), "shape", None) if isinstance(name, str) else None
-        if shape is not None:
-            yield tuple(shape)
