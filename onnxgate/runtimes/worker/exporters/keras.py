@@ -42,7 +42,10 @@ def export(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
         raise unexpected_return(job["source"], f"{describe_value(model)} as the model; expected a `keras.Model`")
     inputs = _find_inputs(recipe, job["source"])
     leaves = keras.tree.flatten(inputs)
-    sample = None if any(map(_is_spec, leaves)) else [_to_numpy(leaf) for leaf in leaves]
+    sample = None
+    if not any(map(_is_spec, leaves)):
+        to_numpy = keras.ops.convert_to_numpy
+        sample = [np.asarray(leaf if isinstance(leaf, np.ndarray) else to_numpy(leaf)) for leaf in leaves]
     # The export requires a built model, and calling it builds it. Source: Keras 3.15, `export_onnx`.
     values = sample or [np.ones([size or 1 for size in spec.shape], _numpy_dtype(spec)) for spec in leaves]
     model(keras.tree.pack_sequence_as(inputs, values), training=False)
@@ -77,10 +80,6 @@ def _find_inputs(recipe: SourceResult, source: str) -> Any:
 def _is_spec(value: Any) -> bool:
     """Return whether the value has a type and a shape, but no data."""
     return isinstance(value, (keras.KerasTensor, keras.InputSpec)) or type(value).__name__ == "TensorSpec"
-
-
-def _to_numpy(value: Any) -> Any:
-    return np.asarray(value if isinstance(value, np.ndarray) else keras.ops.convert_to_numpy(value))
 
 
 def _numpy_dtype(spec: Any) -> Any:

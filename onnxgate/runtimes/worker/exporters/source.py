@@ -230,20 +230,15 @@ def describe_error(error: BaseException, folders: Sequence[str]) -> Dict[str, An
         text = f"the source ended the program with status {cause.code}"
     elif isinstance(cause, SyntaxError):
         text = cause.msg
+    for folder in folders:  # paths become relative to the first folder that contains them, so that all machines agree
+        for spelling in sorted({folder, os.path.realpath(folder)}, key=len, reverse=True):
+            text = text.replace(spelling.rstrip(os.sep) + os.sep, "") if spelling.strip(os.sep) else text
     return {
         "type": type(cause).__name__,
-        "text": one_line(_strip_folders(folders, text)),
+        "text": one_line(text),
         "memory": isinstance(cause, MemoryError) or "can't allocate memory" in str(cause),
         "source": _source_line(chain, folders),
     }
-
-
-def _strip_folders(folders: Sequence[str], text: str) -> str:
-    """Make paths of the project relative to the first folder that contains them, so that all machines agree."""
-    for folder in folders:
-        for spelling in sorted({folder, os.path.realpath(folder)}, key=len, reverse=True):
-            text = text.replace(spelling.rstrip(os.sep) + os.sep, "") if spelling.strip(os.sep) else text
-    return text
 
 
 def plain_text(text: str) -> str:
