@@ -263,9 +263,8 @@ def _interpreter_candidates(minor: str, commands: CommandRunner, offline: bool) 
     """Yield interpreters, the cheapest and the most explicit first; uv fetches one only if no other remains."""
     for entry in filter(None, os.environ.get(PATH_VARIABLE, "").split(os.pathsep)):
         yield from _interpreters_in(Path(entry), minor)
-    yield from _printed_path(
-        wheels.run_uv(commands, ["python", "find", "--no-project", "--system", minor], timeout_s=PROBE_TIMEOUT_S)
-    )
+    find = ["python", "find", "--no-project", "--system", minor]
+    yield from _printed_path(wheels.run_uv(commands, find, timeout_s=PROBE_TIMEOUT_S))
     if minor == f"{sys.version_info[0]}.{sys.version_info[1]}":
         yield Path(sys.executable)
     if not offline:

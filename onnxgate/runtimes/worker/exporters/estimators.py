@@ -143,11 +143,8 @@ def _convert(job: Wire, recipe: SourceResult, rows: SampleRows, options: Wire, o
     from skl2onnx.common import data_types
 
     def input_type(values: Any) -> Any:
-        kind = (
-            data_types.StringTensorType
-            if values.dtype.kind in "OU"
-            else type(data_types.guess_data_type(values[:1])[0][1])
-        )
+        is_text = values.dtype.kind in "OU"
+        kind = data_types.StringTensorType if is_text else type(data_types.guess_data_type(values[:1])[0][1])
         return kind([None, values.shape[1]])
 
     versions: Dict[str, int] = {} if job["opset"] is None else {"": job["opset"]}

@@ -49,9 +49,8 @@ def _check_result(recipe: SourceResult, source: str) -> SourceResult:
     args = recipe.args if isinstance(recipe.args, (tuple, list)) else (recipe.args,)
     odd = next((arg for arg in args if not hasattr(arg, "shape") or not hasattr(arg, "dtype")), None)
     if odd is not None or not args or args == (None,):
-        raise unexpected_return(
-            source, f"{describe_value(odd)} among `args`; expected arrays or `jax.ShapeDtypeStruct`s"
-        )
+        problem = f"{describe_value(odd)} among `args`; expected arrays or `jax.ShapeDtypeStruct`s"
+        raise unexpected_return(source, problem)
     check_name_count(len(args), recipe.input_names, "input_names", source)
     return recipe._replace(args=tuple(args))
 
@@ -70,9 +69,8 @@ def _dynamic_axes(recipe: SourceResult, source: str) -> List[Mapping[int, str]]:
         unknown = [str(key) for key in requested if key not in names]
         if unknown:
             inputs = ", ".join(f"`{name}`" for name in names)
-            raise SourceError(
-                f"`{split_source(source)[1]}` names `{unknown[0]}` in `dynamic_shapes`; its inputs are {inputs}"
-            )
+            name = split_source(source)[1]
+            raise SourceError(f"`{name}` names `{unknown[0]}` in `dynamic_shapes`; its inputs are {inputs}")
         requested = [requested.get(name) for name in names]
     count = len(recipe.args)
     if len(requested) != count or not all(axes is None or isinstance(axes, Mapping) for axes in requested):

@@ -72,10 +72,9 @@ def require_converters(title: str, converters: Tuple[str, ...]) -> None:
     missing = [name for name in converters if importlib.util.find_spec(name) is None]
     if missing:
         names = "` and `".join(missing)
-        raise ConverterMissingError(
-            f"models of {title} are exported with `{names}`, which the toolchain has not: `pip install "
-            f"{' '.join(missing)}`"
-        )
+        install = f"`pip install {' '.join(missing)}`"
+        problem = f"models of {title} are exported with `{names}`, which the toolchain has not: {install}"
+        raise ConverterMissingError(problem)
 
 
 def _call_source(job: Wire, phase: Phase, kind: str = "source") -> Any:
