@@ -9,6 +9,7 @@ import warnings
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import torch
+import torch.fx
 
 from . import eager, torch_behaviour, torch_eager
 from .source import (

@@ -89,17 +89,12 @@ def source_environment(file: str, folder: str) -> Iterator[None]:
     finally:
         os.chdir(directory)
         sys.path[:], sys.argv[:] = path, argv
-        _imported[source_folder] = _remove_imported(before, (folder, source_folder))
-
-
-def _remove_imported(before: Dict[str, ModuleType], folders: Tuple[str, ...]) -> Dict[str, ModuleType]:
-    """Remove modules that were imported from the user's folders since `before`, and return them."""
-    removed = {}
-    for name, module in list(sys.modules.items()):
-        file: Any = getattr(module, "__file__", None)
-        if before.get(name) is not module and isinstance(file, str) and project_path(file, folders) is not None:
-            removed[name] = sys.modules.pop(name)
-    return removed
+        folders, removed = (folder, source_folder), {}
+        for name, module in list(sys.modules.items()):
+            origin: Any = getattr(module, "__file__", None)
+            if before.get(name) is not module and isinstance(origin, str) and project_path(origin, folders) is not None:
+                removed[name] = sys.modules.pop(name)
+        _imported[source_folder] = removed
 
 
 def project_path(path: str, folders: Sequence[str]) -> Optional[str]:

@@ -107,14 +107,14 @@ def _candidate_models(returned: Any) -> Iterator[Any]:
     level = [returned]
     for _ in range(3):
         yield from level
-        level = [part for value in level for part in _contained_values(value)]
-
-
-def _contained_values(value: Any) -> List[Any]:
-    if isinstance(value, Mapping):
-        first = [value["model"]] if "model" in value else []
-        return first + list(value.values())
-    return list(value) if type(value) in (tuple, list) else []
+        parts: List[Any] = []
+        for value in level:
+            if isinstance(value, Mapping):
+                parts += [value["model"]] if "model" in value else []
+                parts += value.values()
+            elif type(value) in (tuple, list):
+                parts += value
+        level = parts
 
 
 def trace(job: Wire, phase: Phase) -> Wire:
