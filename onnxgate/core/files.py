@@ -163,19 +163,13 @@ def _create_process_root() -> Path:
 
     atexit.register(remove)  # first: an interruption may come between any two lines
     root.mkdir(0o700)
-    _lock_owner_file(root)
+    if sys.platform != "win32":
+        new = root / f"{OWNER}.new"  # it gets its name once locked, so that it is never visible unlocked
+        with contextlib.suppress(OSError):  # a file system without locks, or a full one: the folder is not removed
+            descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)  # open until this process ends
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            new.rename(new.with_name(OWNER))
     return root
-
-
-def _lock_owner_file(root: Path) -> None:
-    """Mark the folder as in use. The file gets its name once locked, so that it is never visible unlocked."""
-    if sys.platform == "win32":
-        return
-    new = root / f"{OWNER}.new"
-    with contextlib.suppress(OSError):  # a file system without locks, or a full one: it is not removed
-        descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)  # open until this process ends
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        new.rename(new.with_name(OWNER))
 
 
 def _remove_abandoned_roots(folder: Path) -> None:

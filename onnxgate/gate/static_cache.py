@@ -14,7 +14,7 @@ import stat
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -29,15 +29,24 @@ from onnxgate.core.files import (
     known_digest,
     remember_digests,
     replace_atomically,
+    temporary_folder,
 )
 from onnxgate.core.findings import IncompleteCheck, Stage, version_sort_key
+from onnxgate.core.jobs import Completed, Crashed, Harvest, Load, Observation, Refused, TimedOut
 from onnxgate.project.git.repository import find_lfs_contents
 from onnxgate.project.lock.types import Lock, LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.runtimes.worker_spec import WorkerSpec, environment_path
 from onnxgate.stages.support import GPU_ENGINE
 from onnxgate.support import limits, operators
-from onnxgate.support.harvest import BuildSupport, HarvestCache, make_harvest_key
+from onnxgate.support.harvest import (
+    BuildSupport,
+    HarvestCache,
+    HarvestRecord,
+    decode_dump,
+    make_harvest_key,
+    make_harvest_record,
+)
 from onnxgate.support.operators import TableSource
 
 if TYPE_CHECKING:
@@ -268,8 +277,6 @@ class CustomBuilds:
         return builds
 
     def _harvest(self, planned: PlannedRuntime, source: TableSource, host: WorkerPool, builds: HarvestedBuilds) -> None:
-        from onnxgate.runtimes.support_harvest import HarvestError, harvest_build
-
         spec = WorkerSpec.of_runtime(planned.runtime, self._lock.packages, self._folder)
         key = _harvest_key(planned, source)
         reason = ""
@@ -317,3 +324,56 @@ class CustomBuilds:
 
 def _harvest_key(planned: PlannedRuntime, source: TableSource) -> str:
     return make_harvest_key(planned.runtime.engine, source.release, source.sha256)
+
+
+KERNEL_QUERY = "the question for its kernels"
+
+
+class HarvestError(Exception):
+    """The build cannot be harvested; the message is the reason, and is empty if the build is not available."""
+
+
+def harvest_build(pool: WorkerPool, spec: WorkerSpec, source: TableSource) -> HarvestRecord:
+    """Return the operator support of the build in a worker. `source` names it; its commit is read from the build.
+
+    Raises:
+        HarvestError: it does not list its kernels, or the loaded probes are inconsistent.
+    """
+    from onnxgate.support import probes
+
+    with temporary_folder() as scratch:
+        output = Path(scratch).absolute() / "dump.json"
+        pool.show(output.parent)  # some probes have their data outside their own folders
+        if _is_refused(pool.submit(spec, Harvest(output=str(output))).result(), KERNEL_QUERY):
+            raise HarvestError(f"it refuses {KERNEL_QUERY}")
+        try:
+            dump = decode_dump(output.read_bytes())
+        except (OSError, msgspec.MsgspecError, UnicodeError) as error:
+            raise HarvestError(f"what it says cannot be read: {type(error).__name__}") from error
+        folder = output.with_name("probes")
+        folder.mkdir()
+        futures = {}
+        for name, path in probes.write_probes(folder).items():  # each in a process with the variables that it needs
+            environment = tuple(probes.get_probe_environment(name).items())
+            futures[name] = pool.submit(replace(spec, environment=environment), Load(model=str(path)))
+        loads = {name: not _is_refused(future.result(), f"the probe `{name}`") for name, future in futures.items()}
+    try:
+        derived = probes.derive_limits(loads)
+    except probes.ProbeError as error:
+        raise HarvestError(str(error)) from error
+    return make_harvest_record(dump, derived, msgspec.structs.replace(source, commit=dump.commit))
+
+
+def _is_refused(observation: Observation, what: str) -> bool:
+    """Return whether the engine refused the job; raise `HarvestError` for anything but completion or refusal."""
+    match observation:
+        case Completed():
+            return False
+        case Refused():
+            return True
+        case Crashed(signal=signal):
+            raise HarvestError(f"it fails on {what}: {signal}")
+        case TimedOut(limit_s=limit_s):
+            raise HarvestError(f"it does not answer {what} within {limit_s:g} s")
+        case _:
+            raise HarvestError

@@ -121,10 +121,8 @@ class WorkerPool:
         endings = [threading.Thread(target=worker.end_worker, daemon=True) for worker in workers]
         for thread in endings:
             thread.start()
-        for thread in endings:
+        for thread in (*endings, *workers):
             thread.join()
-        for worker in workers:
-            worker.join()
 
     def __enter__(self) -> WorkerPool:
         return self
@@ -196,10 +194,11 @@ class QueuedJob:
     add_seconds: Callable[[float], None]  # called with the seconds that the job took
 
 
-class WorkerThread:
+class WorkerThread(threading.Thread):
     """A thread that runs the jobs of one worker spec in order. It starts nothing before the first job."""
 
     def __init__(self, spec: WorkerSpec, pool: PoolState) -> None:
+        super().__init__(name=spec.name, daemon=True)
         self._spec = spec
         self._pool = pool
         self._queue: queue.Queue[QueuedJob | None] = queue.Queue()
@@ -212,8 +211,7 @@ class WorkerThread:
         self._permissions = Permissions()  # those of the running worker
         self._limited = pool.limited and bool(spec.engine)
         self._turn = pool.turns[spec.turn] if spec.turn else contextlib.nullcontext()
-        self._thread = threading.Thread(target=self._serve, name=spec.name, daemon=True)
-        self._thread.start()
+        self.start()
 
     def put(self, queued: QueuedJob) -> None:
         """Add a job to the queue."""
@@ -226,11 +224,8 @@ class WorkerThread:
                 self._session.end()
         self._queue.put(None)
 
-    def join(self) -> None:
-        """Wait until the thread has ended."""
-        self._thread.join()
-
-    def _serve(self) -> None:
+    def run(self) -> None:
+        """Process jobs until the worker is ended."""
         try:
             while (queued := self._queue.get()) is not None:
                 try:
@@ -349,7 +344,7 @@ class WorkerThread:
             waiting = [later.job for later in self._queue.queue if later is not None]
         for job in waiting:
             required |= self._required_permissions(job, None)
-        return self._start(self._interpreter, queued, required | Permissions(frozenset(self._pool.readable)))
+        return self._launch(self._interpreter, queued, required | Permissions(frozenset(self._pool.readable)))
 
     def _required_permissions(self, job: Job, memory_mib: int | None) -> Permissions:
         if not self._limited:
@@ -366,7 +361,7 @@ class WorkerThread:
             self._pool.notes.add((self._spec.name, UNSANDBOXED_NOTE))
         return session
 
-    def _start(self, interpreter: Path, queued: QueuedJob, permissions: Permissions) -> WorkerSession | Unavailable:
+    def _launch(self, interpreter: Path, queued: QueuedJob, permissions: Permissions) -> WorkerSession | Unavailable:
         try:
             folder = self._folder = self._folder or WorkerFolder()
             argv = self._argv(interpreter, permissions, folder)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,28 +10,9 @@ from typing import IO
 
 import msgspec
 
-from onnxgate.core.jobs import (
-    Benchmark,
-    BenchmarkResult,
-    Completed,
-    Crashed,
-    Export,
-    ExportResult,
-    Harvest,
-    HarvestResult,
-    Inputs,
-    InputsResult,
-    Job,
-    Observation,
-    Refused,
-    Run,
-    RunResult,
-    TimedOut,
-    Trace,
-    TraceResult,
-    Unavailable,
-)
+from onnxgate.core import jobs
 from onnxgate.core.subprocesses import LineTooLongError, WorkerProcess, describe_exit_status
+from onnxgate.runtimes.worker.failures import CONTROLS, ESCAPES
 
 WORKER_FOLDER = Path(__file__).with_name("worker")
 """The program that runs in a worker process."""
@@ -45,9 +25,7 @@ EXTENSIONS_PHASE = "extensions"
 MEMORY_EXCEEDED = "the job's memory limit was exceeded"
 """Error text of a worker that watches its own memory, sent before it ends itself."""
 LOG_LIMIT = 4_000
-Reply = Completed | Refused | Unavailable
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?")
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+Reply = jobs.Completed | jobs.Refused | jobs.Unavailable
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -81,57 +59,50 @@ def parse_event(line: bytes, request: int) -> Event:
     return decoded
 
 
-def validate_reply(reply: Reply, job: Job) -> Reply:
+def validate_reply(reply: Reply, job: jobs.Job) -> Reply:
     """Return the reply if it fits the job.
 
     Raises:
         ProtocolError: it does not.
     """
-    if not isinstance(reply, Completed):
+    if not isinstance(reply, jobs.Completed):
         return reply
     if reply.result.tag != job.tag:
         raise ProtocolError(f"a {type(reply.result).__name__} is no answer to a {type(job).__name__}")
     match job, reply.result:
-        case Run(), RunResult() as result:
-            _check_run(job, result)
-        case Benchmark(), BenchmarkResult() as result:
+        case jobs.Run(), jobs.RunResult() as result:
+            if len(result.cases) != len(job.cases):
+                raise ProtocolError(f"{len(result.cases)} of {len(job.cases)} cases are answered")
+            for case in result.cases:
+                if case.failure is None and len(case.outputs) != len(result.outputs):
+                    raise ProtocolError(f"a case has {len(case.outputs)} of {len(result.outputs)} outputs")
+                _check_files(case.outputs, Path(job.output))
+        case jobs.Benchmark(), jobs.BenchmarkResult() as result:
             if len(result.model_s) != len(result.baseline_s) or len(result.model_mib) != len(result.baseline_mib):
                 raise ProtocolError("a race has more of one than of the other")
             if not all(math.isfinite(time_s) and time_s > 0 for time_s in (*result.model_s, *result.baseline_s)):
                 raise ProtocolError("a run took no time")
-        case Export(), ExportResult() as result:
+        case jobs.Export(), jobs.ExportResult() as result:
             outputs = (path for case in (*result.eager, *result.eager64) for path in case.outputs)
             _check_files((result.model, *result.sample, *outputs), Path(job.output))
-        case Trace(), TraceResult() as result:
+        case jobs.Trace(), jobs.TraceResult() as result:
             _check_files(result.values.values(), Path(job.output))
-        case Inputs(), InputsResult() as result:
+        case jobs.Inputs(), jobs.InputsResult() as result:
             _check_files((path for case in result.cases for path in case.values()), Path(job.output))
-        case Harvest(), HarvestResult():
+        case jobs.Harvest(), jobs.HarvestResult():
             _check_files([job.output], Path(job.output).parent)
     return reply
 
 
-def _check_run(job: Run, result: RunResult) -> None:
-    if len(result.cases) != len(job.cases):
-        raise ProtocolError(f"{len(result.cases)} of {len(job.cases)} cases are answered")
-    for case in result.cases:
-        if case.failure is None and len(case.outputs) != len(result.outputs):
-            raise ProtocolError(f"a case has {len(case.outputs)} of {len(result.outputs)} outputs")
-        _check_files(case.outputs, Path(job.output))
-
-
 def _check_files(paths: Iterable[str | None], folder: Path) -> None:
     real = folder.resolve()
-    for path in paths:
-        if path is not None and not _is_inside(Path(path), real):
+    for path in (Path(path) for path in paths if path is not None):
+        try:
+            is_inside = path.is_file() and path.resolve().is_relative_to(real)
+        except (OSError, ValueError, RuntimeError):  # an invalid name, or links in a circle
+            is_inside = False
+        if not is_inside:
             raise ProtocolError("it names a file that it did not write")
-
-
-def _is_inside(path: Path, folder: Path) -> bool:
-    try:
-        return path.is_file() and path.resolve().is_relative_to(folder)
-    except (OSError, ValueError, RuntimeError):  # an invalid name, or links in a circle
-        return False
 
 
 class WorkerSession:
@@ -153,7 +124,7 @@ class WorkerSession:
         """End the worker and all processes that it started."""
         self._child.end()
 
-    def wait_until_ready(self) -> Unavailable | None:
+    def wait_until_ready(self) -> jobs.Unavailable | None:
         """Wait until the worker is ready; return None if it is."""
         try:
             event = self._first_event()
@@ -170,7 +141,7 @@ class WorkerSession:
         line = self._child.receive(READY_TIMEOUT_S)
         return parse_event(line, 0) if line is not None else None
 
-    def run(self, job: Job, time_s: float, memory_mib: int | None) -> Observation:
+    def run(self, job: jobs.Job, time_s: float, memory_mib: int | None) -> jobs.Observation:
         """Run the job in the worker, and return its observation."""
         self._request += 1
         self._child.clear_log()
@@ -183,14 +154,16 @@ class WorkerSession:
                 line = self._child.receive(deadline - time.monotonic())
                 if line is None:
                     status = describe_exit_status(self._child.end())
-                    return self._unavailable(during, status) or Crashed(signal=status, during=during, log=self._log())
+                    return self._unavailable(during, status) or jobs.Crashed(
+                        signal=status, during=during, log=self._log()
+                    )
                 event = parse_event(line, self._request)
                 if event.reply is not None:
                     return self._accept(validate_reply(event.reply, job), during)
             except TimeoutError:
                 self._child.end()
                 unavailable = self._unavailable(during, f"no end within {limit_s:g} s")
-                return unavailable or TimedOut(limit_s=time_s, during=during, log=self._log())
+                return unavailable or jobs.TimedOut(limit_s=time_s, during=during, log=self._log())
             except (LineTooLongError, ProtocolError):
                 return self.reject_answer(during)
             if during == START_PHASE != event.phase:  # the time limit of the job starts after the engine is imported
@@ -198,31 +171,31 @@ class WorkerSession:
                 deadline = time.monotonic() + limit_s
             during = event.phase
 
-    def reject_answer(self, during: str = "") -> Observation:
+    def reject_answer(self, during: str = "") -> jobs.Observation:
         """End the worker, and return the observation for a job with an invalid answer."""
         self._child.end()
-        return Crashed(signal=INVALID_ANSWER, during=during, log=self._log())
+        return jobs.Crashed(signal=INVALID_ANSWER, during=during, log=self._log())
 
-    def _accept(self, reply: Reply, during: str) -> Observation:
-        self.cannot_start = during == START_PHASE and isinstance(reply, Unavailable)
-        if isinstance(reply, Refused) and reply.failure.text == MEMORY_EXCEEDED:
+    def _accept(self, reply: Reply, during: str) -> jobs.Observation:
+        self.cannot_start = during == START_PHASE and isinstance(reply, jobs.Unavailable)
+        if isinstance(reply, jobs.Refused) and reply.failure.text == MEMORY_EXCEEDED:
             self._child.end()  # it is ending, and must not get another job
-        if isinstance(reply, Completed) and isinstance(reply.result, ExportResult) and not reply.result.log:
-            return Completed(result=msgspec.structs.replace(reply.result, log=self._log()))
+        if isinstance(reply, jobs.Completed) and isinstance(reply.result, jobs.ExportResult) and not reply.result.log:
+            return jobs.Completed(result=msgspec.structs.replace(reply.result, log=self._log()))
         return reply
 
-    def _unavailable(self, during: str, reason: str) -> Unavailable | None:
+    def _unavailable(self, during: str, reason: str) -> jobs.Unavailable | None:
         """Return the observation for an end in a phase that the model has no part in; None for other phases."""
         if during == START_PHASE:
             return self._not_started(reason)
         if during == EXTENSIONS_PHASE:
-            return Unavailable(reason=f"its extensions cannot be registered: {reason}")
+            return jobs.Unavailable(reason=f"its extensions cannot be registered: {reason}")
         return None
 
-    def _not_started(self, reason: str) -> Unavailable:
+    def _not_started(self, reason: str) -> jobs.Unavailable:
         self.cannot_start = True
         lines = self._log().splitlines()
-        return Unavailable(reason=f"its worker does not start: {lines[-1] if lines else reason}")
+        return jobs.Unavailable(reason=f"its worker does not start: {lines[-1] if lines else reason}")
 
     def _log(self) -> str:
         return clean_log(self._child.log())
@@ -230,7 +203,7 @@ class WorkerSession:
 
 def clean_log(log: str) -> str:
     """Return the end of a log, without terminal escapes and control characters."""
-    text = _CONTROLS.sub("", _ESCAPES.sub("", log.replace("\r\n", "\n"))).strip()
+    text = CONTROLS.sub("", ESCAPES.sub("", log.replace("\r\n", "\n"))).strip()
     return text if len(text) <= LOG_LIMIT else "…" + text[-LOG_LIMIT + 1 :]
 
 

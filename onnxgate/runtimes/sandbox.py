@@ -18,19 +18,8 @@ from pathlib import Path
 
 import msgspec
 
+from onnxgate.core import jobs
 from onnxgate.core.files import create_process_folder
-from onnxgate.core.jobs import (
-    Benchmark,
-    CaseResult,
-    Completed,
-    Harvest,
-    HarvestResult,
-    Job,
-    Observation,
-    Run,
-    RunResult,
-    SessionJob,
-)
 from onnxgate.project.engines import RECORDS
 from onnxgate.runtimes.protocol import is_complete_npy_file
 
@@ -89,7 +78,7 @@ class Permissions:
             and self.processes >= required.processes
             and self.devices >= required.devices
             and self.file_mib >= required.file_mib
-            and (self.all_reads or all(self._is_readable(path) for path in required.reads))
+            and (self.all_reads or all(map(self._is_readable, required.reads)))
         )
 
     def _is_readable(self, path: str) -> bool:
@@ -105,14 +94,14 @@ class Permissions:
         )
 
 
-def required_permissions(job: Job, memory_mib: int | None, *, own: bool) -> Permissions:
+def required_permissions(job: jobs.Job, memory_mib: int | None, *, own: bool) -> Permissions:
     """Return the permissions for a job. `own`: its environment is the user's, whose files may lie anywhere."""
     # The folders of files and of their link targets, which contain external weights.
     files = [path for file in dict.fromkeys(_job_files(job)) for path in (file, os.path.realpath(file))]
     return Permissions(
         reads=frozenset(readable_paths(Path(file).absolute().parent for file in files)),
         all_reads=own,
-        processes=isinstance(job, Benchmark),  # it measures memory in fresh processes
+        processes=isinstance(job, jobs.Benchmark),  # it measures memory in fresh processes
         devices=own or any(provider != CPU_PROVIDER for provider in getattr(job, "providers", ())),
         file_mib=MIN_FILE_LIMIT_MIB << max(0, -(-(memory_mib or 0) // MIN_FILE_LIMIT_MIB) - 1).bit_length(),
     )
@@ -128,13 +117,13 @@ def readable_paths(folders: Iterable[Path]) -> Iterator[str]:
             yield str(folder)
 
 
-def _job_files(job: Job) -> Iterator[str]:
-    if isinstance(job, SessionJob):
+def _job_files(job: jobs.Job) -> Iterator[str]:
+    if isinstance(job, jobs.SessionJob):
         yield job.model
         yield from (extension for extension in job.extensions if Path(extension).is_absolute())
-    if isinstance(job, Benchmark):
+    if isinstance(job, jobs.Benchmark):
         yield job.baseline
-    if isinstance(job, Run | Benchmark):
+    if isinstance(job, jobs.Run | jobs.Benchmark):
         yield from (path for case in job.cases for path in case.inputs.values())
 
 
@@ -175,17 +164,17 @@ class WorkerFolder:
         file.write_bytes(msgspec.json.encode(fields))
         return file
 
-    def redirect(self, job: Job) -> Job:
+    def redirect(self, job: jobs.Job) -> jobs.Job:
         """Return the job with its output in this folder."""
         match job:
-            case Run():
+            case jobs.Run():
                 return msgspec.structs.replace(job, output=str(self._new()))
-            case Harvest():
+            case jobs.Harvest():
                 return msgspec.structs.replace(job, output=str(self._new() / Path(job.output).name))
             case _:
                 return job
 
-    def deliver(self, observation: Observation, inner: Job, job: Job) -> Observation:
+    def deliver(self, observation: jobs.Observation, inner: jobs.Job, job: jobs.Job) -> jobs.Observation:
         """Move the output files of a redirected job to the paths of the job; return the observation with these paths.
 
         Raises:
@@ -194,16 +183,16 @@ class WorkerFolder:
         """
         try:
             match observation, inner, job:
-                case Completed(result=RunResult() as result), Run(), Run():
+                case jobs.Completed(result=jobs.RunResult() as result), jobs.Run(), jobs.Run():
                     cases = tuple(_move_outputs(case, Path(inner.output), Path(job.output)) for case in result.cases)
-                    return Completed(result=msgspec.structs.replace(result, cases=cases))
-                case Completed(result=HarvestResult()), Harvest(), Harvest():
+                    return jobs.Completed(result=msgspec.structs.replace(result, cases=cases))
+                case jobs.Completed(result=jobs.HarvestResult()), jobs.Harvest(), jobs.Harvest():
                     _move_file(Path(inner.output), Path(job.output))
             return observation
         finally:
-            if isinstance(inner, Run | Harvest):
+            if isinstance(inner, jobs.Run | jobs.Harvest):
                 output = Path(inner.output)
-                shutil.rmtree(output if isinstance(inner, Run) else output.parent, ignore_errors=True)
+                shutil.rmtree(output if isinstance(inner, jobs.Run) else output.parent, ignore_errors=True)
 
     def close(self) -> None:
         """Remove the folder."""
@@ -215,7 +204,7 @@ class WorkerFolder:
         return folder
 
 
-def _move_outputs(case: CaseResult, source: Path, target: Path) -> CaseResult:
+def _move_outputs(case: jobs.CaseResult, source: Path, target: Path) -> jobs.CaseResult:
     moved: list[str | None] = []
     for path in case.outputs:
         if path is None:

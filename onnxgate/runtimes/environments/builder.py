@@ -127,9 +127,8 @@ class Environments:
         locked = [package for package in packages if isinstance(package, LockedPackage)]
         needed = wheels.required_wheels(runtime, locked)
         name = f"{runtime.engine}-{runtime.release}-py{runtime.python}"
-        hashes = [
-            f"{pin.name}=={pin.version} {sha256}" for pin in needed for sha256 in sorted(wheels.compatible_hashes(pin))
-        ]
+        pairs = [(pin, sha256) for pin in needed for sha256 in sorted(wheels.compatible_hashes(pin))]
+        hashes = [f"{pin.name}=={pin.version} {sha256}" for pin, sha256 in pairs]
         identity = [runtime.engine, runtime.release, runtime.python, *hashes]
         slot = storage.environment_slot(self._cache, name, identity)
         return slot, lambda attempt: self._build(attempt, runtime, needed, busy)
@@ -264,9 +263,8 @@ def _interpreter_candidates(minor: str, commands: CommandRunner, offline: bool) 
     """Yield interpreters, the cheapest and the most explicit first; uv fetches one only if no other remains."""
     for entry in filter(None, os.environ.get(PATH_VARIABLE, "").split(os.pathsep)):
         yield from _interpreters_in(Path(entry), minor)
-    yield from _printed_path(
-        wheels.run_uv(commands, ["python", "find", "--no-project", "--system", minor], timeout_s=PROBE_TIMEOUT_S)
-    )
+    find = ["python", "find", "--no-project", "--system", minor]
+    yield from _printed_path(wheels.run_uv(commands, find, timeout_s=PROBE_TIMEOUT_S))
     if minor == f"{sys.version_info[0]}.{sys.version_info[1]}":
         yield Path(sys.executable)
     if not offline:

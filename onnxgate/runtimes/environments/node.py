@@ -125,9 +125,8 @@ class NodeBuilder:
             raise UnavailableError(f"`{runtime.name}` cannot be installed: npm is not there", hint=INSTALL_NODE_HINT)
         offline = ["--offline"] if self._offline else []
         cache = ["--cache", str(self._npm_cache), "--prefer-offline"] if self._npm_cache else []
-        ended = self._commands.run(
-            [npm, *_NPM_CI, *cache, *offline, "--prefix", str(attempt)], timeout_s=INSTALL_TIMEOUT_S
-        )
+        command = [npm, *_NPM_CI, *cache, *offline, "--prefix", str(attempt)]
+        ended = self._commands.run(command, timeout_s=INSTALL_TIMEOUT_S)
         if ended.status != 0:
             raise self._not_installed(ended, runtime)
 

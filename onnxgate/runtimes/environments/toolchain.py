@@ -74,12 +74,22 @@ def find_toolchain(folder: Path, settings: Toolchain, needs: Sequence[PackageCho
         UnavailableError: no candidate does; the message gives the reason for each.
     """
     requires: list[PackageChoice] = [(require,) for require in settings.requires] or list(needs)
+    names = [Requirement(name).name for require in requires for name in require]
     problems = []
     for name, candidate in _toolchain_candidates(folder, settings):
+        path = interpreter_in(candidate)
+        if path is None:
+            problems.append(f"{name} is not there")
+            continue
         try:
-            return _check_candidate(candidate, folder, requires)
+            interpreter = probe_interpreter(path, names, folder=folder)
         except ProbeError as error:
             problems.append(f"{name} {error}")
+            continue
+        lacks = [problem for require in requires if (problem := _missing_choice(require, interpreter))]
+        if not lacks:
+            return interpreter.path
+        problems.append(f"{name} has {' and '.join(lacks)}")
     packages = ", ".join(" or ".join(f"`{name}`" for name in require) for require in requires)
     missing = f"no toolchain with {packages}" if packages else "no toolchain"
     hint = "activate the environment that models are exported with, or name it as `toolchain.python`"
@@ -152,22 +162,6 @@ def _toolchain_candidates(folder: Path, settings: Toolchain) -> Iterator[tuple[s
     path = os.pathsep.join(entry for entry in os.get_exec_path() if Path(entry) != Path(sys.executable).parent)
     yield "`python` on PATH", Path(shutil.which("python", path=path) or shutil.which("python3", path=path) or "python")
     yield "onnxgate's own Python", Path(sys.executable)
-
-
-def _check_candidate(candidate: Path, folder: Path, requires: Sequence[PackageChoice]) -> Path:
-    """Return the interpreter of the candidate.
-
-    Raises:
-        ProbeError: it is missing, does not work, or lacks a package.
-    """
-    path = interpreter_in(candidate)
-    if path is None:
-        raise ProbeError("is not there")
-    names = [Requirement(name).name for require in requires for name in require]
-    interpreter = probe_interpreter(path, names, folder=folder)
-    if lacks := [problem for require in requires if (problem := _missing_choice(require, interpreter))]:
-        raise ProbeError(f"has {' and '.join(lacks)}")
-    return interpreter.path
 
 
 def interpreter_in(path: Path) -> Path | None:

@@ -97,11 +97,8 @@ def build_identity(path: Path) -> str:
     folders = {folder for folder in folders if folder.is_dir()}
     if len(folders) != 1:
         return ""
-    libraries = sorted(
-        file
-        for file in folders.pop().iterdir()
-        if file.is_file() and (file.suffix in NATIVE_SUFFIXES or ".so." in file.name)
-    )
+    files = (file for file in folders.pop().iterdir() if file.is_file())
+    libraries = sorted(file for file in files if file.suffix in NATIVE_SUFFIXES or ".so." in file.name)
     digest = hashlib.sha256()
     for library in libraries:
         digest.update(f"{library.name} {library.stat().st_size}\n".encode())

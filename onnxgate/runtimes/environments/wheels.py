@@ -197,11 +197,8 @@ def remove_unlocked(folder: Path, packages: Iterable[PinnedPackage]) -> list[str
         for path in (Path(parent, name) for name in (*folders, *files)):
             if path.is_symlink():  # through it, files outside the folder would be written
                 path.unlink()
-    return [
-        entry.name
-        for entry in _cached_wheels(folder / WHEELS_FOLDER)
-        if _is_invalid(entry, locked.get(entry.parent.name))
-    ]
+    cached = _cached_wheels(folder / WHEELS_FOLDER)
+    return [entry.name for entry in cached if _is_invalid(entry, locked.get(entry.parent.name))]
 
 
 def _cached_wheels(folder: Path) -> Iterator[Path]:
@@ -234,7 +231,6 @@ def run_uv(commands: CommandRunner, arguments: Sequence[str], *, timeout_s: floa
 
 LOCATE_TIMEOUT_S = 120
 DOWNLOAD_TIMEOUT_S = 30
-DOWNLOAD_CHUNK_BYTES = 2**20
 _LOCATE_COMMAND = (
     *("pip", "compile", "--quiet", "--no-deps", "--no-header", "--only-binary", ":all:"),
     *("--universal", "--format", "pylock.toml", "--python", sys.executable),
@@ -249,7 +245,7 @@ def download(url: str, commands: CommandRunner) -> Iterator[bytes]:
     """
     try:
         with urllib.request.urlopen(url, timeout=DOWNLOAD_TIMEOUT_S) as response:
-            while chunk := response.read(DOWNLOAD_CHUNK_BYTES):
+            while chunk := response.read(CHUNK_BYTES):
                 commands.require_open()
                 yield chunk
     except (http.client.HTTPException, ValueError) as error:

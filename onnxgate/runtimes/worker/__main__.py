@@ -11,21 +11,16 @@ NAME = "onnxgate_worker"
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
-def _import_package() -> None:
+if __name__ == "__main__":
+    # A source's own modules may be called `limits` or `exporters`: this folder is not searched for modules.
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != FOLDER]
     spec = importlib.util.spec_from_file_location(
         NAME, os.path.join(FOLDER, "__init__.py"), submodule_search_locations=[FOLDER]
     )
     assert spec is not None
     assert spec.loader is not None
-    package = importlib.util.module_from_spec(spec)
-    sys.modules[NAME] = package
+    package = sys.modules[NAME] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(package)
-
-
-if __name__ == "__main__":
-    # A source's own modules may be called `limits` or `exporters`: this folder is not searched for modules.
-    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != FOLDER]
-    _import_package()
     if sys.argv[2:]:
         importlib.import_module(NAME + ".sandbox").exec_sandboxed(sys.argv[1], sys.argv[2:])
     else:

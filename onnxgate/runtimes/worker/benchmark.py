@@ -15,9 +15,8 @@ import time
 from typing import Any, Callable, Dict, List, Tuple
 
 from . import arrays, failures, limits
+from .engine_results import Job, Phase
 
-Phase = Callable[[str], None]
-Job = Dict[str, Any]
 MakeSession = Callable[[Job, Phase], Any]
 PrepareRun = Callable[[Any, Dict[str, Any]], Callable[[], Any]]
 

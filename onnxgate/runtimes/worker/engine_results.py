@@ -1,4 +1,4 @@
-"""Results of engines: versions, loads, runs of cases, and the output names of a model."""
+"""Results of engines: versions, loads, runs of cases and their repetition, and the output names of a model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import mmap
 import os
 import platform
 from importlib import metadata
-from typing import Any, Callable, Dict, Iterator, List, Optional, Pattern, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Pattern, Sequence, Tuple
 
 import numpy as np
 
@@ -84,6 +84,71 @@ def strip_from_errors(noise: Pattern[str]) -> Iterator[None]:
     except Exception as error:
         error.args = (noise.sub("", str(error)).strip(),)
         raise
+
+
+LOOSE_TOLERANCE = 1e-3
+"""Relative to the largest value: two runs may differ by this if a provider sums in no fixed order (CUDA atomics)."""
+
+
+def find_unstable_outputs(names: Sequence[str], values: Sequence[Any], paths: Sequence[Any], exact: bool) -> List[str]:
+    """Return the outputs that differ from the first run: in any bit if `exact`, or beyond `LOOSE_TOLERANCE`."""
+    unstable = []
+    for name, value, path in zip(names, values, paths):  # noqa: B905 - Python 3.8
+        again = arrays.to_storable(value)
+        if path is None or again is None:
+            continue
+        first = np.load(path, allow_pickle=False)
+        if not _are_same_bits(first, again) and (exact or not _are_close(first, again)):
+            unstable.append(name)
+    return unstable
+
+
+def find_aliased_outputs(names: Sequence[str], values: Sequence[Any], feeds: Dict[str, Any]) -> List[str]:
+    """Return the outputs that share memory with an input, proven by changing the input and comparing the output.
+
+    Inputs must be private copies, writable and in C order.
+    """
+    pairs = [(name, value, fed) for name, value in zip(names, values) for fed in feeds.values()]  # noqa: B905
+    return list(dict.fromkeys(name for name, value, fed in pairs if _is_aliased(value, fed)))
+
+
+def _are_same_bits(first: Any, again: Any) -> bool:
+    """Return whether two arrays have the same bits; all NaNs are equal."""
+    if first.shape != again.shape:
+        return False
+    if first.dtype.kind in "US":
+        return bool((first == again).all())
+    if first.dtype != again.dtype:
+        return False
+    if first.tobytes() == again.tobytes():
+        return True
+    if first.dtype.kind not in "fc":
+        return False
+    numbers = ~(np.isnan(first) & np.isnan(again))
+    return bool(first[numbers].tobytes() == again[numbers].tobytes())
+
+
+def _are_close(first: Any, again: Any) -> bool:
+    if first.shape != again.shape or first.dtype.kind not in "fc" or again.dtype.kind not in "fc":
+        return False
+    finite = np.abs(first[np.isfinite(first)])
+    allowed = LOOSE_TOLERANCE * max(1.0, float(finite.max()) if finite.size else 0.0)
+    return bool(np.allclose(again, first, rtol=0, atol=allowed, equal_nan=True))
+
+
+def _is_aliased(value: Any, fed: Any) -> bool:
+    """Return whether the value changes when every bit of the input is inverted; the input is restored."""
+    both = isinstance(value, np.ndarray) and isinstance(fed, np.ndarray)
+    if not both or not value.size or "O" in (value.dtype.kind, fed.dtype.kind):  # strings are pointers, and are copied
+        return False
+    if not np.may_share_memory(value, fed):  # comparing bounds suffices: both are contiguous
+        return False
+    before = value.tobytes()
+    bits = fed.reshape(-1).view(np.uint8)
+    np.invert(bits, out=bits)
+    after = value.tobytes()
+    np.invert(bits, out=bits)
+    return bool(after != before)
 
 
 # An engine's environment has no `onnx`: the wire format of the file is read.

@@ -9,8 +9,8 @@ from typing import Any, Dict
 TEXT_LIMIT = 4_000
 READ_LIMIT = 40_000
 
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?")
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?")
+CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # The C++ source line and function that ONNX Runtime puts before an error text, also inside a text that it wraps.
 # Bounded, so that no text is slow.
 _SIGNATURE = re.compile(
@@ -45,6 +45,6 @@ def describe_failure(error: BaseException, hide: str = "") -> Dict[str, Any]:
 
 def clean_text(text: str) -> str:
     """Remove terminal escapes, control characters and C++ lines, which differ between releases; limit the length."""
-    text = _ESCAPES.sub("", text[:READ_LIMIT]).replace("\r\n", "\n")
-    text = _SOURCE_LOCATION.sub("", _SIGNATURE.sub("", _CONTROLS.sub("", text))).strip()
+    text = ESCAPES.sub("", text[:READ_LIMIT]).replace("\r\n", "\n")
+    text = _SOURCE_LOCATION.sub("", _SIGNATURE.sub("", CONTROLS.sub("", text))).strip()
     return text if len(text) <= TEXT_LIMIT else text[: TEXT_LIMIT - 1] + "…"

@@ -55,10 +55,7 @@ def _schema_row(schema: Any) -> Dict[str, Any]:
         "experimental": _enum_name(schema.support_level) == "EXPERIMENTAL",
         "inputs": [_parameter_row(parameter) for parameter in schema.inputs],
         "outputs": [_parameter_row(parameter) for parameter in schema.outputs],
-        "constraints": {
-            type_constraint.type_param_str: sorted(type_constraint.allowed_type_strs)
-            for type_constraint in schema.type_constraints
-        },
+        "constraints": {rule.type_param_str: sorted(rule.allowed_type_strs) for rule in schema.type_constraints},
         "attributes": {
             name: [_enum_name(attribute.type), attribute.required] for name, attribute in schema.attributes.items()
         },

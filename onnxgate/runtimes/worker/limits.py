@@ -26,24 +26,19 @@ def limit_memory(limit_mib: Optional[int], exceeded: Callable[[], None]) -> Iter
     if limit_mib is None:
         yield
     elif sys.platform.startswith("linux"):
-        with _limit_by_kernel(limit_mib * 2**20):
+        # Source: measured with onnxruntime 1.16.3 and 1.31.1. RLIMIT_DATA and RLIMIT_AS limit alike, but RLIMIT_AS also
+        # counts files that are only mapped and address space that each thread only reserves.
+        soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        limit_bytes = limit_mib * 2**20
+        ceiling = limit_bytes if hard == resource.RLIM_INFINITY else min(limit_bytes, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (ceiling, hard))
+        try:
             yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
     else:
         with limit_by_polling(limit_mib * 2**20, exceeded):
             yield
-
-
-@contextlib.contextmanager
-def _limit_by_kernel(limit_bytes: int) -> Iterator[None]:
-    # Source: measured with onnxruntime 1.16.3 and 1.31.1. RLIMIT_DATA and RLIMIT_AS limit alike, but RLIMIT_AS also
-    # counts files that are only mapped and address space that each thread only reserves.
-    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    ceiling = limit_bytes if hard == resource.RLIM_INFINITY else min(limit_bytes, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (ceiling, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 @contextlib.contextmanager

@@ -8,15 +8,12 @@ import os
 import signal
 import sys
 import threading
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any, Dict, Iterator, List
 
 from . import failures, limits, sandbox
 
 if sys.platform != "win32":
     import select
-
-Phase = Callable[[str], None]
-Task = Callable[[Dict[str, Any], Phase], Dict[str, Any]]
 
 
 def main(permissions: str = "") -> None:
@@ -33,29 +30,23 @@ def main(permissions: str = "") -> None:
 
 def _answer_request(request: Dict[str, Any], channel: Channel) -> Dict[str, Any]:
     channel.phase("start")
+    job = request["job"]
     try:
         name = "adapters." + request["engine"] if request["engine"] else "exporters.source_jobs"
-        task = getattr(importlib.import_module("." + name, __package__), request["job"]["kind"])
+        task = getattr(importlib.import_module("." + name, __package__), job["kind"])
     except Exception as error:  # noqa: BLE001 - an engine can raise anything when it is imported
-        return _unavailable_reply("%s: %s" % (type(error).__name__, failures.clean_text(str(error))))
+        reason = "%s: %s" % (type(error).__name__, failures.clean_text(str(error)))
+        return {"outcome": "unavailable", "reason": reason}
     failure = {"type": "MemoryError", "text": "the job's memory limit was exceeded", "memory": True}
     out_of_memory = {"outcome": "refused", "failure": failure}
     with limits.limit_memory(request["memory_mib"], lambda: channel.reply(out_of_memory)):
-        return _perform_task(task, request["job"], channel.phase)
-
-
-def _perform_task(task: Task, job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
-    try:
-        return {"outcome": "completed", "result": task(job, phase)}
-    except failures.UnusableError as error:
-        return _unavailable_reply(str(error))
-    except BaseException as error:  # noqa: BLE001 - also a source that ends the program
-        failure = failures.describe_failure(error, os.path.dirname(job.get("model", "")))
-        return {"outcome": "refused", "failure": failure}
-
-
-def _unavailable_reply(reason: str) -> Dict[str, Any]:
-    return {"outcome": "unavailable", "reason": reason}
+        try:
+            return {"outcome": "completed", "result": task(job, channel.phase)}
+        except failures.UnusableError as error:
+            return {"outcome": "unavailable", "reason": str(error)}
+        except BaseException as error:  # noqa: BLE001 - also a source that ends the program
+            failure = failures.describe_failure(error, os.path.dirname(job.get("model", "")))
+            return {"outcome": "refused", "failure": failure}
 
 
 class Channel:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from onnxgate.gate.static_cache import HarvestError, harvest_build
 from onnxgate.runtimes.pool import WorkerPool
-from onnxgate.runtimes.support_harvest import HarvestError, harvest_build
 from onnxgate.runtimes.worker_spec import WorkerSpec
 from onnxgate.support.operators import TableSource
 

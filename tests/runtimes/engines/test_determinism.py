@@ -12,7 +12,7 @@ from onnxgate.core.jobs import CaseResult, Optimization
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime
 from onnxgate.runtimes.environments.builder import Environments
 from onnxgate.runtimes.pool import WorkerPool
-from onnxgate.runtimes.worker import determinism
+from onnxgate.runtimes.worker import engine_results
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 from tests.runtimes.engines.test_onnxruntime import Bench, results, value
 
@@ -122,7 +122,7 @@ def test_first_case_that_runs_is_the_one_that_is_repeated(bench: Bench) -> None:
 
 def _unstable(folder: Path, first: object, again: object, exact: bool = True) -> list[str]:
     np.save(folder / "y.npy", np.asarray(first))
-    return determinism.find_unstable_outputs(["y"], [np.asarray(again)], [str(folder / "y.npy")], exact)
+    return engine_results.find_unstable_outputs(["y"], [np.asarray(again)], [str(folder / "y.npy")], exact)
 
 
 def test_every_bit_counts_on_the_processor(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_shared_memory_alone_proves_nothing() -> None:
     around = block[::9]  # its ends lie before and behind what was fed
     outputs = {"copy": fed.copy(), "around": around, "none": None}
 
-    assert ["part"] == determinism.find_aliased_outputs(["part"], [fed[1:3]], {"x": fed})
+    assert ["part"] == engine_results.find_aliased_outputs(["part"], [fed[1:3]], {"x": fed})
     assert before.tobytes() == block.tobytes()
-    assert [] == determinism.find_aliased_outputs(list(outputs), list(outputs.values()), {"x": fed})
+    assert [] == engine_results.find_aliased_outputs(list(outputs), list(outputs.values()), {"x": fed})
     assert before.tobytes() == block.tobytes()

@@ -11,10 +11,10 @@ import pytest
 from onnxgate.core.errors import UnavailableError
 from onnxgate.core.jobs import Completed, Crashed, Harvest, HarvestResult
 from onnxgate.core.subprocesses import CommandRunner
+from onnxgate.gate.static_cache import HarvestError, harvest_build
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime
 from onnxgate.runtimes.environments.builder import find_interpreter
 from onnxgate.runtimes.pool import WorkerPool
-from onnxgate.runtimes.support_harvest import HarvestError, harvest_build
 from onnxgate.runtimes.worker_spec import WorkerSpec
 from onnxgate.support.harvest import BuildDump, DumpedKernel, decode_dump
 from onnxgate.support.operators import TableSource

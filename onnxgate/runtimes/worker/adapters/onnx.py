@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List
+from typing import Any, Dict, List
 
 import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
 from .. import arrays, engine_results
+from ..engine_results import Job, Phase
 
-Phase = Callable[[str], None]
 
-
-def probe(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
+def probe(job: Job, phase: Phase) -> Dict[str, Any]:
     """Return versions."""
     return engine_results.probe_result(job)
 
 
-def load(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
+def load(job: Job, phase: Phase) -> Dict[str, Any]:
     """Find an implementation for each node."""
     _create_evaluator(job, phase)
     return engine_results.load_result()
 
 
-def run(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
+def run(job: Job, phase: Phase) -> Dict[str, Any]:
     """Find the implementations and run every case; a container among the outputs is followed by its layout."""
     evaluator, outputs = _create_evaluator(job, phase)
 
@@ -44,7 +43,7 @@ def run(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
     return engine_results.run_cases(job, phase, names, compute)
 
 
-def _create_evaluator(job: Dict[str, Any], phase: Phase) -> Any:
+def _create_evaluator(job: Job, phase: Phase) -> Any:
     phase("load")
     model = onnx.load(job["model"])
     return ReferenceEvaluator(model), list(model.graph.output)

@@ -12,9 +12,8 @@ from typing import Any, Callable, Dict, List, Type
 import numpy as np
 import onnxruntime as ort
 
-from .. import arrays, benchmark, determinism, engine_results, failures
-
-Phase = Callable[[str], None]
+from .. import arrays, benchmark, engine_results, failures
+from ..engine_results import Job, Phase
 
 LEVELS = {"all": "ORT_ENABLE_ALL", "disabled": "ORT_DISABLE_ALL"}
 FATAL_SEVERITY = 4  # log severity "fatal": error texts come as exceptions
@@ -29,7 +28,7 @@ if not hasattr(ort, "InferenceSession"):  # a folder without its `__init__.py` i
     raise ImportError("the package onnxruntime is not whole")
 
 
-def probe(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
+def probe(job: Job, phase: Phase) -> Dict[str, Any]:
     """Return versions, with the runtime's own version, after passing a tensor through it."""
     ort.OrtValue.ortvalue_from_numpy(np.ones(1)).numpy()
     result = engine_results.probe_result(job)
@@ -37,14 +36,14 @@ def probe(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
     return result
 
 
-def load(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
+def load(job: Job, phase: Phase) -> Dict[str, Any]:
     """Create a session."""
     session = _create_session(job, phase)
     _require_providers("the session has no", job, session.get_providers(), failures.UnusableError)
     return {"kind": "load", "providers": session.get_providers()}
 
 
-def run(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
+def run(job: Job, phase: Phase) -> Dict[str, Any]:
     """Create a session and run every case; the first that succeeds runs twice."""
     session = _create_session(job, phase)
     _require_providers("the session has no", job, session.get_providers(), failures.ProviderNotUsedError)
@@ -57,8 +56,8 @@ def run(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
         """Return the outputs that differ in a second run of the case, and those that share memory with inputs."""
         values, exact = compute(feeds), session.get_providers() == [CPU]
         return {
-            "unstable": determinism.find_unstable_outputs(names, values, paths, exact),
-            "aliased": determinism.find_aliased_outputs(names, values, feeds),
+            "unstable": engine_results.find_unstable_outputs(names, values, paths, exact),
+            "aliased": engine_results.find_aliased_outputs(names, values, feeds),
         }
 
     cases: List[Dict[str, Any]] = []
@@ -68,17 +67,17 @@ def run(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
     return {"kind": "run", "providers": session.get_providers(), "outputs": names, "cases": cases}
 
 
-def race(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
+def race(job: Job, phase: Phase) -> Dict[str, Any]:
     """Compare the time and memory of two models."""
     return benchmark.run_benchmark(job, phase, _create_session, _prepare_run)
 
 
-def weigh(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
+def weigh(job: Job, phase: Phase) -> Dict[str, Any]:
     """Return the peak memory of this process, after running a model in it."""
     return benchmark.measure_peak_memory(job, phase, _create_session, _prepare_run)
 
 
-def harvest(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
+def harvest(job: Job, phase: Phase) -> Dict[str, Any]:
     """Write the kernels and schemas of the build to a file."""
     from .. import kernel_registry  # needs parts of a build that its other jobs do not
 
@@ -86,7 +85,7 @@ def harvest(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
     return kernel_registry.harvest(job["output"])
 
 
-def _create_session(job: Dict[str, Any], phase: Phase) -> Any:
+def _create_session(job: Job, phase: Phase) -> Any:
     phase("extensions" if job["extensions"] else "load")
     options = ort.SessionOptions()
     options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, LEVELS[job["optimization"]])
@@ -140,21 +139,17 @@ def _compute_outputs(session: Any, feeds: Dict[str, Any]) -> List[Any]:
     if names:
         values = dict(zip(names, session.run(names, feeds)))  # noqa: B905 - Python 3.8
     else:
-        _run_without_outputs(session, feeds)
+        try:
+            session.run(None, feeds)
+        except RuntimeError as error:
+            if "No corresponding Numpy type" not in str(error):  # raised after the run, when outputs are fetched
+                raise
     values.update(_bfloat16_outputs(session, feeds))
     computed: List[Any] = []
     for output in outputs:
         value = values.get(output.name)
         computed += arrays.flatten(value) if _is_container(output.type) else [value]
     return computed
-
-
-def _run_without_outputs(session: Any, feeds: Dict[str, Any]) -> None:
-    try:
-        session.run(None, feeds)
-    except RuntimeError as error:
-        if "No corresponding Numpy type" not in str(error):  # raised after the run, when outputs are fetched
-            raise
 
 
 def _bfloat16_outputs(session: Any, feeds: Dict[str, Any]) -> Dict[str, Any]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Callable, Dict, List
+from typing import Any, Dict, List
 
 import cv2
 import numpy as np
 
 from .. import engine_results
-
-Phase = Callable[[str], None]
+from ..engine_results import Job, Phase
 
 ERROR_PREFIX = re.compile(
     r"OpenCV\([\d.]+\) \S+?:\d+: error: \(-?\d+:[^)]*\) (?:in function '\w+'\s*)?|^> ", re.MULTILINE
@@ -20,19 +19,19 @@ ERROR_PREFIX = re.compile(
 cv2.setNumThreads(1)
 
 
-def probe(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
+def probe(job: Job, phase: Phase) -> Dict[str, Any]:
     """Return versions, after passing an array through the engine."""
     cv2.add(np.ones(1, np.float32), np.ones(1, np.float32))
     return engine_results.probe_result(job)
 
 
-def load(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
+def load(job: Job, phase: Phase) -> Dict[str, Any]:
     """Read the model."""
     _read_net(job, phase)
     return engine_results.load_result()
 
 
-def run(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
+def run(job: Job, phase: Phase) -> Dict[str, Any]:
     """Read the model for each case separately: a net caches values derived from the sizes of its first input."""
     _read_net(job, phase)
     names = engine_results.read_output_names(job["model"])
@@ -49,7 +48,7 @@ def run(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
     return engine_results.run_cases(job, phase, names, compute)
 
 
-def _read_net(job: Dict[str, Any], phase: Phase) -> Any:
+def _read_net(job: Job, phase: Phase) -> Any:
     phase("load")
     with engine_results.strip_from_errors(ERROR_PREFIX):
         return cv2.dnn.readNetFromONNX(job["model"])

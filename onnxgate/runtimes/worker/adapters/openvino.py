@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Callable, Dict, List
+from typing import Any, Dict, List
 
 import numpy as np
 import openvino as ov
 
 from .. import engine_results
-
-Phase = Callable[[str], None]
+from ..engine_results import Job, Phase
 
 # Source: openvino 2026.4.1 computes in bfloat16 by default if the CPU supports it, 1e-3 from float32.
 COMPILE_SETTINGS = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": "1", "NUM_STREAMS": "1"}
@@ -21,37 +20,23 @@ ERROR_PREFIX = re.compile(
 )
 """Places in OpenVINO's code, and text common to all models."""
 BFLOAT16 = "bf16"
-UNSUPPORTED_ELEMENTS = (
-    "u1",
-    "u2",
-    "u3",
-    "u4",
-    "u6",
-    "i4",
-    "nf4",
-    "f4e2m1",
-    "f8e4m3",
-    "f8e5m2",
-    "f8e8m0",
-    "dynamic",
-    "undefined",
-)
+UNSUPPORTED_ELEMENTS = frozenset("u1 u2 u3 u4 u6 i4 nf4 f4e2m1 f8e4m3 f8e5m2 f8e8m0 dynamic undefined".split())
 """Element types that numpy cannot represent."""
 
 
-def probe(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
+def probe(job: Job, phase: Phase) -> Dict[str, Any]:
     """Return versions, after the engine has found its device."""
     ov.Core().get_property("CPU", "FULL_DEVICE_NAME")
     return engine_results.probe_result(job)
 
 
-def load(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
+def load(job: Job, phase: Phase) -> Dict[str, Any]:
     """Compile the model."""
     _compile_model(job, phase)
     return engine_results.load_result()
 
 
-def run(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
+def run(job: Job, phase: Phase) -> Dict[str, Any]:
     """Compile the model and run every case."""
     compiled = _compile_model(job, phase)
     request = compiled.create_infer_request()
@@ -71,7 +56,7 @@ def run(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
     return engine_results.run_cases(job, phase, names, compute)
 
 
-def _compile_model(job: Dict[str, Any], phase: Phase) -> Any:
+def _compile_model(job: Job, phase: Phase) -> Any:
     phase("load")
     core = ov.Core()
     with engine_results.strip_from_errors(ERROR_PREFIX):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Dict, List
+from typing import Any, Dict, List
 
 import numpy as np
 
@@ -11,23 +11,22 @@ os.environ["RUST_BACKTRACE"] = os.environ["RUST_LIB_BACKTRACE"] = "0"  # without
 import tract  # noqa: E402
 
 from .. import engine_results  # noqa: E402
+from ..engine_results import Job, Phase  # noqa: E402
 
-Phase = Callable[[str], None]
 
-
-def probe(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
+def probe(job: Job, phase: Phase) -> Dict[str, Any]:
     """Return versions, after passing a tensor through the engine."""
     tract.Tensor.from_numpy(np.ones(1, np.float32)).to_numpy()
     return engine_results.probe_result(job)
 
 
-def load(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
+def load(job: Job, phase: Phase) -> Dict[str, Any]:
     """Prepare the model for running."""
     _load_runnable(job, phase)
     return engine_results.load_result()
 
 
-def run(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
+def run(job: Job, phase: Phase) -> Dict[str, Any]:
     """Prepare the model and run every case."""
     runnable, inputs = _load_runnable(job, phase)
 
@@ -40,7 +39,7 @@ def run(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
     return engine_results.run_cases(job, phase, engine_results.read_output_names(job["model"]), compute)
 
 
-def _load_runnable(job: Dict[str, Any], phase: Phase) -> Any:
+def _load_runnable(job: Job, phase: Phase) -> Any:
     """Return the runnable model and its input names, in its own order."""
     phase("load")
     model = tract.onnx().load(job["model"])

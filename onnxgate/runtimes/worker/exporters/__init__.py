@@ -19,6 +19,10 @@ class Framework(NamedTuple):
 PYTORCH = Framework("PyTorch", "pytorch:export", ("torch",), ("torch",), ("onnx", "onnxscript", "onnx-ir"))
 """It reports missing packages itself."""
 
+_TREE_PACKAGES = (("onnx", "onnxmltools", "skl2onnx"), ("skl2onnx", "onnxmltools", "packaging"))
+"""Recorded packages and converters of boosted trees. onnxmltools imports packaging without requiring it. Source: its
+release 1.16."""
+
 FRAMEWORKS = (
     PYTORCH,
     Framework(
@@ -29,23 +33,8 @@ FRAMEWORKS = (
         ("onnx", "skl2onnx"),
         ("skl2onnx",),
     ),
-    # onnxmltools imports packaging without requiring it. Source: its release 1.16.
-    Framework(
-        "XGBoost",
-        "estimators:export_xgboost",
-        ("xgboost",),
-        ("xgboost", "xgboost-cpu"),
-        ("onnx", "onnxmltools", "skl2onnx"),
-        ("skl2onnx", "onnxmltools", "packaging"),
-    ),
-    Framework(
-        "LightGBM",
-        "estimators:export_lightgbm",
-        ("lightgbm",),
-        ("lightgbm",),
-        ("onnx", "onnxmltools", "skl2onnx"),
-        ("skl2onnx", "onnxmltools", "packaging"),
-    ),
+    Framework("XGBoost", "estimators:export_xgboost", ("xgboost",), ("xgboost", "xgboost-cpu"), *_TREE_PACKAGES),
+    Framework("LightGBM", "estimators:export_lightgbm", ("lightgbm",), ("lightgbm",), *_TREE_PACKAGES),
     # The converter of Keras depends on its backend.
     Framework("Keras", "keras:export", ("keras", "tf_keras"), ("keras",), ("onnx", "tf2onnx", "jax2onnx")),
     Framework(

@@ -8,11 +8,8 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 
 import numpy as np
 
-from .source import SourceError, describe_error, folders_of, seed_generators
-from .source_result import describe_type
+from .source import Phase, SourceError, Wire, describe_error, describe_type, folders_of, seed_generators
 
-Phase = Callable[[str], None]
-Wire = Dict[str, Any]
 Function = Callable[[List[Any]], Sequence[Any]]
 Feed = Tuple[str, Callable[[], List[Any]]]
 """Name of a case, and the function that reads its inputs."""
@@ -52,7 +49,12 @@ def run_cases(job: Wire, call: ArrayCall, result: Wire, phase: Phase, wide: Opti
 
 def _run_all(job: Wire, call: ArrayCall, folder: str, phase: Phase) -> List[Wire]:
     """Return one `CaseResult` per case, then one for the sample if there is one."""
-    feeds: List[Feed] = [("case " + case["name"], partial(_read_case, call, case["inputs"])) for case in job["cases"]]
+
+    def read_case(paths: Dict[str, str]) -> List[Any]:
+        names = call.names if set(call.names) == set(paths) else list(paths)  # by position if a name is unknown
+        return _cast_inputs(call, [np.load(paths[name], allow_pickle=False) for name in names])
+
+    feeds: List[Feed] = [("case " + case["name"], partial(read_case, case["inputs"])) for case in job["cases"]]
     if call.sample is not None:
         feeds.append(("the source's sample", partial(_cast_inputs, call, call.sample)))
 
@@ -78,24 +80,16 @@ def run_feeds(job: Wire, feeds: Sequence[Feed], compute: Function, folder: str, 
     return results
 
 
-def _read_case(call: ArrayCall, paths: Dict[str, str]) -> List[Any]:
-    """Return the arrays of a case: by name if all names are known, otherwise by position."""
-    names = call.names if set(call.names) == set(paths) else list(paths)
-    return _cast_inputs(call, [np.load(paths[name], allow_pickle=False) for name in names])
-
-
 def _cast_inputs(call: ArrayCall, arrays: Sequence[Any]) -> List[Any]:
     """Convert each array to the function's type, which may differ from the graph's type of the same kind."""
     typed = []
+    kinds = {"u": "i", "U": "O"}
     for array, dtype in zip(arrays, call.dtypes):  # noqa: B905 - new in Python 3.10
-        if array.dtype != dtype and _dtype_kind(array.dtype) != _dtype_kind(dtype):
+        present, accepted = (kinds.get(kind, kind) for kind in (array.dtype.kind, dtype.kind))
+        if array.dtype != dtype and present != accepted:
             raise MismatchError(f"the source takes {dtype} where the model takes {array.dtype}")
         typed.append(array.astype(object if dtype.kind in "OU" else dtype))
     return typed
-
-
-def _dtype_kind(dtype: Any) -> str:
-    return {"u": "i", "U": "O"}.get(dtype.kind, dtype.kind)  # type: ignore[no-any-return]
 
 
 def _has_float32(narrow: Sequence[Wire], wide: Sequence[Wire]) -> bool:

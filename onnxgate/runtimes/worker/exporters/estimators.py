@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Union
+from functools import partial
+from typing import Any, Dict, List, NamedTuple, Sequence, Union
 
 import numpy as np
 from onnx.helper import tensor_dtype_to_np_dtype
 
 from . import eager, model_file
-from .source import record_failure
-from .source_result import SourceResult, check_name_count, describe_value, read_source_result, unexpected_return
-
-Phase = Callable[[str], None]
-Wire = Dict[str, Any]
-Converter = Callable[[Wire, SourceResult, "SampleRows"], Any]
+from .source import (
+    Phase,
+    SourceResult,
+    Wire,
+    check_name_count,
+    describe_value,
+    read_source_result,
+    record_failure,
+    unexpected_return,
+)
 
 MAPPING_KEYS = ("args", "input_names", "output_names", "options")
 EXPECTED_RETURN = "`(estimator, X)` with a fitted estimator and sample rows, or a mapping with `model` and `args`"
@@ -43,39 +48,6 @@ BOOSTED_ESTIMATORS = {
 }
 
 
-def export_sklearn(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
-    """Export what the callable returned and run it on the cases, into `result`. Raises `SourceError`."""
-
-    def convert(job: Wire, recipe: SourceResult, rows: SampleRows) -> Any:
-        for framework in BOOSTED_ESTIMATORS:  # a pipeline may contain estimators of those that the source has imported
-            if framework in sys.modules:
-                _register_boosted(framework)
-        return _convert_with_skl2onnx(job, recipe, rows)
-
-    _export(job, returned, result, phase, convert)
-
-
-def export_xgboost(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
-    """Export what the callable returned and run it on the cases, into `result`. Raises `SourceError`."""
-    _export(job, returned, result, phase, _boosted_converter("xgboost"))
-
-
-def export_lightgbm(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
-    """Export what the callable returned and run it on the cases, into `result`. Raises `SourceError`."""
-    _export(job, returned, result, phase, _boosted_converter("lightgbm"))
-
-
-def _boosted_converter(framework: str) -> Converter:
-    def convert(job: Wire, recipe: SourceResult, rows: SampleRows) -> Any:
-        if not hasattr(recipe.model, "get_params"):  # the framework's own booster
-            expected = f"an estimator with the interface of scikit-learn, as `{BOOSTED_ESTIMATORS[framework][-1]}`"
-            raise unexpected_return(job["source"], f"{describe_value(recipe.model)} as the model; expected {expected}")
-        _register_boosted(framework)
-        return _convert_with_skl2onnx(job, recipe, rows, trees=True)
-
-    return convert
-
-
 class SampleRows(NamedTuple):
     """Sample rows: one matrix, or the columns of a table."""
 
@@ -95,20 +67,27 @@ class SampleRows(NamedTuple):
         return pandas.DataFrame({name: value.reshape(-1) for name, value in zip(self.columns, values)})  # noqa: B905
 
 
-def _export(job: Wire, returned: Any, result: Wire, phase: Phase, convert: Converter) -> None:
+def export_sklearn(job: Wire, returned: Any, result: Wire, phase: Phase, *, boosted: str = "") -> None:
+    """Export what the callable returned and run it on the cases, into `result`. Raises `SourceError`."""
     recipe = read_source_result(returned, job["source"], EXPECTED_RETURN, MAPPING_KEYS)
     rows = _read_sample_rows(recipe, job["source"])
     outputs: List[str] = []  # names that the converter chose, which show how the estimator computes them
 
-    def convert_rows(job: Wire) -> Any:
-        model = convert(job, recipe, rows)
+    def convert(job: Wire) -> Any:
+        if boosted and not hasattr(recipe.model, "get_params"):  # the framework's own booster
+            expected = f"an estimator with the interface of scikit-learn, as `{BOOSTED_ESTIMATORS[boosted][-1]}`"
+            raise unexpected_return(job["source"], f"{describe_value(recipe.model)} as the model; expected {expected}")
+        # A pipeline may contain estimators of the frameworks that the source has imported.
+        for framework in (boosted,) if boosted else [name for name in BOOSTED_ESTIMATORS if name in sys.modules]:
+            _register_boosted(framework)
+        model = _convert_with_skl2onnx(job, recipe, rows, trees=bool(boosted))
         outputs[:] = [output.name for output in model.graph.output]
         return model
 
     phase("export")
     model = None
     with record_failure(job, result):
-        model = model_file.write_model(job, result, convert_rows, recipe.output_names)
+        model = model_file.write_model(job, result, convert, recipe.output_names)
     if model is None:
         return
     call = _eager_call(recipe, rows, model.graph, outputs)
@@ -116,6 +95,10 @@ def _export(job: Wire, returned: Any, result: Wire, phase: Phase, convert: Conve
         result["eager_reason"] = call
     else:
         eager.run_cases(job, call, result, phase)
+
+
+export_xgboost = partial(export_sklearn, boosted="xgboost")
+export_lightgbm = partial(export_sklearn, boosted="lightgbm")
 
 
 def _read_sample_rows(recipe: SourceResult, source: str) -> SampleRows:
@@ -135,7 +118,7 @@ def _read_sample_rows(recipe: SourceResult, source: str) -> SampleRows:
     return rows
 
 
-def _convert_with_skl2onnx(job: Wire, recipe: SourceResult, rows: SampleRows, *, trees: bool = False) -> Any:
+def _convert_with_skl2onnx(job: Wire, recipe: SourceResult, rows: SampleRows, *, trees: bool) -> Any:
     """Convert the model with skl2onnx, without `ZipMap`, so that probabilities are a matrix."""
     options = dict(recipe.options or {})
     try:
@@ -160,11 +143,8 @@ def _convert(job: Wire, recipe: SourceResult, rows: SampleRows, options: Wire, o
     from skl2onnx.common import data_types
 
     def input_type(values: Any) -> Any:
-        kind = (
-            data_types.StringTensorType
-            if values.dtype.kind in "OU"
-            else type(data_types.guess_data_type(values[:1])[0][1])
-        )
+        is_text = values.dtype.kind in "OU"
+        kind = data_types.StringTensorType if is_text else type(data_types.guess_data_type(values[:1])[0][1])
         return kind([None, values.shape[1]])
 
     versions: Dict[str, int] = {} if job["opset"] is None else {"": job["opset"]}

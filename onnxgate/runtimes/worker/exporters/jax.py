@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple, Union
+from typing import Any, List, Mapping, Sequence, Tuple, Union
 
 import jax
 import numpy as np
 
 from . import eager
-from .source import SourceError, record_failure, split_source
-from .source_result import SourceResult, check_name_count, describe_value, read_source_result, unexpected_return
-
-Phase = Callable[[str], None]
-Wire = Dict[str, Any]
-Shape = Tuple[Union[int, str], ...]
+from .source import (
+    Phase,
+    SourceError,
+    SourceResult,
+    Wire,
+    check_name_count,
+    describe_value,
+    read_source_result,
+    record_failure,
+    split_source,
+    unexpected_return,
+)
 
 MAPPING_KEYS = ("args", "input_names", "output_names", "dynamic_shapes")
 EXPECTED_RETURN = "`(function, args)` with arrays or `jax.ShapeDtypeStruct`s, or a mapping with `model` and `args`"
@@ -25,7 +32,7 @@ def export(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
     recipe = _check_result(read_source_result(returned, job["source"], EXPECTED_RETURN, MAPPING_KEYS), job["source"])
     if job["export"]:
         jax.clear_caches()  # functions that the source has called would be exported with their cached traces
-        _export(job, recipe, _argument_shapes(recipe, job["source"]), result, phase)
+        _export(job, recipe, result, phase)
         jax.clear_caches()  # functions traced for the export cannot be run. Source: jax2onnx 0.17.1
     has_values = all(hasattr(arg, "__array__") for arg in recipe.args)
     sample = [np.asarray(arg) for arg in recipe.args] if has_values else None
@@ -42,20 +49,10 @@ def _check_result(recipe: SourceResult, source: str) -> SourceResult:
     args = recipe.args if isinstance(recipe.args, (tuple, list)) else (recipe.args,)
     odd = next((arg for arg in args if not hasattr(arg, "shape") or not hasattr(arg, "dtype")), None)
     if odd is not None or not args or args == (None,):
-        raise unexpected_return(
-            source, f"{describe_value(odd)} among `args`; expected arrays or `jax.ShapeDtypeStruct`s"
-        )
+        problem = f"{describe_value(odd)} among `args`; expected arrays or `jax.ShapeDtypeStruct`s"
+        raise unexpected_return(source, problem)
     check_name_count(len(args), recipe.input_names, "input_names", source)
     return recipe._replace(args=tuple(args))
-
-
-def _argument_shapes(recipe: SourceResult, source: str) -> List[Shape]:
-    """Return the shape of each argument, with names for the axes that are requested to be dynamic."""
-    named = _dynamic_axes(recipe, source)
-    return [
-        tuple(axes.get(axis, size if isinstance(size, int) else str(size)) for axis, size in enumerate(arg.shape))
-        for arg, axes in zip(recipe.args, named)  # noqa: B905 - new in Python 3.10
-    ]
 
 
 def _dynamic_axes(recipe: SourceResult, source: str) -> List[Mapping[int, str]]:
@@ -64,13 +61,16 @@ def _dynamic_axes(recipe: SourceResult, source: str) -> List[Mapping[int, str]]:
     if requested is None:
         return [{} for _ in recipe.args]
     if isinstance(requested, Mapping):
-        names = list(recipe.input_names or _parameter_names(recipe))
+        names = list(recipe.input_names or ())
+        if not names:
+            with contextlib.suppress(TypeError, ValueError):
+                names = list(inspect.signature(recipe.model).parameters)[: len(recipe.args)]
+            names += [f"input {number}" for number in range(len(names), len(recipe.args))]
         unknown = [str(key) for key in requested if key not in names]
         if unknown:
             inputs = ", ".join(f"`{name}`" for name in names)
-            raise SourceError(
-                f"`{split_source(source)[1]}` names `{unknown[0]}` in `dynamic_shapes`; its inputs are {inputs}"
-            )
+            name = split_source(source)[1]
+            raise SourceError(f"`{name}` names `{unknown[0]}` in `dynamic_shapes`; its inputs are {inputs}")
         requested = [requested.get(name) for name in names]
     count = len(recipe.args)
     if len(requested) != count or not all(axes is None or isinstance(axes, Mapping) for axes in requested):
@@ -79,19 +79,15 @@ def _dynamic_axes(recipe: SourceResult, source: str) -> List[Mapping[int, str]]:
     return [dict(axes or {}) for axes in requested]
 
 
-def _parameter_names(recipe: SourceResult) -> List[str]:
-    try:
-        names = list(inspect.signature(recipe.model).parameters)
-    except (TypeError, ValueError):
-        names = []
-    return names[: len(recipe.args)] + [f"input {i}" for i in range(len(names), len(recipe.args))]
-
-
-def _export(job: Wire, recipe: SourceResult, shapes: Sequence[Shape], result: Wire, phase: Phase) -> None:
+def _export(job: Wire, recipe: SourceResult, result: Wire, phase: Phase) -> None:
     import jax2onnx
 
     from . import model_file
 
+    shapes: List[Tuple[Union[int, str], ...]] = [
+        tuple(axes.get(axis, size if isinstance(size, int) else str(size)) for axis, size in enumerate(arg.shape))
+        for arg, axes in zip(recipe.args, _dynamic_axes(recipe, job["source"]))  # noqa: B905 - new in Python 3.10
+    ]
     phase("export")
     specs = [jax.ShapeDtypeStruct(shape, arg.dtype) for shape, arg in zip(shapes, recipe.args)]  # noqa: B905
     double = any(np.dtype(arg.dtype) == np.float64 for arg in recipe.args)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, List, Sequence
 
 import keras
 import numpy as np
 
 from . import eager
-from .source import SourceError, record_failure
+from .source import (
+    Phase,
+    SourceError,
+    SourceResult,
+    Wire,
+    describe_value,
+    read_source_result,
+    record_failure,
+    unexpected_return,
+)
 from .source_jobs import require_converters
-from .source_result import SourceResult, describe_value, read_source_result, unexpected_return
-
-Phase = Callable[[str], None]
-Wire = Dict[str, Any]
 
 CONVERTERS = {"tensorflow": ("tf2onnx",), "jax": ("jax2onnx",), "torch": ("onnxscript",)}
 MAPPING_KEYS = ("args", "output_names")
@@ -37,8 +42,13 @@ def export(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
         raise unexpected_return(job["source"], f"{describe_value(model)} as the model; expected a `keras.Model`")
     inputs = _find_inputs(recipe, job["source"])
     leaves = keras.tree.flatten(inputs)
-    sample = None if any(map(_is_spec, leaves)) else [_to_numpy(leaf) for leaf in leaves]
-    _build_model(model, inputs, sample)
+    sample = None
+    if not any(map(_is_spec, leaves)):
+        to_numpy = keras.ops.convert_to_numpy
+        sample = [np.asarray(leaf if isinstance(leaf, np.ndarray) else to_numpy(leaf)) for leaf in leaves]
+    # The export requires a built model, and calling it builds it. Source: Keras 3.15, `export_onnx`.
+    values = sample or [np.ones([size or 1 for size in spec.shape], _numpy_dtype(spec)) for spec in leaves]
+    model(keras.tree.pack_sequence_as(inputs, values), training=False)
     specs = _input_specs(model, leaves)
     if job["export"]:
         _export(job, recipe, [keras.tree.pack_sequence_as(inputs, specs)], result, phase)
@@ -72,19 +82,6 @@ def _is_spec(value: Any) -> bool:
     return isinstance(value, (keras.KerasTensor, keras.InputSpec)) or type(value).__name__ == "TensorSpec"
 
 
-def _to_numpy(value: Any) -> Any:
-    return np.asarray(value if isinstance(value, np.ndarray) else keras.ops.convert_to_numpy(value))
-
-
-def _build_model(model: Any, inputs: Any, sample: Optional[Sequence[Any]]) -> None:
-    """Build the model by calling it, which its export requires. Source: Keras 3.15, `export_onnx`."""
-    leaves = sample
-    if leaves is None:
-        specs = keras.tree.flatten(inputs)
-        leaves = [np.ones([size or 1 for size in spec.shape], _numpy_dtype(spec)) for spec in specs]
-    model(keras.tree.pack_sequence_as(inputs, list(leaves)), training=False)
-
-
 def _numpy_dtype(spec: Any) -> Any:
     return np.dtype(keras.backend.standardize_dtype(spec.dtype))
 
@@ -93,10 +90,8 @@ def _input_specs(model: Any, leaves: Sequence[Any]) -> List[Any]:
     """Return the specs for the export, flattened: those requested, those of the model, or those of the sample with a
     dynamic batch axis."""
     own = keras.tree.flatten(getattr(model, "_inputs_struct", None) or getattr(model, "input", None) or [])
-    if len(own) != len(leaves):
-        own = [None] * len(leaves)
     specs = []
-    for leaf, model_input in zip(leaves, own):  # noqa: B905 - new in Python 3.10
+    for leaf, model_input in zip(leaves, own if len(own) == len(leaves) else [None] * len(leaves)):  # noqa: B905
         source = leaf if _is_spec(leaf) or model_input is None else model_input
         shape = source.shape if _is_spec(source) else (None, *source.shape[1:])
         name = getattr(source, "name", None)

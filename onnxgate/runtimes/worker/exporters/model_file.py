@@ -10,10 +10,8 @@ import onnx
 from onnx import defs
 from onnx.helper import OP_SET_ID_VERSION_MAP
 
-from .source import folders_of, project_path
-from .source_result import check_name_count
+from .source import Wire, check_name_count, folders_of, project_path
 
-Wire = Dict[str, Any]
 Convert = Callable[[Wire], Any]
 """Converts the model at the opsets of a job: returns it, or writes it to the path of the export."""
 
@@ -36,7 +34,10 @@ def write_model(job: Wire, result: Wire, convert: Convert, output_names: Optiona
         return converted
     if output_names:
         rename_outputs(model.graph, dict(zip([e.name for e in model.graph.output], output_names)))  # noqa: B905
-    if _finish_model(model, job) or output_names or model is converted:
+    changed = raise_ml_opset(model, job.get("opset_ml"))
+    changed = lower_ir_version(model, job["ir_version_max"]) or changed
+    changed = make_traces_relative(model, folders_of(job)) or changed
+    if changed or output_names or model is converted:
         onnx.save(model, path)
     result["input_names"] = [value.name for value in model.graph.input]
     result["model"] = path
@@ -45,13 +46,6 @@ def write_model(job: Wire, result: Wire, convert: Convert, output_names: Optiona
 
 def _written_model(converted: Any, path: str) -> Any:
     return converted if isinstance(converted, onnx.ModelProto) else onnx.load(path, load_external_data=False)
-
-
-def _finish_model(model: Any, job: Wire) -> bool:
-    """Set IR and `ai.onnx.ml` version for the job and remove this machine's folders. Return whether it changed."""
-    changed = raise_ml_opset(model, job.get("opset_ml"))
-    changed = lower_ir_version(model, job["ir_version_max"]) or changed
-    return make_traces_relative(model, folders_of(job)) or changed
 
 
 def rename_outputs(graph: Any, names: Dict[str, str]) -> None:

@@ -6,17 +6,26 @@ import linecache
 import os
 import sys
 import warnings
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import torch
+import torch.fx
 
 from . import eager, torch_behaviour, torch_eager
-from .source import SourceError, describe_error, folders_of, project_path, seed_generators
-from .source_result import SourceResult, describe_value, read_source_result, unexpected_return
+from .source import (
+    Phase,
+    SourceError,
+    SourceResult,
+    Wire,
+    describe_error,
+    describe_value,
+    folders_of,
+    project_path,
+    read_source_result,
+    seed_generators,
+    unexpected_return,
+)
 from .torch_eager import ModuleCall
-
-Phase = Callable[[str], None]
-Wire = Dict[str, Any]
 
 MAPPING_KEYS = (
     *("model", "args", "kwargs", "input_names", "output_names"),
@@ -83,7 +92,11 @@ def _try_export(
 
         axes = torch_behaviour.find_requested_axes(recipe, call)
         told.update(_requested_details(recipe, call, axes))
-        fixed = _number_arguments(call) if recipe.dynamo else []
+        fixed = []  # numbers among the arguments, which torch.export writes into the graph
+        for name, position in torch_behaviour.leaves_by_parameter(call).items() if recipe.dynamo else ():
+            leaf = call.leaves[position] if isinstance(position, int) else None
+            if isinstance(leaf, (int, float)) and not isinstance(leaf, bool):
+                fixed.append({"what": f"argument `{name}` is the number {leaf}", "kind": "argument"})
 
         def convert(job: Wire) -> Any:
             told["fixed"] = [*fixed]
@@ -113,16 +126,6 @@ def _requested_details(recipe: SourceResult, call: ModuleCall, axes: Sequence[to
         "axes": by_name or [{"input": e.input, "axis": e.axis, "name": e.name} for e in axes if e.promised],
         "grew": [{"input": e.input, "axis": e.axis, "value": names[e.input] if complete else ""} for e in axes],
     }
-
-
-def _number_arguments(call: ModuleCall) -> List[Wire]:
-    """Return numbers among the arguments, which torch.export writes into the graph."""
-    numbers = []
-    for name, position in torch_behaviour.leaves_by_parameter(call).items():
-        leaf = call.leaves[position] if isinstance(position, int) else None
-        if isinstance(leaf, (int, float)) and not isinstance(leaf, bool):
-            numbers.append({"what": f"argument `{name}` is the number {leaf}", "kind": "argument"})
-    return numbers
 
 
 def _observe_source(copied: ModuleCall, axes: Sequence[torch_behaviour.RequestedAxis], program: Any) -> Wire:
@@ -173,26 +176,19 @@ def _baked_constants(caught: Sequence[Any], folders: Sequence[str]) -> List[Wire
     """Return the tracer's warnings about lines of the project; write all other warnings to the log."""
     constants: List[Wire] = []
     for warning in caught:
-        constant = _baked_constant_at(warning, folders)
-        if constant is None:
-            sys.stderr.write(
-                warnings.formatwarning(warning.message, warning.category, warning.filename, warning.lineno)
-            )
-        elif constant not in constants:
+        text, name, number = str(warning.message), warning.filename, warning.lineno
+        file = project_path(os.path.abspath(name), folders)
+        line = linecache.getline(name, number).strip()
+        is_baked = warning.category.__name__ == "TracerWarning" and text.startswith(_TRACER_WARNING)
+        # An assertion only refuses inputs unlike the example.
+        if not is_baked or file is None or line.startswith("assert "):
+            sys.stderr.write(warnings.formatwarning(warning.message, warning.category, name, number))
+            continue
+        kind = "branch" if text.startswith(_TRACER_WARNING + "boolean") else "number"
+        constant = {"what": line, "source": f"{file}:{number}", "kind": kind}
+        if constant not in constants:
             constants.append(constant)
     return constants
-
-
-def _baked_constant_at(warning: Any, folders: Sequence[str]) -> Optional[Wire]:
-    text = str(warning.message)
-    file = project_path(os.path.abspath(warning.filename), folders)
-    line = linecache.getline(warning.filename, warning.lineno).strip()
-    if warning.category.__name__ != "TracerWarning" or not text.startswith(_TRACER_WARNING) or file is None:
-        return None
-    if line.startswith("assert "):  # an assertion only refuses inputs unlike the example
-        return None
-    kind = "branch" if text.startswith(_TRACER_WARNING + "boolean") else "number"
-    return {"what": line, "source": f"{file}:{warning.lineno}", "kind": kind}
 
 
 def _run_source(job: Wire, call: ModuleCall, result: Wire, phase: Phase) -> None:
@@ -225,59 +221,43 @@ def trace(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
     reason = torch_eager.mismatch_reason(call, [case], names)
     if reason:
         raise SourceError(reason)
-    renamed = dict(zip(_output_nodes(program), job["outputs"]))  # noqa: B905 - new in Python 3.10
-    writer = _TraceWriter(job, result)
-
-    class Interpreter(torch.fx.Interpreter):  # type: ignore[misc]
-        def run_node(self, node: Any) -> Any:
-            value = super().run_node(node)
-            if node.op == "call_function" and isinstance(value, torch.Tensor):
-                writer.write(renamed.get(node.name, node.name), value)
-            return value
-
+    returned_nodes = [  # the exporter drops values that are not tensors
+        spec.arg.name
+        for spec in program.graph_signature.output_specs
+        if spec.kind.name == "USER_OUTPUT" and type(spec.arg).__name__ == "TensorArgument"
+    ]
+    renamed = dict(zip(returned_nodes, job["outputs"]))  # noqa: B905 - new in Python 3.10
     seed_generators()
     with torch.no_grad():
         call = call.with_tensors(torch_eager.read_case(call, case, names))
-        Interpreter(_program_module(program)).run(*call.leaves)
+        try:  # without checks that inputs match the example, if this release can omit them
+            module = program.module(check_guards=False)
+        except TypeError:
+            module = program.module()
+        _Tracer(module, job, result, renamed).run(*call.leaves)
 
 
-class _TraceWriter:
-    """Writes the values of nodes, up to the limit."""
+class _Tracer(torch.fx.Interpreter):  # type: ignore[misc]
+    """Runs a program, and writes the values of the job's nodes up to its limit."""
 
-    def __init__(self, job: Wire, result: Wire) -> None:
-        self._names = set(job["names"])
+    def __init__(self, module: Any, job: Wire, result: Wire, renamed: Dict[str, str]) -> None:
+        super().__init__(module)
+        self._output, self._result = job["output"], result
+        self._names, self._renamed = set(job["names"]), renamed
         self._left_bytes = job["limit_bytes"]
-        self._output = job["output"]
-        self._result = result
 
-    def write(self, name: str, tensor: Any) -> None:
-        """Write a value if the job requests it."""
-        if name not in self._names:
-            return
-        size_bytes = tensor.numel() * tensor.element_size()
+    def run_node(self, node: Any) -> Any:
+        value = super().run_node(node)
+        name = self._renamed.get(node.name, node.name)
+        if node.op != "call_function" or not isinstance(value, torch.Tensor) or name not in self._names:
+            return value
+        size_bytes = value.numel() * value.element_size()
         if size_bytes > self._left_bytes:
             self._result["left_out"] += 1
-            return
+            return value
         self._left_bytes -= size_bytes
         folder = os.path.join(self._output, str(len(self._result["values"])))
-        path = eager.save_arrays([torch_eager.to_numpy(tensor)], folder)[0]
+        path = eager.save_arrays([torch_eager.to_numpy(value)], folder)[0]
         if path is not None:
             self._result["values"][name] = path
-
-
-def _program_module(program: Any) -> Any:
-    """Return the module, without checks that inputs match the example if this release can omit them."""
-    try:
-        return program.module(check_guards=False)
-    except TypeError:
-        return program.module()
-
-
-def _output_nodes(program: Any) -> List[str]:
-    """Return the names of nodes whose values are the outputs; the exporter drops values that are not tensors."""
-    specs = program.graph_signature.output_specs
-    return [
-        spec.arg.name
-        for spec in specs
-        if spec.kind.name == "USER_OUTPUT" and type(spec.arg).__name__ == "TensorArgument"
-    ]
+        return value

@@ -1,4 +1,4 @@
-"""Execution of the user's file as for `python file.py`, and its errors or those of an exporter.
+"""The user's source: its file, run as for `python file.py`, its errors or an exporter's, and the value that it returns.
 
 An error is one line of text with the line of the user's own code that was involved.
 """
@@ -6,6 +6,7 @@ An error is one line of text with the line of the user's own code that was invol
 from __future__ import annotations
 
 import contextlib
+import difflib
 import importlib.util
 import os
 import random
@@ -15,7 +16,10 @@ import traceback
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+Phase = Callable[[str], None]
+Wire = Dict[str, Any]
 
 # Modules imported from the folder of one source. Two sources may have different `models.py` in their folders, and a
 # module that registers an operator must not be imported twice in one process.
@@ -85,17 +89,12 @@ def source_environment(file: str, folder: str) -> Iterator[None]:
     finally:
         os.chdir(directory)
         sys.path[:], sys.argv[:] = path, argv
-        _imported[source_folder] = _remove_imported(before, (folder, source_folder))
-
-
-def _remove_imported(before: Dict[str, ModuleType], folders: Tuple[str, ...]) -> Dict[str, ModuleType]:
-    """Remove modules that were imported from the user's folders since `before`, and return them."""
-    removed = {}
-    for name, module in list(sys.modules.items()):
-        file: Any = getattr(module, "__file__", None)
-        if before.get(name) is not module and isinstance(file, str) and project_path(file, folders) is not None:
-            removed[name] = sys.modules.pop(name)
-    return removed
+        folders, removed = (folder, source_folder), {}
+        for name, module in list(sys.modules.items()):
+            origin: Any = getattr(module, "__file__", None)
+            if before.get(name) is not module and isinstance(origin, str) and project_path(origin, folders) is not None:
+                removed[name] = sys.modules.pop(name)
+        _imported[source_folder] = removed
 
 
 def project_path(path: str, folders: Sequence[str]) -> Optional[str]:
@@ -217,27 +216,24 @@ _TORCH_ADVICE = re.compile(
 
 def describe_error(error: BaseException, folders: Sequence[str]) -> Dict[str, Any]:
     """Return the `Failure` of an exception: its cause, without the exporter's wrapping."""
-    chain = _exception_chain(error)
+    chain = [error]  # outermost first
+    while chain[-1].__cause__ is not None and not any(chain[-1].__cause__ is part for part in chain):
+        chain.append(chain[-1].__cause__)
     cause = next((part for part in chain if not type(part).__module__.startswith("torch.onnx")), chain[-1])
     text = str(cause)
     if isinstance(cause, SystemExit):
         text = f"the source ended the program with status {cause.code}"
     elif isinstance(cause, SyntaxError):
         text = cause.msg
+    for folder in folders:  # paths become relative to the first folder that contains them, so that all machines agree
+        for spelling in sorted({folder, os.path.realpath(folder)}, key=len, reverse=True):
+            text = text.replace(spelling.rstrip(os.sep) + os.sep, "") if spelling.strip(os.sep) else text
     return {
         "type": type(cause).__name__,
-        "text": one_line(_strip_folders(folders, text)),
+        "text": one_line(text),
         "memory": isinstance(cause, MemoryError) or "can't allocate memory" in str(cause),
         "source": _source_line(chain, folders),
     }
-
-
-def _strip_folders(folders: Sequence[str], text: str) -> str:
-    """Make paths of the project relative to the first folder that contains them, so that all machines agree."""
-    for folder in folders:
-        for spelling in sorted({folder, os.path.realpath(folder)}, key=len, reverse=True):
-            text = text.replace(spelling.rstrip(os.sep) + os.sep, "") if spelling.strip(os.sep) else text
-    return text
 
 
 def plain_text(text: str) -> str:
@@ -251,14 +247,6 @@ def one_line(text: str) -> str:
     paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n", _TORCH_ADVICE.sub("", plain_text(text)))]
     line = next((part for part in paragraphs if part), "")
     return line if len(line) <= MAX_TEXT_CHARS else line[: MAX_TEXT_CHARS - 3] + "..."
-
-
-def _exception_chain(error: BaseException) -> List[BaseException]:
-    """Return the exception and those it was raised from, outermost first."""
-    chain = [error]
-    while chain[-1].__cause__ is not None and not any(chain[-1].__cause__ is part for part in chain):
-        chain.append(chain[-1].__cause__)
-    return chain
 
 
 def _source_line(chain: Sequence[BaseException], folders: Sequence[str]) -> str:
@@ -293,3 +281,59 @@ def _node_lines(error: BaseException) -> List[Tuple[str, int]]:
         if isinstance(trace, str):
             return [(path, int(line)) for path, line in _FRAME.findall(trace)]
     return []
+
+
+class SourceResult(NamedTuple):
+    """Parts of the value that the user's callable returned; each framework accepts some of them."""
+
+    model: Any
+    args: Any = None
+    kwargs: Any = None
+    input_names: Optional[Sequence[str]] = None
+    output_names: Optional[Sequence[str]] = None
+    dynamic_shapes: Any = None
+    dynamic_axes: Any = None
+    dynamo: bool = True
+    options: Optional[Mapping[Any, Any]] = None
+
+
+def unexpected_return(source: str, problem: str) -> SourceError:
+    """Return the error that the callable of `source` returned something else than expected."""
+    return SourceError(f"`{split_source(source)[1]}` returned {problem}")
+
+
+def read_source_result(value: Any, source: str, expected: str, keys: Sequence[str]) -> SourceResult:
+    """Read `(model, args)`, or a mapping with `model` and some of `keys`. Raises `SourceError` with `expected`."""
+    if isinstance(value, tuple) and len(value) == 2:
+        return SourceResult(*value)
+    if not isinstance(value, Mapping):
+        raise unexpected_return(source, f"{describe_value(value)}; expected {expected}")
+    for key in value:
+        if key not in ("model", *keys):
+            near = difflib.get_close_matches(str(key), keys, 1)
+            hint = f"did you mean `{near[0]}`?" if near else "known are " + ", ".join(dict.fromkeys(("model", *keys)))
+            raise unexpected_return(source, f"a mapping with the unknown key `{key}`; {hint}")
+    if "model" not in value:
+        raise unexpected_return(source, f"a mapping without `model`; expected {expected}")
+    recipe = SourceResult(**value)
+    for key in ("input_names", "output_names"):
+        names = getattr(recipe, key)
+        if names is not None and (not isinstance(names, (list, tuple)) or not all(isinstance(e, str) for e in names)):
+            raise unexpected_return(source, f"{describe_value(names)} as `{key}`; expected a list of names")
+    return recipe
+
+
+def check_name_count(count: int, names: Optional[Sequence[str]], what: str, source: str) -> None:
+    """Raise `SourceError` if names are given, but not `count` of them."""
+    if names is not None and len(names) != count:
+        raise unexpected_return(source, f"{len(names)} names as `{what}`; the model has {count}")
+
+
+def describe_value(value: Any) -> str:
+    """Return the description of a value for messages."""
+    return f"a tuple of {len(value)}" if isinstance(value, tuple) else describe_type(value)
+
+
+def describe_type(value: Any) -> str:
+    """Return the type of a value for messages."""
+    return "None" if value is None else f"a value of type `{type(value).__name__}`"

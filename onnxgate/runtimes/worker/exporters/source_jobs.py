@@ -10,14 +10,19 @@ import platform
 import subprocess
 import sys
 import threading
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Tuple
 
 from . import FRAMEWORKS, Framework, source
-from .source import SourceError, run_user_code, split_source
-from .source_result import describe_type, describe_value, unexpected_return
-
-Phase = Callable[[str], None]
-Wire = Dict[str, Any]
+from .source import (
+    Phase,
+    SourceError,
+    Wire,
+    describe_type,
+    describe_value,
+    run_user_code,
+    split_source,
+    unexpected_return,
+)
 
 PRELOADED_MODULES = ("numpy", "onnx", "onnxscript")
 """Modules that exporters import, which a user's file of the same name must not replace."""
@@ -67,10 +72,9 @@ def require_converters(title: str, converters: Tuple[str, ...]) -> None:
     missing = [name for name in converters if importlib.util.find_spec(name) is None]
     if missing:
         names = "` and `".join(missing)
-        raise ConverterMissingError(
-            f"models of {title} are exported with `{names}`, which the toolchain has not: `pip install "
-            f"{' '.join(missing)}`"
-        )
+        install = f"`pip install {' '.join(missing)}`"
+        problem = f"models of {title} are exported with `{names}`, which the toolchain has not: {install}"
+        raise ConverterMissingError(problem)
 
 
 def _call_source(job: Wire, phase: Phase, kind: str = "source") -> Any:
@@ -103,14 +107,14 @@ def _candidate_models(returned: Any) -> Iterator[Any]:
     level = [returned]
     for _ in range(3):
         yield from level
-        level = [part for value in level for part in _contained_values(value)]
-
-
-def _contained_values(value: Any) -> List[Any]:
-    if isinstance(value, Mapping):
-        first = [value["model"]] if "model" in value else []
-        return first + list(value.values())
-    return list(value) if type(value) in (tuple, list) else []
+        parts: List[Any] = []
+        for value in level:
+            if isinstance(value, Mapping):
+                parts += [value["model"]] if "model" in value else []
+                parts += value.values()
+            elif type(value) in (tuple, list):
+                parts += value
+        level = parts
 
 
 def trace(job: Wire, phase: Phase) -> Wire:
@@ -167,17 +171,13 @@ def probe(job: Wire, phase: Phase) -> Wire:
         phase("import of " + name)
         try:
             module = importlib.import_module(name)
-            if name == "torch":
-                _initialize_pytorch(module)
+            if name == "torch":  # the exporter's operators take 1.9 s of 2.4 s on one small model. Source: torch 2.13
+                model, example = module.nn.Identity(), (module.zeros(1),)
+                module.onnx.export(model, example, io.BytesIO(), dynamo=True, verbose=False)
         except Exception:  # noqa: BLE001 - a later export reports the error
             pass
     source.flush_output()
     return {"kind": "probe", "python": platform.python_version(), "packages": {}}
-
-
-def _initialize_pytorch(torch: Any) -> None:
-    """Initialise the exporter's operators, which takes 1.9 s of 2.4 s on one small model. Source: torch 2.13."""
-    torch.onnx.export(torch.nn.Identity(), (torch.zeros(1),), io.BytesIO(), dynamo=True, verbose=False)
 
 
 LOG_TAIL_BYTES = 64 * 1024

@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Sequence
+from types import SimpleNamespace
+from typing import Any, List, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from . import eager
-from .source import record_failure
-from .source_result import describe_value, read_source_result, unexpected_return
-
-Phase = Callable[[str], None]
-Wire = Dict[str, Any]
+from .source import Phase, Wire, describe_value, read_source_result, record_failure, unexpected_return
 
 MAPPING_KEYS = ("args", "output_names")
 EXPECTED_RETURN = (
     "`(function, inputs)` with a `tf.function` and sample inputs or `tf.TensorSpec`s, or a `tf.function` alone \
 that has an `input_signature`"
 )
-
-
-class _ConcreteFunctionSource:
-    """Wrapper of a concrete function for tf2onnx, which expects a function that creates one."""
-
-    def __init__(self, function: Any) -> None:
-        self.function = function
-
-    def get_concrete_function(self, *_: Any) -> Any:
-        return self.function
 
 
 def export(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
@@ -42,7 +29,18 @@ def export(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
     phase("trace of the source")
     concrete = _concrete_function(recipe.model, args, job["source"])
     if job["export"]:
-        _export(job, concrete, recipe.output_names, result, phase)
+        import tf2onnx
+
+        from . import model_file
+
+        def convert(job: Wire) -> Any:
+            # The only part of a `tf.function` that tf2onnx uses.
+            source = SimpleNamespace(get_concrete_function=lambda *_: concrete)
+            return tf2onnx.convert.from_function(source, input_signature=(), opset=job["opset"])[0]
+
+        phase("export")
+        with record_failure(job, result):
+            model_file.write_model(job, result, convert, recipe.output_names)
     sample = None
     if args and not any(isinstance(arg, tf.TensorSpec) for arg in args):
         sample = [np.asarray(arg) for arg in args]
@@ -62,29 +60,13 @@ def _concrete_function(function: Any, args: Sequence[Any], source: str) -> Any:
     if not args:
         problem = "a function without `input_signature`; expected its inputs beside it"
         raise unexpected_return(source, problem)
-    return function.get_concrete_function(*map(_tensor_spec, args))
-
-
-def _tensor_spec(value: Any) -> Any:
-    if isinstance(value, tf.TensorSpec):
-        return value
-    tensor = tf.convert_to_tensor(value)
-    return tf.TensorSpec([None, *tensor.shape[1:]] if tensor.shape.rank else [], tensor.dtype)
-
-
-def _export(job: Wire, concrete: Any, names: Any, result: Wire, phase: Phase) -> None:
-    import tf2onnx
-
-    from . import model_file
-
-    phase("export")
-
-    def convert(job: Wire) -> Any:
-        source = _ConcreteFunctionSource(concrete)
-        return tf2onnx.convert.from_function(source, input_signature=(), opset=job["opset"])[0]
-
-    with record_failure(job, result):
-        model_file.write_model(job, result, convert, names)
+    specs = []
+    for arg in args:
+        if not isinstance(arg, tf.TensorSpec):
+            tensor = tf.convert_to_tensor(arg)
+            arg = tf.TensorSpec([None, *tensor.shape[1:]] if tensor.shape.rank else [], tensor.dtype)
+        specs.append(arg)
+    return function.get_concrete_function(*specs)
 
 
 def _eager_call(concrete: Any, sample: Any) -> eager.ArrayCall:

@@ -11,10 +11,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree
 
-from .source_result import SourceResult
+from .source import SourceResult, Wire
 from .torch_eager import ModuleCall, is_float
-
-Wire = Dict[str, Any]
 
 MAX_AXIS_SIZE = 4096
 """Largest size of an axis in trial calls."""
@@ -31,7 +29,10 @@ def observe_call(call: ModuleCall, axes: Sequence[RequestedAxis]) -> Wire:
         between = _copy_buffers(call.module)
         second = _try_call(call)
         after = dict(call.module.named_buffers())
-    remembers = second is not None and not _are_all_equal(tensors, _copy_tensors(second))
+    remembers = False
+    if second is not None:
+        repeated = _copy_tensors(second)
+        remembers = len(repeated) != len(tensors) or not all(map(_are_equal, tensors, repeated))
     changed = [name for name, buffer in between.items() if not _are_equal(buffer, before.get(name))]
     caches = [name for name in changed if not remembers and _is_cache(before.get(name), between[name], after.get(name))]
     return {
@@ -64,10 +65,6 @@ def _is_cache(before: Any, between: Any, after: Any) -> bool:
     return resized and after is not None and _are_equal(after, between)
 
 
-def _are_all_equal(first: List[Any], second: List[Any]) -> bool:
-    return len(first) == len(second) and all(_are_equal(a, b) for a, b in zip(first, second))  # noqa: B905 - Python 3.10
-
-
 def _are_equal(a: Any, b: Any) -> bool:
     if b is None or a.shape != b.shape or a.dtype != b.dtype:
         return False
@@ -97,16 +94,14 @@ def _find_grown_axes(call: ModuleCall, axes: Sequence[RequestedAxis], before: Li
             with _restore_module(call.module):
                 after = _try_call(_resize_axes(call, longer))
             if after is not None:
-                return list(_changed_axes(before, _copy_tensors(after)))
+                return [
+                    {"output": output, "axis": axis, "size": int(size), "grown": int(grown)}
+                    for output, pair in enumerate(zip(before, _copy_tensors(after)))  # noqa: B905 - Python 3.10
+                    if pair[0].dim() == pair[1].dim()
+                    for axis, (size, grown) in enumerate(zip(pair[0].shape, pair[1].shape))  # noqa: B905
+                    if size != grown
+                ]
     return []
-
-
-def _changed_axes(before: List[Any], after: List[Any]) -> Iterator[Wire]:
-    for output, (small, large) in enumerate(zip(before, after)):  # noqa: B905 - new in Python 3.10
-        if small.dim() == large.dim():
-            for axis, pair in enumerate(zip(small.shape, large.shape)):  # noqa: B905 - new in Python 3.10
-                if pair[0] != pair[1]:
-                    yield {"output": output, "axis": axis, "size": int(pair[0]), "grown": int(pair[1])}
 
 
 def _resize_axes(call: ModuleCall, sizes: Dict[Tuple[int, int], int]) -> ModuleCall:
@@ -167,7 +162,11 @@ def _restore_module(module: Any) -> Iterator[None]:
     Tensors are buffers and plain attributes. Parameters are not changed by a call without gradients.
     """
     parts = list(module.modules())
-    attributes = [{name: _copy_container(value) for name, value in part.__dict__.items()} for part in parts]
+    containers = (dict, list, set)
+    attributes = [
+        {name: copy.copy(value) if isinstance(value, containers) else value for name, value in part.__dict__.items()}
+        for part in parts
+    ]
     plain = [value for part in parts for value in part.__dict__.values() if isinstance(value, torch.Tensor)]
     tensors = [(tensor, tensor.detach().clone()) for tensor in (*module.buffers(), *plain)]
     try:
@@ -178,10 +177,6 @@ def _restore_module(module: Any) -> Iterator[None]:
             part.__dict__.update(before)
         for tensor, value in tensors:
             tensor.detach().copy_(value)
-
-
-def _copy_container(value: Any) -> Any:
-    return copy.copy(value) if isinstance(value, (dict, list, set)) else value
 
 
 MIN_DYNAMIC_SIZE = 2
@@ -295,7 +290,10 @@ def _finite_bound(bound: Any) -> Optional[int]:
 def find_narrowed_axes(program: Any, requested: Sequence[RequestedAxis]) -> List[NarrowedAxes]:
     """Return symbols for which the program supports fewer sizes than requested; none if it has no symbols."""
     symbols: Dict[Any, List[Tuple[int, int]]] = {}
-    for number, shape in enumerate(_input_shapes(program)):
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
+    inputs = (values.get(name) for name in program.graph_signature.user_inputs if isinstance(name, str))
+    shapes = (getattr(value, "shape", None) for value in inputs)
+    for number, shape in enumerate(shape for shape in shapes if shape is not None):
         for axis, size in enumerate(shape):
             expression = getattr(getattr(size, "node", None), "expr", None)
             if getattr(expression, "is_Symbol", False):
@@ -312,12 +310,3 @@ def find_narrowed_axes(program: Any, requested: Sequence[RequestedAxis]) -> List
         if raised or (highest is not None and (limit is None or highest < limit)):
             narrowed.append(NarrowedAxes(tuple(axes), lowest, highest))
     return narrowed
-
-
-def _input_shapes(program: Any) -> Iterator[Tuple[Any, ...]]:
-    """Yield the shapes of the program's input tensors, in order."""
-    values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
-    for name in program.graph_signature.user_inputs:
-        shape = getattr(values.get(name), "shape", None) if isinstance(name, str) else None
-        if shape is not None:
-            yield tuple(shape)

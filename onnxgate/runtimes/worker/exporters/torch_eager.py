@@ -5,17 +5,14 @@ from __future__ import annotations
 import contextlib
 import copy
 from functools import partial
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 import torch
 from torch.utils import _pytree
 
 from . import eager
-from .source import seed_generators
-
-Phase = Callable[[str], None]
-Wire = Dict[str, Any]
+from .source import Phase, Wire, seed_generators
 
 
 class ModuleCall(NamedTuple):
@@ -109,7 +106,16 @@ def run_cases(job: Wire, call: ModuleCall, names: Sequence[str], phase: Phase, f
     """Return one `CaseResult` per case, then one for the sample."""
     feeds: List[eager.Feed] = [("case " + case["name"], partial(read_case, call, case, names)) for case in job["cases"]]
     feeds.append(("the source's sample", call.sample))
-    return eager.run_feeds(job, feeds, partial(_compute_outputs, call), folder, phase)
+
+    def compute(tensors: List[Any]) -> List[Any]:
+        """Return the arrays of the module's result, flattened; the exporter drops None."""
+        with torch.no_grad(), _restore_buffers(call.module):
+            returned = call.with_tensors(tensors).run()
+        leaves = [leaf for leaf in _pytree.tree_leaves(returned) if isinstance(leaf, torch.Tensor)]
+        # Outputs of runtimes in bfloat16 are stored as float32, too: the same numbers.
+        return [to_numpy(leaf.float() if leaf.dtype == torch.bfloat16 else leaf) for leaf in leaves]
+
+    return eager.run_feeds(job, feeds, compute, folder, phase)
 
 
 def run_cases_in_float64(job: Wire, call: ModuleCall, names: Sequence[str], phase: Phase) -> List[Wire]:
@@ -130,15 +136,6 @@ def run_cases_in_float64(job: Wire, call: ModuleCall, names: Sequence[str], phas
 def is_float(leaf: Any) -> bool:
     """Return whether the leaf is a tensor of floats."""
     return isinstance(leaf, torch.Tensor) and leaf.dtype.is_floating_point
-
-
-def _compute_outputs(call: ModuleCall, tensors: List[Any]) -> List[Any]:
-    """Return the arrays of the module's result, flattened; the exporter drops None."""
-    with torch.no_grad(), _restore_buffers(call.module):
-        returned = call.with_tensors(tensors).run()
-    leaves = [leaf for leaf in _pytree.tree_leaves(returned) if isinstance(leaf, torch.Tensor)]
-    # Outputs of runtimes in bfloat16 are stored as float32, too: the same numbers.
-    return [to_numpy(leaf.float() if leaf.dtype == torch.bfloat16 else leaf) for leaf in leaves]
 
 
 def to_numpy(tensor: Any) -> Any:
