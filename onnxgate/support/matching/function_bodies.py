@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onnxgate.core.findings import version_sort_key
-from onnxgate.model.facts import parse_type
-from onnxgate.support.matching.operations import DEFAULT_DOMAIN, Operation, TypedNode
+from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain, model_domain, parse_type
+from onnxgate.support.matching.operations import Operation, TypedNode
 from onnxgate.support.matching.type_inference import infer_node_types, instantiate_function
 from onnxgate.support.operators import Implementation, Schema
 
@@ -114,7 +114,7 @@ def _parse_input_types(operation: Operation) -> list[TypeProto | None]:
 def _make_node(operation: Operation) -> NodeProto:
     from onnx import AttributeProto, NodeProto
 
-    node = NodeProto(op_type=operation.name, domain="" if operation.domain == DEFAULT_DOMAIN else operation.domain)
+    node = NodeProto(op_type=operation.name, domain=model_domain(operation.domain))
     node.input.extend("" if spelling is None else f"i{index}" for index, spelling in enumerate(operation.inputs))
     node.output.extend("" if output is None else f"o{index}" for index, output in enumerate(operation.outputs))
     node.attribute.extend(
@@ -125,7 +125,7 @@ def _make_node(operation: Operation) -> NodeProto:
 
 def _is_body_current(body: _FunctionBody, opset: int, implementation: Implementation) -> bool:
     for node in body.function.node:
-        operator = implementation.operator(node.domain or DEFAULT_DOMAIN, node.op_type)
+        operator = implementation.operator(canonical_domain(node.domain), node.op_type)
         if operator is None:
             return False
         if not node.domain and operator.schema(body.written_for) is not operator.schema(opset):
@@ -138,7 +138,7 @@ def _find_schema(domain: str, name: str, since: int) -> OpSchema | None:
     from onnx import defs
 
     try:
-        schema = defs.get_schema(name, since, "" if domain == DEFAULT_DOMAIN else domain)
+        schema = defs.get_schema(name, since, model_domain(domain))
     except defs.SchemaError:
         return None
     return schema if schema.since_version == since else None

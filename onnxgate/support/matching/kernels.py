@@ -9,6 +9,7 @@ import functools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from onnxgate.model.facts import DEFAULT_DOMAIN
 from onnxgate.support.limits import Limits
 from onnxgate.support.matching.function_bodies import expand_function
 from onnxgate.support.matching.node_checks import (
@@ -19,7 +20,6 @@ from onnxgate.support.matching.node_checks import (
     is_unregistered_type,
 )
 from onnxgate.support.matching.operations import (
-    DEFAULT_DOMAIN,
     NodeProblem,
     Operation,
     Prediction,
@@ -198,7 +198,7 @@ def _format_kernel_types(kernels: Sequence[Kernel], key: str) -> str:
     return ", ".join(f"`{value_type}`" for value_type in types)
 
 
-_CLOSED_DOMAINS = frozenset({"ai.onnx", "ai.onnx.ml", "ai.onnx.training"})
+_CLOSED_DOMAINS = frozenset({DEFAULT_DOMAIN, "ai.onnx.ml", "ai.onnx.training"})
 """Domains to which local functions cannot add operators."""
 
 

@@ -9,10 +9,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from onnxgate.model.checking.validity import explain_unfollowed_calls
-from onnxgate.model.facts import ELEMENT_TYPES, format_type
+from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, canonical_domain, format_type
 from onnxgate.model.reading.structure import iter_function_nodes, iter_nodes, iter_subgraphs
 from onnxgate.support.matching.node_checks import infer_output_types
-from onnxgate.support.matching.operations import DEFAULT_DOMAIN, Attribute, Operation, TypedModel, TypedNode
+from onnxgate.support.matching.operations import Attribute, Operation, TypedModel, TypedNode
 from onnxgate.support.operators import find_newest_schema
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def infer_model_types(proto: ModelProto) -> TypedModel:
     opsets: dict[str, int] = {}
     for holder in (proto, *proto.functions):
         for imported in holder.opset_import:
-            domain = imported.domain or DEFAULT_DOMAIN
+            domain = canonical_domain(imported.domain)
             opsets[domain] = max(imported.version, opsets.get(domain, 0))
     return TypedModel(proto.ir_version, dict(sorted(opsets.items())), infer_node_types(proto))
 
@@ -66,9 +66,9 @@ def _infer_graph_nodes(
     proto: ModelProto, within: str, calls: _FunctionCalls, called: ModelProto
 ) -> tuple[TypedNode, ...]:
     """Infer types in a graph; `within` is the function of which `proto` was made, `called` has local functions."""
-    imports = {imported.domain or DEFAULT_DOMAIN: imported.version for imported in proto.opset_import}
+    imports = {canonical_domain(imported.domain): imported.version for imported in proto.opset_import}
     functions = {
-        (function.domain or DEFAULT_DOMAIN, function.name, function.overload): function for function in called.functions
+        (canonical_domain(function.domain), function.name, function.overload): function for function in called.functions
     }
     inference = _NodeTypeInference(imports, functions, within, calls)
     graph = _infer_shapes(proto).graph
@@ -102,8 +102,8 @@ def _import_used_domains(proto: ModelProto) -> ModelProto:
     from onnx import defs
 
     copy = _copy_model(proto)
-    imported = {opset.domain or DEFAULT_DOMAIN for opset in copy.opset_import}
-    for domain in sorted({node.domain or DEFAULT_DOMAIN for node in iter_nodes(copy)} - imported):
+    imported = {canonical_domain(opset.domain) for opset in copy.opset_import}
+    for domain in sorted({canonical_domain(node.domain) for node in iter_nodes(copy)} - imported):
         copy.opset_import.add(domain=domain, version=defs.onnx_opset_version() if domain == DEFAULT_DOMAIN else 1)
     return copy
 
@@ -161,7 +161,7 @@ class _NodeTypeInference:
         return len(self.learnt) > before
 
     def _learn(self, node: NodeProto, scope: _ValueTypes) -> None:
-        domain = node.domain or DEFAULT_DOMAIN
+        domain = canonical_domain(node.domain)
         schema = find_newest_schema(
             domain, node.op_type, self.imports.get(domain, 1 if domain != DEFAULT_DOMAIN else 0)
         )
@@ -188,7 +188,7 @@ class _NodeTypeInference:
 
     def node(self, node: NodeProto, scope: _ValueTypes) -> TypedNode:
         """Return the node with its types and the nodes inside it."""
-        function = self.functions.get((node.domain or DEFAULT_DOMAIN, node.op_type, node.overload))
+        function = self.functions.get((canonical_domain(node.domain), node.op_type, node.overload))
         operation = self._operation(node, scope)
         if function is None:
             inside = tuple(self._inside(node, scope))
@@ -198,7 +198,7 @@ class _NodeTypeInference:
         return TypedNode(operation, node.name, node, inner or (), True, self.within, scope.get, unread)
 
     def _operation(self, node: NodeProto, scope: _ValueTypes) -> Operation:
-        domain = node.domain or DEFAULT_DOMAIN
+        domain = canonical_domain(node.domain)
         first = scope.get(node.input[0]) if node.input and node.op_type == "Shape" else None
         shape = first.tensor_type.shape if first is not None and first.tensor_type.HasField("shape") else None
         return Operation(
@@ -239,7 +239,7 @@ class _NodeTypeInference:
         # Its nodes become nodes of the model, at the model's versions. Source: loads of functions that import other
         # versions than their model, on ONNX Runtime 1.16 to 1.31.
         imports = {
-            opset.domain: self.imports.get(opset.domain or DEFAULT_DOMAIN, opset.version)
+            opset.domain: self.imports.get(canonical_domain(opset.domain), opset.version)
             for opset in function.opset_import
         }
         signature = [attribute.SerializeToString() for attribute in node.attribute]
@@ -261,7 +261,7 @@ class _NodeTypeInference:
         ahead = [function]
         while ahead:
             for node in iter_function_nodes(ahead.pop()):
-                key = (node.domain or DEFAULT_DOMAIN, node.op_type, node.overload)
+                key = (canonical_domain(node.domain), node.op_type, node.overload)
                 if key in self.functions and key not in reached:
                     reached[key] = self.functions[key]
                     ahead.append(reached[key])
