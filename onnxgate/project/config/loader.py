@@ -207,21 +207,19 @@ def collect_entry_names(
     for index, entry in enumerate(project.config.model):
         matched = [path for path in paths if matches(entry.path, path)]
         read = [known[path] for path in matched if path in known]
-        names = EntryNames(
-            asked=tuple(_configured_names(project, index)),
-            axes=frozenset(name for model in read for name in model.axes),
-            outputs=frozenset(name for model in read for name in model.outputs),
-            whole=len(read) == len(matched),
+        names = [("sizes", name) for name in entry.sizes or ()]
+        names += [("tolerance", key) for key, value in (entry.tolerance or {}).items() if isinstance(value, Tolerance)]
+        configured = []
+        for table, name in names:
+            keys = ("model", str(index), table, name)
+            where = f"line {project.place(*keys).line}: `{format_key_path((*project.prefix, *keys))}`"
+            configured.append(ConfiguredName(where, "dynamic axis" if table == "sizes" else "output", name))
+        entries.append(
+            EntryNames(
+                asked=tuple(configured),
+                axes=frozenset(name for model in read for name in model.axes),
+                outputs=frozenset(name for model in read for name in model.outputs),
+                whole=len(read) == len(matched),
+            )
         )
-        entries.append(names)
     return tuple(entries)
-
-
-def _configured_names(project: Project, index: int) -> Iterator[ConfiguredName]:
-    entry = project.config.model[index]
-    names = [("sizes", name) for name in entry.sizes or ()]
-    names += [("tolerance", name) for name, value in (entry.tolerance or {}).items() if isinstance(value, Tolerance)]
-    for table, name in names:
-        keys = ("model", str(index), table, name)
-        where = f"line {project.place(*keys).line}: `{format_key_path((*project.prefix, *keys))}`"
-        yield ConfiguredName(where, "dynamic axis" if table == "sizes" else "output", name)

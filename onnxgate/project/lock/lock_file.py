@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -136,11 +137,9 @@ def find_lock_problems(lock: Lock) -> Iterator[str]:
         yield from (f"model `{path}`: {problem}" for problem in _model_problems(model))
     for package in lock.packages:
         yield from (f"package `{package.name}`: {problem}" for problem in _package_problems(package))
-    for npm_package in lock.npm:
-        problems = _check_release(npm_package.name, npm_package.version)
-        yield from (f"package `{npm_package.name}` of npm: {problem}" for problem in problems)
-        problems = _check_format(npm_package.integrity, "integrity by sha512")
-        yield from (f"package `{npm_package.name}` of npm: {problem}" for problem in problems)
+    for npm in lock.npm:
+        problems = chain(_check_release(npm.name, npm.version), _check_format(npm.integrity, "integrity by sha512"))
+        yield from (f"package `{npm.name}` of npm: {problem}" for problem in problems)
 
 
 def _runtime_problems(runtime: LockedRuntime) -> Iterator[str]:
