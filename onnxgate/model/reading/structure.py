@@ -189,7 +189,9 @@ def read_structure(path: Path, *, large_bytes: int = LARGE_BYTES, small_bytes: i
         proto = ModelProto.FromString(content)
     except DecodeError as error:
         raise _explain_parse_error(path) from error
-    _require_utf8(proto)
+    for text in _iter_texts(proto):
+        if not isinstance(text, str):  # protobuf returns bytes, which fail wherever they are used
+            raise UnreadableModel(f"a damaged model (the name {text!r} is not UTF-8)")
     return proto
 
 
@@ -322,13 +324,6 @@ def iter_sparse_tensors(attribute: AttributeProto) -> Iterator[SparseTensorProto
 def _iter_sparse_tensors(name: str, sparse: SparseTensorProto) -> Iterator[tuple[str, TensorProto]]:
     yield name, sparse.values
     yield name, sparse.indices
-
-
-def _require_utf8(model: ModelProto) -> None:
-    """Strings that are not UTF-8 come back from protobuf as bytes, and fail wherever they are used."""
-    for text in _iter_texts(model):
-        if not isinstance(text, str):
-            raise UnreadableModel(f"a damaged model (the name {text!r} is not UTF-8)")
 
 
 def _iter_texts(model: ModelProto) -> Iterator[object]:

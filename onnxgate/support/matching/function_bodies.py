@@ -152,11 +152,20 @@ def _find_body(
     Source: ONNX Runtime 1.16 to 1.31 takes the body written for the newest opset that is not newer than the model's,
     and prefers one that depends on the context.
     """
-    if schema.has_context_dependent_function:
-        contextual = _newest_version(schema.context_dependent_function_opset_versions, opset)
-        return None if contextual is None else _contextual_body(schema, contextual, node, types)
-    plain = _newest_version(schema.function_opset_versions, opset) if schema.has_function else None
-    return None if plain is None else _FunctionBody(_plain_body(schema, plain), plain)
+    from onnx import FunctionProto, TypeProto
+
+    if not schema.has_context_dependent_function:
+        plain = _newest_version(schema.function_opset_versions, opset) if schema.has_function else None
+        return None if plain is None else _FunctionBody(_plain_body(schema, plain), plain)
+    version = _newest_version(schema.context_dependent_function_opset_versions, opset)
+    if version is None:
+        return None
+    serialized = [(value_type or TypeProto()).SerializeToString() for value_type in types]
+    try:
+        data = schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), serialized)
+    except (RuntimeError, ValueError, IndexError):  # the node does not meet the requirements of the body's builder
+        return None
+    return _FunctionBody(FunctionProto.FromString(data), version) if data else None
 
 
 def _newest_version(versions: Iterable[int], opset: int) -> int | None:
@@ -168,19 +177,6 @@ def _plain_body(schema: OpSchema, version: int) -> FunctionProto:
     from onnx import FunctionProto
 
     return FunctionProto.FromString(schema.get_function_with_opset_version(version))
-
-
-def _contextual_body(
-    schema: OpSchema, version: int, node: NodeProto, types: Sequence[TypeProto | None]
-) -> _FunctionBody | None:
-    from onnx import FunctionProto, TypeProto
-
-    serialized = [(value_type or TypeProto()).SerializeToString() for value_type in types]
-    try:
-        data = schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), serialized)
-    except (RuntimeError, ValueError, IndexError):  # the node does not meet the requirements of the body's builder
-        return None
-    return _FunctionBody(FunctionProto.FromString(data), version) if data else None
 
 
 CONTRIB_BODIES = {

@@ -77,8 +77,11 @@ def _infer_graph_nodes(
         added = inference.propagate(graph, scope)
         if not added or all(name in scope.maps[0] for node in graph.node for name in node.output if name):
             break
-        again = _add_value_types(proto, {name: scope[name] for name in inference.learnt})
-        graph = _infer_shapes(again).graph
+        copy = _copy_model(proto)
+        typed = {value.name for value in (*copy.graph.value_info, *copy.graph.output, *copy.graph.input)}
+        for name in inference.learnt - typed:
+            copy.graph.value_info.add(name=name, type=scope[name])
+        graph = _infer_shapes(copy).graph
         scope = inference.scope(graph, ChainMap())
     return tuple(inference.node(node, scope) for node in graph.node)
 
@@ -105,15 +108,6 @@ def _import_used_domains(proto: ModelProto) -> ModelProto:
     imported = {canonical_domain(opset.domain) for opset in copy.opset_import}
     for domain in sorted({canonical_domain(node.domain) for node in iter_nodes(copy)} - imported):
         copy.opset_import.add(domain=domain, version=defs.onnx_opset_version() if domain == DEFAULT_DOMAIN else 1)
-    return copy
-
-
-def _add_value_types(proto: ModelProto, types: Mapping[str, TypeProto]) -> ModelProto:
-    copy = _copy_model(proto)
-    typed = {value.name for value in (*copy.graph.value_info, *copy.graph.output, *copy.graph.input)}
-    for name, value_type in types.items():
-        if name not in typed:
-            copy.graph.value_info.add(name=name, type=value_type)
     return copy
 
 
@@ -299,16 +293,12 @@ def _remove_shape(value_type: TypeProto) -> TypeProto:
 
 
 def _read_attributes(node: NodeProto) -> Iterator[Attribute]:
+    """Yield the attributes with the values that a function body can read; tensors and subgraphs are separate."""
     for attribute in sorted(node.attribute, key=lambda attribute_proto: attribute_proto.name):
         kind = str(attribute.AttributeType.Name(attribute.type))
-        yield Attribute(attribute.name, kind, _serialize_attribute(node, attribute))
-
-
-def _serialize_attribute(node: NodeProto, attribute: AttributeProto) -> bytes:
-    """Return the value that a function body can read; tensors and subgraphs are handled separately."""
-    if node.op_type == "Constant" or (node.op_type in _CONTROL_FLOW and attribute.HasField("g")):
-        return b""
-    return attribute.SerializeToString() if attribute.ByteSize() <= _MAX_ATTRIBUTE_BYTES else b""
+        is_separate = node.op_type == "Constant" or (node.op_type in _CONTROL_FLOW and attribute.HasField("g"))
+        is_readable = not is_separate and attribute.ByteSize() <= _MAX_ATTRIBUTE_BYTES
+        yield Attribute(attribute.name, kind, attribute.SerializeToString() if is_readable else b"")
 
 
 def instantiate_function(
@@ -350,22 +340,16 @@ def _fill_attributes(nodes: Iterable[NodeProto], values: Mapping[str, AttributeP
             if name in absent:
                 node.input[index] = ""
         if any(attribute.ref_attr_name for attribute in node.attribute):
-            attributes = list(_iter_filled_attributes(node.attribute, values))
+            attributes = []
+            for attribute in node.attribute:
+                if not attribute.ref_attr_name:
+                    attributes.append(attribute)
+                elif attribute.ref_attr_name in values:
+                    attributes.append(type(attribute)())
+                    attributes[-1].CopyFrom(values[attribute.ref_attr_name])
+                    attributes[-1].name = attribute.name
             del node.attribute[:]
             node.attribute.extend(attributes)
         for attribute in node.attribute:
             for graph in iter_subgraphs(attribute):
                 _fill_attributes(graph.node, values, absent)
-
-
-def _iter_filled_attributes(
-    attributes: Iterable[AttributeProto], values: Mapping[str, AttributeProto]
-) -> Iterator[AttributeProto]:
-    for attribute in attributes:
-        if not attribute.ref_attr_name:
-            yield attribute
-        elif attribute.ref_attr_name in values:
-            filled = type(attribute)()
-            filled.CopyFrom(values[attribute.ref_attr_name])
-            filled.name = attribute.name
-            yield filled
