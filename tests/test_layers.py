@@ -133,8 +133,8 @@ LAZY = {
     ),
     "an unchanged static check imports neither onnx nor numpy": (
         "inputs/case_selection.py",
-        "model/checking/quantization_parameters.py",
-        "model/checking/validity.py",
+        "model/quantization_parameters.py",
+        "model/validity.py",
         "model/facts.py",
         "model/reading/fact_extraction.py",
         "model/reading/graph.py",

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from onnxgate.model.checking.validity import explain_unfollowed_calls
 from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, canonical_domain, format_type
 from onnxgate.model.reading.structure import iter_function_nodes, iter_nodes, iter_subgraphs
+from onnxgate.model.validity import explain_unfollowed_calls
 from onnxgate.support.matching.node_checks import infer_output_types
 from onnxgate.support.matching.operations import Attribute, Operation, TypedModel, TypedNode
 from onnxgate.support.operators import find_newest_schema
