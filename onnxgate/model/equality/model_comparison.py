@@ -78,8 +78,11 @@ def compare_models(old: Path, new: Path) -> ComparisonResult:
         UnreadableModel: one of the files is not a model.
     """
     first, second = read_structure(old), read_structure(new)
-    has_own_data = not any(is_external(tensor) for _, tensor in iter_tensors(first))
-    if has_own_data and old.stat().st_size == new.stat().st_size and sha256_of(old) == sha256_of(new):
+    if (
+        old.stat().st_size == new.stat().st_size
+        and not any(is_external(tensor) for _, tensor in iter_tensors(first))
+        and sha256_of(old) == sha256_of(new)
+    ):
         return ComparisonResult()
     rounded: list[str] = []
     differences = tuple(islice(_iter_differences(first, old, second, new, rounded), MAX_DIFFERENCES))

@@ -325,10 +325,7 @@ def _index_consumers(wiring: Graph) -> list[list[tuple[int, int, int]]]:
     """For each node who reads it: (its output, reader, the reader's input); `-1` is what a graph inside captures."""
     consumers: list[list[tuple[int, int, int]]] = [[] for _ in wiring.nodes]
     for node in wiring.nodes:
-        for slot, source in enumerate(node.sources):
+        for slot, source in (*enumerate(node.sources), *((-1, source) for source in node.captured)):
             if source.kind == "node":
                 consumers[source.node].append((source.index, node.index, slot))
-        for source in node.captured:
-            if source.kind == "node":
-                consumers[source.node].append((source.index, node.index, -1))
     return consumers

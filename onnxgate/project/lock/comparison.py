@@ -63,16 +63,11 @@ def find_misrecorded_keys(entry: LockedModel, facts: LockedModel) -> tuple[str, 
     """Return the keys of the lock that differ from the file's facts; none if the file is not the locked one."""
     if not has_same_content(entry, facts):
         return ()
-    wrong = [key for key in _RECORDED_KEYS if getattr(entry, key) != getattr(facts, key)]
+    keys = ("size_bytes", "ir_version", "opsets", "producer", "inputs", "outputs", "operators", "function_opsets")
+    wrong = [key for key in keys if getattr(entry, key) != getattr(facts, key)]
     if sorted(entry.metadata_keys) != sorted(facts.metadata_keys):
         wrong.append("metadata_keys")
     return tuple(key.replace("_", "-") for key in wrong)
-
-
-_RECORDED_KEYS = (
-    *("size_bytes", "ir_version", "opsets", "producer", "inputs", "outputs"),
-    *("operators", "function_opsets"),
-)
 
 
 def _interface_changes(kind: str, old: Sequence[ValueInfo], new: Sequence[ValueInfo]) -> Iterator[str]:
