@@ -143,7 +143,6 @@ LAZY = {
         "model/subgraphs/reduced_models.py",
         "runtimes/protocol.py",
         "support/matching/function_bodies.py",
-        "support/matching/kernels.py",
         "support/matching/node_checks.py",
         "support/matching/type_inference.py",
     ),

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -112,7 +112,9 @@ def compare_interfaces(old: ModelProto, new: ModelProto) -> Iterator[InterfaceCh
     yield from _compare_values("output", before_out, after_out)
 
 
-def _compare_values(role: str, old: Sequence[ValueInfo], new: Sequence[ValueInfo]) -> Iterator[InterfaceChange]:
+def _compare_values(
+    role: Literal["input", "output"], old: Sequence[ValueInfo], new: Sequence[ValueInfo]
+) -> Iterator[InterfaceChange]:
     before, after = {it.name: it for it in old}, {it.name: it for it in new}
     removed = [name for name in before if name not in after]
     added = [name for name in after if name not in before]
@@ -120,12 +122,12 @@ def _compare_values(role: str, old: Sequence[ValueInfo], new: Sequence[ValueInfo
     for name, value in after.items():
         was = renamed.get(name, name)
         if was not in before:
-            yield InterfaceChange(role=role, change="added", name=name, after=value)  # type: ignore[arg-type]
+            yield InterfaceChange(role=role, change="added", name=name, after=value)
             continue
         text = "; ".join(text.lstrip(" :") for text in describe_value_change("", before[was], value))
         if text or was != name:
             yield InterfaceChange(
-                role=role,  # type: ignore[arg-type]
+                role=role,
                 change="renamed" if was != name else "changed",
                 name=name,
                 was=was if was != name else "",
@@ -134,11 +136,11 @@ def _compare_values(role: str, old: Sequence[ValueInfo], new: Sequence[ValueInfo
                 text=text,
             )
     for name in removed if not renamed else ():
-        yield InterfaceChange(role=role, change="removed", name=name, before=before[name])  # type: ignore[arg-type]
+        yield InterfaceChange(role=role, change="removed", name=name, before=before[name])
     common = [[name for name in names if name in before and name in after] for names in (before, after)]
     if common[0] != common[1]:
         order = ", ".join(f"`{name}`" for name in after)
-        yield InterfaceChange(role=role, change="reordered", name="", text=f"the order is {order}")  # type: ignore[arg-type]
+        yield InterfaceChange(role=role, change="reordered", name="", text=f"the order is {order}")
 
 
 def compare_headers(old: ModelProto, new: ModelProto) -> Iterator[Changed]:

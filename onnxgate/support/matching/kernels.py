@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import replace
 
 from onnxgate.core.text import join_quoted
@@ -267,11 +268,7 @@ def _is_function_call(node: TypedNode, implementation: Implementation) -> bool:
 
 def _detach_node(node: TypedNode) -> TypedNode:
     """Return the node without its model, which protobuf would keep in memory."""
-    from onnx import NodeProto
-
-    copy = NodeProto()
-    copy.CopyFrom(node.proto)
-    return replace(node, proto=copy, inner=(), type_of=get_unknown_type)
+    return replace(node, proto=deepcopy(node.proto), inner=(), type_of=get_unknown_type)
 
 
 @functools.lru_cache(maxsize=256)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -43,15 +44,9 @@ def infer_node_types(proto: ModelProto) -> tuple[TypedNode, ...]:
     """Return the typed nodes of a model's graph. Calls of local functions are followed within limits."""
     called = proto
     if reason := explain_unfollowed_calls(proto):
-        proto = _copy_model(proto)  # without functions, since inference would follow each call without a limit
+        proto = deepcopy(proto)  # without functions, since inference would follow each call without a limit
         proto.ClearField("functions")
     return _infer_graph_nodes(proto, "", _FunctionCalls(reason), called)
-
-
-def _copy_model(proto: ModelProto) -> ModelProto:
-    copy = type(proto)()
-    copy.CopyFrom(proto)
-    return copy
 
 
 @dataclass(slots=True, eq=False)
@@ -77,7 +72,7 @@ def _infer_graph_nodes(
         added = inference.propagate(graph, scope)
         if not added or all(name in scope.maps[0] for node in graph.node for name in node.output if name):
             break
-        copy = _copy_model(proto)
+        copy = deepcopy(proto)
         typed = {value.name for value in (*copy.graph.value_info, *copy.graph.output, *copy.graph.input)}
         for name in inference.learnt - typed:
             copy.graph.value_info.add(name=name, type=scope[name])
@@ -104,7 +99,7 @@ def _import_used_domains(proto: ModelProto) -> ModelProto:
     """Return a copy that imports every domain in use, which inference requires and releases do implicitly."""
     from onnx import defs
 
-    copy = _copy_model(proto)
+    copy = deepcopy(proto)
     imported = {canonical_domain(opset.domain) for opset in copy.opset_import}
     for domain in sorted({canonical_domain(node.domain) for node in iter_nodes(copy)} - imported):
         copy.opset_import.add(domain=domain, version=defs.onnx_opset_version() if domain == DEFAULT_DOMAIN else 1)
@@ -285,8 +280,7 @@ def _parse_type(text: str, known_types: Mapping[str | None, TypeProto | None]) -
 
 
 def _remove_shape(value_type: TypeProto) -> TypeProto:
-    tensor_type = type(value_type)()
-    tensor_type.CopyFrom(value_type)
+    tensor_type = deepcopy(value_type)
     if tensor_type.HasField("tensor_type"):
         tensor_type.tensor_type.ClearField("shape")
     return tensor_type
@@ -345,8 +339,7 @@ def _fill_attributes(nodes: Iterable[NodeProto], values: Mapping[str, AttributeP
                 if not attribute.ref_attr_name:
                     attributes.append(attribute)
                 elif attribute.ref_attr_name in values:
-                    attributes.append(type(attribute)())
-                    attributes[-1].CopyFrom(values[attribute.ref_attr_name])
+                    attributes.append(deepcopy(values[attribute.ref_attr_name]))
                     attributes[-1].name = attribute.name
             del node.attribute[:]
             node.attribute.extend(attributes)
