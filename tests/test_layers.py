@@ -133,8 +133,8 @@ LAZY = {
     ),
     "an unchanged static check imports neither onnx nor numpy": (
         "inputs/case_selection.py",
-        "model/checking/quantization_parameters.py",
-        "model/checking/validity.py",
+        "model/quantization_parameters.py",
+        "model/validity.py",
         "model/facts.py",
         "model/reading/fact_extraction.py",
         "model/reading/graph.py",
@@ -143,7 +143,6 @@ LAZY = {
         "model/subgraphs/reduced_models.py",
         "runtimes/protocol.py",
         "support/matching/function_bodies.py",
-        "support/matching/kernels.py",
         "support/matching/node_checks.py",
         "support/matching/type_inference.py",
     ),

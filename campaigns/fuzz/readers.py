@@ -18,7 +18,7 @@ from onnxgate.inputs.axis_sizes import list_size_settings
 from onnxgate.inputs.cases import InputGenerationError, generate_cases
 from onnxgate.inputs.dataflow import DataflowGraph
 from onnxgate.inputs.roles import find_role
-from onnxgate.model.checking import quantization_parameters, validity
+from onnxgate.model import quantization_parameters, validity
 from onnxgate.model.diff.model_diff import NamedModel, compute_diff, measure_weight_movement
 from onnxgate.model.diff.text_description import describe_model
 from onnxgate.model.equality import model_comparison

@@ -12,8 +12,7 @@ import msgspec
 from msgspec import inspect
 
 from onnxgate.core import report_json
-from onnxgate.core.report import Report
-from onnxgate.core.upgrade_preview import AddedRuntime, Preview
+from onnxgate.core.report import AddedRuntime, Preview, Report
 from onnxgate.formats import model_diff, support_matrix
 from onnxgate.project.config.schema import Ignore
 from onnxgate.project.lock.lock_file import load_lock

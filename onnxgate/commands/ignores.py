@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from onnxgate import rules
-from onnxgate.core.findings import Level, Stage
-from onnxgate.core.fingerprints import assign_fingerprints
+from onnxgate.core.findings import Level, Stage, assign_fingerprints
 from onnxgate.core.report import Finding
 from onnxgate.core.text import pluralize
 from onnxgate.gate import pipeline

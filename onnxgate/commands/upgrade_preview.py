@@ -15,8 +15,7 @@ from msgspec.structs import replace as altered
 
 from onnxgate.core.files import link_or_copy
 from onnxgate.core.findings import Stage, runtime_sort_key
-from onnxgate.core.report import Cell, FailOn, Finding, Measured, Report
-from onnxgate.core.upgrade_preview import AddedRuntime, Preview
+from onnxgate.core.report import AddedRuntime, Cell, FailOn, Finding, Measured, Preview, Report
 from onnxgate.evidence.parity import Difference, find_worst
 from onnxgate.gate import pipeline
 from onnxgate.gate.execution.parity import report_measurements

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from onnxgate.core.findings import Place
-from onnxgate.model.checking.validity import ModelFault
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.external_data import ExternalUse
 from onnxgate.model.reading.file_format import LfsPointer
+from onnxgate.model.validity import ModelFault
 from onnxgate.project.lock.types import LockedModel
 
 

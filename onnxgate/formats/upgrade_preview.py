@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from onnxgate.core.escape import escape_unprintable, neutralize_commands, quote_name
 from onnxgate.core.findings import name_runtimes, runtime_sort_key
-from onnxgate.core.report import Finding, Measured
+from onnxgate.core.report import AddedRuntime, Finding, Measured, Preview
 from onnxgate.core.text import pluralize, truncate
-from onnxgate.core.upgrade_preview import AddedRuntime, Preview
 from onnxgate.formats import text, wording
 from onnxgate.formats.text import Column, Terminal
 

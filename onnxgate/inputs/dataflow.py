@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from onnx import TensorProto, checker, inliner, numpy_helper
 
-from onnxgate.model.checking.validity import explain_unfollowed_calls
 from onnxgate.model.facts import Dim, count_tensor_elements
+from onnxgate.model.validity import explain_unfollowed_calls
 
 if TYPE_CHECKING:
     import onnx

@@ -83,26 +83,17 @@ NO_OPERATORS: RandomOperators = frozenset()
 
 def find_random_outputs(proto: ModelProto) -> dict[str, RandomOperators]:
     """The outputs of a model that random operators reach, with these operators."""
-    training = _find_training_flags(proto)
+    flags = {node.input[2] for node in iter_nodes(proto) if node.op_type == "Dropout" and len(node.input) > 2}
+    constants = [(name, tensor) for name, tensor in iter_tensors(proto) if name and name in flags]
+    training = frozenset(name for name, tensor in constants if numpy_helper.to_array(tensor).any())
     functions = _find_random_functions(proto, training)
-    reached = _trace_random_values(proto.graph, functions, training)
-    return {node.name: reached[node.name] for node in proto.graph.output if reached.get(node.name)}
-
-
-def _trace_random_values(
-    graph: GraphProto, functions: RandomFunctions, training: frozenset[str]
-) -> dict[str, RandomOperators]:
-    """Map each value of the main graph to the random operators that reach it; nodes are in topological order."""
-    reached: dict[str, RandomOperators] = {}
-    for node in graph.node:
-        before = (
-            NO_OPERATORS
-            if node.op_type in SHAPE_OPERATORS
-            else NO_OPERATORS.union(*(reached.get(n, NO_OPERATORS) for n in _values_read(node)))
-        )
-        operators = before | _random_operators_of(node, functions, training)
+    reached: dict[str, RandomOperators] = {}  # value of the main graph -> the operators that reach it
+    for node in proto.graph.node:  # in topological order
+        read = () if node.op_type in SHAPE_OPERATORS else _values_read(node)
+        operators = _random_operators_of(node, functions, training)
+        operators = operators.union(*(reached.get(name, NO_OPERATORS) for name in read))
         reached.update(dict.fromkeys(filter(None, node.output), operators))
-    return reached
+    return {output.name: reached[output.name] for output in proto.graph.output if reached.get(output.name)}
 
 
 def _random_operators_of(node: NodeProto, functions: RandomFunctions, training: frozenset[str]) -> RandomOperators:
@@ -138,10 +129,3 @@ def _find_random_functions(proto: ModelProto, training: frozenset[str]) -> Rando
                 *(_random_operators_of(node, by_function, training) for node in function.node)
             )
     return by_function
-
-
-def _find_training_flags(proto: ModelProto) -> frozenset[str]:
-    """Return the true constants that switch a Dropout to training mode."""
-    flags = {node.input[2] for node in iter_nodes(proto) if node.op_type == "Dropout" and len(node.input) > 2}
-    constants = [(name, tensor) for name, tensor in iter_tensors(proto) if name and name in flags]
-    return frozenset(name for name, tensor in constants if numpy_helper.to_array(tensor).any())

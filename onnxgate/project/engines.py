@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -202,22 +201,17 @@ def is_satisfiable(specifier: SpecifierSet) -> bool:
     """Return whether a version can satisfy a specifier: one at, just above or just below a version that it names."""
     if any(clause.operator == "===" for clause in specifier):
         return True  # any text is allowed there
-    versions = ("0", "99999", *_sample_versions(specifier))
-    return any(specifier.contains(version, prereleases=True) for version in versions)
-
-
-def _sample_versions(specifier: SpecifierSet) -> Iterator[str]:
-    """Yield versions at, just above and just below those of a specifier: `1.18`, `1.18.0.1`, `1.17.99999`."""
-    for clause in specifier:
+    versions = ["0", "99999"]
+    for clause in specifier:  # `1.18`, `1.18.0.1`, `1.17.99999`
         version = Version(clause.version.removesuffix(".*"))
         epoch = f"{version.epoch}!" if version.epoch else ""
-        yield version.public
-        yield epoch + ".".join(map(str, (*version.release, 0, 1)))
+        versions += [version.public, epoch + ".".join(map(str, (*version.release, 0, 1)))]
         below = list(version.release)
         while below and not below[-1]:
             below.pop()
         if below:
-            yield epoch + ".".join(map(str, (*below[:-1], below[-1] - 1, 99999)))
+            versions.append(epoch + ".".join(map(str, (*below[:-1], below[-1] - 1, 99999))))
+    return any(specifier.contains(version, prereleases=True) for version in versions)
 
 
 LIBRARY_SUFFIXES = (".so", ".dll", ".dylib")

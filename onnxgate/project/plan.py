@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from onnxgate.core.findings import IncompleteCheck, Stage, runtime_sort_key
 from onnxgate.core.jobs import Optimization
@@ -67,23 +66,24 @@ def _plan_runtimes(project: Project, lock: Lock, names: Collection[str]) -> tupl
     for name, target, runtime in locked_runtimes(project, lock):
         if not names or name in names:
             targets.setdefault(runtime, {})[name] = target
-    planned = [_plan_runtime(runtime, by_name, project.folder) for runtime, by_name in targets.items()]
-    return tuple(sorted(planned, key=lambda runtime: runtime_sort_key(runtime.name)))
-
-
-def _plan_runtime(runtime: LockedRuntime, targets: Mapping[str, Target], folder: Path) -> PlannedRuntime:
-    levels = dict.fromkeys(level for target in targets.values() for level in target.optimization)
-    return PlannedRuntime(
-        runtime=runtime,
-        targets=tuple(targets),
-        levels=tuple(levels) if has_optimization_levels(runtime.engine) else ("all",),
-        providers=requested_providers(runtime, *targets.values()),
-        required=any(target.required for target in targets.values()),
-        extensions=tuple(
-            str((folder / extension).absolute()) if is_library(extension) else package_name(extension)
+    planned = []
+    for runtime, by_name in targets.items():
+        levels = dict.fromkeys(level for target in by_name.values() for level in target.optimization)
+        extensions = [
+            str((project.folder / extension).absolute()) if is_library(extension) else package_name(extension)
             for extension in runtime.extensions
-        ),
-    )
+        ]
+        planned.append(
+            PlannedRuntime(
+                runtime=runtime,
+                targets=tuple(by_name),
+                levels=tuple(levels) if has_optimization_levels(runtime.engine) else ("all",),
+                providers=requested_providers(runtime, *by_name.values()),
+                required=any(target.required for target in by_name.values()),
+                extensions=tuple(extensions),
+            )
+        )
+    return tuple(sorted(planned, key=lambda runtime: runtime_sort_key(runtime.name)))
 
 
 def find_unlocked_builds(project: Project, lock: Lock, models: Sequence[SelectedModel]) -> tuple[IncompleteCheck, ...]:

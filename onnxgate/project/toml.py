@@ -119,7 +119,11 @@ def _read_keys(text: str, at: int) -> tuple[Keys, int]:
     """Return a dotted key and its end; no keys if there is none."""
     keys: Keys = ()
     while part := _KEY.match(text, at):
-        keys, at = (*keys, part["bare"] or str(loads(f"key = {part['string']}")["key"])), part.end()
+        try:
+            keys = (*keys, part["bare"] or str(loads(f"key = {part['string']}")["key"]))
+        except TOMLDecodeError:  # a string with an invalid escape
+            break
+        at = part.end()
         if not part["dot"]:
             return keys, at
     return (), at

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from onnxgate.core.findings import Place
 from onnxgate.evidence.file import GraphFaults, InvalidQuantization, ModelFile
-from onnxgate.model.checking.quantization_parameters import find_quantization_faults
-from onnxgate.model.checking.validity import explain_unchecked, find_fault, find_leaked_paths
 from onnxgate.model.facts import STRING
+from onnxgate.model.quantization_parameters import find_quantization_faults
 from onnxgate.model.reading.external_data import check_external_data
 from onnxgate.model.reading.fact_extraction import format_operator_name, list_inputs, read_model
 from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type, read_pointer
 from onnxgate.model.subgraphs.node_context import find_node, find_source_line
+from onnxgate.model.validity import explain_unchecked, find_fault, find_leaked_paths
 from onnxgate.project.git.repository import find_git_root
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ import msgspec
 from packaging.version import Version
 
 from onnxgate.core.files import replace_atomically
+from onnxgate.model.facts import canonical_domain
 from onnxgate.support.limits import Limits
 from onnxgate.support.operators import (
     MIXED,
@@ -85,12 +86,12 @@ def build_table(dump: BuildDump, source: TableSource, *, engine: str = "onnxrunt
             schema.experimental,
             1,
         )
-        rows.add_schema((schema.domain or "ai.onnx", schema.name), row)
+        rows.add_schema((canonical_domain(schema.domain), schema.name), row)
     for kernel in dump.kernels:
         start, end = kernel.versions
         constraints = rows.constraints(kernel.constraints)
         kernel_row = KernelRow(start, 0 if end == OPEN_END else end, kernel.provider, constraints, 1)
-        rows.add_kernel((kernel.domain or "ai.onnx", kernel.name), kernel_row)
+        rows.add_kernel((canonical_domain(kernel.domain), kernel.name), kernel_row)
     return rows.table(engine, dump.platform, (source,))
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from onnx import TensorProto, helper
 
+from onnxgate.model.facts import DEFAULT_DOMAIN, model_domain
 from onnxgate.support.limits import ExternalData, Limits
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ UNRELEASED_ENVIRONMENT = {"ALLOW_RELEASED_ONNX_OPSET_ONLY": "0"}
 """Makes ONNX Runtime accept opsets that it does not consider released."""
 IR_VERSIONS = range(3, 33)
 OPSET_RANGES = {
-    "ai.onnx": range(7, 64),
+    DEFAULT_DOMAIN: range(7, 64),
     "ai.onnx.ml": range(1, 17),
     "ai.onnx.training": range(1, 9),
     "ai.onnx.preview.training": range(1, 9),
@@ -36,7 +37,7 @@ OPSET_RANGES = {
     "org.pytorch.aten": range(1, 9),
 }
 """Domains that some release of ONNX Runtime limits; of other domains it accepts every version."""
-PROBE_OPERATORS = {"ai.onnx": "Relu", "ai.onnx.ml": "Binarizer"}
+PROBE_OPERATORS = {DEFAULT_DOMAIN: "Relu", "ai.onnx.ml": "Binarizer"}
 """An operator of each domain that ONNX releases, which exists since its first version. Without the limit on released
 opsets, an unused import is always accepted, so that only a node shows the newest schema."""
 PROBE_WEIGHTS = b"\0\0\x80?" * 2
@@ -50,12 +51,12 @@ class ProbeError(ValueError):
 @functools.cache
 def make_limit_probes() -> Mapping[str, bytes]:
     """Return the models of all probes that consist of one file, by name."""
-    probes = {f"ir/{ir}": _make_probe_model(ir, {"ai.onnx": 7}) for ir in IR_VERSIONS}
+    probes = {f"ir/{ir}": _make_probe_model(ir, {DEFAULT_DOMAIN: 7}) for ir in IR_VERSIONS}
     for domain, versions in OPSET_RANGES.items():
-        probes |= {f"opset/{domain}/{v}": _make_probe_model(3, {"ai.onnx": 7, domain: v}) for v in versions}
+        probes |= {f"opset/{domain}/{v}": _make_probe_model(3, {DEFAULT_DOMAIN: 7, domain: v}) for v in versions}
     for domain, operator in PROBE_OPERATORS.items():
         for v in OPSET_RANGES[domain]:
-            probes[f"unreleased/{domain}/{v}"] = _make_probe_model(3, {"ai.onnx": 7, domain: v}, domain, operator)
+            probes[f"unreleased/{domain}/{v}"] = _make_probe_model(3, {DEFAULT_DOMAIN: 7, domain: v}, domain, operator)
     return probes
 
 
@@ -141,7 +142,7 @@ class DataLayoutProbe:
             (folder / self.data).write_bytes(PROBE_WEIGHTS)
         node = helper.make_node("Add", ["x", "w"], ["y"])
         location = self.location or str((folder / self.data).resolve())
-        (folder / self.model).write_bytes(_serialize_model(7, {"ai.onnx": 7}, node, location))
+        (folder / self.model).write_bytes(_serialize_model(7, {DEFAULT_DOMAIN: 7}, node, location))
         for name, file in self.links:
             (home / name).symlink_to(Path("..", file))
         return home / "m.onnx"
@@ -164,9 +165,9 @@ DATA_LAYOUTS = {
 
 
 def _make_probe_model(
-    ir_version: int, opsets: Mapping[str, int], domain: str = "ai.onnx", operator: str = "Relu"
+    ir_version: int, opsets: Mapping[str, int], domain: str = DEFAULT_DOMAIN, operator: str = "Relu"
 ) -> bytes:
-    node = helper.make_node(operator, ["x"], ["y"], domain="" if domain == "ai.onnx" else domain)
+    node = helper.make_node(operator, ["x"], ["y"], domain=model_domain(domain))
     return _serialize_model(ir_version, opsets, node)
 
 
@@ -178,6 +179,6 @@ def _serialize_model(ir_version: int, opsets: Mapping[str, int], node: NodeProto
         weights = graph.initializer.add(name="w", data_type=TensorProto.FLOAT, dims=[2])
         weights.data_location = TensorProto.EXTERNAL
         weights.external_data.add(key="location", value=location)
-    imports = [helper.make_opsetid("" if domain == "ai.onnx" else domain, v) for domain, v in opsets.items()]
+    imports = [helper.make_opsetid(model_domain(domain), v) for domain, v in opsets.items()]
     serialized: bytes = helper.make_model(graph, opset_imports=imports, ir_version=ir_version).SerializeToString()
     return serialized

@@ -9,13 +9,12 @@ from dataclasses import dataclass, replace
 
 from onnx import helper
 
-from onnxgate.model.facts import ELEMENT_TYPES
+from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES
 from onnxgate.support.limits import Limits, accepts_versions, find_support_span
 from onnxgate.support.matching.function_bodies import get_definition_nodes
 from onnxgate.support.matching.kernels import CPU_PROVIDER, MatchResult, match_operation
 from onnxgate.support.matching.node_checks import ArgumentTypes, find_parameter
 from onnxgate.support.matching.operations import (
-    DEFAULT_DOMAIN,
     Attribute,
     AttributeAddition,
     AttributeRemoval,

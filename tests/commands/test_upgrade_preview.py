@@ -8,7 +8,7 @@ from pathlib import Path
 
 from onnxgate.commands.upgrade_preview import preview_upgrade
 from onnxgate.core.findings import ALL_STAGES
-from onnxgate.core.upgrade_preview import Preview
+from onnxgate.core.report import Preview
 from onnxgate.formats import upgrade_preview
 from onnxgate.gate.request import Checkout, GateRequest, IgnorePolicy, Selection
 from onnxgate.project.lock.comparison import resolved_digest, target_policy

@@ -7,8 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxgate.core.findings import Hit, Level, OnRuntime, Place, RuleHit, Stage
-from onnxgate.core.fingerprints import assign_fingerprints
+from onnxgate.core.findings import Hit, Level, OnRuntime, Place, RuleHit, Stage, assign_fingerprints
 
 PLACE = Place("onnxgate.lock", 7)
 RUNTIMES = ("onnxruntime 1.9.0", "onnxruntime 1.18.1", "onnxruntime 1.31.1")

@@ -107,6 +107,13 @@ def test_any_text(text: str) -> None:
     assert all(1 <= line <= text.count("\n") + 1 for line in found.values())
 
 
+def test_keys_before_an_invalid_one() -> None:
+    """A quoted key that is no TOML string ends the search, so that the syntax error can be reported."""
+    found = find_key_lines('[a]\nb = 1\n"\\q" = 1\nc = 2\n')
+
+    assert dict(found) == {("a",): 1, ("a", "b"): 2}
+
+
 @pytest.mark.parametrize(
     ("keys", "expected"),
     [

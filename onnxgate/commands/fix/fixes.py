@@ -21,13 +21,13 @@ from onnxgate.commands.fix.model_file import (
     total_size,
 )
 from onnxgate.core.text import pluralize
-from onnxgate.model.checking.validity import find_leaked_paths
 from onnxgate.model.facts import STRING, required_bytes
 from onnxgate.model.reading.external_data import classify_layout, is_external, read_data_range, read_external_entries
 from onnxgate.model.reading.fact_extraction import extract_facts, list_inputs, read_opsets, read_value_infos
 from onnxgate.model.reading.file_format import VARINT, UnreadableModel, encode_varint, read_pointer
 from onnxgate.model.reading.structure import MAX_PROTOBUF_BYTES, iter_scopes, iter_tensors, read_structure
 from onnxgate.model.subgraphs.reduced_models import copy_for_checker, kind_without_shape
+from onnxgate.model.validity import find_leaked_paths
 from onnxgate.runtimes.worker.exporters.model_file import required_ir_version
 
 

@@ -31,8 +31,8 @@ from onnxgate.core.jobs import (
 from onnxgate.core.text import first_line
 from onnxgate.gate.execution import failed_runs
 from onnxgate.inputs.cases import InputCases, create_cases_at
-from onnxgate.model.checking.quantization_parameters import find_output_steps
 from onnxgate.model.numeric_traits import detect_numeric_traits
+from onnxgate.model.quantization_parameters import find_output_steps
 from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
 from onnxgate.project.config.project import SelectedModel
 from onnxgate.project.lock.types import LockedModel, LockedRuntime

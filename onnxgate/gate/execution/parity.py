@@ -35,9 +35,9 @@ from onnxgate.gate.execution import failed_runs
 from onnxgate.gate.execution.mismatch_search import MismatchSearch, create_searched_model
 from onnxgate.gate.execution.toolchain import StartedModel
 from onnxgate.gate.request import ExecutionSettings, StepResult
-from onnxgate.model.checking.quantization_parameters import find_output_steps
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.numeric_traits import detect_numeric_traits
+from onnxgate.model.quantization_parameters import find_output_steps
 from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
 from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type, read_pointer
 from onnxgate.model.reading.tensor_data import UnreadableWeightError, read_chunks

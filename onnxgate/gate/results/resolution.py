@@ -17,11 +17,11 @@ from onnxgate.core.findings import (
     RelationKind,
     RuleHit,
     Stage,
+    assign_fingerprints,
     name_runtimes,
     runtime_sort_key,
     version_sort_key,
 )
-from onnxgate.core.fingerprints import assign_fingerprints
 from onnxgate.core.report import Finding, ReportedPlace
 from onnxgate.core.text import join_phrases
 from onnxgate.gate.request import GateOutcome, GateRequest, StageResults

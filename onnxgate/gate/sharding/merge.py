@@ -9,8 +9,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from onnxgate import __version__, rules
-from onnxgate.core.findings import Hit, Level, OnRuntime, RuleHit, Stage
-from onnxgate.core.fingerprints import assign_fingerprints
+from onnxgate.core.findings import Hit, Level, OnRuntime, RuleHit, Stage, assign_fingerprints
 from onnxgate.core.report import (
     LEVELS,
     RECOUNTED_COUNTS,

@@ -12,8 +12,7 @@ from pathlib import Path
 import msgspec
 
 from onnxgate import __version__, rules
-from onnxgate.core.findings import Stage
-from onnxgate.core.fingerprints import assign_fingerprints
+from onnxgate.core.findings import Stage, assign_fingerprints
 from onnxgate.core.report import (
     COUNT_NAMES,
     LEVELS,

@@ -9,7 +9,7 @@ import msgspec
 
 from onnxgate.model.diff.result import Detail, EndChange, NodeChange, WeightChange
 from onnxgate.model.equality.model_matching import MatchedScope, ModelMatching, ScopeStep, WeightMatch
-from onnxgate.model.equality.similarity import WeightDistance, decode_weight, measure_distance
+from onnxgate.model.equality.similarity import decode_weight, measure_distance
 from onnxgate.model.facts import DEFAULT_DOMAIN, STRING, count_elements, element_name
 from onnxgate.model.reading.fact_extraction import format_change
 from onnxgate.model.reading.graph import (
@@ -317,24 +317,18 @@ def _measure_change(old: Weight, new: Weight, names_by_content: dict[tuple[objec
         problem = str(reason)
     if problem:
         return {"change": "unreadable", "text": f"cannot be compared: {problem}"}
-    fields: dict[str, object] = {"change": "changed", "text": "; ".join(_iter_remarks(new, distance, names_by_content))}
+    fields: dict[str, object] = {"change": "changed"}
+    remarks = []
+    elsewhere = names_by_content.get(new.content, "")
+    if elsewhere and count_elements(new.dims) > 1:
+        remarks.append(f"holds what `{elsewhere}` held")
     if distance is not None:
         fields |= {"elements": distance.elements, "total": distance.total, "largest": distance.largest}
         fields["relative"] = distance.relative
-    return fields
-
-
-def _iter_remarks(
-    new: Weight, distance: WeightDistance | None, names_by_content: dict[tuple[object, ...], str]
-) -> Iterator[str]:
-    elsewhere = names_by_content.get(new.content, "")
-    if elsewhere and count_elements(new.dims) > 1:
-        yield f"holds what `{elsewhere}` held"
-    if distance is not None and distance.unbounded:
-        several = (
-            "1 element is, or was," if distance.unbounded == 1 else f"{distance.unbounded:,} elements are, or were,"
-        )
-        yield f"{several} NaN or infinite"
+        if distance.unbounded:
+            are = "element is, or was," if distance.unbounded == 1 else "elements are, or were,"
+            remarks.append(f"{distance.unbounded:,} {are} NaN or infinite")
+    return {**fields, "text": "; ".join(remarks)}
 
 
 def format_elements(weight: Weight) -> str:

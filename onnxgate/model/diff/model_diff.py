@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -22,7 +22,7 @@ from onnxgate.model.diff.result import (
     Verdict,
 )
 from onnxgate.model.equality.model_comparison import describe_value_change, read_interface
-from onnxgate.model.equality.model_matching import ModelMatching, WeightMatch, match_models
+from onnxgate.model.equality.model_matching import ModelMatching, match_models
 from onnxgate.model.equality.similarity import measure_distance
 from onnxgate.model.facts import ExternalFile, ValueInfo
 from onnxgate.model.reading.external_data import hash_external_files, is_external
@@ -112,7 +112,9 @@ def compare_interfaces(old: ModelProto, new: ModelProto) -> Iterator[InterfaceCh
     yield from _compare_values("output", before_out, after_out)
 
 
-def _compare_values(role: str, old: Sequence[ValueInfo], new: Sequence[ValueInfo]) -> Iterator[InterfaceChange]:
+def _compare_values(
+    role: Literal["input", "output"], old: Sequence[ValueInfo], new: Sequence[ValueInfo]
+) -> Iterator[InterfaceChange]:
     before, after = {it.name: it for it in old}, {it.name: it for it in new}
     removed = [name for name in before if name not in after]
     added = [name for name in after if name not in before]
@@ -120,12 +122,12 @@ def _compare_values(role: str, old: Sequence[ValueInfo], new: Sequence[ValueInfo
     for name, value in after.items():
         was = renamed.get(name, name)
         if was not in before:
-            yield InterfaceChange(role=role, change="added", name=name, after=value)  # type: ignore[arg-type]
+            yield InterfaceChange(role=role, change="added", name=name, after=value)
             continue
         text = "; ".join(text.lstrip(" :") for text in describe_value_change("", before[was], value))
         if text or was != name:
             yield InterfaceChange(
-                role=role,  # type: ignore[arg-type]
+                role=role,
                 change="renamed" if was != name else "changed",
                 name=name,
                 was=was if was != name else "",
@@ -134,11 +136,11 @@ def _compare_values(role: str, old: Sequence[ValueInfo], new: Sequence[ValueInfo
                 text=text,
             )
     for name in removed if not renamed else ():
-        yield InterfaceChange(role=role, change="removed", name=name, before=before[name])  # type: ignore[arg-type]
+        yield InterfaceChange(role=role, change="removed", name=name, before=before[name])
     common = [[name for name in names if name in before and name in after] for names in (before, after)]
     if common[0] != common[1]:
         order = ", ".join(f"`{name}`" for name in after)
-        yield InterfaceChange(role=role, change="reordered", name="", text=f"the order is {order}")  # type: ignore[arg-type]
+        yield InterfaceChange(role=role, change="reordered", name="", text=f"the order is {order}")
 
 
 def compare_headers(old: ModelProto, new: ModelProto) -> Iterator[Changed]:
@@ -295,25 +297,19 @@ def measure_weight_movement(old: Path, new: Path) -> WeightMovement | None:
     of = sum(it.new is not None for it in models.weights)
     added = sum(it.old is None and it.copy_of is None for it in models.weights)
     removed = sum(it.new is None for it in models.weights)
-    changed = [it for it in models.weights if it.old is not None and it.new is not None and not it.same]
+    changed = [(it.old, it.new) for it in models.weights if it.old and it.new and not it.same]
     for weight in (it for pair in models.weights for it in (pair.old, pair.new) if it is not None):
         if not weight.digest:
             raise UnreadableWeightError(f"weight `{weight.name}` cannot be read: {weight.problem}")
     if not (changed or added or removed):
         return None
-    largest, name = _find_largest_change(changed)
+    largest: float | None = None
+    name = ""
+    for old_weight, new_weight in changed:
+        distance = measure_distance(old_weight, new_weight)
+        if distance is not None and distance.unbounded:  # an element is NaN or infinite
+            largest, name = None, ""
+            break
+        if distance is not None and distance.largest is not None and (largest is None or distance.largest > largest):
+            largest, name = distance.largest, new_weight.name
     return WeightMovement(changed=len(changed), of=of, added=added, removed=removed, largest=largest, name=name)
-
-
-def _find_largest_change(changed: list[WeightMatch]) -> tuple[float | None, str]:
-    """Return the largest change and its tensor's name; None if an element is NaN or infinite."""
-    largest: tuple[float | None, str] = (None, "")
-    for pair in changed:
-        assert pair.old is not None
-        assert pair.new is not None
-        moved = measure_distance(pair.old, pair.new)
-        if moved is not None and moved.unbounded:
-            return None, ""
-        if moved is not None and moved.largest is not None and (largest[0] is None or moved.largest > largest[0]):
-            largest = moved.largest, pair.new.name
-    return largest

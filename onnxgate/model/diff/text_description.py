@@ -86,8 +86,7 @@ def _describe_structure(proto: ModelProto, path: Path) -> Iterator[str]:
         yield f"metadata {entry.key} = {entry.value}"
     yield from (_describe_value("input", value) for value in read_value_infos(list_inputs(proto.graph)))
     yield from (_describe_value("output", value) for value in read_value_infos(proto.graph.output))
-    yield ""
-    yield "operators"
+    yield from ("", "operators")
     yield from (f"  {name} {count}" for name, count in count_operators(proto).items())
     wired = build_graphs(proto, path)
     yield from ("", "nodes")

@@ -78,17 +78,15 @@ def compare_models(old: Path, new: Path) -> ComparisonResult:
         UnreadableModel: one of the files is not a model.
     """
     first, second = read_structure(old), read_structure(new)
-    if _has_same_bytes(first, old, second, new):
+    if (
+        old.stat().st_size == new.stat().st_size
+        and not any(is_external(tensor) for _, tensor in iter_tensors(first))
+        and sha256_of(old) == sha256_of(new)
+    ):
         return ComparisonResult()
     rounded: list[str] = []
     differences = tuple(islice(_iter_differences(first, old, second, new, rounded), MAX_DIFFERENCES))
     return ComparisonResult(differences, tuple(rounded[:MAX_DIFFERENCES]))
-
-
-def _has_same_bytes(first: ModelProto, old: Path, second: ModelProto, new: Path) -> bool:
-    if old.stat().st_size != new.stat().st_size or any(is_external(tensor) for _, tensor in iter_tensors(first)):
-        return False
-    return sha256_of(old) == sha256_of(new)
 
 
 def _iter_differences(first: ModelProto, old: Path, second: ModelProto, new: Path, rounded: list[str]) -> Iterator[str]:
@@ -146,22 +144,17 @@ def _renumber_axes(side: tuple[ValueInfo, ...], numbers: dict[Dim, str]) -> tupl
 
 def _compare_values(role: str, before: tuple[ValueInfo, ...], after: tuple[ValueInfo, ...]) -> Iterator[str]:
     old, new = {it.name: it for it in before}, {it.name: it for it in after}
-    if [*old] != [*new]:
-        yield from _compare_names(role, [*old], [*new])
+    if sorted(old) == sorted(new):
+        if [*old] != [*new]:
+            yield f"{role}s are in the order {join_quoted(new)}, were {join_quoted(old)}"
+    elif len(old) == len(new):
+        yield from (f"{role} `{b}`, was `{a}`" for a, b in zip(old, new, strict=True) if a != b)
+    else:
+        yield from (f"{role} `{name}` is new" for name in new if name not in old)
+        yield from (f"{role} `{name}` is gone" for name in old if name not in new)
     for name in new:
         if name in old:
             yield from describe_value_change(f"{role} `{name}`", old[name], new[name])
-
-
-def _compare_names(role: str, old: list[str], new: list[str]) -> Iterator[str]:
-    if sorted(old) == sorted(new):
-        yield f"{role}s are in the order {join_quoted(new)}, were {join_quoted(old)}"
-        return
-    if len(old) == len(new):
-        yield from (f"{role} `{b}`, was `{a}`" for a, b in zip(old, new, strict=True) if a != b)
-        return
-    yield from (f"{role} `{name}` is new" for name in new if name not in old)
-    yield from (f"{role} `{name}` is gone" for name in old if name not in new)
 
 
 def describe_value_change(label: str, old: ValueInfo, new: ValueInfo) -> Iterator[str]:

@@ -186,10 +186,6 @@ def _check_use(name: str, tensor: TensorProto, files: dict[str, DataFile]) -> Ex
     if file.problem:
         pointer = file.pointer.sha256 if file.pointer else ""
         return replace(use, problem=file.problem, detail=file.detail, pointer_sha256=pointer)
-    return _check_range(use, tensor, file)
-
-
-def _check_range(use: ExternalUse, tensor: TensorProto, file: DataFile) -> ExternalUse:
     needed = required_bytes(tensor)
     try:
         offset, length = read_data_range(tensor)

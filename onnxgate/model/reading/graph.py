@@ -273,6 +273,8 @@ def _iter_initializers(holder: GraphProto | FunctionProto, model: Path) -> Itera
 
 def _constant_weight(node: NodeProto, model: Path) -> Weight | None:
     """The tensor that a `Constant` stands for; None for any other node, and for strings and sparse tensors."""
+    from onnx import TensorProto
+
     if node.op_type != "Constant" or canonical_domain(node.domain) != DEFAULT_DOMAIN or len(node.output) != 1:
         return None
     attributes = [attribute for attribute in node.attribute if not attribute.ref_attr_name]
@@ -283,22 +285,19 @@ def _constant_weight(node: NodeProto, model: Path) -> Weight | None:
         or not node.output[0]
     ):
         return None
-    tensor = attributes[0].t if attributes[0].name == "value" else _constant_tensor(attributes[0])
-    return Weight(node.output[0], (tensor,), tuple(tensor.dims), tensor.data_type, model, "constant")
-
-
-def _constant_tensor(attribute: AttributeProto) -> TensorProto:
-    from onnx import TensorProto
-
+    attribute = attributes[0]
     match attribute.name:
+        case "value":
+            tensor = attribute.t
         case "value_float":
-            return TensorProto(data_type=_FLOAT, float_data=[attribute.f])
+            tensor = TensorProto(data_type=_FLOAT, float_data=[attribute.f])
         case "value_floats":
-            return TensorProto(data_type=_FLOAT, dims=[len(attribute.floats)], float_data=attribute.floats)
+            tensor = TensorProto(data_type=_FLOAT, dims=[len(attribute.floats)], float_data=attribute.floats)
         case "value_int":
-            return TensorProto(data_type=_INT64, int64_data=[attribute.i])
+            tensor = TensorProto(data_type=_INT64, int64_data=[attribute.i])
         case _:
-            return TensorProto(data_type=_INT64, dims=[len(attribute.ints)], int64_data=attribute.ints)
+            tensor = TensorProto(data_type=_INT64, dims=[len(attribute.ints)], int64_data=attribute.ints)
+    return Weight(node.output[0], (tensor,), tuple(tensor.dims), tensor.data_type, model, "constant")
 
 
 def _topological_order(wiring: Graph) -> list[int]:
@@ -326,10 +325,7 @@ def _index_consumers(wiring: Graph) -> list[list[tuple[int, int, int]]]:
     """For each node who reads it: (its output, reader, the reader's input); `-1` is what a graph inside captures."""
     consumers: list[list[tuple[int, int, int]]] = [[] for _ in wiring.nodes]
     for node in wiring.nodes:
-        for slot, source in enumerate(node.sources):
+        for slot, source in (*enumerate(node.sources), *((-1, source) for source in node.captured)):
             if source.kind == "node":
                 consumers[source.node].append((source.index, node.index, slot))
-        for source in node.captured:
-            if source.kind == "node":
-                consumers[source.node].append((source.index, node.index, -1))
     return consumers

@@ -188,8 +188,12 @@ def read_structure(path: Path, *, large_bytes: int = LARGE_BYTES, small_bytes: i
     try:
         proto = ModelProto.FromString(content)
     except DecodeError as error:
-        raise _explain_parse_error(path) from error
-    _require_utf8(proto)
+        with open_regular(path) as file:
+            strip_weights(FileWindow(file))  # raises a more exact error, if it finds one
+        raise UnreadableModel("a damaged model (its messages do not parse)") from error
+    for text in _iter_texts(proto):
+        if not isinstance(text, str):  # protobuf returns bytes, which fail wherever they are used
+            raise UnreadableModel(f"a damaged model (the name {text!r} is not UTF-8)")
     return proto
 
 
@@ -232,15 +236,6 @@ def _read_content(path: Path, large_bytes: int, small_bytes: int) -> bytes:
         if source.size_bytes < large_bytes:
             return source.read(0, source.size_bytes)
         return strip_weights(source, small_bytes)
-
-
-def _explain_parse_error(path: Path) -> UnreadableModel:
-    try:
-        with open_regular(path) as file:
-            strip_weights(FileWindow(file))
-    except UnreadableModel as reason:
-        return reason
-    return UnreadableModel("a damaged model (its messages do not parse)")
 
 
 def iter_graphs(model: ModelProto) -> Iterator[GraphProto]:
@@ -295,7 +290,7 @@ def _iter_tensors_of(graphs: list[GraphProto], model: ModelProto) -> Iterator[tu
         for tensor in graph.initializer:
             yield tensor.name, tensor
         for sparse in graph.sparse_initializer:
-            yield from _iter_sparse_tensors(sparse.values.name, sparse)
+            yield from ((sparse.values.name, part) for part in (sparse.values, sparse.indices))
     for holder in (*graphs, *model.functions):
         for node in holder.node:
             for attribute in node.attribute:
@@ -305,7 +300,7 @@ def _iter_tensors_of(graphs: list[GraphProto], model: ModelProto) -> Iterator[tu
                     yield tensor.name or _first_output(node), tensor
                 if attribute.HasField("sparse_tensor") or attribute.sparse_tensors:  # this runs often
                     for sparse in iter_sparse_tensors(attribute):
-                        yield from _iter_sparse_tensors(_first_output(node), sparse)
+                        yield from ((_first_output(node), part) for part in (sparse.values, sparse.indices))
 
 
 def _first_output(node: NodeProto) -> str:
@@ -317,18 +312,6 @@ def iter_sparse_tensors(attribute: AttributeProto) -> Iterator[SparseTensorProto
     if attribute.HasField("sparse_tensor"):
         yield attribute.sparse_tensor
     yield from attribute.sparse_tensors
-
-
-def _iter_sparse_tensors(name: str, sparse: SparseTensorProto) -> Iterator[tuple[str, TensorProto]]:
-    yield name, sparse.values
-    yield name, sparse.indices
-
-
-def _require_utf8(model: ModelProto) -> None:
-    """Strings that are not UTF-8 come back from protobuf as bytes, and fail wherever they are used."""
-    for text in _iter_texts(model):
-        if not isinstance(text, str):
-            raise UnreadableModel(f"a damaged model (the name {text!r} is not UTF-8)")
 
 
 def _iter_texts(model: ModelProto) -> Iterator[object]:

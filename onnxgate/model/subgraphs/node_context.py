@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
+
 from onnxgate.core.findings import Place
 from onnxgate.core.report import LEVELS, Drawing, DrawnEdge, DrawnNode, Finding
 from onnxgate.model.reading.fact_extraction import format_operator_name
@@ -78,11 +80,9 @@ def _iter_drawings(names: Iterable[NamedNode], files: Mapping[str, Path]) -> Ite
         except (KeyError, OSError, UnreadableModel):
             continue
         for named in of_model:
-            neighbourhood = extract_neighbourhood(proto, "" if named.unnamed else named.node, named.node)
-            if neighbourhood is not None:
-                boxes = [DrawnNode(name=it.name, operator=it.operator, kind=it.kind) for it in neighbourhood.boxes]
-                edges = [DrawnEdge(source=it.source, target=it.target, value=it.value) for it in neighbourhood.arrows]
-                yield Drawing(model=named.model, node=named.node, nodes=tuple(boxes), edges=tuple(edges))
+            around = extract_neighbourhood(proto, "" if named.unnamed else named.node, named.node)
+            if around is not None:
+                yield Drawing(model=named.model, node=named.node, nodes=around.boxes, edges=around.arrows)
 
 
 _STACK_TRACE = "pkg.torch.onnx.stack_trace"
@@ -153,8 +153,6 @@ def _has_line(path: Path, line: int, text: str) -> bool:
     return line <= len(lines) and lines[line - 1].strip() == text
 
 
-BoxKind = Literal["node", "failing", "input", "output", "weight", "more"]
-
 MAX_BOXES = 16
 """Boxes of a drawing; each box next to the node has at least one of its own beyond these."""
 MAX_INPUT_BOXES, MAX_OUTPUT_BOXES, MAX_SECOND_STEP_BOXES = 5, 3, 3
@@ -162,29 +160,11 @@ MAX_INPUT_BOXES, MAX_OUTPUT_BOXES, MAX_SECOND_STEP_BOXES = 5, 3, 3
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
-    """A node, a value that no node makes, or how many more there are."""
-
-    name: str
-    operator: str
-    kind: BoxKind
-
-
-@dataclass(frozen=True, slots=True)
-class Arrow:
-    """A value that flows from one box to another, both by their number."""
-
-    source: int
-    target: int
-    value: str
-
-
-@dataclass(frozen=True, slots=True)
 class Neighbourhood:
     """What is to be drawn; the arrows are in the order of what they come from and go to."""
 
-    boxes: tuple[Box, ...]
-    arrows: tuple[Arrow, ...]
+    boxes: tuple[DrawnNode, ...]
+    arrows: tuple[DrawnEdge, ...]
 
 
 def extract_neighbourhood(model: ModelProto, name: str, output: str = "") -> Neighbourhood | None:
@@ -271,16 +251,16 @@ class _Scope:
             return list_needed_values(self.nodes[key])
         return (str(key[1]),) if key[0] == "output" else ()
 
-    def box(self, key: BoxKey) -> Box:
+    def box(self, key: BoxKey) -> DrawnNode:
         """What is drawn: a Constant is a weight."""
         if key not in self.nodes:
-            kind: BoxKind = "input" if key[0] == "input" else "output" if key[0] == "output" else "weight"
-            return Box(str(key[1]), "", kind)
+            kind: Literal["input", "output", "weight"]
+            kind = "input" if key[0] == "input" else "output" if key[0] == "output" else "weight"
+            return DrawnNode(name=str(key[1]), kind=kind)
         node = self.nodes[key]
         name = node.name or next(filter(None, node.output), "")
-        return Box(
-            name, format_operator_name(node), "weight" if node.op_type == "Constant" and not node.domain else "node"
-        )
+        is_constant = node.op_type == "Constant" and not node.domain
+        return DrawnNode(name=name, operator=format_operator_name(node), kind="weight" if is_constant else "node")
 
 
 def _value_names(values: Iterable[ValueInfoProto | str]) -> Iterator[str]:
@@ -293,14 +273,13 @@ class _NeighbourhoodBuilder:
     """Boxes gathered around one node, the nearest first."""
 
     scope: _Scope
-    boxes: dict[BoxKey, Box] = field(default_factory=dict)
+    boxes: dict[BoxKey, DrawnNode] = field(default_factory=dict)
     more: list[tuple[BoxKey, bool, int]] = field(default_factory=list)  # (box, before it, how many are left out)
 
     def drawn(self, node: NodeProto) -> Neighbourhood:
         """Two steps each way."""
         centre: BoxKey = ("node", id(node))
-        own = self.scope.box(centre)
-        self.boxes[centre] = Box(own.name, own.operator, "failing")
+        self.boxes[centre] = msgspec.structs.replace(self.scope.box(centre), kind="failing")
         up = self._extend(centre, self.scope.before(centre), True, MAX_INPUT_BOXES)
         down = self._extend(centre, self.scope.after(centre), False, MAX_OUTPUT_BOXES)
         further = [(key, self.scope.before(key), True) for key in up]
@@ -308,7 +287,7 @@ class _NeighbourhoodBuilder:
         for waiting, (key, others, before) in zip(range(len(further) - 1, -1, -1), further, strict=True):
             free_boxes = MAX_BOXES - len(self.boxes) - len(self.more) - waiting
             self._extend(key, others, before, max(1, min(MAX_SECOND_STEP_BOXES, free_boxes)))
-        return Neighbourhood(*self._numbered())
+        return self._numbered()
 
     def _extend(self, key: BoxKey, others: Iterable[BoxKey], before: bool, limit: int) -> list[BoxKey]:
         """Keep the neighbours on one side that fit, and count the rest."""
@@ -319,10 +298,10 @@ class _NeighbourhoodBuilder:
             self.more.append((key, before, len(fresh) - len(shown)))
         return shown
 
-    def _numbered(self) -> tuple[tuple[Box, ...], tuple[Arrow, ...]]:
+    def _numbered(self) -> Neighbourhood:
         numbers = {key: index for index, key in enumerate(self.boxes)}
         arrows = [
-            Arrow(numbers[source], numbers[target], value)
+            DrawnEdge(source=numbers[source], target=numbers[target], value=value)
             for target in self.boxes
             for source in dict.fromkeys(self.scope.before(target))
             if source in numbers
@@ -330,7 +309,7 @@ class _NeighbourhoodBuilder:
         ]
         boxes = list(self.boxes.values())
         for key, before, count in self.more:
-            arrow = (len(boxes), numbers[key]) if before else (numbers[key], len(boxes))
-            arrows.append(Arrow(*arrow, ""))
-            boxes.append(Box(f"{count} more", "", "more"))
-        return tuple(boxes), tuple(sorted(arrows, key=lambda item: (item.source, item.target)))
+            source, target = (len(boxes), numbers[key]) if before else (numbers[key], len(boxes))
+            arrows.append(DrawnEdge(source=source, target=target))
+            boxes.append(DrawnNode(name=f"{count} more", kind="more"))
+        return Neighbourhood(tuple(boxes), tuple(sorted(arrows, key=lambda item: (item.source, item.target))))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,10 +58,7 @@ def copy_for_checker(model: ModelProto, path: Path) -> ModelProto:
 
     `path` is where the model lies, for external data that are small enough to be read.
     """
-    from onnx import ModelProto
-
-    copy = ModelProto()
-    copy.CopyFrom(model)
+    copy = deepcopy(model)
     for _, tensor in iter_tensors(copy):
         _inline_small_data(tensor, path)
     _weights_to_inputs(copy.graph)
@@ -85,8 +83,7 @@ def add_missing_shapes(model: ModelProto) -> ModelProto:
     """A copy in which each input and output of the main graph says a shape, as `onnx.checker` wants; mostly itself."""
     if not any(map(kind_without_shape, (*model.graph.input, *model.graph.output))):
         return model
-    copy = type(model)()
-    copy.CopyFrom(model)
+    copy = deepcopy(model)
     for value in (*copy.graph.input, *copy.graph.output):
         if kind := kind_without_shape(value):
             getattr(value.type, kind).shape.SetInParent()
@@ -101,8 +98,7 @@ def replace_sparse_weights(model: ModelProto) -> ModelProto:
     """
     if not model.graph.sparse_initializer:
         return model
-    copy = type(model)()
-    copy.CopyFrom(model)
+    copy = deepcopy(model)
     for sparse in copy.graph.sparse_initializer:
         declare_input(copy.graph, sparse.values.name, sparse.values.data_type, sparse.dims)
     copy.graph.ClearField("sparse_initializer")

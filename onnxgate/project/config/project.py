@@ -93,7 +93,7 @@ class Project:
         if self._listing is None:
             self._listing = list_models(self)
         missing = find_missing_models(self, self._listing)
-        exportable = {name for name, entry in missing if entry and _is_exportable(entry)}
+        exportable = {name for name, entry in missing if entry and (entry.source, entry.command) != (None, None)}
         listing = {*self._listing, *(exportable if absent else ())}
         check_none_missing([(name, entry) for name, entry in missing if name not in listing], self, listing)
         models = tuple(self.selected(path) for path in sorted(listing))
@@ -119,10 +119,6 @@ def merge_settings(entries: Iterable[ModelSettings], targets: tuple[str, ...]) -
         sizes |= entry.sizes or {}
         tolerance |= entry.tolerance or {}
     return MergedSettings(**merged, sizes=sizes, tolerance=tolerance)
-
-
-def _is_exportable(entry: ModelSettings) -> bool:
-    return entry.source is not None or entry.command is not None
 
 
 MODEL_SUFFIX = ".onnx"

@@ -189,10 +189,14 @@ class Conversion:
         return converted
 
     def _wrong(self, raw: object, type_: Any, keys: Keys) -> Any:
-        choices, is_text = _literal_choices(type_), isinstance(raw, str)
+        choices = get_args(type_) if get_origin(type_) is Literal else ()
         near = suggest_spelling(raw, choices) if isinstance(raw, str) and len(raw) <= MAX_SUGGESTION_LENGTH else ""
-        kind = "the string " if is_text and not choices else ""
-        self._note(keys, f"expected {describe_type(type_)}, got {kind}{_render_value(raw)}{near}")
+        if isinstance(raw, (dict, list)):
+            value = "a table" if isinstance(raw, dict) else "a list"
+        else:
+            value = f"`{str(raw).lower() if isinstance(raw, bool) else raw}`"
+        kind = "the string " if isinstance(raw, str) and not choices else ""
+        self._note(keys, f"expected {describe_type(type_)}, got {kind}{value}{near}")
         return _INVALID
 
     def _note(self, keys: Keys, text: str) -> None:
@@ -210,10 +214,6 @@ def _has_shape(raw: object, type_: Any) -> bool:
     except msgspec.ValidationError:
         return False
     return True
-
-
-def _literal_choices(type_: Any) -> tuple[str, ...]:
-    return get_args(type_) if get_origin(type_) is Literal else ()
 
 
 _TYPE_NAMES = {
@@ -239,9 +239,3 @@ def describe_type(type_: Any, *, many: bool = False) -> str:
     if issubclass(type_, Table):
         return "tables" if many else "a table"
     return _TYPE_NAMES[type_][many]
-
-
-def _render_value(raw: object) -> str:
-    if isinstance(raw, (dict, list)):
-        return "a table" if isinstance(raw, dict) else "a list"
-    return f"`{str(raw).lower() if isinstance(raw, bool) else raw}`"

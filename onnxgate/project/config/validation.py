@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from onnxgate.core.text import join_quoted, suggest_spelling
@@ -65,16 +66,16 @@ class Validation:
             case ModelSettings():
                 yield from self._check_model(table, keys)
             case Budget():
-                yield from _check_budget(table, keys)
+                if set(msgspec.structs.astuple(table)) == {None}:
+                    yield Problem(keys, f"expected at least one of {join_quoted(table.__struct_encode_fields__)}")
+                yield from _check_positive(table, keys)
             case Tolerance():
                 problems = {"rtol": _bound_problem(table.rtol), "atol": _bound_problem(table.atol)}
                 yield from _list_problems(keys, problems)
             case Ignore():
                 yield from self._check_ignore(table, keys)
             case Limits():
-                numbers = {"time-s": table.time_s, "memory-mib": table.memory_mib}
-                problems = {name: _positive_problem(number) for name, number in numbers.items()}
-                yield from _list_problems(keys, problems)
+                yield from _check_positive(table, keys)
 
     def _check_config(self, config: Config) -> Iterator[Problem]:
         yield from _check_paths(config.models or (), ("models",))
@@ -87,7 +88,12 @@ class Validation:
                 yield Problem(("opset", domain), "expected the name of a domain; the default one is spelled `ai.onnx`")
             if version < 1:
                 yield Problem(("opset", domain), f"expected a version of at least 1, got `{version}`")
-        yield from _check_unique_models(config.model)
+        paths: set[str] = set()
+        for index, model in enumerate(config.model):
+            path = model.path.removeprefix("./")
+            if path in paths and not is_glob(path):
+                yield Problem(("model", str(index), "path"), f"`{model.path}` has an entry already; put both into one")
+            paths.add(path)
         yield from _check_shared_environments(config.targets)
         for rule in config.rules:
             yield from self._check_rule(rule, ("rules", rule))
@@ -146,7 +152,13 @@ class Validation:
             "quantized-from": self._float_model_problem(model),
         }
         yield from _list_problems(keys, problems)
-        yield from _check_sizes(model.sizes or {}, (*keys, "sizes"))
+        for axis, sizes in (model.sizes or {}).items():
+            if not sizes:
+                yield Problem((*keys, "sizes", axis), "expected at least one size")
+            yield from _check_unique(sizes, (*keys, "sizes", axis))
+            for index, size in enumerate(sizes):
+                if size < 1:
+                    yield Problem((*keys, "sizes", axis, str(index)), f"expected a size of at least 1, got `{size}`")
         yield from _check_tolerances(model.tolerance or {}, (*keys, "tolerance"))
 
     def _source_problem(self, source: str | None) -> str:
@@ -254,31 +266,12 @@ def _check_requirements(requirements: Iterable[str], keys: Keys) -> Iterator[Pro
         names[name] = text
 
 
-def _check_budget(budget: Budget, keys: Keys) -> Iterator[Problem]:
-    limits = {
-        "size-mib": budget.size_mib,
-        "slower-than-baseline": budget.slower_than_baseline,
-        "memory-over-baseline": budget.memory_over_baseline,
-    }
-    if all(limit is None for limit in limits.values()):
-        yield Problem(keys, f"expected at least one of {join_quoted(limits)}")
-    yield from _list_problems(keys, {name: _positive_problem(limit) for name, limit in limits.items()})
-
-
-def _positive_problem(number: float | None) -> str:
-    if number is None or (math.isfinite(number) and number > 0):
-        return ""
-    return f"expected a number above 0, got `{number if isinstance(number, int) else format(number, 'g')}`"
-
-
-def _check_sizes(sizes: dict[str, tuple[int, ...]], keys: Keys) -> Iterator[Problem]:
-    for axis, values in sizes.items():
-        if not values:
-            yield Problem((*keys, axis), "expected at least one size")
-        yield from _check_unique(values, (*keys, axis))
-        for index, size in enumerate(values):
-            if size < 1:
-                yield Problem((*keys, axis, str(index)), f"expected a size of at least 1, got `{size}`")
+def _check_positive(table: Budget | Limits, keys: Keys) -> Iterator[Problem]:
+    """Yield a problem per number that is not above 0."""
+    for name, number in zip(table.__struct_encode_fields__, msgspec.structs.astuple(table), strict=True):
+        if number is not None and not (math.isfinite(number) and number > 0):
+            shown = number if isinstance(number, int) else format(number, "g")
+            yield Problem((*keys, name), f"expected a number above 0, got `{shown}`")
 
 
 def _check_tolerances(tolerance: dict[str, float | Tolerance], keys: Keys) -> Iterator[Problem]:
@@ -347,12 +340,3 @@ def _check_unique(values: Iterable[object], keys: Keys) -> Iterator[Problem]:
         if value in earlier:
             yield Problem((*keys, str(index)), f"`{value}` is named twice")
         earlier.add(value)
-
-
-def _check_unique_models(models: tuple[ModelSettings, ...]) -> Iterator[Problem]:
-    earlier: set[str] = set()
-    for index, model in enumerate(models):
-        path = model.path.removeprefix("./")
-        if path in earlier and not is_glob(path):
-            yield Problem(("model", str(index), "path"), f"`{model.path}` has an entry already; put both into one")
-        earlier.add(path)

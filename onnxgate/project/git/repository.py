@@ -218,17 +218,14 @@ def _find_unchanged(root: Path, files: Mapping[str, Path]) -> dict[str, str]:
     unchanged = {}
     for entry in _INDEX_ENTRY.finditer(listed.stdout) if listed.returncode == 0 else ():
         name = os.fsdecode(entry["name"])
-        status = files[name].stat() if name in files else None
-        if status is not None and _matches_index(entry, status) and status.st_mtime_ns < index_ns:
+        if name not in files:
+            continue
+        status = files[name].stat()
+        indexed = _parse_ns(entry["changed"]), _parse_ns(entry["modified"]), int(entry["number"]), int(entry["size"])
+        numbers = status.st_ino % _INDEX_MODULUS, status.st_size % _INDEX_MODULUS
+        if indexed == (status.st_ctime_ns, status.st_mtime_ns, *numbers) and status.st_mtime_ns < index_ns:
             unchanged[name] = entry["blob"].decode()
     return unchanged
-
-
-def _matches_index(entry: re.Match[bytes], status: os.stat_result) -> bool:
-    times = _parse_ns(entry["changed"]), _parse_ns(entry["modified"])
-    numbers = int(entry["number"]), int(entry["size"])
-    actual = status.st_ino % _INDEX_MODULUS, status.st_size % _INDEX_MODULUS
-    return times == (status.st_ctime_ns, status.st_mtime_ns) and numbers == actual
 
 
 def _parse_ns(time: bytes) -> int:

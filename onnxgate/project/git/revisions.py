@@ -8,7 +8,7 @@ import os
 import posixpath
 import subprocess
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -342,11 +342,6 @@ def find_similar(tree: Tree, removed: Sequence[str], new: Sequence[NewFile]) -> 
     paths = [f":(literal){path}" for path in (*plain, *(file.path for file in new))]
     compare = ["diff-index", "--cached", "--raw", "-z", "--find-renames=50%", "--diff-filter=R", tree.revision.commit]
     result = tree.revision.run_git([*compare, "--", *paths])
-    return {after: (before, score) for before, after, score in _parse_renames(result.stdout) if after in names}
-
-
-def _parse_renames(raw: bytes) -> Iterator[tuple[str, str, int]]:
-    """Yield old name, new name and similarity of git's rows: `:100644 100644 aa bb R087`, old and new name."""
-    fields = iter(os.fsdecode(raw).split("\0"))
-    for status, before, after in zip(fields, fields, fields, strict=False):
-        yield before, after, int(status.rpartition(" ")[2][1:])
+    fields = iter(os.fsdecode(result.stdout).split("\0"))
+    rows = zip(fields, fields, fields, strict=False)  # `:100644 100644 aa bb R087`, old name, new name
+    return {after: (before, int(status.rpartition(" ")[2][1:])) for status, before, after in rows if after in names}

@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 from onnxgate.model.facts import ModelFacts, ValueInfo
 from onnxgate.project.config.schema import Config, Target, Toolchain
 from onnxgate.project.engines import is_library
-from onnxgate.project.lock.types import Lock, LockedModel, LockedRuntime, LockedTarget, LockedToolchain
+from onnxgate.project.lock.types import Lock, LockedModel, LockedRuntime, LockedTarget
 
 MAX_LISTED_OPERATORS = 4
 BYTES_ONLY_CHANGE = "its bytes; interface, stamps and operators are the same"
@@ -63,16 +63,11 @@ def find_misrecorded_keys(entry: LockedModel, facts: LockedModel) -> tuple[str, 
     """Return the keys of the lock that differ from the file's facts; none if the file is not the locked one."""
     if not has_same_content(entry, facts):
         return ()
-    wrong = [key for key in _RECORDED_KEYS if getattr(entry, key) != getattr(facts, key)]
+    keys = ("size_bytes", "ir_version", "opsets", "producer", "inputs", "outputs", "operators", "function_opsets")
+    wrong = [key for key in keys if getattr(entry, key) != getattr(facts, key)]
     if sorted(entry.metadata_keys) != sorted(facts.metadata_keys):
         wrong.append("metadata_keys")
     return tuple(key.replace("_", "-") for key in wrong)
-
-
-_RECORDED_KEYS = (
-    *("size_bytes", "ir_version", "opsets", "producer", "inputs", "outputs"),
-    *("operators", "function_opsets"),
-)
 
 
 def _interface_changes(kind: str, old: Sequence[ValueInfo], new: Sequence[ValueInfo]) -> Iterator[str]:
@@ -122,11 +117,21 @@ def _name_changes(kind: str, old: Iterable[str], new: Iterable[str]) -> Iterator
 
 def describe_lock_changes(old: Lock, new: Lock) -> tuple[str, ...]:
     """Return a line for each addition, update and removal."""
-    return (
-        *_target_changes(old.targets, new.targets),
-        *_toolchain_changes(old.toolchain, new.toolchain),
-        *_models_changes(old.models, new.models),
-    )
+    changes = [*_target_changes(old.targets, new.targets)]
+    if new.toolchain is None and old.toolchain is not None:
+        changes.append("removed the toolchain")
+    elif new.toolchain is not None and old.toolchain != new.toolchain:
+        packages = [f"{name} {version}" for name, version in sorted(new.toolchain.packages.items())]
+        verb = "added" if old.toolchain is None else "updated"
+        changes.append(f"{verb} the toolchain: {', '.join([f'Python {new.toolchain.python}', *packages])}")
+    for path, model in sorted(new.models.items()):
+        if path not in old.models:
+            changes.append(f"added `{path}`")
+        elif differences := describe_model_changes(old.models[path], model):
+            changes.append(f"updated `{path}`: {'; '.join(differences)}")
+        elif old.models[path] != model:
+            changes.append(f"updated `{path}`: what is recorded of it, the file is the same")
+    return (*changes, *(f"removed `{path}`" for path in sorted(old.models.keys() - new.models.keys())))
 
 
 def count_kept_runtimes(old: Lock, new: Lock) -> int:
@@ -158,26 +163,6 @@ def _pin_changes(old: LockedTarget, new: LockedTarget) -> Iterator[str]:
     for name in (name for name in after if name in before and before[name] != after[name]):
         pins = sorted(set(after[name].packages) - set(before[name].packages))
         yield f"{name} now with {', '.join(pins) or f'Python {after[name].python}'}"
-
-
-def _toolchain_changes(old: LockedToolchain | None, new: LockedToolchain | None) -> Iterator[str]:
-    if new is None and old is not None:
-        yield "removed the toolchain"
-    elif new is not None and old != new:
-        packages = [f"{name} {version}" for name, version in sorted(new.packages.items())]
-        verb = "added" if old is None else "updated"
-        yield f"{verb} the toolchain: {', '.join([f'Python {new.python}', *packages])}"
-
-
-def _models_changes(old: Mapping[str, LockedModel], new: Mapping[str, LockedModel]) -> Iterator[str]:
-    for path, model in sorted(new.items()):
-        if path not in old:
-            yield f"added `{path}`"
-        elif changes := describe_model_changes(old[path], model):
-            yield f"updated `{path}`: {'; '.join(changes)}"
-        elif old[path] != model:
-            yield f"updated `{path}`: what is recorded of it, the file is the same"
-    yield from (f"removed `{path}`" for path in sorted(old.keys() - new.keys()))
 
 
 def target_policy(target: Target) -> str:
@@ -225,27 +210,23 @@ def canonical_requirement(requirement: str) -> str:
 
 def policy_differences(config: Config, lock: Lock) -> tuple[str, ...]:
     """Return a sentence for each difference between config and lock. A newer release is not a difference."""
-    differences = [*_target_differences(config, lock)]
+    differences = []
+    for name, target in sorted(config.targets.items()):
+        locked = lock.targets.get(name)
+        if locked is None:
+            differences.append(f"target `{name}` is not locked")
+        elif locked.policy != target_policy(target):
+            differences.append(f"target `{name}` was locked for another policy than {_describe_policy(target)}")
+        else:
+            differences += [*runtime_differences(name, target, locked), *_missing_wheels(name, locked, lock)]
+    removed = sorted(lock.targets.keys() - config.targets.keys())
+    differences += [f"target `{name}` is locked, and the config has it no longer" for name in removed]
     required = ", ".join(f"`{text}`" for text in config.toolchain.requires)
     if lock.toolchain is None and required:
         differences.append(f"the toolchain is not locked; the config requires {required}")
     if lock.toolchain is not None and lock.toolchain.policy != toolchain_policy(config.toolchain):
         differences.append(f"the toolchain was locked for other requirements than {required or 'none'}")
     return tuple(differences)
-
-
-def _target_differences(config: Config, lock: Lock) -> Iterator[str]:
-    for name, target in sorted(config.targets.items()):
-        locked = lock.targets.get(name)
-        if locked is None:
-            yield f"target `{name}` is not locked"
-        elif locked.policy != target_policy(target):
-            yield f"target `{name}` was locked for another policy than {_describe_policy(target)}"
-        else:
-            yield from runtime_differences(name, target, locked)
-            yield from _missing_wheels(name, locked, lock)
-    for name in sorted(lock.targets.keys() - config.targets.keys()):
-        yield f"target `{name}` is locked, and the config has it no longer"
 
 
 def _describe_policy(target: Target) -> str:

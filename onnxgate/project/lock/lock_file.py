@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,6 @@ from onnxgate.project.lock.types import (
     LockedModel,
     LockedPackage,
     LockedRuntime,
-    LockedTarget,
     NpmPackage,
 )
 from onnxgate.project.toml import TOMLDecodeError, decode, loads, quote_string
@@ -136,11 +136,9 @@ def find_lock_problems(lock: Lock) -> Iterator[str]:
         yield from (f"model `{path}`: {problem}" for problem in _model_problems(model))
     for package in lock.packages:
         yield from (f"package `{package.name}`: {problem}" for problem in _package_problems(package))
-    for npm_package in lock.npm:
-        problems = _check_release(npm_package.name, npm_package.version)
-        yield from (f"package `{npm_package.name}` of npm: {problem}" for problem in problems)
-        problems = _check_format(npm_package.integrity, "integrity by sha512")
-        yield from (f"package `{npm_package.name}` of npm: {problem}" for problem in problems)
+    for npm in lock.npm:
+        problems = chain(_check_release(npm.name, npm.version), _check_format(npm.integrity, "integrity by sha512"))
+        yield from (f"package `{npm.name}` of npm: {problem}" for problem in problems)
 
 
 def _runtime_problems(runtime: LockedRuntime) -> Iterator[str]:
@@ -215,29 +213,26 @@ def write_lock(lock: Lock, path: Path) -> bool:
 def render_lock(lock: Lock) -> str:
     """Return the text of a lock: tables sorted, models by path, a line per input, output, runtime and wheel."""
     tables = [f"{HEADER}{_render_pairs({'version': lock.version, 'revision': lock.revision})}"]
-    tables += [_render_target(name, target) for name, target in sorted(lock.targets.items())]
+    for name, target in sorted(lock.targets.items()):
+        order = sorted(target.runtimes, key=lambda runtime: (runtime.engine, Version(runtime.release), runtime.python))
+        resolved = {"resolved": target.resolved} if target.resolved else {}
+        rows = _MultilineArray(map(_to_toml_values, order))
+        tables.append(_render_table({"policy": target.policy, **resolved, "runtimes": rows}, "targets", name))
     if toolchain := lock.toolchain:
         tables.append(_render_table({"policy": toolchain.policy, "python": toolchain.python}, "toolchain"))
         tables.append(_render_table(dict(sorted(toolchain.packages.items())), "toolchain", "packages"))
     for path, model in sorted(lock.models.items()):
         tables += _render_model(path, model)
-    tables += [f"[[packages]]\n{_render_package(package)}" for package in sorted(lock.packages, key=_package_sort_key)]
-    tables += [
-        f"[[npm]]\n{_render_pairs(_to_toml_values(npm_package))}"
-        for npm_package in sorted(lock.npm, key=_package_sort_key)
-    ]
+    for package in sorted(lock.packages, key=_package_sort_key):
+        wheels = _MultilineArray(map(_to_toml_values, sorted(package.wheels, key=lambda wheel: wheel.file)))
+        tables.append(f"[[packages]]\n{_render_pairs({**_to_toml_values(package), 'wheels': wheels})}")
+    npm = sorted(lock.npm, key=_package_sort_key)
+    tables += [f"[[npm]]\n{_render_pairs(_to_toml_values(package))}" for package in npm]
     return "\n".join(tables)
 
 
 def _package_sort_key(package: LockedPackage | NpmPackage) -> tuple[str, Version, Version]:
     return (package.name, Version(package.version), Version(package.python or "0"))
-
-
-def _render_target(name: str, target: LockedTarget) -> str:
-    order = sorted(target.runtimes, key=lambda runtime: (runtime.engine, Version(runtime.release), runtime.python))
-    resolved = {"resolved": target.resolved} if target.resolved else {}
-    rows = _MultilineArray(map(_to_toml_values, order))
-    return _render_table({"policy": target.policy, **resolved, "runtimes": rows}, "targets", name)
 
 
 def _render_model(path: str, model: LockedModel) -> Iterator[str]:
@@ -256,11 +251,6 @@ def _render_model(path: str, model: LockedModel) -> Iterator[str]:
     for name, table in tables.items():
         if table:
             yield _render_table(dict(sorted(table.items())), "models", path, name)
-
-
-def _render_package(package: LockedPackage) -> str:
-    wheels = sorted(package.wheels, key=lambda wheel: wheel.file)
-    return _render_pairs({**_to_toml_values(package), "wheels": _MultilineArray(map(_to_toml_values, wheels))})
 
 
 class _MultilineArray(list[Any]):

@@ -66,8 +66,14 @@ class NpmClient:
             (folder / "package.json").write_text(json.dumps({"private": True, "dependencies": {name: version}}))
             self._run(_LOCK_COMMAND, folder)
             lock = _parse_json((folder / "package-lock.json").read_text(encoding="utf-8"))
-        packages = map(_parse_package, lock["packages"].items())
-        return {package.name: package for package in packages if package is not None}
+        packages = {}
+        for path, entry in lock["packages"].items():
+            prefix, _, package = path.partition("node_modules/")
+            release, integrity = entry.get("version"), entry.get("integrity")
+            is_copy = prefix or "node_modules/" in package
+            if package and release and integrity and not is_copy:  # the project itself has no name
+                packages[package] = NpmPackage(name=package, version=release, integrity=integrity)
+        return packages
 
     def _run(self, arguments: Sequence[str], folder: Path) -> str:
         """Return npm's output in an own folder, because npm also reads the settings of the project that it runs in."""
@@ -104,15 +110,6 @@ def _parse_json(text: str) -> Any:
         return json.loads(text)
     except ValueError as error:
         raise ResolutionError(f"npm answered nonsense: {error}") from error
-
-
-def _parse_package(entry: tuple[str, Mapping[str, Any]]) -> NpmPackage | None:
-    """Return the package of an entry in npm's lock; None for the project itself, and for second copies."""
-    prefix, _, name = entry[0].partition("node_modules/")
-    version, integrity = entry[1].get("version"), entry[1].get("integrity")
-    if prefix or "node_modules/" in name or not (name and version and integrity):
-        return None
-    return NpmPackage(name=name, version=version, integrity=integrity)
 
 
 @dataclass(slots=True)

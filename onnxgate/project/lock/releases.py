@@ -188,14 +188,13 @@ def parse_upgrade(texts: Sequence[str]) -> UpgradeRequest | None:
     """Parse values of `--upgrade`: `""` for everything; `onnxruntime`, `onnxruntime=1.31.1` or any requirement."""
     if not texts:
         return None
-    return UpgradeRequest(everything="" in texts, requirements=tuple(map(_parse_requirement, filter(None, texts))))
-
-
-def _parse_requirement(text: str) -> Requirement:
-    name, equals, version = text.partition("=")
-    single = equals and not version.startswith("=") and name[-1:] not in "<>!~="
-    try:
-        return Requirement(f"{name}=={version}" if single else text)
-    except InvalidRequirement as error:
-        problem = f"`--upgrade {text}`: expected a package or a requirement, such as `onnxruntime=1.31.1`"
-        raise UsageError(problem) from error
+    requirements = []
+    for text in filter(None, texts):
+        name, equals, version = text.partition("=")
+        is_single = equals and not version.startswith("=") and name[-1:] not in "<>!~="
+        try:
+            requirements.append(Requirement(f"{name}=={version}" if is_single else text))
+        except InvalidRequirement as error:
+            problem = f"`--upgrade {text}`: expected a package or a requirement, such as `onnxruntime=1.31.1`"
+            raise UsageError(problem) from error
+    return UpgradeRequest(everything="" in texts, requirements=tuple(requirements))

@@ -38,13 +38,13 @@ from onnxgate.evidence.export import (
     ToolchainState,
     TrainingNode,
 )
-from onnxgate.model.checking.validity import find_fault
 from onnxgate.model.equality.model_comparison import compare_models, list_differences
 from onnxgate.model.reading.external_data import check_external_data
 from onnxgate.model.reading.fact_extraction import read_model
 from onnxgate.model.reading.file_format import UnreadableModel, read_pointer
 from onnxgate.model.reading.structure import iter_scopes, read_structure
 from onnxgate.model.subgraphs.node_context import find_source_line
+from onnxgate.model.validity import find_fault
 from onnxgate.runtimes.environments.toolchain import find_drift
 from onnxgate.stages.export.jobs import EXPORTED_DOMAINS, ExportPlan, read_command_failure, uses_opset_placeholder
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from onnxgate.evidence.parity import Layer
-from onnxgate.model.checking.quantization_parameters import QUANTIZED_INPUTS
+from onnxgate.model.quantization_parameters import QUANTIZED_INPUTS
 from onnxgate.model.reading.fact_extraction import format_operator_name
 from onnxgate.model.subgraphs.node_context import find_source_line
 from onnxgate.numerics.metrics import MAX_DB, compute_sqnr_db

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onnxgate.core.findings import version_sort_key
-from onnxgate.model.facts import parse_type
-from onnxgate.support.matching.operations import DEFAULT_DOMAIN, Operation, TypedNode
+from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain, model_domain, parse_type
+from onnxgate.support.matching.operations import Operation, TypedNode
 from onnxgate.support.matching.type_inference import infer_node_types, instantiate_function
 from onnxgate.support.operators import Implementation, Schema
 
@@ -114,7 +114,7 @@ def _parse_input_types(operation: Operation) -> list[TypeProto | None]:
 def _make_node(operation: Operation) -> NodeProto:
     from onnx import AttributeProto, NodeProto
 
-    node = NodeProto(op_type=operation.name, domain="" if operation.domain == DEFAULT_DOMAIN else operation.domain)
+    node = NodeProto(op_type=operation.name, domain=model_domain(operation.domain))
     node.input.extend("" if spelling is None else f"i{index}" for index, spelling in enumerate(operation.inputs))
     node.output.extend("" if output is None else f"o{index}" for index, output in enumerate(operation.outputs))
     node.attribute.extend(
@@ -125,7 +125,7 @@ def _make_node(operation: Operation) -> NodeProto:
 
 def _is_body_current(body: _FunctionBody, opset: int, implementation: Implementation) -> bool:
     for node in body.function.node:
-        operator = implementation.operator(node.domain or DEFAULT_DOMAIN, node.op_type)
+        operator = implementation.operator(canonical_domain(node.domain), node.op_type)
         if operator is None:
             return False
         if not node.domain and operator.schema(body.written_for) is not operator.schema(opset):
@@ -138,7 +138,7 @@ def _find_schema(domain: str, name: str, since: int) -> OpSchema | None:
     from onnx import defs
 
     try:
-        schema = defs.get_schema(name, since, "" if domain == DEFAULT_DOMAIN else domain)
+        schema = defs.get_schema(name, since, model_domain(domain))
     except defs.SchemaError:
         return None
     return schema if schema.since_version == since else None
@@ -152,11 +152,20 @@ def _find_body(
     Source: ONNX Runtime 1.16 to 1.31 takes the body written for the newest opset that is not newer than the model's,
     and prefers one that depends on the context.
     """
-    if schema.has_context_dependent_function:
-        contextual = _newest_version(schema.context_dependent_function_opset_versions, opset)
-        return None if contextual is None else _contextual_body(schema, contextual, node, types)
-    plain = _newest_version(schema.function_opset_versions, opset) if schema.has_function else None
-    return None if plain is None else _FunctionBody(_plain_body(schema, plain), plain)
+    from onnx import FunctionProto, TypeProto
+
+    if not schema.has_context_dependent_function:
+        plain = _newest_version(schema.function_opset_versions, opset) if schema.has_function else None
+        return None if plain is None else _FunctionBody(_plain_body(schema, plain), plain)
+    version = _newest_version(schema.context_dependent_function_opset_versions, opset)
+    if version is None:
+        return None
+    serialized = [(value_type or TypeProto()).SerializeToString() for value_type in types]
+    try:
+        data = schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), serialized)
+    except (RuntimeError, ValueError, IndexError):  # the node does not meet the requirements of the body's builder
+        return None
+    return _FunctionBody(FunctionProto.FromString(data), version) if data else None
 
 
 def _newest_version(versions: Iterable[int], opset: int) -> int | None:
@@ -168,19 +177,6 @@ def _plain_body(schema: OpSchema, version: int) -> FunctionProto:
     from onnx import FunctionProto
 
     return FunctionProto.FromString(schema.get_function_with_opset_version(version))
-
-
-def _contextual_body(
-    schema: OpSchema, version: int, node: NodeProto, types: Sequence[TypeProto | None]
-) -> _FunctionBody | None:
-    from onnx import FunctionProto, TypeProto
-
-    serialized = [(value_type or TypeProto()).SerializeToString() for value_type in types]
-    try:
-        data = schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), serialized)
-    except (RuntimeError, ValueError, IndexError):  # the node does not meet the requirements of the body's builder
-        return None
-    return _FunctionBody(FunctionProto.FromString(data), version) if data else None
 
 
 CONTRIB_BODIES = {

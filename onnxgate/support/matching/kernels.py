@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import replace
 
+from onnxgate.core.text import join_quoted
+from onnxgate.model.facts import DEFAULT_DOMAIN
 from onnxgate.support.limits import Limits
 from onnxgate.support.matching.function_bodies import expand_function
 from onnxgate.support.matching.node_checks import (
@@ -19,7 +22,6 @@ from onnxgate.support.matching.node_checks import (
     is_unregistered_type,
 )
 from onnxgate.support.matching.operations import (
-    DEFAULT_DOMAIN,
     NodeProblem,
     Operation,
     Prediction,
@@ -189,16 +191,14 @@ def _make_missing_kernel_gap(
         if types[key] and not any(types[key] in kernel.constraints.get(key, (types[key],)) for kernel in kernels)
     ] or keys
     listed = ", ".join(f"`{key}` = `{types[key]}`" for key in wrong if types[key])
-    accepted = "; ".join(f"`{key}` as {_format_kernel_types(kernels, key)}" for key in wrong)
-    return SupportGap("missing-kernel", f"{problem} with {listed}", f"implements {accepted}")
+    accepted = []
+    for key in wrong:
+        implemented = sorted({value_type for kernel in kernels for value_type in kernel.constraints.get(key, ())})
+        accepted.append(f"`{key}` as {join_quoted(implemented)}")
+    return SupportGap("missing-kernel", f"{problem} with {listed}", f"implements {'; '.join(accepted)}")
 
 
-def _format_kernel_types(kernels: Sequence[Kernel], key: str) -> str:
-    types = sorted({value_type for kernel in kernels for value_type in kernel.constraints.get(key, ())})
-    return ", ".join(f"`{value_type}`" for value_type in types)
-
-
-_CLOSED_DOMAINS = frozenset({"ai.onnx", "ai.onnx.ml", "ai.onnx.training"})
+_CLOSED_DOMAINS = frozenset({DEFAULT_DOMAIN, "ai.onnx.ml", "ai.onnx.training"})
 """Domains to which local functions cannot add operators."""
 
 
@@ -209,27 +209,24 @@ def predict(
     providers: Sequence[str] = (CPU_PROVIDER,),
 ) -> Prediction:
     """Return what the release rejects in the model. Without an implementation only versions are compared."""
+    problems = []
+    if implementation is not None:
+        problematic = {
+            node.operation for node in prepared.kinds if _match_node(node, implementation, providers) is not None
+        }
+        for node in _iterate_visible_nodes(prepared.nodes, implementation) if problematic else ():
+            result = _match_node(node, implementation, providers) if node.operation in problematic else None
+            if isinstance(result, SupportGap):
+                problems.append(NodeProblem(_detach_node(node), result))
+            elif result is not None:
+                problems.append(NodeProblem(_detach_node(node), None, result))
     return Prediction(
         ir_too_new=prepared.ir_version > limits.ir,
         opsets_too_new=tuple(
             domain for domain, version in prepared.opsets.items() if version > limits.opsets.get(domain, version)
         ),
-        found=() if implementation is None else tuple(_find_node_problems(prepared, implementation, providers)),
+        found=tuple(problems),
     )
-
-
-def _find_node_problems(
-    prepared: TypedModel, implementation: Implementation, providers: Sequence[str]
-) -> Iterator[NodeProblem]:
-    problematic = {
-        node.operation for node in prepared.kinds if _match_node(node, implementation, providers) is not None
-    }
-    for node in _iterate_visible_nodes(prepared.nodes, implementation) if problematic else ():
-        result = _match_node(node, implementation, providers) if node.operation in problematic else None
-        if isinstance(result, SupportGap):
-            yield NodeProblem(_detach_node(node), result)
-        elif result is not None:
-            yield NodeProblem(_detach_node(node), None, result)
 
 
 def _match_node(node: TypedNode, implementation: Implementation, providers: Sequence[str]) -> MatchResult:
@@ -271,11 +268,7 @@ def _is_function_call(node: TypedNode, implementation: Implementation) -> bool:
 
 def _detach_node(node: TypedNode) -> TypedNode:
     """Return the node without its model, which protobuf would keep in memory."""
-    from onnx import NodeProto
-
-    copy = NodeProto()
-    copy.CopyFrom(node.proto)
-    return replace(node, proto=copy, inner=(), type_of=get_unknown_type)
+    return replace(node, proto=deepcopy(node.proto), inner=(), type_of=get_unknown_type)
 
 
 @functools.lru_cache(maxsize=256)

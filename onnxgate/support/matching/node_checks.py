@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from onnxgate.core.findings import version_sort_key
-from onnxgate.support.matching.operations import DEFAULT_DOMAIN, Operation, SupportGap
+from onnxgate.model.facts import DEFAULT_DOMAIN
+from onnxgate.support.matching.operations import Operation, SupportGap
 from onnxgate.support.operators import MIXED, SINGLE, VARIADIC, FormalParameter, Schema
 
 UNNAMED_KIND = "???"

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from onnxgate.model.facts import DEFAULT_DOMAIN
+
 if TYPE_CHECKING:
     from onnx import NodeProto, TypeProto
 
-DEFAULT_DOMAIN = "ai.onnx"
+
 SupportGapRule = Literal[
     "unknown-domain",
     "unknown-operator",

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from onnxgate.model.checking.validity import explain_unfollowed_calls
-from onnxgate.model.facts import ELEMENT_TYPES, format_type
+from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, canonical_domain, format_type
 from onnxgate.model.reading.structure import iter_function_nodes, iter_nodes, iter_subgraphs
+from onnxgate.model.validity import explain_unfollowed_calls
 from onnxgate.support.matching.node_checks import infer_output_types
-from onnxgate.support.matching.operations import DEFAULT_DOMAIN, Attribute, Operation, TypedModel, TypedNode
+from onnxgate.support.matching.operations import Attribute, Operation, TypedModel, TypedNode
 from onnxgate.support.operators import find_newest_schema
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def infer_model_types(proto: ModelProto) -> TypedModel:
     opsets: dict[str, int] = {}
     for holder in (proto, *proto.functions):
         for imported in holder.opset_import:
-            domain = imported.domain or DEFAULT_DOMAIN
+            domain = canonical_domain(imported.domain)
             opsets[domain] = max(imported.version, opsets.get(domain, 0))
     return TypedModel(proto.ir_version, dict(sorted(opsets.items())), infer_node_types(proto))
 
@@ -43,15 +44,9 @@ def infer_node_types(proto: ModelProto) -> tuple[TypedNode, ...]:
     """Return the typed nodes of a model's graph. Calls of local functions are followed within limits."""
     called = proto
     if reason := explain_unfollowed_calls(proto):
-        proto = _copy_model(proto)  # without functions, since inference would follow each call without a limit
+        proto = deepcopy(proto)  # without functions, since inference would follow each call without a limit
         proto.ClearField("functions")
     return _infer_graph_nodes(proto, "", _FunctionCalls(reason), called)
-
-
-def _copy_model(proto: ModelProto) -> ModelProto:
-    copy = type(proto)()
-    copy.CopyFrom(proto)
-    return copy
 
 
 @dataclass(slots=True, eq=False)
@@ -66,9 +61,9 @@ def _infer_graph_nodes(
     proto: ModelProto, within: str, calls: _FunctionCalls, called: ModelProto
 ) -> tuple[TypedNode, ...]:
     """Infer types in a graph; `within` is the function of which `proto` was made, `called` has local functions."""
-    imports = {imported.domain or DEFAULT_DOMAIN: imported.version for imported in proto.opset_import}
+    imports = {canonical_domain(imported.domain): imported.version for imported in proto.opset_import}
     functions = {
-        (function.domain or DEFAULT_DOMAIN, function.name, function.overload): function for function in called.functions
+        (canonical_domain(function.domain), function.name, function.overload): function for function in called.functions
     }
     inference = _NodeTypeInference(imports, functions, within, calls)
     graph = _infer_shapes(proto).graph
@@ -77,8 +72,11 @@ def _infer_graph_nodes(
         added = inference.propagate(graph, scope)
         if not added or all(name in scope.maps[0] for node in graph.node for name in node.output if name):
             break
-        again = _add_value_types(proto, {name: scope[name] for name in inference.learnt})
-        graph = _infer_shapes(again).graph
+        copy = deepcopy(proto)
+        typed = {value.name for value in (*copy.graph.value_info, *copy.graph.output, *copy.graph.input)}
+        for name in inference.learnt - typed:
+            copy.graph.value_info.add(name=name, type=scope[name])
+        graph = _infer_shapes(copy).graph
         scope = inference.scope(graph, ChainMap())
     return tuple(inference.node(node, scope) for node in graph.node)
 
@@ -101,19 +99,10 @@ def _import_used_domains(proto: ModelProto) -> ModelProto:
     """Return a copy that imports every domain in use, which inference requires and releases do implicitly."""
     from onnx import defs
 
-    copy = _copy_model(proto)
-    imported = {opset.domain or DEFAULT_DOMAIN for opset in copy.opset_import}
-    for domain in sorted({node.domain or DEFAULT_DOMAIN for node in iter_nodes(copy)} - imported):
+    copy = deepcopy(proto)
+    imported = {canonical_domain(opset.domain) for opset in copy.opset_import}
+    for domain in sorted({canonical_domain(node.domain) for node in iter_nodes(copy)} - imported):
         copy.opset_import.add(domain=domain, version=defs.onnx_opset_version() if domain == DEFAULT_DOMAIN else 1)
-    return copy
-
-
-def _add_value_types(proto: ModelProto, types: Mapping[str, TypeProto]) -> ModelProto:
-    copy = _copy_model(proto)
-    typed = {value.name for value in (*copy.graph.value_info, *copy.graph.output, *copy.graph.input)}
-    for name, value_type in types.items():
-        if name not in typed:
-            copy.graph.value_info.add(name=name, type=value_type)
     return copy
 
 
@@ -161,7 +150,7 @@ class _NodeTypeInference:
         return len(self.learnt) > before
 
     def _learn(self, node: NodeProto, scope: _ValueTypes) -> None:
-        domain = node.domain or DEFAULT_DOMAIN
+        domain = canonical_domain(node.domain)
         schema = find_newest_schema(
             domain, node.op_type, self.imports.get(domain, 1 if domain != DEFAULT_DOMAIN else 0)
         )
@@ -188,7 +177,7 @@ class _NodeTypeInference:
 
     def node(self, node: NodeProto, scope: _ValueTypes) -> TypedNode:
         """Return the node with its types and the nodes inside it."""
-        function = self.functions.get((node.domain or DEFAULT_DOMAIN, node.op_type, node.overload))
+        function = self.functions.get((canonical_domain(node.domain), node.op_type, node.overload))
         operation = self._operation(node, scope)
         if function is None:
             inside = tuple(self._inside(node, scope))
@@ -198,7 +187,7 @@ class _NodeTypeInference:
         return TypedNode(operation, node.name, node, inner or (), True, self.within, scope.get, unread)
 
     def _operation(self, node: NodeProto, scope: _ValueTypes) -> Operation:
-        domain = node.domain or DEFAULT_DOMAIN
+        domain = canonical_domain(node.domain)
         first = scope.get(node.input[0]) if node.input and node.op_type == "Shape" else None
         shape = first.tensor_type.shape if first is not None and first.tensor_type.HasField("shape") else None
         return Operation(
@@ -239,7 +228,7 @@ class _NodeTypeInference:
         # Its nodes become nodes of the model, at the model's versions. Source: loads of functions that import other
         # versions than their model, on ONNX Runtime 1.16 to 1.31.
         imports = {
-            opset.domain: self.imports.get(opset.domain or DEFAULT_DOMAIN, opset.version)
+            opset.domain: self.imports.get(canonical_domain(opset.domain), opset.version)
             for opset in function.opset_import
         }
         signature = [attribute.SerializeToString() for attribute in node.attribute]
@@ -261,7 +250,7 @@ class _NodeTypeInference:
         ahead = [function]
         while ahead:
             for node in iter_function_nodes(ahead.pop()):
-                key = (node.domain or DEFAULT_DOMAIN, node.op_type, node.overload)
+                key = (canonical_domain(node.domain), node.op_type, node.overload)
                 if key in self.functions and key not in reached:
                     reached[key] = self.functions[key]
                     ahead.append(reached[key])
@@ -291,24 +280,19 @@ def _parse_type(text: str, known_types: Mapping[str | None, TypeProto | None]) -
 
 
 def _remove_shape(value_type: TypeProto) -> TypeProto:
-    tensor_type = type(value_type)()
-    tensor_type.CopyFrom(value_type)
+    tensor_type = deepcopy(value_type)
     if tensor_type.HasField("tensor_type"):
         tensor_type.tensor_type.ClearField("shape")
     return tensor_type
 
 
 def _read_attributes(node: NodeProto) -> Iterator[Attribute]:
+    """Yield the attributes with the values that a function body can read; tensors and subgraphs are separate."""
     for attribute in sorted(node.attribute, key=lambda attribute_proto: attribute_proto.name):
         kind = str(attribute.AttributeType.Name(attribute.type))
-        yield Attribute(attribute.name, kind, _serialize_attribute(node, attribute))
-
-
-def _serialize_attribute(node: NodeProto, attribute: AttributeProto) -> bytes:
-    """Return the value that a function body can read; tensors and subgraphs are handled separately."""
-    if node.op_type == "Constant" or (node.op_type in _CONTROL_FLOW and attribute.HasField("g")):
-        return b""
-    return attribute.SerializeToString() if attribute.ByteSize() <= _MAX_ATTRIBUTE_BYTES else b""
+        is_separate = node.op_type == "Constant" or (node.op_type in _CONTROL_FLOW and attribute.HasField("g"))
+        is_readable = not is_separate and attribute.ByteSize() <= _MAX_ATTRIBUTE_BYTES
+        yield Attribute(attribute.name, kind, attribute.SerializeToString() if is_readable else b"")
 
 
 def instantiate_function(
@@ -350,22 +334,15 @@ def _fill_attributes(nodes: Iterable[NodeProto], values: Mapping[str, AttributeP
             if name in absent:
                 node.input[index] = ""
         if any(attribute.ref_attr_name for attribute in node.attribute):
-            attributes = list(_iter_filled_attributes(node.attribute, values))
+            attributes = []
+            for attribute in node.attribute:
+                if not attribute.ref_attr_name:
+                    attributes.append(attribute)
+                elif attribute.ref_attr_name in values:
+                    attributes.append(deepcopy(values[attribute.ref_attr_name]))
+                    attributes[-1].name = attribute.name
             del node.attribute[:]
             node.attribute.extend(attributes)
         for attribute in node.attribute:
             for graph in iter_subgraphs(attribute):
                 _fill_attributes(graph.node, values, absent)
-
-
-def _iter_filled_attributes(
-    attributes: Iterable[AttributeProto], values: Mapping[str, AttributeProto]
-) -> Iterator[AttributeProto]:
-    for attribute in attributes:
-        if not attribute.ref_attr_name:
-            yield attribute
-        elif attribute.ref_attr_name in values:
-            filled = type(attribute)()
-            filled.CopyFrom(values[attribute.ref_attr_name])
-            filled.name = attribute.name
-            yield filled

@@ -21,7 +21,7 @@ from onnxgate.commands.fix.fixes import (
     Change,
 )
 from onnxgate.commands.fix.model_file import Span
-from onnxgate.model.checking.validity import find_leaked_paths
+from onnxgate.model.validity import find_leaked_paths
 from onnxgate.rules import by_id
 from tests.commands.fix.single_model import asked, changed, refused
 from tests.harness.models import make_external, parse, write

@@ -7,8 +7,7 @@ import datetime
 import pytest
 
 from onnxgate import rules
-from onnxgate.core.findings import Hit, Level, Place, RuleHit, Stage
-from onnxgate.core.fingerprints import assign_fingerprints
+from onnxgate.core.findings import Hit, Level, Place, RuleHit, Stage, assign_fingerprints
 from onnxgate.core.report import Finding
 from onnxgate.evidence.policy import IgnoreUse
 from onnxgate.gate.results import resolution

@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
 
-from onnxgate.model.checking.validity import find_fault
 from onnxgate.model.reading import structure
 from onnxgate.model.reading.external_data import check_external_data
 from onnxgate.model.reading.fact_extraction import extract_facts
@@ -24,6 +23,7 @@ from onnxgate.model.reading.structure import (
     read_light_structure,
     read_structure,
 )
+from onnxgate.model.validity import find_fault
 from tests.harness.models import parse, write
 
 names = st.text("abcxyz./_", max_size=6)

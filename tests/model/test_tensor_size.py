@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from onnx import TensorProto, helper
 
-from onnxgate.model.checking.validity import find_fault
 from onnxgate.model.reading.file_format import UnreadableModel, encode_length_prefix
 from onnxgate.model.reading.structure import read_structure
+from onnxgate.model.validity import find_fault
 from tests.harness.models import write
 
 FIELDS = {

@@ -9,8 +9,8 @@ import onnx
 import pytest
 from onnx import TensorProto, numpy_helper
 
-from onnxgate.model.checking.validity import ModelFault, explain_unchecked, find_fault
 from onnxgate.model.reading.structure import read_structure
+from onnxgate.model.validity import ModelFault, explain_unchecked, find_fault
 from tests.harness.models import make_external, parse, write
 from tests.model.equality.test_model_comparison import BRANCHES, FUNCTION
 

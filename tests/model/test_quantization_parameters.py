@@ -8,7 +8,7 @@ import onnx
 import onnx.parser
 import pytest
 
-from onnxgate.model.checking.quantization_parameters import find_output_steps, find_quantization_faults
+from onnxgate.model.quantization_parameters import find_output_steps, find_quantization_faults
 
 Q = '<ir_version: 8, opset_import: ["" : {opset}, "com.microsoft" : 1]> g (float[N, 4] x) => (float[N, 4] y)\n'
 ACTIVATION = (

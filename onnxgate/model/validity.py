@@ -44,7 +44,7 @@ from onnxgate.model.subgraphs.reduced_models import (
 )
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, TensorProto
+    from onnx import ModelProto, TensorProto
 
 
 _FIRST_IR_WITH_OPSETS = 3
@@ -113,7 +113,14 @@ def _iter_own_faults(model: ModelProto, path: Path) -> Iterator[ModelFault]:
             yield ModelFault(f"two nodes are named `{name}`", name)
         for name in _find_repeated(tensor.name for tensor in graph.initializer):
             yield ModelFault(f"two initializers are named `{name}`")
-        yield from _check_input_types(graph)
+        types = {value.name: value.type.tensor_type.elem_type for value in graph.input}
+        for tensor in graph.initializer:  # `onnx.checker` skips those whose data are external
+            declared = types.get(tensor.name, tensor.data_type)
+            if declared not in (0, tensor.data_type) and has_data_elsewhere(tensor):
+                own, of_input = element_name(tensor.data_type), element_name(declared)
+                yield ModelFault(
+                    f"initializer `{tensor.name}` is tensor({own}), and the input of its name tensor({of_input})"
+                )
     for name, tensor in iter_tensors(model):
         if wrong := check_tensor_size(tensor, path):
             yield ModelFault(f"tensor `{name}` {wrong}")
@@ -126,18 +133,6 @@ def _find_repeated(names: Iterable[str]) -> Iterator[str]:
         if name in unique:
             yield name
         unique.add(name)
-
-
-def _check_input_types(graph: GraphProto) -> Iterator[ModelFault]:
-    """Find inputs with an initializer of another type whose data are external; `onnx.checker` skips these."""
-    types = {value.name: value.type.tensor_type.elem_type for value in graph.input}
-    for tensor in graph.initializer:
-        declared = types.get(tensor.name, tensor.data_type)
-        if declared not in (0, tensor.data_type) and has_data_elsewhere(tensor):
-            own, of_input = element_name(tensor.data_type), element_name(declared)
-            yield ModelFault(
-                f"initializer `{tensor.name}` is tensor({own}), and the input of its name tensor({of_input})"
-            )
 
 
 def explain_unchecked(model: ModelProto) -> str:
@@ -246,22 +241,17 @@ def _check_value_count(tensor: TensorProto, omitted: Sequence[OmittedData], coun
             return f"holds `{DATA_FIELDS[piece.field]}`, which is not for its type"
     name = "string_data" if tensor.data_type == STRING else DATA_FIELDS[field]
     count_in_field = len(getattr(tensor, name)) + _count_omitted_entries(omitted, field, path)
-    needed = _required_entries(tensor, count)
+    bits = ELEMENT_TYPES[tensor.data_type].bits
+    needed: int | None = 2 * count if tensor.data_type in _COMPLEX_TYPES else count
+    if bits in (2, 4):  # several elements share an entry
+        needed = required_bytes(tensor)
+    elif bits == 6:
+        needed = None
     return (
         f"holds {count_in_field:,} values; its shape and type need {needed:,}"
         if count_in_field and needed not in (None, count_in_field)
         else ""
     )
-
-
-def _required_entries(tensor: TensorProto, count: int) -> int | None:
-    """Return the required length of the field: elements below one byte share an entry, complex ones take two."""
-    if tensor.data_type in _COMPLEX_TYPES:
-        return 2 * count
-    bits = ELEMENT_TYPES[tensor.data_type].bits
-    if bits in (2, 4):
-        return required_bytes(tensor)
-    return None if bits == 6 else count
 
 
 def _count_omitted_entries(omitted: Sequence[OmittedData], field: int, path: Path) -> int:

@@ -1,1 +1,0 @@
-"""Static checks of models: validity and quantization parameters."""
