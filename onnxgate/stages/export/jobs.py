@@ -139,6 +139,7 @@ def plan_export(
             cases=tuple(cases),
             external_data=external_data,
             export=command is None,
+            float64=False,
         )
     return ExportPlan(model, source, command, written, limits)
 
