@@ -36,7 +36,7 @@ from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
 from onnxgate.stages.export import jobs
 from onnxgate.stages.parity import stage
-from onnxgate.stages.parity.stage import ParityModel
+from onnxgate.stages.parity.output_comparison import ParityModel
 from onnxgate.stages.runtime import stage as runtime_stage
 from onnxgate.stages.runtime.stage import ObservedRun
 

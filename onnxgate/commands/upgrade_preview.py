@@ -26,9 +26,9 @@ from onnxgate.project.lock.comparison import describe_lock_changes
 from onnxgate.project.lock.lock_file import render_lock
 from onnxgate.project.lock.types import Lock, LockedRuntime
 from onnxgate.project.plan import plan_models
+from onnxgate.stages.parity.output_comparison import ParityModel
 from onnxgate.stages.parity.stage import (
     OutputsByLevel,
-    ParityModel,
     RunOutputs,
     collect_outputs,
     compare_runtimes,

@@ -23,7 +23,7 @@ from onnxgate.support.matching.operations import LoadVerdict, RefusedOperations
 
 if TYPE_CHECKING:
     from onnxgate.project.git.revisions import Revision
-    from onnxgate.stages.parity.stage import ParityModel
+    from onnxgate.stages.parity.output_comparison import ParityModel
     from onnxgate.stages.runtime.stage import ObservedRun
     from onnxgate.support.harvest import BuildSupport
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import operator
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -120,7 +121,10 @@ class DataflowGraph:
         self._tensors: dict[str, onnx.TensorProto] = {}
         self._dims: dict[str, tuple[Dim, ...]] = {}
         self._leaving: dict[str, list[str]] = {}  # a subgraph's output -> outputs of its node
-        self._add(_inline_functions(model).graph)
+        if model.functions and not explain_unfollowed_calls(model):
+            with contextlib.suppress(checker.ValidationError, RuntimeError, ValueError, IndexError):  # an invalid call
+                model = inliner.inline_local_functions(model)
+        self._add(model.graph)
 
     def _add(self, graph: onnx.GraphProto) -> None:
         self._tensors.update((tensor.name, tensor) for tensor in graph.initializer)
@@ -242,16 +246,6 @@ class DataflowGraph:
             if node is None or node.op_type not in through or not node.input:
                 return
             name = node.input[0]
-
-
-def _inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Inline local functions; return the model unchanged if that is not possible within limits."""
-    if not model.functions or explain_unfollowed_calls(model):
-        return model
-    try:
-        return inliner.inline_local_functions(model)
-    except (checker.ValidationError, RuntimeError, ValueError, IndexError):  # an invalid call
-        return model
 
 
 def _iterate_subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:

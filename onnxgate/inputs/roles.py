@@ -187,7 +187,10 @@ def find_role(value: ValueInfo, inputs: Sequence[ValueInfo], graph: DataflowGrap
     if element == "bool":
         return MaskRole(_find_polarity(uses, graph))
     if "mask" in value.name.lower() and element != "string":
-        return _find_named_mask_role(value, element, uses, graph)
+        keeps = _find_polarity(uses, graph)
+        if keeps is None and "int" not in element and any(use.operator == "Add" for use in uses):
+            return PlainRole("zero")  # it is added to scores
+        return MaskRole(True if keeps is None and "padding" not in value.name.lower() else keeps)
     index = _find_index_role(uses, graph, sizes)
     if index is not None:
         return index
@@ -348,15 +351,6 @@ def _find_domains(uses: Sequence[ValueUse], graph: DataflowGraph) -> Iterator[Va
             exponent = graph.scalar(use.input_name(1))
             if exponent is None or not exponent.is_integer():
                 yield "positive"
-
-
-def _find_named_mask_role(value: ValueInfo, element: str, uses: Sequence[ValueUse], graph: DataflowGraph) -> Role:
-    keeps = _find_polarity(uses, graph)
-    if keeps is None and "int" not in element and any(use.operator == "Add" for use in uses):
-        return PlainRole("zero")  # it is added to scores
-    if keeps is None and "padding" not in value.name.lower():
-        keeps = True
-    return MaskRole(keeps)
 
 
 def _find_polarity(uses: Sequence[ValueUse], graph: DataflowGraph) -> bool | None:

@@ -38,8 +38,6 @@ NOT_IN_GIT = "git does not have it, and only the lock knew it"
 FETCH_HINT = "fetch what is missing, or give another baseline with `--against`"
 
 
-MIB = 1024 * 1024
-KIB = 1024
 MIN_SIZE_CHANGE = 0.01
 """A size that differs by a smaller share is not mentioned."""
 
@@ -299,4 +297,4 @@ def total_size_bytes(facts: ModelFacts) -> int:
 
 
 def _format_size(count: int) -> str:
-    return f"{count / MIB:.1f} MiB" if count >= MIB else f"{count / KIB:.1f} KiB"
+    return f"{count / 1024**2:.1f} MiB" if count >= 1024**2 else f"{count / 1024:.1f} KiB"
