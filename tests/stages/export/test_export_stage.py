@@ -16,7 +16,6 @@ import pytest
 
 from onnxgate.core.errors import ConfigError
 from onnxgate.core.findings import IncompleteCheck, Place, Stage
-from onnxgate.core.inventory import Interpreter
 from onnxgate.core.jobs import (
     Command,
     CommandResult,
@@ -38,6 +37,7 @@ from onnxgate.project.config.project import Project
 from onnxgate.project.lock.types import LockedRuntime, LockedToolchain
 from onnxgate.project.plan import PlannedModel, PlannedRuntime
 from onnxgate.rules.export.export_opset_ignored import export_opset_ignored
+from onnxgate.runtimes.environments.toolchain import Interpreter
 from onnxgate.stages.export import jobs, stage
 from onnxgate.stages.export.jobs import ExportPlan
 

@@ -154,7 +154,7 @@ def test_training_nodes(body: str, found: list[str], tmp_path: Path) -> None:
 def twice(project: Project) -> jobs.ExportPlan:
     """A plan with a second export."""
     plan = planned_for(project)
-    return jobs.plan_second_export(project, plan, PYTHON, project.folder / "scratch" / "again")
+    return jobs.plan_second_export(jobs.ProjectToolchain(project, PYTHON), plan, project.folder / "scratch" / "again")
 
 
 def again(planned: jobs.ExportPlan, **model: Any) -> Observation:
