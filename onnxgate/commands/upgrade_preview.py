@@ -34,7 +34,7 @@ from onnxgate.stages.parity.stage import (
     compare_runtimes,
     runtime_family,
 )
-from onnxgate.stages.runtime.stage import ObservedRun
+from onnxgate.stages.runtime import ObservedRun
 
 COMPARED_STAGES = frozenset({Stage.FILE, Stage.SUPPORT, Stage.RUNTIME, Stage.PARITY})
 """Stages whose findings depend on a runtime, without those that would have to be measured."""

@@ -40,7 +40,7 @@ from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
 from onnxgate.stages.parity.output_comparison import ParityModel, find_output_masks
 from onnxgate.stages.parity.stage import RunOutputs, collect_outputs, compare_runtimes
-from onnxgate.stages.runtime.stage import ObservedRun, create_output_folders, plan_runtime_jobs
+from onnxgate.stages.runtime import ObservedRun, create_output_folders, plan_runtime_jobs
 
 VerificationVerdict = Literal["proven", "partly", "refuted", "unproven"]
 """Equal on all runtimes; equal on those that could run it; not equal; nothing could be compared."""

@@ -29,7 +29,7 @@ from onnxgate.stages.parity.output_comparison import (
     ParityModel,
     measure_difference,
 )
-from onnxgate.stages.runtime.stage import ObservedRun
+from onnxgate.stages.runtime import ObservedRun
 
 if TYPE_CHECKING:
     from onnxgate.numerics.quantization import OutputScale

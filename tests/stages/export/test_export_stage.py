@@ -38,8 +38,9 @@ from onnxgate.project.lock.types import LockedRuntime, LockedToolchain
 from onnxgate.project.plan import PlannedModel, PlannedRuntime
 from onnxgate.rules.export.export_opset_ignored import export_opset_ignored
 from onnxgate.runtimes.environments.toolchain import Interpreter
-from onnxgate.stages.export import jobs, stage
-from onnxgate.stages.export.jobs import ExportPlan
+from onnxgate.stages import export as stage
+from onnxgate.stages import export_jobs as jobs
+from onnxgate.stages.export_jobs import ExportPlan
 
 PYTHON = Path(sys.executable)
 RELU = '<ir_version: 8, opset_import: ["" : {opset}]> g (float[N] x) => (float[N] y) {{ y = {op}(x) }}'

@@ -46,7 +46,7 @@ from onnxgate.model.reading.file_format import UnreadableModel, read_pointer
 from onnxgate.model.reading.structure import iter_scopes, read_structure
 from onnxgate.model.subgraphs.node_context import find_source_line
 from onnxgate.runtimes.environments.toolchain import find_drift
-from onnxgate.stages.export.jobs import EXPORTED_DOMAINS, ExportPlan, read_command_failure, uses_opset_placeholder
+from onnxgate.stages.export_jobs import EXPORTED_DOMAINS, ExportPlan, read_command_failure, uses_opset_placeholder
 
 if TYPE_CHECKING:
     from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto

@@ -22,7 +22,7 @@ from onnxgate.model.subgraphs.reduced_models import (
     function_key,
 )
 from onnxgate.project.plan import PlannedRuntime
-from onnxgate.stages.runtime.stage import PROVIDER_NOT_USED, ExecutedModel, ObservedRun
+from onnxgate.stages.runtime import PROVIDER_NOT_USED, ExecutedModel, ObservedRun
 from onnxgate.stages.support import look_up_runtime
 from onnxgate.support.matching.operations import Operation, RefusedOperations, TypedNode
 from onnxgate.support.matching.type_inference import infer_model_types
