@@ -17,13 +17,13 @@ from onnxgate.inputs.roles import find_mask_polarity
 from onnxgate.model.numeric_traits import NumericTraits
 from onnxgate.model.reading.fact_extraction import ParsedModel
 from onnxgate.numerics.agreement import MIN_HALF_DB, MIN_HALF_POWER, choose_bound, compare_arrays
-from onnxgate.numerics.metrics import compute_metrics
 from onnxgate.numerics.quantization import (
     FLOAT_BOUNDS,
     SAME_FILE_BOUNDS,
     OutputScale,
     choose_float_bounds,
     compare_quantized,
+    compute_metrics,
     compute_snr_db,
 )
 from onnxgate.project.config.schema import Tolerance
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from onnxgate.numerics.agreement import Agreement, ElementBound
-    from onnxgate.numerics.metrics import Metrics
-    from onnxgate.numerics.quantization import RatioBounds
+    from onnxgate.numerics.quantization import Metrics, RatioBounds
 
     Array = NDArray[Any]
 
