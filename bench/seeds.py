@@ -34,11 +34,11 @@ from onnxgate.project.lock.types import Lock
 from onnxgate.project.plan import PlannedRuntime, plan_models
 from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
-from onnxgate.stages.export import jobs
+from onnxgate.stages import export_jobs as jobs
+from onnxgate.stages import runtime as runtime_stage
 from onnxgate.stages.parity import stage
-from onnxgate.stages.parity.stage import ParityModel
-from onnxgate.stages.runtime import stage as runtime_stage
-from onnxgate.stages.runtime.stage import ObservedRun
+from onnxgate.stages.parity.output_comparison import ParityModel
+from onnxgate.stages.runtime import ObservedRun
 
 
 def main() -> int:

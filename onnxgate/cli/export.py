@@ -17,11 +17,11 @@ from onnxgate.commands.export import apply_export, export_models, find_toolchain
 from onnxgate.core.files import temporary_folder
 from onnxgate.project.lock.lock_file import load_lock
 from onnxgate.project.lock.types import Lock
-from onnxgate.stages.export.jobs import ProjectToolchain
+from onnxgate.stages.export_jobs import ProjectToolchain
 
 if TYPE_CHECKING:
     from onnxgate.project.config.project import Project, SelectedModel
-    from onnxgate.stages.export.stage import ExportOutcome
+    from onnxgate.stages.export import ExportOutcome
 
 EXIT_FAIL = 1
 EXIT_UNDECIDED = 3

@@ -16,9 +16,9 @@ from onnxgate.rules.export.export_stale import export_stale
 from onnxgate.rules.export.toolchain_drift import toolchain_drift
 from onnxgate.runtimes.environments.toolchain import probe_interpreter
 from onnxgate.runtimes.pool import WorkerPool
-from onnxgate.stages.export import stage
-from onnxgate.stages.export.jobs import ProjectToolchain, plan_export
-from onnxgate.stages.export.stage import ExportOutcome
+from onnxgate.stages import export as stage
+from onnxgate.stages.export import ExportOutcome
+from onnxgate.stages.export_jobs import ProjectToolchain, plan_export
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from onnxgate.project.lock.types import Lock, MeasuredQuantization, MeasuredTole
 from onnxgate.project.plan import PlannedModel, PlannedRuntime, plan_models
 from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
-from onnxgate.stages.export.jobs import ProjectToolchain, plan_source_run
+from onnxgate.stages.export_jobs import ProjectToolchain, plan_source_run
 from onnxgate.stages.parity.stage import RunOutputs, list_outputs
 
 if TYPE_CHECKING:

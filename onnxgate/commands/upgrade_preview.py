@@ -25,15 +25,15 @@ from onnxgate.project.lock.comparison import describe_lock_changes
 from onnxgate.project.lock.lock_file import render_lock
 from onnxgate.project.lock.types import Lock, LockedRuntime
 from onnxgate.project.plan import plan_models
+from onnxgate.stages.parity.output_comparison import ParityModel
 from onnxgate.stages.parity.stage import (
     OutputsByLevel,
-    ParityModel,
     RunOutputs,
     collect_outputs,
     compare_runtimes,
     runtime_family,
 )
-from onnxgate.stages.runtime.stage import ObservedRun
+from onnxgate.stages.runtime import ObservedRun
 
 COMPARED_STAGES = frozenset({Stage.FILE, Stage.SUPPORT, Stage.RUNTIME, Stage.PARITY})
 """Stages whose findings depend on a runtime, without those that would have to be measured."""

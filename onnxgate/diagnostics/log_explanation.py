@@ -200,8 +200,15 @@ class _LogErrors:
     def add(self, diagnosis: Diagnosis, line: LogLine) -> None:
         """Count an error as a new one or as an occurrence of an earlier one."""
         group = self._like(diagnosis)
+        if group is None and len(self.groups) < MAX_ERRORS:
+            quote = _quote_line(line.text, diagnosis.start)
+            group = _ErrorGroup(diagnosis, quote, line.number, {diagnosis.pattern}, lines=[line.number])
+            self.groups.append(group)
+            self.exact[_diagnosis_key(diagnosis)] = group
+            return
         if group is None:
-            self._begin(diagnosis, line)
+            if len(self.more) < MAX_ERRORS:
+                self.more.add(_diagnosis_key(diagnosis))
             return
         if line.number - group.last > REPEAT_LINES or diagnosis.pattern in group.patterns:
             group.count += 1
@@ -212,15 +219,6 @@ class _LogErrors:
             group.diagnosis = diagnosis
             self.exact[_diagnosis_key(diagnosis)] = group
         group.last = line.number
-
-    def _begin(self, diagnosis: Diagnosis, line: LogLine) -> None:
-        if len(self.groups) < MAX_ERRORS:
-            quote = _quote_line(line.text, diagnosis.start)
-            group = _ErrorGroup(diagnosis, quote, line.number, {diagnosis.pattern}, lines=[line.number])
-            self.groups.append(group)
-            self.exact[_diagnosis_key(diagnosis)] = group
-        elif len(self.more) < MAX_ERRORS:
-            self.more.add(_diagnosis_key(diagnosis))
 
     def _like(self, diagnosis: Diagnosis) -> _ErrorGroup | None:
         """Return an earlier error with equal names, or with more or fewer of them."""

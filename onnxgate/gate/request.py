@@ -22,8 +22,8 @@ from onnxgate.support.matching.operations import LoadVerdict, RefusedOperations
 
 if TYPE_CHECKING:
     from onnxgate.project.git.revisions import Revision
-    from onnxgate.stages.parity.stage import ParityModel
-    from onnxgate.stages.runtime.stage import ObservedRun
+    from onnxgate.stages.parity.output_comparison import ParityModel
+    from onnxgate.stages.runtime import ObservedRun
     from onnxgate.support.harvest import BuildSupport
 
     ObserveRuns = Callable[[ParityModel, Sequence[ObservedRun]], None]

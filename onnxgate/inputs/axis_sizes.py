@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import operator
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from onnxgate.model.facts import Dim, ValueInfo
 from onnxgate.model.facts import count_elements as count_shape_elements
@@ -166,8 +167,7 @@ def list_formula_names(tree: ast.expr) -> set[str]:
 
 def evaluate_formula(name: str, axis_sizes: Mapping[str, int]) -> int:
     """Return the size of an axis whose name is a formula over other axes; 1 if it cannot be computed."""
-    size = compute_formula(name, axis_sizes)
-    return size if size is not None else 1
+    return 1 if (size := compute_formula(name, axis_sizes)) is None else size
 
 
 def compute_formula(name: str, axis_sizes: Mapping[str, int]) -> int | None:
@@ -183,26 +183,22 @@ def _evaluate_node(node: ast.expr, axis_sizes: Mapping[str, int]) -> int | None:
             return value
         case ast.Name(id=name):
             return axis_sizes.get(name)
-        case ast.BinOp(left=left, op=operator, right=right):
-            size = _evaluate_operation(_evaluate_node(left, axis_sizes), operator, _evaluate_node(right, axis_sizes))
-            return None if size is None or abs(size) > MAX_AXIS_SIZE else size
-        case _:
-            return None
+        case ast.BinOp(left=left, op=operation, right=right):
+            compute = _ARITHMETIC.get(type(operation))
+            a, b = _evaluate_node(left, axis_sizes), _evaluate_node(right, axis_sizes)
+            if compute is None or a is None or b is None or (compute is operator.floordiv and b == 0):
+                return None
+            size = compute(a, b)
+            return size if abs(size) <= MAX_AXIS_SIZE else None
+    return None
 
 
-def _evaluate_operation(left: int | None, operator: ast.operator, right: int | None) -> int | None:
-    match left, operator, right:
-        case int(), ast.Add(), int():
-            return left + right
-        case int(), ast.Sub(), int():
-            return left - right
-        case int(), ast.Mult(), int():
-            return left * right
-        case int(), ast.FloorDiv(), int() if right:
-            return left // right
-        case _:
-            return None
-
+_ARITHMETIC: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+}
 
 EQUAL_SIZES = (8, 16, 32, 64, 128, 256, 4096)
 """Sizes to try for all axes except leading ones: for position tables, repeated halving, or waveforms."""
@@ -246,6 +242,16 @@ def vary_setting(
     return (*settings, *(resolve_settings(inputs, sizes, guesses | changed)[:1] if changed else ()))
 
 
+def resolve_shape(value: ValueInfo, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the shape of an input in a setting."""
+    return tuple(sizes[dim] if isinstance(dim, str) else dim for dim in name_axes(value))
+
+
 def count_elements(value: ValueInfo, sizes: Mapping[str, int]) -> int:
     """Return the number of elements of an input in a setting."""
-    return count_shape_elements(sizes[dim] if isinstance(dim, str) else dim for dim in name_axes(value))
+    return count_shape_elements(resolve_shape(value, sizes))
+
+
+def resolve_dim(dim: Dim, sizes: Mapping[str, int]) -> int:
+    """Return the size of a dimension of any value in a setting; 1 if it is unknown."""
+    return dim if isinstance(dim, int) else sizes.get(dim, evaluate_formula(dim, sizes))

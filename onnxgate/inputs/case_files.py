@@ -21,7 +21,7 @@ from onnxgate.core.errors import ConfigError
 from onnxgate.core.files import replace_atomically
 from onnxgate.core.jobs import InputCase
 from onnxgate.inputs.axis_sizes import DTYPES, element_type, match_axis_sizes, name_axes
-from onnxgate.model.facts import ModelFacts, ValueInfo
+from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.external_data import is_external
 
 if TYPE_CHECKING:
@@ -143,19 +143,16 @@ def _find_problems(facts: ModelFacts, arrays: Arrays) -> Iterator[str]:
     for name in sorted(arrays.keys() - inputs.keys()):
         yield f"has `{name}`, which is no input of the model"
     for name, value in inputs.items():
-        if name in arrays:
-            yield from _find_value_problems(value, arrays[name])
-
-
-def _find_value_problems(value: ValueInfo, array: NDArray[Any]) -> Iterator[str]:
-    dtype = DTYPES.get(element_type(value))
-    if dtype is None:
-        yield f"`{value.name}` cannot be given: no array can hold `{value.type}`"
-    elif array.dtype != dtype and not (dtype == "str" and array.dtype.kind == "U"):
-        yield f"`{value.name}` is {array.dtype}; the model takes {dtype}"
-    if match_axis_sizes(value, array.shape) is None:
-        shape, expected = (f"({', '.join(map(str, dims))})" for dims in (array.shape, name_axes(value)))
-        yield f"`{value.name}` has the shape {shape}; the model takes {expected}"
+        if name not in arrays:
+            continue
+        array, dtype = arrays[name], DTYPES.get(element_type(value))
+        if dtype is None:
+            yield f"`{name}` cannot be given: no array can hold `{value.type}`"
+        elif array.dtype != dtype and not (dtype == "str" and array.dtype.kind == "U"):
+            yield f"`{name}` is {array.dtype}; the model takes {dtype}"
+        if match_axis_sizes(value, array.shape) is None:
+            shape, expected = (f"({', '.join(map(str, dims))})" for dims in (array.shape, name_axes(value)))
+            yield f"`{name}` has the shape {shape}; the model takes {expected}"
 
 
 def _write_case(facts: ModelFacts, name: str, arrays: Arrays, folder: Path) -> InputCase:
@@ -193,20 +190,16 @@ def store_case_inputs(case: InputCase, model: str, folder: Path) -> str:
     file = folder / f"{stem}-{digest.hexdigest()[:12]}.npz"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _write_archive(file, case.inputs)
+        if file.exists():
+            file.touch()
+        else:
+            with replace_atomically(file) as part, zipfile.ZipFile(part, "w") as archive:
+                for name, path in case.inputs.items():
+                    archive.writestr(zipfile.ZipInfo(f"{name}.npy"), Path(path).read_bytes())
         _prune_archives(folder, file)
     except OSError:  # a cache that is full, or read-only: the inputs can be generated again
         return ""
     return file.name
-
-
-def _write_archive(file: Path, inputs: Mapping[str, str]) -> None:
-    if file.exists():
-        file.touch()
-        return
-    with replace_atomically(file) as part, zipfile.ZipFile(part, "w") as archive:
-        for name, path in inputs.items():
-            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), Path(path).read_bytes())
 
 
 def _prune_archives(folder: Path, newest: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from onnxgate.core.errors import UsageError
@@ -51,12 +51,9 @@ def require_known_cases(selection: CaseSelection, existing: Iterable[str], sourc
     names = dict.fromkeys([*existing, *([EXAMPLE_CASE_NAME] if sourced else [])])
     for name in selection.cases:
         if name not in names:
-            raise UsageError(f"no selected model has the input case `{name}`", hint=_suggest_nearest_names(name, names))
-
-
-def _suggest_nearest_names(name: str, names: Collection[str]) -> str | None:
-    near = difflib.get_close_matches(name, names, MAX_NEAREST_NAMES, 0.3) or sorted(names)[:MAX_NEAREST_NAMES]
-    return f"there is {join_phrases([f'`{candidate}`' for candidate in near])}" if near else None
+            near = difflib.get_close_matches(name, names, MAX_NEAREST_NAMES, 0.3) or sorted(names)[:MAX_NEAREST_NAMES]
+            hint = f"there is {join_phrases([f'`{candidate}`' for candidate in near])}" if near else None
+            raise UsageError(f"no selected model has the input case `{name}`", hint=hint)
 
 
 EXAMPLE_CASE_NAME = "the source's example"
@@ -68,6 +65,8 @@ def make_example_case(facts: ModelFacts, names: Sequence[str], paths: Sequence[s
     `names` are the inputs of the fresh export and `paths` their `.npy` files, in the source's order. Arrays are matched
     by name if the committed model has the same names, and by order if not.
     """
+    import numpy as np
+
     inputs = [value.name for value in facts.inputs]
     order = list(names) if sorted(names) == sorted(inputs) else inputs
     if not len(inputs) == len(paths) == len(order):
@@ -75,18 +74,11 @@ def make_example_case(facts: ModelFacts, names: Sequence[str], paths: Sequence[s
     arrays = dict(zip(order, paths, strict=True))
     sizes: dict[str, int] = {}
     for value in facts.inputs:
-        axis_sizes = _read_axis_sizes(value, arrays[value.name])
+        array = np.load(arrays[value.name], mmap_mode="r", allow_pickle=False)
+        axis_sizes = match_axis_sizes(value, array.shape) if array.dtype == DTYPES.get(element_type(value)) else None
         if axis_sizes is None or any(sizes.get(axis, size) != size for axis, size in axis_sizes.items()):
             return None
         sizes.update(axis_sizes)
     return InputCase(
         name=EXAMPLE_CASE_NAME, origin="source", inputs={name: arrays[name] for name in inputs}, sizes=sizes
     )
-
-
-def _read_axis_sizes(value: ValueInfo, path: str) -> Mapping[str, int] | None:
-    """Return the sizes that an array gives the dynamic axes of an input; None if it does not fit."""
-    import numpy as np
-
-    array = np.load(path, mmap_mode="r", allow_pickle=False)
-    return match_axis_sizes(value, array.shape) if array.dtype == DTYPES.get(element_type(value)) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import operator
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -65,18 +66,26 @@ COMPARISONS: dict[str, Callable[[float, float], bool]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class ValueUse:
-    """One input of one node that a value reaches, as `scale * value + offset`.
+class DerivedValue:
+    """A value computed from another one as `scale * value + offset`.
 
     `flipped`: it is the logical negation of 0 or 1. `summed`: it is a sum or mean of several values.
     """
 
-    node: onnx.NodeProto
-    position: int
+    name: str
     offset: Fraction = Fraction(0)
     flipped: bool = False
     scale: Fraction = Fraction(1)
     summed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ValueUse:
+    """One input of one node that a value reaches, possibly as a derived one."""
+
+    node: onnx.NodeProto
+    position: int
+    value: DerivedValue
 
     @property
     def operator(self) -> str:
@@ -100,17 +109,6 @@ class ValueUse:
         return self.node.input[position] if position < len(self.node.input) else ""
 
 
-@dataclass(frozen=True, slots=True)
-class DerivedValue:
-    """A value computed from another one as `scale * value + offset`."""
-
-    name: str
-    offset: Fraction = Fraction(0)
-    flipped: bool = False
-    scale: Fraction = Fraction(1)
-    summed: bool = False
-
-
 class DataflowGraph:
     """Nodes of a model by their inputs and outputs, including subgraphs and local functions.
 
@@ -123,7 +121,10 @@ class DataflowGraph:
         self._tensors: dict[str, onnx.TensorProto] = {}
         self._dims: dict[str, tuple[Dim, ...]] = {}
         self._leaving: dict[str, list[str]] = {}  # a subgraph's output -> outputs of its node
-        self._add(_inline_functions(model).graph)
+        if model.functions and not explain_unfollowed_calls(model):
+            with contextlib.suppress(checker.ValidationError, RuntimeError, ValueError, IndexError):  # an invalid call
+                model = inliner.inline_local_functions(model)
+        self._add(model.graph)
 
     def _add(self, graph: onnx.GraphProto) -> None:
         self._tensors.update((tensor.name, tensor) for tensor in graph.initializer)
@@ -136,8 +137,9 @@ class DataflowGraph:
             self._producers.update((name, node) for name in node.output)
             for body in _iterate_subgraphs(node):
                 self._add(body)
-                for inner, outer in _pair_subgraph_outputs(node, body):
-                    self._leaving.setdefault(inner, []).append(outer)
+                results = body.output[1:] if node.op_type == "Loop" else body.output  # a Loop's first is its condition
+                for inner, outer in zip(results, node.output, strict=False):
+                    self._leaving.setdefault(inner.name, []).append(outer)
 
     def uses(self, name: str) -> Iterator[ValueUse]:
         """Yield each use of the value, also after it was reshaped, cast, negated, scaled or shifted by a constant."""
@@ -147,7 +149,7 @@ class DataflowGraph:
             value = pending.pop()
             onward = [replace(value, name=outer) for outer in self._leaving.get(value.name, ())]
             for node, position in self._consumers.get(value.name, ()):
-                use = ValueUse(node, position, value.offset, value.flipped, value.scale, value.summed)
+                use = ValueUse(node, position, value)
                 yield use
                 onward += self._onward(use)
             for step in onward:
@@ -157,49 +159,49 @@ class DataflowGraph:
                     pending.append(step)
 
     def _onward(self, use: ValueUse) -> Iterable[DerivedValue]:
-        value = DerivedValue("", use.offset, use.flipped, use.scale, use.summed)
+        value = use.value
         match use.operator, use.position:
             case ("Not", _):
-                value = replace(value, flipped=not use.flipped)
+                value = replace(value, flipped=not value.flipped)
             case ("And" | "Or" | "Concat" | "Min" | "Max", _) | ("Where", 1 | 2):
                 pass
-            case ("If" | "Loop" | "Scan", position):
-                return [
-                    replace(value, name=body.input[position].name)
-                    for body in _find_entered_subgraphs(use.node, position)
-                ]
+            case ("If", _) | ("Loop", 0 | 1):
+                return []
+            case ("Loop" | "Scan", position):
+                bodies = [body for body in _iterate_subgraphs(use.node) if position < len(body.input)]
+                return [replace(value, name=body.input[position].name) for body in bodies]
             case ("Neg", _):
-                value = replace(value, offset=-use.offset, scale=-use.scale)
+                value = replace(value, offset=-value.offset, scale=-value.scale)
             case (name, 0) if name in ELEMENT_SELECTING_OPERATORS:
                 pass
             case (name, 0) if name in REDUCING_OPERATORS:
                 value = replace(value, summed=True)
             case _:
-                return self._computed(use, value)
+                return self._computed(use)
         return [replace(value, name=name) for name in use.node.output]
 
-    def _computed(self, use: ValueUse, value: DerivedValue) -> Iterable[DerivedValue]:
+    def _computed(self, use: ValueUse) -> Iterable[DerivedValue]:
         """Follow arithmetic with a constant: offsets, factors, the complement to 1, comparisons with 0 or 1."""
         constant = self.scalar(use.input_name(1 - use.position)) if use.position < 2 else None
         if constant is None or not math.isfinite(constant) or not use.node.output:
             return []
-        if max(use.scale.denominator.bit_length(), use.offset.denominator.bit_length()) > _MAX_DENOMINATOR_BITS:
+        value, by = replace(use.value, name=use.node.output[0]), Fraction(constant)
+        if max(value.scale.denominator.bit_length(), value.offset.denominator.bit_length()) > _MAX_DENOMINATOR_BITS:
             return []
-        value, by = replace(value, name=use.node.output[0]), Fraction(constant)
         match use.operator, use.position:
             case ("Add", _):
-                return [replace(value, offset=use.offset + by)]
+                return [replace(value, offset=value.offset + by)]
             case ("Sub", 0):
-                return [replace(value, offset=use.offset - by)]
+                return [replace(value, offset=value.offset - by)]
             case ("Sub", 1):
-                flipped = use.flipped != (by == 1)
-                return [replace(value, offset=by - use.offset, scale=-use.scale, flipped=flipped)]
+                flipped = value.flipped != (by == 1)
+                return [replace(value, offset=by - value.offset, scale=-value.scale, flipped=flipped)]
             case ("Mul", _) if by:
-                return [replace(value, offset=use.offset * by, scale=use.scale * by)]
+                return [replace(value, offset=value.offset * by, scale=value.scale * by)]
             case ("Div", 0) if by:
-                return [replace(value, offset=use.offset / by, scale=use.scale / by)]
-        truth = None if use.summed else self.truth(use)
-        return [] if truth is None else [DerivedValue(value.name, flipped=use.flipped != (not truth))]
+                return [replace(value, offset=value.offset / by, scale=value.scale / by)]
+        truth = None if value.summed else self.truth(use)
+        return [] if truth is None else [DerivedValue(value.name, flipped=value.flipped != (not truth))]
 
     def truth(self, use: ValueUse) -> bool | None:
         """Return whether 1 makes a comparison with a constant true; None if 0 and 1 have the same result."""
@@ -246,35 +248,11 @@ class DataflowGraph:
             name = node.input[0]
 
 
-def _inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Inline local functions; return the model unchanged if that is not possible within limits."""
-    if not model.functions or explain_unfollowed_calls(model):
-        return model
-    try:
-        return inliner.inline_local_functions(model)
-    except (checker.ValidationError, RuntimeError, ValueError, IndexError):  # an invalid call
-        return model
-
-
 def _iterate_subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     for attribute in node.attribute:
         if attribute.HasField("g"):
             yield attribute.g
         yield from attribute.graphs
-
-
-def _find_entered_subgraphs(node: onnx.NodeProto, position: int) -> list[onnx.GraphProto]:
-    """Return the subgraphs that receive the node's input at `position`: of Scan, and of Loop after two inputs."""
-    if node.op_type == "If" or (node.op_type == "Loop" and position < 2):
-        return []
-    return [body for body in _iterate_subgraphs(node) if position < len(body.input)]
-
-
-def _pair_subgraph_outputs(node: onnx.NodeProto, body: onnx.GraphProto) -> Iterator[tuple[str, str]]:
-    """Pair outputs of a subgraph with outputs of its node; a Loop body's first output is its condition."""
-    first = 1 if node.op_type == "Loop" else 0
-    for inner, outer in zip(body.output[first:], node.output, strict=False):
-        yield inner.name, outer
 
 
 def _read_dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from onnxgate.inputs.axis_sizes import element_type, evaluate_formula, name_axes
+from onnxgate.inputs.axis_sizes import count_elements, element_type, resolve_dim
 from onnxgate.inputs.dataflow import DataflowGraph, ValueUse
 from onnxgate.inputs.shape_inputs import REDUCTION_OPERATORS, FixedValues, find_control_values
-from onnxgate.model.facts import Dim, ValueInfo, count_elements
+from onnxgate.model.facts import Dim, ValueInfo
 
 ValueDomain = Literal["any", "positive", "unit", "fraction", "above one", "zero"]
 
@@ -176,7 +176,10 @@ def find_role(value: ValueInfo, inputs: Sequence[ValueInfo], graph: DataflowGrap
     uses = list(graph.uses(value.name))
     controls = [use for use in uses if use.position in CONTROL_INPUTS.get(use.operator, ())]
     if controls:
-        return _find_control(value, controls, graph, sizes)
+        count = count_elements(value, sizes)
+        fixed = [find_control_values(use, graph, count, sizes) for use in controls]
+        is_determined = all(values == fixed[0] for values in fixed)  # declared shapes determine one value for all
+        return fixed[0] if fixed[0] and is_determined else UnresolvedControl(controls[0].operator)
     categories = _find_categories(uses, value.type)
     if categories:
         return CategoryRole(categories)
@@ -184,25 +187,21 @@ def find_role(value: ValueInfo, inputs: Sequence[ValueInfo], graph: DataflowGrap
     if element == "bool":
         return MaskRole(_find_polarity(uses, graph))
     if "mask" in value.name.lower() and element != "string":
-        return _find_named_mask_role(value, element, uses, graph)
+        keeps = _find_polarity(uses, graph)
+        if keeps is None and "int" not in element and any(use.operator == "Add" for use in uses):
+            return PlainRole("zero")  # it is added to scores
+        return MaskRole(True if keeps is None and "padding" not in value.name.lower() else keeps)
+    index = _find_index_role(uses, graph, sizes)
+    if index is not None:
+        return index
     if "int" not in element:
-        return _find_index_role(uses, graph, sizes) or _find_number_role(uses, graph)
+        return _find_number_role(uses, graph)
     return _find_integer_role(value, inputs, uses, graph, sizes)
 
 
 def find_mask_polarity(name: str, graph: DataflowGraph) -> bool | None:
     """Return whether the ones of a mask keep elements; None if the graph does not show it."""
     return _find_polarity(list(graph.uses(name)), graph)
-
-
-def _find_control(
-    value: ValueInfo, uses: Sequence[ValueUse], graph: DataflowGraph, sizes: Mapping[str, int]
-) -> FixedValues | UnresolvedControl:
-    """Return the value that fits all uses which decide a shape, if declared shapes determine it."""
-    count = count_elements(sizes[dim] if isinstance(dim, str) else dim for dim in name_axes(value))
-    values = [find_control_values(use, graph, count, sizes) for use in uses]
-    first = values[0]
-    return first if first and all(fixed == first for fixed in values) else UnresolvedControl(uses[0].operator)
 
 
 def _find_categories(uses: Sequence[ValueUse], element: str) -> tuple[str | int | float, ...]:
@@ -226,38 +225,35 @@ def _find_integer_role(
     graph: DataflowGraph,
     sizes: Mapping[str, int],
 ) -> Role:
-    index = _find_index_role(uses, graph, sizes)
-    if index is not None:
-        return index
     measured = [limit for use in uses if (limit := _find_length_limit(use, graph, sizes)) is not None]
     if measured:
         return LengthRole(max(min(measured), 1))
     if any(use.position in LENGTH_INPUTS.get(use.operator, ()) for use in uses) or _is_length_name(value.name):
         return LengthRole(_find_longest_length(value, inputs, sizes) if _is_length_name(value.name) else 1)
-    if any(_is_boolean_use(use, graph) for use in uses if not use.summed) or [*_find_score_votes(uses, graph)]:
+    if any(_is_boolean_use(use, graph) for use in uses if not use.value.summed) or [*_find_score_votes(uses, graph)]:
         return MaskRole(_find_polarity(uses, graph))
     return PlainRole(next(_find_domains(uses, graph), "any"))
 
 
 def _find_index_role(uses: Sequence[ValueUse], graph: DataflowGraph, sizes: Mapping[str, int]) -> IndexRole | None:
-    """Return the values that are valid for all uses as an index, None if there is no such use."""
-    ranges = [index_range for use in uses for index_range in _find_index_ranges(use, graph, sizes)]
+    """Return the values that are valid for all uses as an index, None if there is no such use.
+
+    The only index into an axis of unknown size is 0.
+    """
+    ranges = []
+    for use in uses:
+        limit = None if use.value.summed else _find_index_limit(use, graph, sizes)
+        if limit is not None and use.value.scale:
+            ends = sorted((index - use.value.offset) / use.value.scale for index in (0, limit - 1))
+            ranges.append((math.ceil(ends[0]), math.floor(ends[1]) + 1))
     if not ranges:
         return None
-    low = max(0, max(axis_range[0] for axis_range in ranges))
+    low = max(0, *(axis_range[0] for axis_range in ranges))
     high = max(min(axis_range[1] for axis_range in ranges), low + 1)
     # Equal indices along this axis would write an element twice, with an undefined result.
     scatters = (use for use in uses if use.position == 1 and use.operator in SCATTER_OPERATORS)
     distinct_along = next((use.attribute("axis") for use in scatters), None)
     return IndexRole(low, high, _find_padding_token(uses, graph), distinct_along)
-
-
-def _find_index_ranges(use: ValueUse, graph: DataflowGraph, sizes: Mapping[str, int]) -> Iterator[tuple[int, int]]:
-    """Yield the range of values that one use as an index allows; (0, 1) if the size of the axis is unknown."""
-    limit = None if use.summed else _find_index_limit(use, graph, sizes)
-    if limit is not None and use.scale:
-        ends = sorted((place - use.offset) / use.scale for place in (0, limit - 1))
-        yield math.ceil(ends[0]), math.floor(ends[1]) + 1
 
 
 def _find_index_limit(use: ValueUse, graph: DataflowGraph, sizes: Mapping[str, int]) -> int | None:
@@ -283,8 +279,7 @@ def _find_index_limit(use: ValueUse, graph: DataflowGraph, sizes: Mapping[str, i
 def _get_axis_size(dims: tuple[Dim, ...] | None, axis: int, sizes: Mapping[str, int]) -> int:
     if dims is None or not -len(dims) <= axis < len(dims):
         return 1
-    dim = dims[axis]
-    return dim if isinstance(dim, int) else sizes.get(dim, evaluate_formula(dim, sizes))
+    return resolve_dim(dims[axis], sizes)
 
 
 def _find_padding_token(uses: Sequence[ValueUse], graph: DataflowGraph) -> int | None:
@@ -292,8 +287,8 @@ def _find_padding_token(uses: Sequence[ValueUse], graph: DataflowGraph) -> int |
     for use in uses:
         if use.operator == "Equal":
             constant = graph.scalar(use.input_name(1 - use.position))
-            if constant is not None and math.isfinite(constant) and use.scale:
-                token = (Fraction(constant) - use.offset) / use.scale
+            if constant is not None and math.isfinite(constant) and use.value.scale:
+                token = (Fraction(constant) - use.value.offset) / use.value.scale
                 return int(token) if token.denominator == 1 else None
     return None
 
@@ -304,7 +299,7 @@ def _is_length_name(name: str) -> bool:
 
 def _find_length_limit(use: ValueUse, graph: DataflowGraph, sizes: Mapping[str, int]) -> int | None:
     """Return the size of the axis to which a length refers; None if the use is not a length."""
-    if use.position != AXIS_LENGTH_INPUTS.get(use.operator) or use.offset or use.scale != 1:
+    if use.position != AXIS_LENGTH_INPUTS.get(use.operator) or use.value.offset or use.value.scale != 1:
         return None
     if use.operator in RECURRENT_OPERATORS:
         return _get_axis_size(graph.dims(use.input_name(0)), use.attribute("layout"), sizes)
@@ -331,7 +326,7 @@ def _is_boolean_use(use: ValueUse, graph: DataflowGraph) -> bool:
 def _find_number_role(uses: Sequence[ValueUse], graph: DataflowGraph) -> PlainRole | RangeRole:
     """Return the role of a number that is in the domain of every function it reaches, also scaled and shifted."""
     domains = [(use, domain) for use in uses for domain in _find_domains([use], graph)]
-    changed = [use for use, _ in domains if use.scale != 1 or use.offset]
+    changed = [use for use, _ in domains if use.value.scale != 1 or use.value.offset]
     if not changed:
         return PlainRole(next((domain for _, domain in domains), "any"))
     low, high = -math.inf, math.inf
@@ -344,8 +339,8 @@ def _find_number_role(uses: Sequence[ValueUse], graph: DataflowGraph) -> PlainRo
 def _invert_use(end: float, use: ValueUse) -> float:
     """Return the value of the input that becomes `end` at its use."""
     if not math.isfinite(end):
-        return end if use.scale > 0 else -end
-    return float((Fraction(end) - use.offset) / use.scale)
+        return end if use.value.scale > 0 else -end
+    return float((Fraction(end) - use.value.offset) / use.value.scale)
 
 
 def _find_domains(uses: Sequence[ValueUse], graph: DataflowGraph) -> Iterator[ValueDomain]:
@@ -358,18 +353,9 @@ def _find_domains(uses: Sequence[ValueUse], graph: DataflowGraph) -> Iterator[Va
                 yield "positive"
 
 
-def _find_named_mask_role(value: ValueInfo, element: str, uses: Sequence[ValueUse], graph: DataflowGraph) -> Role:
-    keeps = _find_polarity(uses, graph)
-    if keeps is None and "int" not in element and any(use.operator == "Add" for use in uses):
-        return PlainRole("zero")  # it is added to scores
-    if keeps is None and "padding" not in value.name.lower():
-        keeps = True
-    return MaskRole(keeps)
-
-
 def _find_polarity(uses: Sequence[ValueUse], graph: DataflowGraph) -> bool | None:
     """Return whether ones keep elements, shown by operations on scores, or by sums of the mask."""
-    sums = (not use.flipped for use in uses if use.operator == "ReduceSum" and use.position == 0)
+    sums = (not use.value.flipped for use in uses if use.operator == "ReduceSum" and use.position == 0)
     for votes in (_find_score_votes(uses, graph), sums):
         polarities = set(votes)
         if len(polarities) == 1:
@@ -382,11 +368,11 @@ def _find_score_votes(uses: Sequence[ValueUse], graph: DataflowGraph) -> Iterato
         if use.operator == "Where" and use.position == 0:
             chosen, otherwise = (_is_mask_constant(graph.scalar(use.input_name(position))) for position in (1, 2))
             if chosen != otherwise:
-                yield otherwise != use.flipped
+                yield otherwise != use.value.flipped
         elif use.operator == "Mul" and _is_mask_constant(graph.scalar(use.input_name(1 - use.position))):
-            yield use.flipped
+            yield use.value.flipped
         elif (use.operator, use.position) in ATTENTION_MASKS:
-            yield not use.flipped
+            yield not use.value.flipped
 
 
 def _is_mask_constant(constant: float | None) -> bool:

@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from onnxgate.inputs.axis_sizes import evaluate_formula
+from onnxgate.inputs.axis_sizes import resolve_dim
 from onnxgate.inputs.dataflow import DataflowGraph, ValueUse
 
 Shape = tuple[int, ...]
-ControlValues = tuple[float, ...]
 
 REDUCTION_OPERATORS = tuple(
     f"Reduce{kind}" for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
@@ -28,7 +27,7 @@ BEYOND_ANY_AXIS = 1 << 31
 class FixedValues:
     """The values of an input, in memory order."""
 
-    values: ControlValues
+    values: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,7 @@ def find_control_values(
 ) -> FixedValues | None:
     """Return the values of an input of `count` elements that decides a shape; None if they cannot be derived."""
     find = _CONTROL_FINDERS.get((use.operator, use.position))
-    if find is None or use.offset or use.scale != 1 or not use.node.output or count > MAX_CONTROL_VALUES:
+    if find is None or use.value.offset or use.value.scale != 1 or not use.node.output or count > MAX_CONTROL_VALUES:
         return None
     outputs = tuple(_resolve_shape(graph, name, sizes) for name in use.node.output)
     data, cache = (_resolve_shape(graph, use.input_name(position), sizes) for position in (0, 3))
@@ -61,10 +60,7 @@ def find_control_values(
 
 def _resolve_shape(graph: DataflowGraph, name: str, sizes: Mapping[str, int]) -> Shape | None:
     dims = graph.dims(name)
-    if dims is None:
-        return None
-    resolved = [dim if isinstance(dim, int) else sizes.get(dim, evaluate_formula(dim, sizes)) for dim in dims]
-    return None if "?" in dims else tuple(resolved)
+    return None if dims is None or "?" in dims else tuple(resolve_dim(dim, sizes) for dim in dims)
 
 
 def _find_reduced_axes(node: NodeShapes) -> Sequence[float] | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,6 +62,12 @@ class Suspect:
     def growth(self) -> float:
         """How much farther off, in units of rounding where the inputs are equal."""
         return self.after.relative / max(self.before.relative, 1e-7)
+
+
+def load_array(path: Path) -> Array:
+    """Return the array in a `.npy` file; a large one stays in the file until its elements are read."""
+    array: Array = np.load(path, allow_pickle=False, mmap_mode="r" if path.stat().st_size > 1 << 20 else None)
+    return array
 
 
 def measure_distance(candidate: Array, reference: Array) -> Distance:

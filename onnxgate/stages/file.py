@@ -78,9 +78,8 @@ def find_passthroughs(proto: ModelProto) -> tuple[str, ...]:
 
 def _config_folder(model: SelectedModel) -> Path:
     """Return the folder that the model's path is relative to; its own folder if the path is absolute."""
-    if Path(model.path).is_absolute():
-        return model.absolute.parent
-    return model.absolute.parents[len(Path(model.path).parts) - 1]
+    path = Path(model.path)
+    return model.absolute.parents[0 if path.is_absolute() else len(path.parts) - 1]
 
 
 def find_repository_root(model: SelectedModel) -> Path:

@@ -10,7 +10,7 @@ from onnxgate.core.files import sha256_of
 from onnxgate.core.findings import Place
 from onnxgate.evidence.file import ModelFile
 from onnxgate.evidence.lock import LockConfigComparison, ModelLockComparison
-from onnxgate.model.facts import ExternalFile, ModelFacts
+from onnxgate.model.facts import ExternalFile
 from onnxgate.model.reading.external_data import inspect_data_file
 from onnxgate.project.config.project import Project
 from onnxgate.project.lock.comparison import (
@@ -55,7 +55,11 @@ def _compare_model(
     changes: tuple[str, ...] = ()
     misrecorded: tuple[str, ...] = ()
     if entry is not None:
-        present = _present_entry(file, facts, entry)
+        # Broken data files are taken from the lock: one fault is one finding.
+        broken = {use.location for use in file.external if use.problem is not None}
+        present_data = [data for data in facts.external if data.location not in broken]
+        data_files = present_data + [data for data in entry.external if data.location in broken]
+        present = msgspec.structs.replace(entry_from_facts(facts), external=tuple(sorted(data_files)))
         changes, misrecorded = describe_model_changes(entry, present), find_misrecorded_keys(entry, present)
     return ModelLockComparison(
         facts=facts,
@@ -82,11 +86,3 @@ def _present_data_file(project: Project, file: ModelFile, locked: ExternalFile) 
     if data.problem is not None:
         return locked
     return ExternalFile(locked.location, data.size_bytes, sha256_of(data.path))
-
-
-def _present_entry(file: ModelFile, facts: ModelFacts, entry: LockedModel) -> LockedModel:
-    """Return the entry of the present model. Broken data files are taken from the lock: one fault is one finding."""
-    broken = {use.location for use in file.external if use.problem is not None}
-    valid = [data for data in facts.external if data.location not in broken]
-    locked = [data for data in entry.external if data.location in broken]
-    return msgspec.structs.replace(entry_from_facts(facts), external=tuple(sorted([*valid, *locked])))

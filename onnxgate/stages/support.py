@@ -307,8 +307,7 @@ class OperatorPredictions:
         problems = [problem for problem in prediction.found if problem.miss is None]
         if not problems:
             return
-        first = problems[0]
-        nodes = self._describe_nodes(problem.node for problem in problems)
+        first, nodes = problems[0], self._describe_nodes(problem.node for problem in problems)
         yield PredictionGap(
             place=self._place(first.node),
             what=f"is not predicted in full: {first.unknown}: {nodes.words}",

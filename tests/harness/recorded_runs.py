@@ -12,7 +12,7 @@ import onnx.parser
 
 from onnxgate.core.findings import Place
 from onnxgate.core.jobs import CaseResult, Completed, Failure, InputCase, Observation, Optimization, Run, RunResult
-from onnxgate.stages.runtime.stage import ExecutedModel, ObservedRun
+from onnxgate.stages.runtime import ExecutedModel, ObservedRun
 
 OLD, NEW = "onnxruntime 1.9.0", "onnxruntime 1.10.0"
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>

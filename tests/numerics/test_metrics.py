@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from onnxgate.numerics.metrics import (
+from onnxgate.numerics.quantization import (
     MAX_DB,
     compute_cosine,
     compute_metrics,

@@ -36,7 +36,7 @@ from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.plan import PlannedModel
 from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
-from onnxgate.stages.export.jobs import common_ir_limit, common_opset_limits, highest_allowed_ir
+from onnxgate.stages.export_jobs import common_ir_limit, common_opset_limits, highest_allowed_ir
 
 ALWAYS_EXPECTED_RULES = frozenset({"model-changed", "ignore-unused"})
 """Rules that report every change."""

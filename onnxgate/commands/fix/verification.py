@@ -13,9 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-import numpy as np
+from typing import Literal
 
 from onnxgate.core.findings import runtime_sort_key
 from onnxgate.core.jobs import (
@@ -34,18 +32,15 @@ from onnxgate.inputs.cases import InputCases, create_cases_at
 from onnxgate.model.numeric_traits import detect_numeric_traits
 from onnxgate.model.quantization_parameters import find_output_steps
 from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
+from onnxgate.numerics.first_difference import load_array
 from onnxgate.project.config.project import SelectedModel
 from onnxgate.project.lock.types import LockedModel, LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
-from onnxgate.stages.parity.output_comparison import find_output_masks
-from onnxgate.stages.parity.stage import ParityModel, RunOutputs, collect_outputs, compare_runtimes
-from onnxgate.stages.runtime.stage import ObservedRun, create_output_folders, plan_runtime_jobs
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+from onnxgate.stages.parity.output_comparison import ParityModel, find_output_masks
+from onnxgate.stages.parity.stage import RunOutputs, collect_outputs, compare_runtimes
+from onnxgate.stages.runtime import ObservedRun, create_output_folders, plan_runtime_jobs
 
 VerificationVerdict = Literal["proven", "partly", "refuted", "unproven"]
 """Equal on all runtimes; equal on those that could run it; not equal; nothing could be compared."""
@@ -293,7 +288,7 @@ def _is_bit_identical(new: str | None, old: str | None) -> bool:
     """Return if two arrays are the same, including NaNs and signs of zeros."""
     if new is None or old is None:
         return False
-    a, b = _load_array(new), _load_array(old)
+    a, b = load_array(Path(new)), load_array(Path(old))
     return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
@@ -301,13 +296,8 @@ def _element_type(path: str | None) -> str:
     """Return the element type; strings of any length are one type. "" if numpy has none for it."""
     if path is None:
         return ""
-    dtype = _load_array(path).dtype
+    dtype = load_array(Path(path)).dtype
     return str(dtype.kind if dtype.kind in "SU" else dtype)
-
-
-def _load_array(path: str) -> NDArray[Any]:
-    array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    return array
 
 
 def describe_observation(observation: Observation) -> str:

@@ -30,10 +30,10 @@ from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedModel, PlannedRuntime
 from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec, default_memory_mib
-from onnxgate.stages.export.jobs import ProjectToolchain
-from onnxgate.stages.runtime import isolated_nodes
-from onnxgate.stages.runtime import stage as runtime_stage
-from onnxgate.stages.runtime.stage import ExecutedModel, ObservedRun
+from onnxgate.stages import isolated_nodes
+from onnxgate.stages import runtime as runtime_stage
+from onnxgate.stages.export_jobs import ProjectToolchain
+from onnxgate.stages.runtime import ExecutedModel, ObservedRun
 
 if TYPE_CHECKING:
     from onnxgate.gate.result_cache import ResultCache

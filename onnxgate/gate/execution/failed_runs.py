@@ -28,9 +28,9 @@ from onnxgate.inputs.cases import REAL_INPUTS_HINT
 from onnxgate.model.facts import ModelFacts
 from onnxgate.project.config.project import SelectedModel
 from onnxgate.project.plan import PlannedRuntime
-from onnxgate.stages.runtime import isolated_nodes
-from onnxgate.stages.runtime.isolated_nodes import IsolatedLoad, NodeKind, RefusingRuntime, collect_node_kinds
-from onnxgate.stages.runtime.stage import ExecutedModel, ObservedRun
+from onnxgate.stages import isolated_nodes
+from onnxgate.stages.isolated_nodes import IsolatedLoad, NodeKind, RefusingRuntime, collect_node_kinds
+from onnxgate.stages.runtime import ExecutedModel, ObservedRun
 
 MAX_NODE_KINDS = 200
 """Limit of node kinds of one model that are loaded alone on one runtime."""

@@ -35,7 +35,7 @@ from onnxgate.stages.parity.first_difference import (
     search_origin,
     search_program_values,
 )
-from onnxgate.stages.runtime.stage import ObservedRun
+from onnxgate.stages.runtime import ObservedRun
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -46,10 +46,10 @@ from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.runtimes.worker_spec import JobLimits
 from onnxgate.stages.parity import stage as parity_stage
-from onnxgate.stages.parity.output_comparison import find_output_masks
+from onnxgate.stages.parity.output_comparison import ParityModel, find_output_masks
 from onnxgate.stages.parity.quantized_layers import NodePlaces, find_worst_layers, pair_tensors
-from onnxgate.stages.parity.stage import ParityModel, RunOutputs, compare_with_float, list_outputs
-from onnxgate.stages.runtime.stage import ObservedRun
+from onnxgate.stages.parity.stage import RunOutputs, compare_with_float, list_outputs
+from onnxgate.stages.runtime import ObservedRun
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

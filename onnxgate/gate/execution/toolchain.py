@@ -40,11 +40,11 @@ from onnxgate.runtimes.environments.toolchain import (
     probe_interpreter,
 )
 from onnxgate.runtimes.pool import WorkerPool
-from onnxgate.stages.export import jobs
-from onnxgate.stages.export import stage as export_stage
-from onnxgate.stages.export.jobs import ProjectToolchain
-from onnxgate.stages.export.stage import ExportOutcome
-from onnxgate.stages.runtime.stage import ObservedRun
+from onnxgate.stages import export as export_stage
+from onnxgate.stages import export_jobs as jobs
+from onnxgate.stages.export import ExportOutcome
+from onnxgate.stages.export_jobs import ProjectToolchain
+from onnxgate.stages.runtime import ObservedRun
 
 T = TypeVar("T")
 

@@ -59,16 +59,13 @@ def _find_renamed(subject: Reexport) -> Iterator[Hit]:
     written = subject.interface.names.outputs_written
     if not keys or not all(keys) or tuple(keys) == written:
         return
+    quoted = [join_phrases([f"`{name}`" for name in names]) for names in (keys, written)]
     yield _create_hit(
         subject,
-        f"it returns {_quote_names(keys)} by name, and the file calls them {_quote_names(written)}",
+        f"it returns {quoted[0]} by name, and the file calls them {quoted[1]}",
         f"name them: `output_names` = {keys!r}".replace("'", '"'),
         Level.WARNING,
     )
-
-
-def _quote_names(names: list[str] | tuple[str, ...]) -> str:
-    return join_phrases([f"`{name}`" for name in names])
 
 
 def _create_hit(subject: Reexport, text: str, fix: str, level: Level | None = None) -> Hit:

@@ -26,13 +26,15 @@ def external_data_corrupt(subject: ModelFile) -> Iterator[Hit]:
     Fetch the data (`git lfs pull`), or export again and commit the model and its data together.
     """
     locked = {data.location: data.sha256 for data in subject.locked.external} if subject.locked is not None else {}
+    folder = (subject.git_path or subject.path).rpartition("/")[0]
+    prefix = f"{folder}/" if folder else ""
     for fault in group_external_faults(subject.external, "lfs-pointer"):
         is_locked = locked.get(fault.location) == fault.pointer_sha256
         yield Hit(
             subject.place,
             f"keeps weights in `{fault.location}`, which is a Git LFS pointer ({describe_tensors(fault)})",
             model=subject.path,
-            fix=f'run `git lfs pull --include "{_next_to_model(subject, fault.location)}"`; '
+            fix=f'run `git lfs pull --include "{prefix}{fault.location}"`; '
             "on GitHub Actions, give `actions/checkout` the input `lfs: true`",
             level=Level.NOTE if is_locked else None,
             identity=f"pointer {fault.location}",
@@ -57,8 +59,3 @@ def _describe_fault(fault: ExternalFault) -> str:
             return f"keeps weights in `{fault.location}`, which {fault.detail} ({describe_tensors(fault)})"
         case _:
             return f"keeps weights in `{fault.location}`, and `{fault.tensors[0]}` {fault.detail}"
-
-
-def _next_to_model(subject: ModelFile, location: str) -> str:
-    folder = (subject.git_path or subject.path).rpartition("/")[0]
-    return f"{folder}/{location}" if folder else location

@@ -48,11 +48,15 @@ def create_note_hit(change: ModelChange, message: str, identity: str, *, unless:
     )
 
 
+def limit_list(texts: Sequence[str], most: int = MAX_NAMES) -> list[str]:
+    """Return the first texts and the count of further ones: "a", "b", "3 more"."""
+    more = len(texts) - most
+    return [*texts[:most], f"{more} more"] if more > 0 else [*texts]
+
+
 def quote_names(names: Sequence[str]) -> str:
     """Join names and the count of further ones: "`a`, `b` and 3 more"."""
-    text = [f"`{name}`" for name in names[:MAX_NAMES]]
-    more = len(names) - len(text)
-    return join_phrases([*text, f"{more} more"] if more else text)
+    return join_phrases(limit_list([f"`{name}`" for name in names]))
 
 
 MAX_PAIRINGS = 250_000
@@ -115,7 +119,11 @@ def match_fed_inputs(change: ModelChange) -> tuple[ValuePair, ...]:
 
 def match_values(before: Sequence[ValueInfo], after: Sequence[ValueInfo]) -> InterfaceMatch:
     """Match by name; then what has another name, where place, type and shape tell which it is."""
-    places = dict(_pair_by_name(before, after))
+    positions: dict[str, list[int]] = {}
+    for now, value in enumerate(after):
+        positions.setdefault(value.name, []).append(now)
+    # A name may stand twice among outputs: the first is the first.
+    places = {was: nows.pop(0) for was, value in enumerate(before) if (nows := positions.get(value.name))}
     for find in (_pair_by_position, _pair_if_unique, functools.partial(_pair_by_position, equal_count=False)):
         removed = [index for index in range(len(before)) if index not in places]
         added = sorted(set(range(len(after))) - set(places.values()))
@@ -141,16 +149,6 @@ def is_compatible(before: ValueInfo, after: ValueInfo) -> bool:
 
 
 FitsPosition = Callable[[int, int], bool]
-
-
-def _pair_by_name(before: Sequence[ValueInfo], after: Sequence[ValueInfo]) -> Iterator[tuple[int, int]]:
-    """Pair values of one name. A name may stand twice among outputs: the first is the first."""
-    positions: dict[str, list[int]] = {}
-    for now, value in enumerate(after):
-        positions.setdefault(value.name, []).append(now)
-    for was, value in enumerate(before):
-        if nows := positions.get(value.name):
-            yield was, nows.pop(0)
 
 
 def _pair_by_position(
@@ -238,7 +236,7 @@ def find_new_shared_sizes(pairs: Iterable[ValuePair]) -> Iterator[SharedSize]:
     """Yield axes of inputs that have one symbol, and accepted sizes that differ, in the order of the symbols."""
     axes_by_symbol: dict[str, list[tuple[str, int, Dim]]] = {}
     for pair in pairs:
-        for axis, (was, now) in enumerate(_pair_axes(pair)):
+        for axis, (was, now) in enumerate(pair_axes(pair)):
             if isinstance(now, str) and now != UNNAMED_AXIS:
                 axes_by_symbol.setdefault(now, []).append((pair.after.name, axis, was))
     for symbol, axes in sorted(axes_by_symbol.items()):
@@ -248,7 +246,8 @@ def find_new_shared_sizes(pairs: Iterable[ValuePair]) -> Iterator[SharedSize]:
             yield SharedSize(symbol, tuple((name, axis) for name, axis, _ in axes), were_named=len(named) > 1)
 
 
-def _pair_axes(pair: ValuePair) -> Sequence[tuple[Dim, Dim]]:
+def pair_axes(pair: ValuePair) -> Sequence[tuple[Dim, Dim]]:
+    """Return each axis before and now; none if the shapes cannot be compared axis by axis."""
     before, after = pair.before.shape, pair.after.shape
     if before is None or after is None or len(before) != len(after) or not is_same_kind(pair):
         return ()
@@ -271,7 +270,7 @@ def is_reshaped(pair: ValuePair) -> bool:
     if before is None or after is None or not is_same_kind(pair):
         return False
     return len(before) != len(after) or any(
-        isinstance(was, int) and isinstance(now, int) and was != now for was, now in _pair_axes(pair)
+        isinstance(was, int) and isinstance(now, int) and was != now for was, now in pair_axes(pair)
     )
 
 
@@ -282,10 +281,10 @@ def has_lost_size(pair: ValuePair, inputs: Sequence[ValuePair]) -> bool:
     """
     if pair.after.shape is None and is_same_kind(pair):
         return pair.before.shape is not None
-    followed = {(was, now) for pair in inputs for was, now in _pair_axes(pair)}
+    followed = {(was, now) for pair in inputs for was, now in pair_axes(pair)}
     return any(
         isinstance(was, int) and isinstance(now, str) and (now == UNNAMED_AXIS or (was, now) not in followed)
-        for was, now in _pair_axes(pair)
+        for was, now in pair_axes(pair)
     )
 
 

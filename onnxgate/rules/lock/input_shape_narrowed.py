@@ -9,16 +9,15 @@ from onnxgate.core.text import join_phrases
 from onnxgate.evidence.lock import ModelChange
 from onnxgate.rules.definition import rule
 from onnxgate.rules.lock._changes import (
-    SharedSize,
     create_breaking_hit,
     find_new_shared_sizes,
     format_shape,
     has_different_rank,
     is_narrowed,
+    limit_list,
     match_fed_inputs,
+    pair_axes,
 )
-
-MAX_AXES = 6
 
 
 @rule(ModelChange, "input-shape-narrowed", level=Level.ERROR, since="0.1.0")
@@ -42,31 +41,23 @@ def input_shape_narrowed(subject: ModelChange) -> Iterator[Hit]:
     content's `sha256`.
     """
     pairs = match_fed_inputs(subject)
-    for pair in pairs:
-        if is_narrowed(pair):
-            fix = f"export it with {format_shape(pair.before)}"
-            if not has_different_rank(pair):
-                sizes = zip(pair.before.shape or (), pair.after.shape or (), strict=False)
-                is_fixed = any(isinstance(was, str) and isinstance(now, int) for was, now in sizes)
-                fix = f"{fix} (`dynamic_shapes`)" if is_fixed else "keep the sizes"
-            yield create_breaking_hit(
-                subject,
-                f"input `{pair.after.name}` takes {format_shape(pair.after)}; "
-                f"it took {format_shape(pair.before)} {subject.baseline}",
-                fix,
-            )
-    for axes in find_new_shared_sizes(pairs):
+    for pair in filter(is_narrowed, pairs):
+        fix = f"export it with {format_shape(pair.before)}"
+        if not has_different_rank(pair):
+            is_fixed = any(isinstance(was, str) and isinstance(now, int) for was, now in pair_axes(pair))
+            fix = f"{fix} (`dynamic_shapes`)" if is_fixed else "keep the sizes"
         yield create_breaking_hit(
             subject,
-            f"{_describe_shared_size(axes)} are declared to be of one size, `{axes.symbol}`; "
+            f"input `{pair.after.name}` takes {format_shape(pair.after)}; "
+            f"it took {format_shape(pair.before)} {subject.baseline}",
+            fix,
+        )
+    for axes in find_new_shared_sizes(pairs):
+        names = [f"axis {axis} of `{name}`" for name, axis in axes.axes]
+        yield create_breaking_hit(
+            subject,
+            f"{join_phrases(limit_list(names))} are declared to be of one size, `{axes.symbol}`; "
             f"{'they were independent' if axes.were_named else 'nothing was said of that'} {subject.baseline}",
             "give axes that may differ names of their own",
             level=None if axes.were_named else Level.WARNING,
         )
-
-
-def _describe_shared_size(shared: SharedSize) -> str:
-    """Return "axis 0 of `x` and axis 1 of `y`"."""
-    axes = [f"axis {axis} of `{name}`" for name, axis in shared.axes[:MAX_AXES]]
-    more = len(shared.axes) - len(axes)
-    return join_phrases([*axes, f"{more} more"] if more else axes)

@@ -8,9 +8,7 @@ from onnxgate.core.findings import Hit, Level, version_sort_key
 from onnxgate.core.text import join_phrases
 from onnxgate.evidence.lock import MinimumRelease, ModelChange
 from onnxgate.rules.definition import rule
-from onnxgate.rules.lock._changes import create_breaking_hit, create_note_hit
-
-MAX_RELEASES = 6
+from onnxgate.rules.lock._changes import create_breaking_hit, create_note_hit, limit_list
 
 
 @rule(ModelChange, "minimum-runtime-raised", level=Level.ERROR, since="0.1.0")
@@ -35,9 +33,7 @@ def minimum_runtime_raised(subject: ModelChange) -> Iterator[Hit]:
         return
     text = _describe_minimum(minimum, subject.baseline)
     if minimum.lost:
-        releases = sorted(minimum.lost, key=version_sort_key)
-        more = len(releases) - MAX_RELEASES
-        listed = join_phrases([*releases[:MAX_RELEASES], f"{more} more"] if more > 0 else releases)
+        listed = join_phrases(limit_list(sorted(minimum.lost, key=version_sort_key)))
         yield create_breaking_hit(
             subject,
             f"{text}; of what the targets promise, it loses {listed}",

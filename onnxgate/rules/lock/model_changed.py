@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level
+from onnxgate.core.text import join_quoted
 from onnxgate.evidence.lock import ModelLockComparison
 from onnxgate.rules.definition import rule
 
@@ -27,7 +28,7 @@ def model_changed(subject: ModelLockComparison) -> Iterator[Hit]:
     """
     path = subject.facts.path
     if subject.misrecorded:
-        keys = ", ".join(f"`{key}`" for key in subject.misrecorded)
+        keys = join_quoted(subject.misrecorded)
         yield Hit(
             subject.place,
             f"is the locked file, but the lock says something else of it: {keys}",

@@ -7,9 +7,7 @@ from collections.abc import Iterator, Mapping
 from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.lock import ModelChange
 from onnxgate.rules.definition import rule
-from onnxgate.rules.lock._changes import create_note_hit
-
-MAX_OPERATORS = 6
+from onnxgate.rules.lock._changes import create_note_hit, limit_list
 
 
 @rule(ModelChange, "operators-changed", level=Level.NOTE, since="0.1.0")
@@ -26,9 +24,8 @@ def operators_changed(subject: ModelChange) -> Iterator[Hit]:
     """
     changes = list(_list_changes(subject.before.operators, subject.after.operators))
     if changes:
-        more = len(changes) - MAX_OPERATORS
-        text = [*changes[:MAX_OPERATORS], f"{more} more"] if more > 0 else changes
-        yield create_note_hit(subject, f"has other operators than {subject.baseline}: {', '.join(text)}", "operators")
+        text = ", ".join(limit_list(changes))
+        yield create_note_hit(subject, f"has other operators than {subject.baseline}: {text}", "operators")
 
 
 def _list_changes(before: Mapping[str, int], after: Mapping[str, int]) -> Iterator[str]:

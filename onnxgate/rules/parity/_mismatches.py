@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from onnxgate.core.findings import Hit, OnRuntime, Relation
-from onnxgate.core.text import pluralize
+from onnxgate.core.text import join_quoted, pluralize
 from onnxgate.evidence.parity import Comparison, Difference, find_mismatches, find_worst
 
 BOUND_SOURCES = {
@@ -49,8 +49,7 @@ def describe_outputs(differences: Sequence[Difference]) -> str:
     names = list(dict.fromkeys(difference.output for difference in differences))
     if "" in names:
         return "the number of outputs differs"
-    listed = ", ".join(f"`{name}`" for name in names)
-    return f"output {listed} differs" if len(names) == 1 else f"outputs {listed} differ"
+    return f"output {join_quoted(names)} differs" if len(names) == 1 else f"outputs {join_quoted(names)} differ"
 
 
 def suggest_acceptance(differences: Sequence[Difference]) -> str:

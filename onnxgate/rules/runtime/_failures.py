@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from onnxgate.core.findings import Place
+from onnxgate.core.text import join_quoted
 from onnxgate.diagnostics.classification import shorten_failure
 from onnxgate.evidence.runtime import Attempt, ModelRuns, is_unusable, select_worst_attempts
 
@@ -96,3 +97,8 @@ def describe_memory_limit(attempts: Iterable[Attempt], runs: ModelRuns) -> str:
 def format_sizes(sizes: dict[str, int]) -> str:
     """Return `batch=3 time=50`."""
     return " ".join(f"{axis}={size}" for axis, size in sizes.items())
+
+
+def name_outputs(names: Sequence[str]) -> str:
+    """Return "output `y`", "outputs `a`, `b`"."""
+    return f"{'output' if len(names) == 1 else 'outputs'} {join_quoted(names)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level, OnRuntime
+from onnxgate.core.text import join_quoted
 from onnxgate.diagnostics.classification import shorten_failure
 from onnxgate.evidence.runtime import (
     Attempt,
@@ -40,7 +41,7 @@ def inputs_unusable(subject: ModelRuns) -> Iterator[Hit]:
         if is_unusable(attempt, subject):
             reasons.setdefault(explain_unusable(attempt), []).append(attempt)
     for why, attempts in reasons.items():
-        cases = ", ".join(f"`{case}`" for case in dict.fromkeys(attempt.case.name for attempt in attempts))
+        cases = join_quoted(dict.fromkeys(attempt.case.name for attempt in attempts))
         yield Hit(
             subject.place,
             f"the inputs of {cases} cannot be run: {why}",
@@ -58,10 +59,10 @@ def _find_all_nan(runs: ModelRuns) -> Iterator[Hit]:
         for output in attempt.outputs.blank:
             outputs.setdefault(output, {})[attempt.case.name] = None
     for output, cases in outputs.items():
-        listed = ", ".join(f"`{case}`" for case in cases)
+        reason = f"tell nothing of output `{output}`: its source gives NaN everywhere, too"
         yield Hit(
             runs.place,
-            f"the inputs of {listed} tell nothing of output `{output}`: its source gives NaN everywhere, too",
+            f"the inputs of {join_quoted(cases)} {reason}",
             model=runs.model,
             fix='give real inputs (`inputs = "samples/*.npz"`)',
             on=OnRuntime(runs.runtime),

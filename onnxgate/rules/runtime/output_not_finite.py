@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level, OnRuntime
-from onnxgate.evidence.runtime import Attempt, ModelRuns, is_proven_fault, select_worst_attempts
+from onnxgate.evidence.runtime import ModelRuns, is_proven_fault, select_worst_attempts
 from onnxgate.rules.definition import rule
-from onnxgate.rules.runtime._failures import describe_level
+from onnxgate.rules.runtime._failures import describe_level, name_outputs
 
 FIX = "keep in single precision what overflows, or guard what has no value there, and export it again"
 
@@ -36,18 +36,14 @@ def output_not_finite(subject: ModelRuns) -> Iterator[Hit]:
     inputs = "on generated inputs" if case.origin == "generated" else f"on `{case.name}`"
     if attempts[0].source == "finite":
         inputs = "where its source gives numbers"
+    names = sorted({name for attempt in attempts for name in attempt.outputs.not_finite})
+    outputs = f"{name_outputs(names)} {'holds' if len(names) == 1 else 'hold'}"
     yield Hit(
         subject.place,
-        f"{_name_outputs(attempts)} NaN or infinity {inputs}",
+        f"{outputs} NaN or infinity {inputs}",
         model=subject.model,
         fix=FIX if faults else "give real inputs with `inputs`, or a `source`, to know whether this happens in use",
         on=OnRuntime(subject.runtime, f"gives them{at}" if (at := describe_level(attempts, subject)) else ""),
         level=None if faults else Level.WARNING,
-        identity=_name_outputs(attempts),
+        identity=outputs,
     )
-
-
-def _name_outputs(attempts: Sequence[Attempt]) -> str:
-    names = sorted({name for attempt in attempts for name in attempt.outputs.not_finite})
-    listed = ", ".join(f"`{name}`" for name in names)
-    return f"output {listed} holds" if len(names) == 1 else f"outputs {listed} hold"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from onnxgate.core.findings import Hit, Level, OnRuntime, explained_by, follows_from
 from onnxgate.evidence.runtime import Attempt, ModelRuns, select_worst_attempts
 from onnxgate.rules.definition import rule
-from onnxgate.rules.runtime._failures import describe_level
+from onnxgate.rules.runtime._failures import describe_level, name_outputs
 
 DROPOUT = "Dropout"
 
@@ -49,7 +49,7 @@ def _create_aliased_hits(subject: ModelRuns) -> Iterator[Hit]:
     are = "is the caller's own memory: it changes" if len(names) == 1 else "are the caller's own memory: they change"
     yield Hit(
         subject.place,
-        f"{_join_names(names)} {are} when the input is reused or freed",
+        f"{name_outputs(names)} {are} when the input is reused or freed",
         model=subject.model,
         fix="put an `Identity` between (in PyTorch, return `x.clone()`), or drop the output",
         on=OnRuntime(subject.runtime, _describe_detail("returns it", attempts, subject)),
@@ -65,7 +65,7 @@ def _create_unstable_hits(subject: ModelRuns, names: Sequence[str]) -> Iterator[
     why = ": a `Dropout` is left in training mode" if training else ""
     yield Hit(
         subject.place,
-        f"{_join_names(names)} {'differs' if len(names) == 1 else 'differ'} when the same inputs are run again{why}",
+        f"{name_outputs(names)} {'differs' if len(names) == 1 else 'differ'} when the same inputs are run again{why}",
         model=subject.model,
         fix="export the model in `eval()` mode" if training else "look at operators that keep a state or draw numbers",
         on=OnRuntime(subject.runtime, _describe_detail("does so", attempts, subject)),
@@ -75,8 +75,3 @@ def _create_unstable_hits(subject: ModelRuns, names: Sequence[str]) -> Iterator[
 
 def _describe_detail(verb: str, attempts: Sequence[Attempt], subject: ModelRuns) -> str:
     return f"{verb}{at}" if (at := describe_level(attempts, subject)) else ""
-
-
-def _join_names(names: Sequence[str]) -> str:
-    listed = ", ".join(f"`{name}`" for name in names)
-    return f"output {listed}" if len(names) == 1 else f"outputs {listed}"

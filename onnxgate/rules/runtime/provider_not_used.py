@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level, OnRuntime
+from onnxgate.core.text import join_quoted
 from onnxgate.evidence.runtime import ModelRuns
 from onnxgate.rules.definition import rule
 
@@ -28,7 +29,7 @@ def provider_not_used(subject: ModelRuns) -> Iterator[Hit]:
     """
     if not subject.unused_providers:
         return
-    named = ", ".join(f"`{name}`" for name in subject.unused_providers)
+    named = join_quoted(subject.unused_providers)
     yield Hit(
         subject.place,
         f"is not run by {named}: the session silently takes other providers",

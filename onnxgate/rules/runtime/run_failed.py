@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level, OnRuntime, mask_numbers
+from onnxgate.core.text import join_quoted
 from onnxgate.evidence.runtime import ModelRuns
 from onnxgate.rules.definition import rule
 from onnxgate.rules.runtime._failures import (
@@ -35,7 +36,7 @@ def run_failed(subject: ModelRuns) -> Iterator[Hit]:
     node = find_failing_node(attempts)
     memory = describe_memory_limit(attempts, subject)
     at_node = f": it stops at node `{node}`" if node else ""
-    names = ", ".join(f"`{case}`" for case in dict.fromkeys(attempt.case.name for attempt in attempts))
+    names = join_quoted(dict.fromkeys(attempt.case.name for attempt in attempts))
     levels = {attempt.optimization for attempt in attempts}
     others_run = any(run.outcome == "completed" and run.optimization in levels for run in subject.attempts)
     case = f" on {names}" if attempts[0].case.sizes or others_run else ""

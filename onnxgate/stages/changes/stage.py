@@ -10,7 +10,7 @@ from pathlib import Path
 from onnxgate.core.files import sha256_of, temporary_folder
 from onnxgate.core.findings import IncompleteCheck, Place, Stage, name_runtimes
 from onnxgate.core.report import Change
-from onnxgate.evidence.lock import MinimumRelease, ModelChange, ModelLockComparison, WeightChanges
+from onnxgate.evidence.lock import ModelChange, ModelLockComparison, WeightChanges
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.fact_extraction import read_facts
 from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type, read_pointer
@@ -38,8 +38,6 @@ NOT_IN_GIT = "git does not have it, and only the lock knew it"
 FETCH_HINT = "fetch what is missing, or give another baseline with `--against`"
 
 
-MIB = 1024 * 1024
-KIB = 1024
 MIN_SIZE_CHANGE = 0.01
 """A size that differs by a smaller share is not mentioned."""
 
@@ -256,22 +254,19 @@ def describe_change(change: ModelChange) -> tuple[str, ...]:
     differences = describe_model_changes(entry_from_facts(change.before), entry_from_facts(change.after))
     if change.weights is not None:
         differences = tuple(difference for difference in differences if difference != BYTES_ONLY_CHANGE)
-    releases = _describe_releases(change.minimum) if change.minimum is not None else ()
     weights = _describe_weights(change.weights) if change.weights is not None else ()
     before, now = total_size_bytes(change.before), total_size_bytes(change.after)
     size: tuple[str, ...] = ()
     if abs(now - before) > MIN_SIZE_CHANGE * before and _format_size(now) != _format_size(before):
         size = (f"takes {_format_size(now)} instead of {_format_size(before)}",)
+    releases, minimum, engine = [], change.minimum, limits.load_limit_table().engine
+    if minimum is not None and minimum.before != minimum.after:
+        now_on = f"from {engine} {minimum.after} on" if minimum.after else f"on no known release of {engine}"
+        earlier = f" instead of from {minimum.before} on" if minimum.before else ", and did on none"
+        releases.append(f"loads {now_on}{earlier}")
+    if minimum is not None and minimum.lost:
+        releases.append(f"no longer loads on {name_releases(minimum.lost)}, which a target promises")
     return (*releases, *differences, *weights, *size)
-
-
-def _describe_releases(minimum: MinimumRelease) -> Iterator[str]:
-    engine = limits.load_limit_table().engine
-    if minimum.before != minimum.after:
-        now = f"from {engine} {minimum.after} on" if minimum.after else f"on no known release of {engine}"
-        yield f"loads {now} instead of from {minimum.before} on" if minimum.before else f"loads {now}, and did on none"
-    if minimum.lost:
-        yield f"no longer loads on {name_releases(minimum.lost)}, which a target promises"
 
 
 def name_releases(releases: Sequence[str]) -> str:
@@ -299,4 +294,4 @@ def total_size_bytes(facts: ModelFacts) -> int:
 
 
 def _format_size(count: int) -> str:
-    return f"{count / MIB:.1f} MiB" if count >= MIB else f"{count / KIB:.1f} KiB"
+    return f"{count / 1024**2:.1f} MiB" if count >= 1024**2 else f"{count / 1024:.1f} KiB"

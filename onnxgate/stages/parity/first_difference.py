@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -39,17 +39,17 @@ from onnxgate.model.subgraphs.node_context import find_source_line
 from onnxgate.model.subgraphs.reduced_models import list_needed_values
 from onnxgate.numerics.first_difference import (
     NO_DISTANCE,
+    Distance,
+    Suspect,
     find_first_difference,
     find_suspects,
+    load_array,
     longest_path,
     measure_distance,
 )
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from onnx import ModelProto, TensorProto
-
-    from onnxgate.numerics.first_difference import Distance, Suspect
 
 MAX_PORTION_BYTES = 512 * 1024 * 1024
 """Limit of both sides' values that exist at a time."""
@@ -140,12 +140,7 @@ class SearchSide:
 
 def compare_files(candidate: Path, reference: Path) -> Distance:
     """Return the distance between two values in files."""
-    return measure_distance(_load_array(candidate), _load_array(reference))
-
-
-def _load_array(path: Path) -> NDArray[Any]:
-    array: NDArray[Any] = np.load(path, allow_pickle=False, mmap_mode="r" if path.stat().st_size > 1 << 20 else None)
-    return array
+    return measure_distance(load_array(candidate), load_array(reference))
 
 
 def search_origin(
@@ -217,7 +212,7 @@ def _write_weight(tensor: TensorProto, model: Path, path: Path) -> Path:
 
 
 def _read_value_type(path: Path) -> KnownValue | None:
-    array = _load_array(path)
+    array = load_array(path)
     dtype = array.dtype if array.dtype.kind != "U" else np.dtype("O")
     try:
         return KnownValue(int(helper.np_dtype_to_tensor_dtype(dtype)), array.shape)
@@ -408,8 +403,7 @@ def search_program_values(
         NoFirstNodeError: it does not differ from that program, which is not what the source computes by itself.
     """
     own_names = {name: name for node in side.proto.graph.node for name in node.output if name}
-    names = fresh.names if fresh is not None else own_names
-    exported = fresh.proto if fresh is not None else side.proto
+    names, exported = (fresh.names, fresh.proto) if fresh is not None else (own_names, side.proto)
     folder.mkdir(parents=True)
     trace = jobs.Trace(
         source=source.source,
@@ -428,13 +422,11 @@ def search_program_values(
     origin = search_origin(
         side, lambda portion: {name: reference[name] for name in portion}, reference, [output], exact=False
     )
-    if (
-        origin is None
-        and output in reference
-        and compare_files(side.value(output), reference[output]).relative < MAX_ROUNDING_RATIO
-    ):
+    if origin is not None or output not in reference:
+        return origin
+    if compare_files(side.value(output), reference[output]).relative < MAX_ROUNDING_RATIO:
         raise NoFirstNodeError(SAME_AS_PROGRAM)
-    return origin
+    return None
 
 
 def _require_values(observation: jobs.Observation) -> dict[str, str]:

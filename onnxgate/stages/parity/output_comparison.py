@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 import numpy as np
 
+from onnxgate.core.findings import Place
 from onnxgate.core.jobs import InputCase
 from onnxgate.evidence.parity import Difference, Figure
 from onnxgate.inputs.dataflow import DataflowGraph
 from onnxgate.inputs.roles import find_mask_polarity
-from onnxgate.model.facts import Dim, ValueInfo
 from onnxgate.model.numeric_traits import NumericTraits
 from onnxgate.model.reading.fact_extraction import ParsedModel
 from onnxgate.numerics.agreement import MIN_HALF_DB, MIN_HALF_POWER, choose_bound, compare_arrays
-from onnxgate.numerics.metrics import compute_metrics
 from onnxgate.numerics.quantization import (
     FLOAT_BOUNDS,
     SAME_FILE_BOUNDS,
     OutputScale,
     choose_float_bounds,
     compare_quantized,
+    compute_metrics,
     compute_snr_db,
 )
 from onnxgate.project.config.schema import Tolerance
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from onnxgate.numerics.agreement import Agreement, ElementBound
-    from onnxgate.numerics.metrics import Metrics
-    from onnxgate.numerics.quantization import RatioBounds
+    from onnxgate.numerics.quantization import Metrics, RatioBounds
 
     Array = NDArray[Any]
 
@@ -48,14 +47,25 @@ SAME_FILE_PAIRS = ("runtime", "optimization")
 
 
 @dataclass(frozen=True, slots=True)
-class AgreementCriteria:
-    """The criteria of agreement for the outputs of one model."""
+class ParityModel:
+    """The model whose outputs are compared, and its criteria."""
 
+    path: str
+    place: Place
     comparability: NumericTraits
     tolerance: Mapping[str, float | Tolerance] | None
     locked: LockedModel | None
     steps: Mapping[str, float] = field(default_factory=dict)  # output -> largest step that it is quantized in
     masks: Mapping[CaseOutput, OutputMask] = field(default_factory=dict)
+    operators: frozenset[str] = frozenset()
+    not_finite: frozenset[CaseOutput] = frozenset()  # of which the runtime stage says that they are
+
+
+@dataclass(frozen=True, slots=True)
+class AgreementCriteria:
+    """The criteria of agreement for the outputs of one model."""
+
+    model: ParityModel
     scales: Mapping[str, OutputScale] = field(default_factory=dict)  # output -> what is usual for it over all cases
 
 
@@ -63,11 +73,11 @@ def measure_difference(
     criteria: AgreementCriteria, key: CaseOutput, level: str, pair: PairKind, candidate: Array, reference: Array
 ) -> Difference:
     """Compare one output of one case: by ratio with a float model, or if a quantized output has no own tolerance."""
-    traits = criteria.comparability
-    bound = choose_bound(criteria.tolerance, criteria.locked, key[1], candidate.dtype, half=traits.half)
+    traits = criteria.model.comparability
+    bound = choose_bound(criteria.model.tolerance, criteria.model.locked, key[1], candidate.dtype, half=traits.half)
     if pair == "quantized" or (traits.quantized and bound.bound_from != "config"):
         return _compare_by_ratio(criteria, key, level, pair, candidate, reference)
-    difference = _compare_by_element(criteria.masks.get(key), key, level, bound, candidate, reference)
+    difference = _compare_by_element(criteria.model.masks.get(key), key, level, bound, candidate, reference)
     if difference.agrees and bound.bound_from == "type":
         return _check_half_noise(criteria, difference, candidate, reference)
     return difference
@@ -108,7 +118,7 @@ def _compare_by_element(
 
 def _check_half_noise(criteria: AgreementCriteria, plain: Difference, candidate: Array, reference: Array) -> Difference:
     """Return what agrees in float16, unless there is too much noise in it over all of its elements."""
-    traits = criteria.comparability
+    traits = criteria.model.comparability
     is_half = traits.half or candidate.dtype.itemsize == 2
     if not is_half or traits.bfloat16 or candidate.dtype.kind != "f":
         return plain
@@ -161,13 +171,13 @@ def _compare_by_ratio(
 
 
 def _choose_ratio_bounds(criteria: AgreementCriteria, output: str, pair: PairKind) -> RatioBounds:
-    recorded = choose_float_bounds(criteria.locked, output)
+    recorded = choose_float_bounds(criteria.model.locked, output)
     if pair not in SAME_FILE_PAIRS:
         return FLOAT_BOUNDS if pair == "engine" else recorded
     nearest = {
         name: min(getattr(SAME_FILE_BOUNDS, name), getattr(recorded, name)) for name in ("sqnr_db", "cosine", "top1")
     }
-    return replace(SAME_FILE_BOUNDS, **nearest, step=1.01 * criteria.steps.get(output, 0.0))
+    return replace(SAME_FILE_BOUNDS, **nearest, step=1.01 * criteria.model.steps.get(output, 0.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +204,11 @@ def find_output_masks(reading: ParsedModel, cases: Iterable[InputCase]) -> dict[
     A mask counts only if the graph shows the meaning of its ones, or if its name is the usual one; all other outputs
     are compared in full.
     """
-    values = [value for value in reading.facts.inputs if _may_be_mask(value)]
+    values = []
+    for value in reading.facts.inputs:
+        shape = value.shape or ()
+        if "mask" in value.name.lower() and len(shape) == 2 and isinstance(shape[1], str) and shape[1] != "?":
+            values.append(value)
     if not values:
         return {}
     graph = DataflowGraph(reading.proto)
@@ -215,8 +229,3 @@ def find_output_masks(reading: ParsedModel, cases: Iterable[InputCase]) -> dict[
         if mask.name in case.inputs
         for output in outputs
     }
-
-
-def _may_be_mask(value: ValueInfo) -> bool:
-    dims: tuple[Dim, ...] = value.shape or ()
-    return len(dims) == 2 and isinstance(dims[1], str) and dims[1] != "?" and "mask" in value.name.lower()

@@ -18,7 +18,7 @@ from onnxgate.evidence.parity import Layer
 from onnxgate.model.quantization_parameters import QUANTIZED_INPUTS
 from onnxgate.model.reading.fact_extraction import format_operator_name
 from onnxgate.model.subgraphs.node_context import find_source_line
-from onnxgate.numerics.metrics import MAX_DB, compute_sqnr_db
+from onnxgate.numerics.quantization import MAX_DB, compute_sqnr_db
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

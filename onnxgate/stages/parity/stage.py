@@ -13,47 +13,29 @@ from typing import TYPE_CHECKING
 import numpy as np
 from packaging.version import Version
 
-from onnxgate.core.findings import IncompleteCheck, Place, Stage, runtime_sort_key
+from onnxgate.core.findings import IncompleteCheck, Stage, runtime_sort_key
 from onnxgate.core.jobs import CaseResult, Completed, InputCase, RunResult
 from onnxgate.core.text import join_quoted
 from onnxgate.diagnostics.catalogue.engines import find_value_limit
 from onnxgate.evidence.parity import Comparison, Difference
-from onnxgate.model.numeric_traits import NumericTraits
 from onnxgate.numerics.agreement import DEFAULT_BOUNDS, are_both_nan, is_negligible
 from onnxgate.numerics.quantization import measure_scale
-from onnxgate.project.config.schema import Tolerance
 from onnxgate.project.engines import ENGINES, ONNXRUNTIME, engine_family, parse_engine
-from onnxgate.project.lock.types import LockedModel
 from onnxgate.stages.parity.output_comparison import (
     TOO_FEW_LABELS,
     AgreementCriteria,
     CaseOutput,
-    OutputMask,
     PairKind,
+    ParityModel,
     measure_difference,
 )
-from onnxgate.stages.runtime.stage import ObservedRun
+from onnxgate.stages.runtime import ObservedRun
 
 if TYPE_CHECKING:
     from onnxgate.numerics.quantization import OutputScale
 
 
 REAL_INPUTS_HINT = 'give real inputs: `inputs = "samples/*.npz"`'
-
-
-@dataclass(frozen=True, slots=True)
-class ParityModel:
-    """The model whose outputs are compared, and its criteria."""
-
-    path: str
-    place: Place
-    comparability: NumericTraits
-    tolerance: Mapping[str, float | Tolerance] | None
-    locked: LockedModel | None
-    steps: Mapping[str, float] = field(default_factory=dict)  # output -> largest step that it is quantized in
-    masks: Mapping[CaseOutput, OutputMask] = field(default_factory=dict)
-    operators: frozenset[str] = frozenset()
-    not_finite: frozenset[CaseOutput] = frozenset()  # of which the runtime stage says that they are
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +67,7 @@ def collect_evidence(
     if outputs and all(map(model.comparability.is_random, names)):
         reason = f"its outputs are random by design ({join_quoted(model.comparability.random)})"
         return (), (IncompleteCheck(Stage.PARITY, model.path, "", reason, "", by_design=True),)
-    comparer = _OutputComparer(model, create_criteria(model, outputs))
+    comparer = _OutputComparer(create_criteria(model, outputs))
     if eager is not None:
         comparer.compare_with_source(outputs, eager)
     comparer.compare_with_reference(outputs, comparer.compare_levels(outputs))
@@ -99,7 +81,7 @@ def collect_evidence(
 def compare_with_float(model: ParityModel, runs: Sequence[ObservedRun], real: RunOutputs, name: str) -> ParityEvidence:
     """Compare a quantized model with the float model of that name, by the names of outputs or else by position."""
     outputs = collect_outputs(runs)
-    comparer = _OutputComparer(model, create_criteria(model, outputs))
+    comparer = _OutputComparer(create_criteria(model, outputs))
     for runtime, levels in outputs.items():
         comparer.compare_with_float(runtime, levels, real, name)
     comparer.report_few_labels()
@@ -110,7 +92,7 @@ def compare_runtimes(
     model: ParityModel, runtime: str, new: OutputsByLevel, reference: str, old: OutputsByLevel
 ) -> tuple[Comparison, ...]:
     """Compare the outputs of two runtimes at the same levels."""
-    comparer = _OutputComparer(model, create_criteria(model, {runtime: new, reference: old}))
+    comparer = _OutputComparer(create_criteria(model, {runtime: new, reference: old}))
     differences = [
         difference
         for level in new
@@ -134,7 +116,7 @@ def create_criteria(model: ParityModel, runs: OutputsByRuntime) -> AgreementCrit
                 scale = measure_scale(np.load(path, allow_pickle=False) for path in paths)
                 scales.setdefault(name, []).append(scale)
     least = {name: min(of_runs, key=lambda scale: scale.power) for name, of_runs in scales.items()}
-    return AgreementCriteria(model.comparability, model.tolerance, model.locked, model.steps, model.masks, least)
+    return AgreementCriteria(model, least)
 
 
 def collect_outputs(runs: Iterable[ObservedRun]) -> OutputsByRuntime:
@@ -164,7 +146,6 @@ def list_outputs(cases: Sequence[InputCase], result: RunResult) -> RunOutputs:
 class _OutputComparer:
     """Compares outputs of one model, and collects what could not be compared."""
 
-    model: ParityModel
     criteria: AgreementCriteria
     comparisons: list[Comparison] = field(default_factory=list)
     reasons: dict[str, str] = field(default_factory=dict)  # why something could not be compared -> hint
@@ -173,6 +154,11 @@ class _OutputComparer:
     uncertain: set[str] = field(default_factory=set)  # outputs with labels that are too few to judge
     negligible: dict[tuple[PairKind, str], str] = field(default_factory=dict)  # outputs of which zeros would agree
     significant: set[tuple[PairKind, str]] = field(default_factory=set)  # outputs with other values in some case
+
+    @property
+    def model(self) -> ParityModel:
+        """The compared model."""
+        return self.criteria.model
 
     def evidence(self) -> ParityEvidence:
         """Return the comparisons, and what could not be compared."""

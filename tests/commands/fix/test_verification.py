@@ -26,8 +26,8 @@ from onnxgate.core.jobs import (
     Unavailable,
 )
 from onnxgate.model.numeric_traits import NumericTraits
-from onnxgate.stages.parity.stage import ParityModel
-from onnxgate.stages.runtime.stage import ObservedRun
+from onnxgate.stages.parity.output_comparison import ParityModel
+from onnxgate.stages.runtime import ObservedRun
 
 OLD, NEW = "onnxruntime 1.18.1", "onnxruntime 1.31.1"
 REFUSED = Refused(failure=Failure(type="Fail", text="no\nmore"))

@@ -16,8 +16,8 @@ from onnxgate.gate.execution import failed_runs
 from onnxgate.gate.execution.failed_runs import NodeLoader
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
-from onnxgate.stages.runtime.isolated_nodes import LevelRefusal, RefusingRuntime
-from onnxgate.stages.runtime.stage import ExecutedModel
+from onnxgate.stages.isolated_nodes import LevelRefusal, RefusingRuntime
+from onnxgate.stages.runtime import ExecutedModel
 
 REFUSED = Failure(type="Fail", text="[ONNXRuntimeError] : 1 : FAIL : Exception during initialization: no")
 UNKNOWN = RefusingRuntime(

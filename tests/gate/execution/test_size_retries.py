@@ -36,7 +36,7 @@ from onnxgate.project.config.loader import load_config
 from onnxgate.project.lock.types import Lock, LockedRuntime
 from onnxgate.project.plan import PlannedModel, PlannedRuntime
 from onnxgate.runtimes.worker_spec import JobLimits, JobMeter, WorkerSpec
-from onnxgate.stages.export import jobs
+from onnxgate.stages import export_jobs as jobs
 
 OLD, NEW = "onnxruntime 1.9.0", "onnxruntime 1.10.0"
 WAVE = """<ir_version: 8, opset_import: ["" : 17]>

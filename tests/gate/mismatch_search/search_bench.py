@@ -27,11 +27,11 @@ from onnxgate.project.lock.types import LockedModel, LockedPackage, LockedRuntim
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
-from onnxgate.stages.export.jobs import create_toolchain_spec
+from onnxgate.stages.export_jobs import create_toolchain_spec
 from onnxgate.stages.parity import stage
 from onnxgate.stages.parity.first_difference import find_node_weights
-from onnxgate.stages.parity.stage import ParityModel
-from onnxgate.stages.runtime.stage import ObservedRun, create_output_folders, plan_runtime_jobs
+from onnxgate.stages.parity.output_comparison import ParityModel
+from onnxgate.stages.runtime import ObservedRun, create_output_folders, plan_runtime_jobs
 
 Verdict = Literal["right", "neighbour", "wrong", "nothing"]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.stages.export.jobs import extract_error, find_project_line
+from onnxgate.stages.export_jobs import extract_error, find_project_line
 
 TORCH = """
 W1120 torchvision is not installed. Skipping torchvision::nms

@@ -16,7 +16,6 @@ import pytest
 
 from onnxgate.core.errors import ConfigError
 from onnxgate.core.findings import IncompleteCheck, Place, Stage
-from onnxgate.core.inventory import Interpreter
 from onnxgate.core.jobs import (
     Command,
     CommandResult,
@@ -38,8 +37,10 @@ from onnxgate.project.config.project import Project
 from onnxgate.project.lock.types import LockedRuntime, LockedToolchain
 from onnxgate.project.plan import PlannedModel, PlannedRuntime
 from onnxgate.rules.export.export_opset_ignored import export_opset_ignored
-from onnxgate.stages.export import jobs, stage
-from onnxgate.stages.export.jobs import ExportPlan
+from onnxgate.runtimes.environments.toolchain import Interpreter
+from onnxgate.stages import export as stage
+from onnxgate.stages import export_jobs as jobs
+from onnxgate.stages.export_jobs import ExportPlan
 
 PYTHON = Path(sys.executable)
 RELU = '<ir_version: 8, opset_import: ["" : {opset}]> g (float[N] x) => (float[N] y) {{ y = {op}(x) }}'

@@ -28,8 +28,9 @@ from onnxgate.core.jobs import (
 from onnxgate.evidence.export import LostAxis, Reexport
 from onnxgate.model.facts import ModelFacts, ValueInfo
 from onnxgate.project.config.project import Project
-from onnxgate.stages.export import jobs, stage
-from onnxgate.stages.export.stage import compare_with_request, find_nearest_opset, find_training_nodes
+from onnxgate.stages import export as stage
+from onnxgate.stages import export_jobs as jobs
+from onnxgate.stages.export import compare_with_request, find_nearest_opset, find_training_nodes
 from tests.stages.export.test_export_stage import (
     COMMAND,
     PYTHON,

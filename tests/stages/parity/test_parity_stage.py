@@ -14,9 +14,9 @@ from onnxgate.core.jobs import CaseResult, Crashed
 from onnxgate.evidence.parity import Comparison
 from onnxgate.model.numeric_traits import NumericTraits
 from onnxgate.project.config.schema import Tolerance
-from onnxgate.stages.parity.output_comparison import OutputMask
-from onnxgate.stages.parity.stage import ParityModel, RunOutputs, collect_evidence, compare_with_float
-from onnxgate.stages.runtime.stage import ObservedRun
+from onnxgate.stages.parity.output_comparison import OutputMask, ParityModel
+from onnxgate.stages.parity.stage import RunOutputs, collect_evidence, compare_with_float
+from onnxgate.stages.runtime import ObservedRun
 from tests.harness.recorded_runs import NEW, OLD, PLACE, case, done, ran, refused, saved
 
 MIDDLE = "onnxruntime 1.9.5"

@@ -11,15 +11,15 @@ import pytest
 
 from onnxgate.core.findings import Place
 from onnxgate.core.jobs import Completed, Crashed, Failure, LoadResult, Observation, Refused
-from onnxgate.stages.runtime import isolated_nodes
-from onnxgate.stages.runtime.isolated_nodes import (
+from onnxgate.stages import isolated_nodes
+from onnxgate.stages.isolated_nodes import (
     IsolatedLoad,
     LevelRefusal,
     NodeKind,
     RefusingRuntime,
     collect_node_kinds,
 )
-from onnxgate.stages.runtime.stage import ExecutedModel
+from onnxgate.stages.runtime import ExecutedModel
 from onnxgate.support.matching.operations import NodeProblem, Prediction, SupportGap
 
 # Texts of onnxruntime 1.16.3.

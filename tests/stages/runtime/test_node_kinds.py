@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 import onnx.parser
 
-from onnxgate.stages.runtime.isolated_nodes import NodeKind, collect_node_kinds
+from onnxgate.stages.isolated_nodes import NodeKind, collect_node_kinds
 
 HEAD = '<ir_version: 8, opset_import: ["" : 18, "mine" : 1, "com.microsoft" : 1]>\n'
 

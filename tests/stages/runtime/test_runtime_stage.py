@@ -15,7 +15,7 @@ from onnxgate.core.jobs import CaseResult, Completed, Crashed, Failure, LoadResu
 from onnxgate.evidence.runtime import Attempt, WrongShape
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.fact_extraction import read_value_infos
-from onnxgate.stages.runtime.stage import collect_evidence, create_output_folders, plan_runtime_jobs
+from onnxgate.stages.runtime import collect_evidence, create_output_folders, plan_runtime_jobs
 from tests.harness.recorded_runs import CASES, NEW, OLD, case, done, ran, refused, run_model, saved
 
 RESHAPE = (

@@ -214,13 +214,9 @@ def _create_attempts(run: ObservedRun, eager: Mapping[str, jobs.CaseResult], mod
             attempt = Attempt(optimization=level, outcome="load-refused")
             return [_refused_attempt(attempt, failure, run.runtime, model)]
         case jobs.Crashed(signal=signal, during=during):
-            attempt = _create_attempt(run.job, _find_case(run.job, during))
-            end = Interruption(signal=signal, during=during)
-            return [msgspec.structs.replace(attempt, outcome="crashed", end=end)]
+            return [_create_interrupted(run.job, "crashed", Interruption(signal=signal, during=during))]
         case jobs.TimedOut(limit_s=limit_s, during=during):
-            attempt = _create_attempt(run.job, _find_case(run.job, during))
-            end = Interruption(limit_s=limit_s, during=during)
-            return [msgspec.structs.replace(attempt, outcome="timed-out", end=end)]
+            return [_create_interrupted(run.job, "timed-out", Interruption(limit_s=limit_s, during=during))]
         case other:
             raise TypeError(f"{type(other).__name__} is no answer to a run")
 
@@ -258,9 +254,10 @@ def _create_attempt(job: jobs.Run, case: jobs.InputCase | None) -> Attempt:
     return Attempt(optimization=job.optimization, outcome="completed", case=of_case)
 
 
-def _find_case(job: jobs.Run, during: str) -> jobs.InputCase | None:
-    """Return the case during which the worker ended; None if none had begun."""
-    return next((case for case in job.cases if during == CASE_PHASE + case.name), None)
+def _create_interrupted(job: jobs.Run, outcome: Literal["crashed", "timed-out"], end: Interruption) -> Attempt:
+    """Create the attempt of a worker that ended; its case is the one during which that was, if any had begun."""
+    case = next((case for case in job.cases if end.during == CASE_PHASE + case.name), None)
+    return msgspec.structs.replace(_create_attempt(job, case), outcome=outcome, end=end)
 
 
 def _refused_attempt(attempt: Attempt, failure: jobs.Failure, runtime: str, model: ExecutedModel) -> Attempt:
@@ -299,9 +296,11 @@ def _with_outputs(
     not_finite: list[str] = []
     not_finite_in_source, blank, wrong_shapes = False, [], []
     for name, path in zip(names, result.outputs, strict=True):
-        array, reference = _load_array(path), _load_array(references.get(name))
-        if array is None:
+        if path is None:
             continue
+        expected = references.get(name)
+        array: NDArray[Any] = np.load(path, allow_pickle=False)
+        reference: NDArray[Any] | None = np.load(expected, allow_pickle=False) if expected is not None else None
         match _locate_not_finite(array, reference):
             case "own":
                 not_finite.append(name)
@@ -339,10 +338,6 @@ def _locate_not_finite(array: NDArray[Any], reference: NDArray[Any] | None) -> L
     if expected.shape != places.shape:
         return "both" if expected.any() else "own"
     return "own" if (places & ~expected).any() else "both"
-
-
-def _load_array(path: str | None) -> NDArray[Any] | None:
-    return None if path is None else np.load(path, allow_pickle=False)
 
 
 def _share_node_names(attempts: Mapping[str, Sequence[Attempt]]) -> dict[str, list[Attempt]]:

@@ -46,7 +46,7 @@ from onnxgate.model.reading.structure import iter_scopes, read_structure
 from onnxgate.model.subgraphs.node_context import find_source_line
 from onnxgate.model.validity import find_fault
 from onnxgate.runtimes.environments.toolchain import find_drift
-from onnxgate.stages.export.jobs import EXPORTED_DOMAINS, ExportPlan, read_command_failure, uses_opset_placeholder
+from onnxgate.stages.export_jobs import EXPORTED_DOMAINS, ExportPlan, read_command_failure, uses_opset_placeholder
 
 if TYPE_CHECKING:
     from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
@@ -153,7 +153,8 @@ def _evaluate_export(project: Project, plan: ExportPlan, fresh: Path, result: Ex
     # In an unusable file, an opset other than the requested one may be the reason.
     opsets = OpsetRequest(requested=requested, written=written, nearest=nearest)
     comparison: CommittedComparison | IncompleteCheck = CommittedComparison()
-    fault = _find_data_fault(reading, fresh)
+    uses = [use for use in check_external_data(reading.proto, fresh) if use.problem]
+    fault = f"a file whose external data `{uses[0].location}` are amiss: {uses[0].problem}" if uses else ""
     if not fault:
         comparison = _compare_with_committed(plan, fresh, reading)
         if isinstance(comparison, CommittedComparison) and comparison.differences:
@@ -176,11 +177,6 @@ def _evaluate_export(project: Project, plan: ExportPlan, fresh: Path, result: Ex
         ),
     )
     return ExportOutcome(subject, undone, fresh)
-
-
-def _find_data_fault(reading: ParsedModel, fresh: Path) -> str:
-    uses = [use for use in check_external_data(reading.proto, fresh) if use.problem]
-    return f"a file whose external data `{uses[0].location}` are amiss: {uses[0].problem}" if uses else ""
 
 
 def _find_checker_fault(reading: ParsedModel, fresh: Path) -> str:

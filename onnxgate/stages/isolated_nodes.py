@@ -22,7 +22,7 @@ from onnxgate.model.subgraphs.reduced_models import (
     function_key,
 )
 from onnxgate.project.plan import PlannedRuntime
-from onnxgate.stages.runtime.stage import PROVIDER_NOT_USED, ExecutedModel, ObservedRun
+from onnxgate.stages.runtime import PROVIDER_NOT_USED, ExecutedModel, ObservedRun
 from onnxgate.stages.support import look_up_runtime
 from onnxgate.support.matching.operations import Operation, RefusedOperations, TypedNode
 from onnxgate.support.matching.type_inference import infer_model_types
@@ -78,10 +78,18 @@ class _NodeKindCollector:
 
     def enter(self, nodes: Sequence[TypedNode], constants: Constants, imports: Mapping[str, int]) -> None:
         """Collect all nodes of a graph or a body."""
-        visible = {**constants, **_find_constant_nodes(nodes)}
+        # Values of the same name in branches do not count.
+        counts = Counter(name for node in nodes for name in node.proto.output)
+        makers = (node.proto for node in nodes if (node.operation.domain, node.operation.name) == CONSTANT)
+        made = {node.output[0]: node for node in makers if len(node.output) == 1 and counts[node.output[0]] == 1}
+        visible = {**constants, **made}
         for node in nodes:
             if not node.calls:
-                self.enter(node.inner, {**visible, **_find_initializers(node.proto)}, imports)
+                graphs = [graph for attribute in node.proto.attribute for graph in iter_subgraphs(attribute)]
+                tensors = [tensor for graph in graphs for tensor in graph.initializer]
+                counts = Counter(tensor.name for tensor in tensors)
+                inner = {tensor.name: tensor for tensor in tensors if counts[tensor.name] == 1}
+                self.enter(node.inner, {**visible, **inner}, imports)
                 self._add(node, visible, imports)
             elif id(node.inner) not in self.entered:
                 self.entered.add(id(node.inner))
@@ -97,19 +105,6 @@ class _NodeKindCollector:
                 required = {domain: version for domain, version in imports.items() if domain in domains}
             self.kinds[key] = NodeKind(node, NodeSurroundings(required, node.type_of, constants, self.functions))
         self.kinds[key].nodes.append(node)
-
-
-def _find_constant_nodes(nodes: Sequence[TypedNode]) -> dict[str, NodeProto]:
-    """Return nodes `Constant` by their outputs; values of the same name in branches do not count."""
-    counts = Counter(name for node in nodes for name in node.proto.output)
-    constants = (node.proto for node in nodes if (node.operation.domain, node.operation.name) == CONSTANT)
-    return {node.output[0]: node for node in constants if len(node.output) == 1 and counts[node.output[0]] == 1}
-
-
-def _find_initializers(node: NodeProto) -> dict[str, TensorProto]:
-    graphs = [graph for attribute in node.attribute for graph in iter_subgraphs(attribute)]
-    counts = Counter(tensor.name for graph in graphs for tensor in graph.initializer)
-    return {tensor.name: tensor for graph in graphs for tensor in graph.initializer if counts[tensor.name] == 1}
 
 
 FILE_FAMILIES = frozenset({"protobuf", "no_graph", "no_file", "raw_size", "locale"})
@@ -148,15 +143,9 @@ class LevelRefusal:
         """The family of the text."""
         return self.gist[0]
 
-    @property
-    def is_of_model(self) -> bool:
-        """Whether the model as a whole is the cause."""
-        return self.failure.memory or self.family in MODEL_FAMILIES
-
-    @property
-    def is_of_file(self) -> bool:
-        """Whether the file or the machine is the cause, so that isolated nodes prove nothing."""
-        return self.failure.memory or self.family in FILE_FAMILIES
+    def is_about(self, families: frozenset[str]) -> bool:
+        """Return whether its text is of one of these families of the file or model, or the memory limit was hit."""
+        return self.failure.memory or self.family in families
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +161,7 @@ class RefusingRuntime:
         """Whether nodes alone would be refused for the same: for the file, the machine, or the opset that all need."""
         is_opset_refused = any(refusal.family == "opset" and "ai.onnx" in refusal.gist for refusal in self.refusals)
         is_opset_too_new = self.prediction is not None and "ai.onnx" in self.prediction.opsets_too_new
-        return is_opset_refused or is_opset_too_new or all(refusal.is_of_file for refusal in self.refusals)
+        return is_opset_refused or is_opset_too_new or all(refusal.is_about(FILE_FAMILIES) for refusal in self.refusals)
 
     @property
     def is_ir_refused(self) -> bool:
@@ -259,7 +248,9 @@ def select_remaining_kinds(refusing: RefusingRuntime, kinds: Sequence[NodeKind],
     if not refusing.in_full:
         return remaining
     results = _match_claims(refusing, kinds, loads)
-    unexplained = (refusal for refusal in refusing.refusals if not refusal.is_of_model and not refusal.node)
+    unexplained = (
+        refusal for refusal in refusing.refusals if not refusal.is_about(MODEL_FAMILIES) and not refusal.node
+    )
     return remaining if any(not any(result.is_cause(refusal) for result in results) for refusal in unexplained) else []
 
 
@@ -370,7 +361,7 @@ def _decide_outcome(
 
     def has_other_cause(refusal: LevelRefusal) -> bool:
         is_elsewhere = bool(refusal.node) and refusal.node not in names
-        return refusal.is_of_model or is_elsewhere or any(other.is_cause(refusal) for other in results)
+        return refusal.is_about(MODEL_FAMILIES) or is_elsewhere or any(other.is_cause(refusal) for other in results)
 
     loads = result.loaded.outcome == "loads" and all(map(has_other_cause, refusing.refusals))
     return "loads" if loads else "unknown"

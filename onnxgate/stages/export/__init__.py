@@ -1,1 +1,0 @@
-"""Export stage: fresh exports compared with committed files."""
