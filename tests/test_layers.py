@@ -185,7 +185,7 @@ def test_an_unchanged_check_stays_light(tmp_path: Path) -> None:
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
         "print(sorted({'onnx', 'numpy'} & set(sys.modules)), file=sys.stderr)"
     )
-    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     for _ in range(2):
         done = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path, env=environment

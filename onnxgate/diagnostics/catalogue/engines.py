@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from packaging.specifiers import SpecifierSet
 
 from onnxgate.diagnostics.catalogue import Entry
-from onnxgate.model.numeric_traits import NumericTraits
 from onnxgate.project.engines import parse_engine
+
+if TYPE_CHECKING:
+    from onnxgate.model.numeric_traits import NumericTraits
+
 
 _INSPECTION_FIX = "look at what it is with `head -c 100 FILE`; `onnxgate check FILE` names the cause"
 _UNSUPPORTED_FIX = "export with operators that every runtime knows, or leave the model out of this target"
