@@ -94,7 +94,8 @@ def end_group(process: subprocess.Popen[bytes]) -> int:
     elif process.returncode is None:  # once reaped, the number may belong to another process
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.kill()  # it may be in our group
+        with contextlib.suppress(PermissionError):
+            process.kill()  # it may be in our group
     return process.wait(REAP_TIMEOUT_S)
 
 

@@ -14,7 +14,7 @@ from onnxgate.core import jobs
 from onnxgate.core.subprocesses import LineTooLongError, WorkerProcess, describe_exit_status
 from onnxgate.runtimes.worker.failures import CONTROLS, ESCAPES
 
-WORKER_FOLDER = Path(__file__).with_name("worker")
+WORKER_FOLDER = Path(__file__).resolve().with_name("worker")
 """The program that runs in a worker process."""
 READY_TIMEOUT_S = 60.0
 INVALID_ANSWER = "answered nonsense"

@@ -209,7 +209,8 @@ def _create_attempts(run: ObservedRun, eager: Mapping[str, jobs.CaseResult], mod
         case jobs.Completed(result=jobs.RunResult() as result):
             return _completed_attempts(run, result, eager, model)
         case jobs.Refused(failure=failure) if failure.type == PROVIDER_NOT_USED:
-            return [Attempt(optimization=level, outcome="provider-not-used", refusal=Refusal(failure=failure))]
+            refusal = Refusal(failure=failure, known_limit=find_text_limit(run.runtime, failure.text))
+            return [Attempt(optimization=level, outcome="provider-not-used", refusal=refusal)]
         case jobs.Refused(failure=failure):
             attempt = Attempt(optimization=level, outcome="load-refused")
             return [_refused_attempt(attempt, failure, run.runtime, model)]

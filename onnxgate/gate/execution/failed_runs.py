@@ -171,17 +171,18 @@ def find_sizes(
     `attempt` runs one setting on one runtime. A crash or timeout ends the search.
     """
     sizes = model.settings.sizes
-    completed = [case for _, case, result in _case_results(ran) if result.failure is None]
-    settings = [dict(case.sizes) for case in sorted(completed, key=lambda case: case.origin != "source") if case.sizes]
-    tried: list[SizeSetting] = [dict(case.sizes) for case in completed]
+    results = [(case, result.failure is None) for _, case, result in _case_results(ran)]
+    completed = sorted((case for case, has_run in results if has_run), key=lambda case: case.origin != "source")
+    settings = [dict(case.sizes) for case in completed if case.sizes]
+    tried: list[SizeSetting] = [dict(case.sizes) for case, has_run in results if not has_run]
     for setting in (*settings, *list_alternative_settings(facts.inputs, sizes)):
         if setting in tried:
             continue
         tried.append(setting)
-        results = [result for _, _, result in _case_results(attempt(setting))]
-        if any(result.failure is None for result in results):
+        answers = [result for _, _, result in _case_results(attempt(setting))]
+        if any(answer.failure is None for answer in answers):
             return vary_setting(facts.inputs, sizes, setting)
-        if not results:
+        if not answers:
             return ()
     return ()
 

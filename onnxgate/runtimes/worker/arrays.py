@@ -104,4 +104,5 @@ def _join_leaves(leaves: List[Any], value: Any) -> Any:
     # A list of maps of equal length has rows and columns; everything else has one axis.
     lengths = {len(part) if isinstance(part, dict) else 0 for part in value} if isinstance(value, list) else {0}
     columns = lengths.pop() if len(lengths) == 1 else 0
-    return np.stack(leaves).reshape((*((-1, columns) if columns else (-1,)), *leaves[0].shape))
+    axes = (len(leaves) // columns, columns) if columns else (len(leaves),)  # not -1: the leaves may be empty
+    return np.stack(leaves).reshape((*axes, *leaves[0].shape))

@@ -64,7 +64,8 @@ def _limit_on_linux(subject: str, needs: Dict[str, Any]) -> None:
     elif subject == "files":
         if not linux_sandbox.landlock_version():
             raise OSError(0, "this kernel has no Landlock, or does not let it be used")
-        accelerators = [name for name in os.listdir("/dev") if needs["devices"] and name.startswith(ACCELERATORS)]
+        devices = os.listdir("/dev") if needs["devices"] else []
+        accelerators = [name for name in devices if name.startswith(ACCELERATORS)]
         writes = [needs["folder"], *PLAIN_DEVICES, *(os.path.join("/dev", name) for name in accelerators)]
         reads = [*SYSTEM_PATHS, *("/etc/" + name for name in ETC_FILES), *_python_paths(), *needs["reads"]]
         linux_sandbox.restrict_files(reads, writes, all_reads=needs["all_reads"])

@@ -29,7 +29,7 @@ from onnxgate.core.jobs import (
     RunResult,
 )
 from onnxgate.evidence.runtime import ModelRuns
-from onnxgate.gate.execution import executor
+from onnxgate.gate.execution import executor, failed_runs
 from onnxgate.gate.request import ExecutionResult, ExecutionSettings, RunnableModel
 from onnxgate.model.reading.fact_extraction import read_facts
 from onnxgate.project.config.loader import load_config
@@ -37,6 +37,7 @@ from onnxgate.project.lock.types import Lock, LockedRuntime
 from onnxgate.project.plan import PlannedModel, PlannedRuntime
 from onnxgate.runtimes.worker_spec import JobLimits, JobMeter, WorkerSpec
 from onnxgate.stages import export_jobs as jobs
+from onnxgate.stages.runtime import ObservedRun
 
 OLD, NEW = "onnxruntime 1.9.0", "onnxruntime 1.10.0"
 WAVE = """<ir_version: 8, opset_import: ["" : 17]>
@@ -217,3 +218,32 @@ def test_inputs_that_no_array_can_hold(tmp_path: Path) -> None:
 
     assert {cases for _, cases in host.jobs} == {()}
     assert ("`seq(tensor(float))` cannot be fed" in undone.reason, undone.hint) == (True, "")
+
+
+def test_proven_sizes_are_tried_first_and_failed_ones_never(tmp_path: Path) -> None:
+    """The sizes of the source's own example run where guesses fail; what failed once would fail again."""
+    onnx.save(onnx.parser.parse_model(WAVE), tmp_path / "m.onnx")
+    (tmp_path / "onnxgate.toml").write_text('models = ["*.onnx"]\n[targets.t]\nruntime = "onnxruntime"\n')
+    (model,) = load_config(tmp_path / "onnxgate.toml").models()
+    guess, example = {"batch": 1, "samples": 2}, {"batch": 1, "samples": 400}
+    cases = (
+        InputCase(name="guess", origin="generated", inputs={}, sizes=guess),
+        InputCase(name="example", origin="source", inputs={}, sizes=example),
+    )
+    refused = CaseResult(failure=Failure(type="Fail", text="does not fit"))
+    result = RunResult(providers=(), outputs=("y",), cases=(refused, CaseResult()))
+    ran = [ObservedRun(NEW, Run(model="m.onnx", cases=cases, output=""), Completed(result=result))]
+    attempts: list[Mapping[str, int]] = []
+
+    def attempt(sizes: Mapping[str, int]) -> list[ObservedRun]:
+        attempts.append(sizes)
+        case = InputCase(name="again", origin="generated", inputs={}, sizes=dict(sizes))
+        again = RunResult(providers=(), outputs=("y",), cases=(refused,))
+        return [ObservedRun(NEW, Run(model="m.onnx", cases=(case,), output=""), Completed(result=again))]
+
+    found = failed_runs.find_sizes(read_facts(model.absolute, "m.onnx"), model, ran, attempt)
+
+    assert () == found
+    assert example == attempts[0]
+    assert guess not in attempts
+    assert len(attempts) > 1

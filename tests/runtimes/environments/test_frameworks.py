@@ -33,6 +33,7 @@ def write(folder: Path, **files: str) -> None:
         ("def build():\n    import jax.numpy as jnp", ["jax"]),
         ("import flax", ["jax"]),
         ("import tensorflow as tf, keras", ["keras", "tensorflow"]),
+        ("import tf_keras, tensorflow", ["tensorflow"]),
         ("import torch\ntry:\n    import tensorflow\nexcept ImportError:\n    pass", ["torch"]),
     ],
 )

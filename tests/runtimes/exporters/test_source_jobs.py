@@ -24,7 +24,9 @@ FRAMEWORKS = "PyTorch, scikit-learn, XGBoost, LightGBM, Keras, TensorFlow, JAX"
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of sources; no framework is imported, whatever other tests did."""
     for name in list(sys.modules):
-        if name.partition(".")[0] in {module for framework in exporters.FRAMEWORKS for module in framework.modules}:
+        if name.partition(".")[0] in {
+            module for framework in exporters.FRAMEWORKS for module in (*framework.modules, *framework.class_modules)
+        }:
             monkeypatch.delitem(sys.modules, name)
     return tmp_path
 

@@ -64,3 +64,10 @@ def test_words_stay_words() -> None:
     values, _ = arrays.flatten([np.array(["a"], dtype=object), np.array(["b"], dtype=object)])
 
     assert values.astype(np.str_).tolist() == [["a"], ["b"]]
+
+
+def test_empty_tensors_of_a_sequence_keep_their_shape() -> None:
+    """A detector that finds nothing returns a list of empty tensors, which is a result."""
+    values, _ = arrays.flatten([np.zeros((0, 4), np.float32)] * 2)
+
+    assert values.shape == (2, 0, 4)

@@ -10,10 +10,11 @@ class Framework(NamedTuple):
 
     title: str  # name in messages
     exporter: str  # module of this folder, and its function
-    modules: Tuple[str, ...]  # top-level packages that sources import and that classes of models come from
+    modules: Tuple[str, ...]  # top-level packages that sources import, and that classes of models come from
     packages: Tuple[str, ...]  # distributions of the framework, of which one suffices
     recorded: Tuple[str, ...]  # other distributions that affect an export: the lock records their versions
     converters: Tuple[str, ...] = ()  # modules that an export requires, named as their distributions
+    class_modules: Tuple[str, ...] = ()  # further packages that only classes of models come from
 
 
 PYTORCH = Framework("PyTorch", "pytorch:export", ("torch",), ("torch",), ("onnx", "onnxscript", "onnx-ir"))
@@ -36,7 +37,14 @@ FRAMEWORKS = (
     Framework("XGBoost", "estimators:export_xgboost", ("xgboost",), ("xgboost", "xgboost-cpu"), *_TREE_PACKAGES),
     Framework("LightGBM", "estimators:export_lightgbm", ("lightgbm",), ("lightgbm",), *_TREE_PACKAGES),
     # The converter of Keras depends on its backend.
-    Framework("Keras", "keras:export", ("keras", "tf_keras"), ("keras",), ("onnx", "tf2onnx", "jax2onnx")),
+    Framework(
+        "Keras",
+        "keras:export",
+        ("keras",),
+        ("keras",),
+        ("onnx", "tf2onnx", "jax2onnx"),
+        class_modules=("tf_keras",),
+    ),
     Framework(
         "TensorFlow",
         "tensorflow:export",
@@ -48,9 +56,10 @@ FRAMEWORKS = (
     Framework(
         "JAX",
         "jax:export",
-        ("jax", "jaxlib", "flax", "equinox"),
+        ("jax", "flax", "equinox"),
         ("jax",),
         ("onnx", "onnx-ir", "jax2onnx"),
         ("jax2onnx",),
+        class_modules=("jaxlib",),
     ),
 )

@@ -88,7 +88,9 @@ def _call_source(job: Wire, phase: Phase, kind: str = "source") -> Any:
 
 def find_framework(returned: Any, source: str) -> Framework:
     """Return the framework of the model that a source returned. Raises `SourceError` if there is none."""
-    by_module = {module: framework for framework in FRAMEWORKS for module in framework.modules}
+    by_module = {
+        module: framework for framework in FRAMEWORKS for module in (*framework.modules, *framework.class_modules)
+    }
     for value in _candidate_models(returned):
         for base in type(value).__mro__:
             module = str(base.__module__).partition(".")[0]
