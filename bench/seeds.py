@@ -50,7 +50,7 @@ def main() -> int:
     reading = read_model(model.absolute, model.path)
     with tempfile.TemporaryDirectory() as scratch, open_pool(project, CommonOptions(jobs=2)) as host:
         cases = tuple(_cases(reading, model, asked, Path(scratch)))
-        eager, sample = _eager(project, model, reading, cases, Path(scratch) / "source", host)
+        eager, sample = _eager(project, lock, model, reading, cases, Path(scratch) / "source", host)
         runtimes = _runtimes(project, lock, model, asked.releases)
         every = (*cases, *([sample] if sample else []))
         ran = [each for one in runtimes for each in _run(project, lock, model, one, every, Path(scratch), host)]
@@ -81,6 +81,7 @@ def _cases(reading: ParsedModel, model: SelectedModel, asked: argparse.Namespace
 
 def _eager(
     project: Project,
+    lock: Lock,
     model: SelectedModel,
     reading: ParsedModel,
     cases: tuple[InputCase, ...],
@@ -91,7 +92,8 @@ def _eager(
     if model.settings.source is None:
         return None, None
     toolchain = jobs.ProjectToolchain.of_project(project)
-    source = jobs.plan_export(toolchain, model, folder, cases=cases).source
+    (planned,) = plan_models(project, lock, [model])
+    source = jobs.plan_export(toolchain, planned, folder, cases=cases).source
     assert source is not None
     job = msgspec.structs.replace(source, export=False)
     answer = host.submit(toolchain.spec, job).result()

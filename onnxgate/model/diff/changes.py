@@ -310,12 +310,12 @@ def _describe_weight_change(pair: WeightMatch, names_by_content: dict[tuple[obje
 
 def _measure_change(old: Weight, new: Weight, names_by_content: dict[tuple[object, ...], str]) -> dict[str, object]:
     """Return the fields of a weight change that depend on the content of both weights."""
-    problem = next((it.problem for it in (old, new) if not it.digest), "")
+    problem = next((it.problem for it in (old, new) if not it.digest), None)
     try:
-        distance = None if problem else measure_distance(old, new)
+        distance = measure_distance(old, new) if problem is None else None
     except (UnreadableWeightError, OSError) as reason:
         problem = str(reason)
-    if problem:
+    if problem is not None:
         return {"change": "unreadable", "text": f"cannot be compared: {problem}"}
     fields: dict[str, object] = {"change": "changed"}
     remarks = []

@@ -146,8 +146,9 @@ def _compare_values(
 def compare_headers(old: ModelProto, new: ModelProto) -> Iterator[Changed]:
     """Compare IR version, opsets, producer and version fields."""
     before, after = (_list_headers(model) for model in (old, new))
-    names = ("IR version", *sorted(name for name in {*before, *after} if name.startswith("opset ")), *_HEADER_FIELDS)
-    yield from _compare_entries(before, after, names)
+    opsets = (name for name in {*before, *after} if name.startswith("opset "))
+    by_domain = sorted(opsets, key=lambda name: name.strip("`"))  # `ai.onnx` before `ai.onnx.ml`
+    yield from _compare_entries(before, after, ("IR version", *by_domain, *_HEADER_FIELDS))
 
 
 _HEADER_FIELDS = {

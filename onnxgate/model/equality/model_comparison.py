@@ -230,6 +230,7 @@ class GraphComparison:
         self.values: dict[str, str] = {}  # value that a node of the old main graph makes -> its name in the new one
         self._old_functions, self._new_functions = old.functions, new.functions
         self._compared: set[tuple[int, int, ValueSource, ValueSource]] = set()
+        self._reported_functions: set[OperatorKey] = set()
         self._calls: list[tuple[OperatorKey | None, _Position]] = [(None, ())]  # of local functions, the first of each
         scopes: defaultdict[OperatorKey | None, list[MatchedScope]] = defaultdict(list)
         for scope in match_graphs(old, new).scopes:
@@ -285,7 +286,8 @@ class GraphComparison:
             is_old, is_new = function in self._old_functions, function in self._new_functions
             if is_old and is_new:
                 self._calls.append((function, where))
-            elif is_old or is_new:
+            elif (is_old or is_new) and function not in self._reported_functions:
+                self._reported_functions.add(function)
                 self._report(where, f"{label} is {'new' if is_new else 'gone'}")
 
     def _compare_nested_attributes(self, before: Node, after: Node, where: _Position, label: str) -> None:
@@ -304,8 +306,9 @@ class GraphComparison:
             if len(sides[0]) != len(sides[1]) or bodies[0] != bodies[1]:
                 self._report(where, f"{text} holds another number of values")
             self.weights += [WeightPair(where, text, a, b) for a, b in zip(*sides, strict=False)]
-        for name in old.keys() - new.keys():
-            self._report(where, f"{label}: attribute `{name}` is gone")
+        for name in old:
+            if name not in new:
+                self._report(where, f"{label}: attribute `{name}` is gone")
 
     def _compare_sources(
         self, matching: NodeMatching, old: ValueSource, new: ValueSource, where: _Position, user: str

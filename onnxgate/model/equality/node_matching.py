@@ -18,6 +18,8 @@ from onnxgate.model.equality.similarity import is_similar, locate_extremes
 from onnxgate.model.facts import count_elements
 from onnxgate.model.reading.graph import Graph, Node, OperatorKey, ValueSource, Weight
 
+_MAX_EXACT_PAIRS = 1_000_000
+"""Of longer sequences, keys of many nodes do not count: difflib's time grows with the pairs."""
 _DISTINCTIVE_ELEMENTS = 4
 """Smallest number of elements of a weight whose content distinguishes nodes."""
 MAX_FOLLOWED_NODES = 200
@@ -227,7 +229,8 @@ class NodeMatching:
                 if is_distinctive and any(keys := tuple(map(key, weights.values()))):
                     sides[-1].append(((operator(graph.nodes[index].operator), keys), index))
         old, new = sides
-        sequences = difflib.SequenceMatcher(None, [it for it, _ in old], [it for it, _ in new])
+        is_long = len(old) * len(new) > _MAX_EXACT_PAIRS
+        sequences = difflib.SequenceMatcher(None, [it for it, _ in old], [it for it, _ in new], autojunk=is_long)
         for block in sequences.get_matching_blocks():
             for offset in range(block.size):
                 self.pair(old[block.a + offset][1], new[block.b + offset][1])

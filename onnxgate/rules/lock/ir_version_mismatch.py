@@ -25,7 +25,9 @@ def ir_version_mismatch(subject: ModelLockComparison) -> Iterator[Hit]:
     `onnx.save`), or export with an older onnx. `onnxgate fix` lowers it, and proves that nothing else changed.
     """
     pinned, version = subject.pinned_ir, subject.facts.ir_version
-    if pinned is None or SpecifierSet(f"=={pinned}" if isinstance(pinned, int) else pinned).contains(str(version)):
+    if pinned is None or version == pinned:
+        return
+    if isinstance(pinned, str) and version >= 0 and SpecifierSet(pinned).contains(str(version)):
         return
     yield Hit(
         subject.place if subject.entry is not None else subject.ir_place,

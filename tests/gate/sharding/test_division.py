@@ -118,9 +118,10 @@ def test_nothing_is_divided(tmp_path: Path) -> None:
 def test_another_state_is_refused(tmp_path: Path, changed: dict[str, object]) -> None:
     """A job that would divide something else reports that, and judges nothing."""
     file = write_plan(tmp_path / "plan.json", divide_models(state(), 2, EVEN))
-    of = changed.pop("of", 2)
+    fields = {"of": 2, **changed}
+    of = fields.pop("of")
     with pytest.raises(UsageError, match="another check"):
-        load_division(file, dataclasses.replace(state(), **changed), of)  # type: ignore[arg-type]
+        load_division(file, dataclasses.replace(state(), **fields), of)  # type: ignore[arg-type]
 
 
 def test_a_model_that_was_moved_is_refused(tmp_path: Path) -> None:

@@ -416,6 +416,16 @@ def test_what_makes_no_difference(tmp_path: Path) -> None:
     assert compare(tmp_path, net(), opset).verdict == "different"
 
 
+def test_opsets_are_listed_by_domain(tmp_path: Path) -> None:
+    """A domain comes before those whose names begin with it."""
+    old, new = net(), net()
+    for model, version in ((old, 18), (new, 19)):
+        model.opset_import[0].version = version
+        model.opset_import.add(domain="ai.onnx.ml", version=version - 16)
+
+    assert [it.what for it in compare(tmp_path, old, new).stamps] == ["opset `ai.onnx`", "opset `ai.onnx.ml`"]
+
+
 def test_constants_and_initializers(tmp_path: Path) -> None:
     """Where a weight is kept is said, and is the same model."""
     new = net()

@@ -151,6 +151,7 @@ class Drawing:
             node.output[:] = [renamed.get(name, name) for name in node.output]
 
 
+# About one drawing in a thousand is reported with another edit, such as (1319030241, 11, ["swap", "attribute"]).
 @settings(deadline=None, derandomize=True, max_examples=150)
 @given(
     seed=st.integers(0, 2**32),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import AttributeProto, numpy_helper
+from onnx import AttributeProto, helper, numpy_helper
 
 from onnxgate.model.equality import model_comparison
 from onnxgate.model.equality.model_comparison import list_differences
@@ -315,6 +315,28 @@ act <slope> (v) => (w) { t = LeakyRelu <alpha: float = @slope> (v) w = Neg (t) }
 def test_local_functions(tmp_path: Path, before: str, after: str, said: tuple[str, ...]) -> None:
     """The body of a local function is compared once, under its own name."""
     assert compare(tmp_path, parse(FUNCTION, ""), parse(FUNCTION.replace(before, after), "")) == said
+
+
+def test_a_missing_local_function_is_reported_once(tmp_path: Path) -> None:
+    """However many nodes call it: each of a model's ten differences is another one."""
+    calls = " ".join(f"x{i + 1} = l.f (x{i})" for i in range(3))
+    head = '<ir_version: 9, opset_import: ["" : 18, "l" : 1]>'
+    graph = f"{head} g (float[N] x0) => (float[N] x3) {{ {calls} }}"
+    body = '<domain: "l", opset_import: ["" : 18]> f (v) => (w) { w = Neg (v) }'
+
+    assert compare(tmp_path, parse(graph, ""), parse(f"{graph} {body}", "")) == ("local function `l.f` is new",)
+
+
+def test_removed_attributes_are_reported_in_the_order_of_the_file(tmp_path: Path) -> None:
+    """A report is the same in each run, under any hash seed."""
+    old = parse("g (float[N] x) => (float[N] y) { y = Relu (x) }")
+    new = parse("g (float[N] x) => (float[N] y) { y = Relu (x) }")
+    for name in "srqp":
+        old.graph.node[0].attribute.append(helper.make_attribute(name, numpy_helper.from_array(np.ones(3))))
+
+    gone = [text.rpartition("attribute ")[2] for text in compare(tmp_path, old, new)]
+
+    assert gone == ["`s` is gone", "`r` is gone", "`q` is gone", "`p` is gone"]
 
 
 def test_missing_data_are_no_equality(tmp_path: Path) -> None:
