@@ -26,13 +26,13 @@ main()
 """
 NOTING = """
 
-_really_open_session = _open_session
+_create_real_session = _create_session
 
 
-def _open_session(model, options, providers):
+def _create_session(job, phase):
     with open({path!r}, "a") as file:
-        file.write("%s %s %s\\n" % (ort.__version__, options.graph_optimization_level, os.path.basename(model)))
-    return _really_open_session(model, options, providers)
+        file.write("%s %s %s\\n" % (ort.__version__, job["optimization"], os.path.basename(job["model"])))
+    return _create_real_session(job, phase)
 """
 
 
