@@ -54,7 +54,7 @@ def survey_repository(folder: Path) -> RepositorySurvey:
             with contextlib.suppress(UnreadableModel):  # `check` says what is wrong with it
                 facts.append(read_facts(folder / model, model))
     paths = models[:100] or ("model.onnx",)
-    filters = repository.read_git_output(folder, "check-attr", "-z", "filter", "--", *paths) or ""
+    filters = (root and repository.read_git_output(folder, "check-attr", "-z", "filter", "--", *paths)) or ""
     requires, requirements = _find_toolchain(folder)
     return RepositorySurvey(
         folder=folder,
@@ -62,7 +62,7 @@ def survey_repository(folder: Path) -> RepositorySurvey:
         models=models,
         untracked=tuple(sorted(set(_find_files(folder, "*.onnx")) - set(models))),
         facts=tuple(facts),
-        uses_lfs=root is not None and "lfs" in filters.split("\0")[2::3],
+        uses_lfs="lfs" in filters.split("\0")[2::3],
         exports=tuple(
             script for path in _list_files(folder, "*.py") for script in find_export_scripts(folder / path, path)
         ),
