@@ -12,6 +12,7 @@ from onnxgate.cli.shared.options import CommonOptions, common_options, name_form
 from onnxgate.core.errors import UsageError
 from onnxgate.core.findings import ALL_STAGES, STATIC_STAGES, Stage
 from onnxgate.formats import RENDERERS
+from onnxgate.inputs.case_selection import CaseSelection
 
 
 @click.command("check")
@@ -100,8 +101,7 @@ def command(
         paths=paths,
         target=target,
         stages=_parse_stages(static, stages),
-        seed=seed,
-        cases=tuple(dict.fromkeys(cases)),
+        inputs=CaseSelection(seed, tuple(dict.fromkeys(cases))),
         against=against,
         shard=shard,
         plan=plan,

@@ -93,7 +93,10 @@ class ProcessPool:
         busy: list[_PoolProcess] = []
         try:
             while queue.ahead or busy:
-                for child in self._idle(busy, most) if queue.ahead else ():
+                while queue.ahead and len(self._children) < most:
+                    self._children.append(_start_pool_process())
+                idle = [child for child in self._children if child not in busy]
+                for child in idle[: most - len(busy)]:
                     if queue.ahead:
                         child.send(queue.take(most))
                         busy.append(child)
@@ -106,11 +109,6 @@ class ProcessPool:
             self.__exit__()  # the children still work on calls whose answers nothing reads
             raise
         return queue.results
-
-    def _idle(self, busy: Sequence[_PoolProcess], most: int) -> list[_PoolProcess]:
-        while len(self._children) < most:
-            self._children.append(_start_pool_process())
-        return [child for child in self._children if child not in busy][: most - len(busy)]
 
 
 @dataclass(slots=True)

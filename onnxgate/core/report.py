@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
-
-from onnxgate.core.findings import IncompleteCheck, Place
 
 VERSION = 1
 RATIO_METRICS = frozenset({"sqnr_db", "cosine", "top1"})
@@ -25,15 +22,6 @@ class ReportedPlace(Part, frozen=True, kw_only=True):
     path: str  # relative to the config's folder, with `/`
     line: int = 0  # from 1; 0 where there is none
     end_line: int = 0  # 0 where it is one line
-
-    @classmethod
-    def of(cls, place: Place) -> ReportedPlace:
-        """Convert the place of a hit."""
-        return cls(path=place.path, line=place.line, end_line=place.end_line)
-
-    def to_place(self) -> Place:
-        """Convert back to the place of a hit."""
-        return Place(self.path, self.line, self.end_line)
 
 
 class ReportedModel(Part, frozen=True, kw_only=True):
@@ -264,15 +252,6 @@ RECOUNTED_COUNTS = (*(f"{level}s" for level in LEVELS), "ignored", "runtimes", "
 COUNT_NAMES = frozenset((*SUMMED_COUNTS, *RECOUNTED_COUNTS))
 FailOn = Literal["error", "warning", "never"]
 Verdict = Literal["pass", "fail", "undecided"]
-
-
-def report_undone(undone: Iterable[IncompleteCheck]) -> tuple[NotDone, ...]:
-    """Return unique incomplete checks as the report has them, sorted."""
-    parts = (
-        NotDone(stage=it.stage.value, model=it.model, runtime=it.runtime, reason=it.reason, hint=it.hint)
-        for it in dict.fromkeys(undone)
-    )
-    return tuple(sorted(parts, key=lambda part: (part.model, part.stage, part.runtime, part.reason)))
 
 
 class AddedRuntime(Part, frozen=True, kw_only=True):

@@ -20,28 +20,15 @@ class RuntimeSupport:
     name: str  # "onnxruntime 1.18.1"
     max_ir: int
     newest_opsets: dict[str, int]  # domain -> newest version; a domain that is not there is not limited
-    dev_opsets: dict[str, int] = field(default_factory=dict)  # domain -> newest version that is under development
 
 
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
-    """Nodes of a model with equal requirements: the first of them, and the number of others."""
+    """Nodes of a model with equal requirements."""
 
-    name: str  # "" where the node has none
-    output: str  # the first value that it makes
-    others: int = 0
-    function: str = ""  # the local function that it is in
-    inside: str = ""  # the node in whose subgraph it is
-
-    @property
-    def words(self) -> str:
-        """ "node `conv0`, and 3 more"."""
-        text = f"node `{self.name}`" if self.name else f"the node that makes `{self.output}`"
-        if self.inside:
-            text += f" inside `{self.inside}`"
-        if self.function:
-            text += f" in the local function `{self.function}`"
-        return f"{text}, and {self.others} more" if self.others else text
+    name: str  # of the first of them; "" if it has none
+    words: str  # "node `conv0`, and 3 more"
+    function: str = ""  # the local function that the first is in
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +52,7 @@ class ModelOnRuntime:
     ir_works_since: str  # first release that supports the model's IR version, "" if none does
     opset_works_since: dict[str, str] = field(default_factory=dict)  # domain -> first release that takes its opset
     experimental: tuple[ExperimentalOperation, ...] = ()
-
-    @property
-    def experimental_opsets(self) -> dict[str, int]:
-        """Opsets that the model imports and the runtime has only under development."""
-        newest, dev = self.runtime.newest_opsets, self.runtime.dev_opsets
-        imported = self.model.needed_opsets.items()
-        return {domain: v for domain, v in imported if newest.get(domain, v) < v <= dev.get(domain, 0)}
+    experimental_opsets: dict[str, int] = field(default_factory=dict)  # imported, and only under development there
 
 
 @dataclass(frozen=True, slots=True)

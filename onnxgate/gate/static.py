@@ -29,7 +29,7 @@ from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.external_data import classify_layout, inspect_data_file
 from onnxgate.model.subgraphs.node_context import track_source_lookups
 from onnxgate.project.config.project import Project, SelectedModel
-from onnxgate.project.lock.types import Lock
+from onnxgate.project.lock.types import Lock, LockedModel
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.runtimes.environments.storage import create_private_folder
 from onnxgate.stages import file as file_stage
@@ -118,11 +118,17 @@ class StaticAnalyzer:
 
     def files(self, project: Project, models: Sequence[SelectedModel], lock: Lock) -> tuple[ModelFile, ...]:
         """Read the file of each model; the result is in the order of `models`."""
-        self._recall((path for model in models for path in _locked_files(model, lock)), project.root)
-        keys = [self._file_key(model) for model in models]
+        locked = ((model, lock.models.get(model.path)) for model in models)
+        self._recall((path for model, entry in locked for path in _model_files(model, entry)), project.root)
+        keys = [
+            digest_static_key("file", model.path, digest)
+            if self._unchanged and (digest := _sha256_if_known(model.absolute))
+            else ""
+            for model in models
+        ]
         cached = [self._unchanged.find(key, ModelFile) if self._unchanged and key else None for key in keys]
         present = [(model, file) for model, file in zip(models, cached, strict=True) if file is not None]
-        self._recall((path for model, file in present for path in _model_files(model, file)), project.root)
+        self._recall((path for model, file in present for path in _model_files(model, file.facts)), project.root)
         current = [
             file if file is not None and _is_current(file, model) else None
             for model, file in zip(models, cached, strict=True)
@@ -139,21 +145,16 @@ class StaticAnalyzer:
         ]
         if self._digests is not None:
             self._digests.keep(
-                path for model, file in zip(models, files, strict=True) for path in _model_files(model, file)
+                path for model, file in zip(models, files, strict=True) for path in _model_files(model, file.facts)
             )
         return tuple(
-            file_stage.add_known_state(model, lock.models.get(model.path), file, _git_root(project, model))
+            file_stage.add_known_state(model, lock.models.get(model.path), file, project.root)
             for model, file in zip(models, files, strict=True)
         )
 
     def _recall(self, files: Iterable[Path], root: Path) -> None:
         if self._digests is not None:
             self._digests.recall(files, root)
-
-    def _file_key(self, model: SelectedModel) -> str:
-        """Return the key of a file; "" without a cache, or if the digest is not known."""
-        digest = _sha256_if_known(model.absolute) if self._unchanged is not None else ""
-        return digest_static_key("file", model.path, digest) if digest else ""
 
     def _accept_reading(self, answer: FileReading | CallFailure, model: SelectedModel, key: str) -> ModelFile:
         if isinstance(answer, CallFailure):
@@ -220,7 +221,7 @@ def read_model_file(model: SelectedModel) -> FileReading:
         file = file_stage.inspect_file(model)
         after = _stat_or_none(model.absolute)
         is_same = before is not None and after is not None and file_identity(before) == file_identity(after)
-        statuses = filter(None, map(_stat_or_none, _model_files(model, file)))
+        statuses = filter(None, map(_stat_or_none, _model_files(model, file.facts)))
         digests = ((file_identity(status), known_digest(status)) for status in statuses)
         known_digests = tuple((identity, digest) for identity, digest in digests if digest is not None)
         return FileReading(file, is_same and not was_consulted(), known_digests)
@@ -256,11 +257,6 @@ def _child_count(
     return max(1 if calls else 0, 1 + len(calls) // MODELS_PER_CHILD, min(len(calls), 1 + total // BYTES_PER_CHILD))
 
 
-def _git_root(project: Project, model: SelectedModel) -> Path:
-    """Return git's root; a file without a config may lie in another repository."""
-    return file_stage.find_repository_root(model) if Path(model.path).is_absolute() else project.root
-
-
 def _sha256_if_known(path: Path) -> str:
     """Return the digest of a file if it is small or known; "" otherwise."""
     try:
@@ -270,13 +266,6 @@ def _sha256_if_known(path: Path) -> str:
         return sha256_of(path) if status.st_size < REMEMBERED_BYTES else known_digest(status) or ""
     except (OSError, ValueError):
         return ""
-
-
-def _locked_files(model: SelectedModel, lock: Lock) -> Iterator[Path]:
-    """Yield a model's file and its locked data files."""
-    yield model.absolute
-    entry = lock.models.get(model.path)
-    yield from (model.absolute.parent / data.location for data in (entry.external if entry is not None else ()))
 
 
 def _stat_or_none(path: Path) -> os.stat_result | None:
@@ -306,11 +295,10 @@ def _is_current(file: ModelFile, model: SelectedModel) -> bool:
     )
 
 
-def _model_files(model: SelectedModel, file: ModelFile) -> Iterator[Path]:
-    """Yield the files of a model."""
-    if file.facts is not None:
-        yield model.absolute
-        yield from (model.absolute.parent / data.location for data in file.facts.external)
+def _model_files(model: SelectedModel, known: ModelFacts | LockedModel | None) -> Iterator[Path]:
+    """Yield a model's file, and the data files that its facts or its entry in the lock name."""
+    yield model.absolute
+    yield from (model.absolute.parent / data.location for data in (known.external if known is not None else ()))
 
 
 def _describe_lost_child(failure: CallFailure, doing: str) -> tuple[str, str]:

@@ -221,16 +221,19 @@ def find_unknown_builds(planned: Iterable[PlannedRuntime]) -> tuple[PlannedRunti
 
     Source: onnxruntime-gpu 1.23.2 ends with a segmentation fault when it is harvested without a GPU.
     """
-    return tuple(runtime for runtime in planned if _is_unknown_build(runtime.runtime))
-
-
-def _is_unknown_build(runtime: LockedRuntime) -> bool:
-    if runtime.environment:
-        return runtime.engine in ("onnxruntime", GPU_ENGINE)
-    if runtime.engine != "onnxruntime" or operators.get_implementation(runtime.release) is not None:
-        return False
-    is_registry_listed = version_sort_key(runtime.release) >= version_sort_key(REGISTRY_SINCE)
-    return limits.get_limits(runtime.release) is None or is_registry_listed
+    unknown = []
+    for planned_runtime in planned:
+        runtime = planned_runtime.runtime
+        if runtime.environment:
+            is_unknown = runtime.engine in ("onnxruntime", GPU_ENGINE)
+        elif runtime.engine == "onnxruntime" and operators.get_implementation(runtime.release) is None:
+            is_registry_listed = version_sort_key(runtime.release) >= version_sort_key(REGISTRY_SINCE)
+            is_unknown = limits.get_limits(runtime.release) is None or is_registry_listed
+        else:
+            is_unknown = False
+        if is_unknown:
+            unknown.append(planned_runtime)
+    return tuple(unknown)
 
 
 @dataclass(slots=True)

@@ -106,7 +106,7 @@ def _iter_own_faults(model: ModelProto, path: Path) -> Iterator[ModelFault]:
         yield ModelFault("it has no IR version")
     if not model.opset_import and model.ir_version >= _FIRST_IR_WITH_OPSETS:
         yield ModelFault("it imports no opset")
-    for key in find_recursive_functions(model, measure_calls(model)):
+    for key in find_recursive_functions(model, measure_calls(model)) if model.functions else ():
         yield ModelFault(f"its local function `{format_function_key(key)}` {RECURSION_MESSAGE}")
     for graph in iter_graphs(model):
         for name in _find_repeated(node.name for node in graph.node if node.name):
@@ -290,8 +290,6 @@ class CallSize:
 def measure_calls(model: ModelProto) -> dict[FunctionKey, CallSize]:
     """Measure each local function, in linear time; recursive ones have no size."""
     functions = {function_key(function): function for function in model.functions}
-    if not functions:
-        return {}
     sizes: dict[FunctionKey, int] = {}
     callees: dict[FunctionKey, Counter[FunctionKey]] = {}
     for key, function in functions.items():

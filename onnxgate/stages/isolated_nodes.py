@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Literal
 from onnxgate.core.jobs import Completed, Failure, Observation, Optimization, Refused
 from onnxgate.diagnostics import classification
 from onnxgate.evidence.runtime import IsolatedNode, Refusal
-from onnxgate.evidence.support import NodeGroup
 from onnxgate.model.facts import canonical_domain
 from onnxgate.model.reading.structure import iter_subgraphs
-from onnxgate.model.subgraphs.node_context import find_node, find_source_line
+from onnxgate.model.subgraphs.node_context import describe_nodes, find_node, find_source_line
 from onnxgate.model.subgraphs.reduced_models import (
     FunctionKey,
     NodeSurroundings,
@@ -341,7 +340,7 @@ def _create_evidence(
             )
     return IsolatedNode(
         operator=first.operation.label,
-        words=NodeGroup(first.name, output, len(result.nodes) - 1, first.within).words,
+        words=describe_nodes(first.name, output, len(result.nodes) - 1, first.within),
         outcome=outcome,
         node=first.name,
         place=find_source_line(first.proto, model.root, model.folder),

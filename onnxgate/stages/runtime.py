@@ -28,12 +28,11 @@ from onnxgate.evidence.runtime import (
     UnsupportedOperator,
     WrongShape,
 )
-from onnxgate.evidence.support import NodeGroup
 from onnxgate.inputs.axis_sizes import TOTAL_FORMULAS, compute_formula, list_formula_names, parse_formula
 from onnxgate.model.facts import Dim, ModelFacts, ValueInfo
 from onnxgate.model.numeric_traits import find_random_outputs
 from onnxgate.model.reading.structure import iter_nodes
-from onnxgate.model.subgraphs.node_context import find_node, find_source_line
+from onnxgate.model.subgraphs.node_context import describe_nodes, find_node, find_source_line
 from onnxgate.numerics.agreement import are_both_nan, find_not_finite
 from onnxgate.project.engines import engine_family
 from onnxgate.runtimes.protocol import INVALID_ANSWER
@@ -375,7 +374,7 @@ def _locate_operator(name: str, model: ExecutedModel) -> UnsupportedOperator:
     if not nodes:
         return UnsupportedOperator(operator=name)
     first = nodes[0]
-    words = NodeGroup(name=first.name, output=next(iter(first.output), ""), others=len(nodes) - 1).words
+    words = describe_nodes(first.name, next(iter(first.output), ""), len(nodes) - 1)
     place = find_source_line(first, model.root, model.folder)
     return UnsupportedOperator(operator=name, words=words, node=first.name, place=place)
 

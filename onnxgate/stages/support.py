@@ -27,7 +27,7 @@ from onnxgate.model.reading.external_data import (
 )
 from onnxgate.model.reading.file_format import UnreadableModel
 from onnxgate.model.reading.structure import read_light_structure
-from onnxgate.model.subgraphs.node_context import find_source_line
+from onnxgate.model.subgraphs.node_context import describe_nodes, find_source_line
 from onnxgate.project.config.project import SelectedModel
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
@@ -203,15 +203,18 @@ def _compare_limits(
         for domain, version in data.limits.opsets.items():
             common_opsets[domain] = min(version, common_opsets.get(domain, version))
     for data in supports:
+        newest, unreleased = data.limits.opsets, data.limits.dev_opsets
+        imported = facts.needed_opsets.items()
         yield ModelOnRuntime(
             model=facts,
             place=place,
-            runtime=RuntimeSupport(data.name, data.limits.ir, data.limits.opsets, data.limits.dev_opsets),
+            runtime=RuntimeSupport(data.name, data.limits.ir, newest),
             common_ir=min(data.limits.ir for data in supports),
             common_opsets=common_opsets,
             ir_works_since=limits.find_first_release_for_ir(facts.ir_version),
-            opset_works_since={d: limits.find_first_release_for_opset(d, v) for d, v in facts.needed_opsets.items()},
+            opset_works_since={d: limits.find_first_release_for_opset(d, v) for d, v in imported},
             experimental=experimental.get(data.name, ()),
+            experimental_opsets={d: v for d, v in imported if newest.get(d, v) < v <= unreleased.get(d, 0)},
         )
 
 
@@ -367,7 +370,8 @@ class OperatorPredictions:
         if self._parents is None:
             self._parents = dict(_find_parents(self.typed.nodes, ""))
         parent = self._parents.get(_node_key(first), "")
-        return NodeGroup(first.name, _first_output(first), len(distinct) - 1, first.within, parent)
+        words = describe_nodes(first.name, _first_output(first), len(distinct) - 1, first.within, parent)
+        return NodeGroup(first.name, words, first.within)
 
 
 def _node_key(node: TypedNode) -> NodeKey:
@@ -423,6 +427,7 @@ def _restrict_problem(
         return problem
     if data.depth == "schemas":
         return None
-    if set(data.planned.providers) - {CPU_PROVIDER} - list_kernel_providers(implementation):
+    others = set(data.planned.providers) - {CPU_PROVIDER}
+    if others and others - list_kernel_providers(implementation):
         return NodeProblem(problem.node, None, f"{gap.problem}, but {PROVIDER_DOUBT}")
     return problem

@@ -196,13 +196,21 @@ class _SuggestionSearch:
         schema = self._schema()
         if schema is None or not self.first.opset:
             return
-        casts = [way for way in _list_type_casts(self.first, schema) if self._works_with_types(way, schema)]
-        yield from sorted(casts, key=lambda way: _rank_type_cast(self.first, schema, way))[:1]
+        ranked: list[tuple[tuple[object, ...], TypeCast]] = []
+        for parameter in dict.fromkeys(formal.type for formal in (*schema.inputs, *schema.outputs)):
+            for to in sorted(schema.constraints.get(parameter) or {parameter}):
+                changed = change_parameter_type(self.first, schema, parameter, to)
+                if changed is None or changed == self.first or not self._works_with_type(schema, parameter, to):
+                    continue
+                exact = all(is_lossless_cast(*pair) for pair in _changed_types(self.first.inputs, changed.inputs))
+                way = TypeCast(parameter, to, exact, back=changed.outputs != self.first.outputs)
+                ranked.append((_rank_type_cast(self.first, changed, way), way))
+        yield from (way for _, way in sorted(ranked, key=lambda pair: pair[0])[:1])
 
-    def _works_with_types(self, way: TypeCast, schema: Schema) -> bool:
-        if not self._works_with(lambda operation: change_parameter_type(operation, schema, way.parameter, way.to)):
+    def _works_with_type(self, schema: Schema, parameter: str, to: str) -> bool:
+        if not self._works_with(functools.partial(change_parameter_type, schema=schema, parameter=parameter, to=to)):
             return False
-        casts = (list_casts(operation, schema, way.parameter, way.to) for operation in self.missed.operations)
+        casts = (list_casts(operation, schema, parameter, to) for operation in self.missed.operations)
         return all(map(self._all_implement, casts))
 
     def _schema(self) -> Schema | None:
@@ -378,21 +386,11 @@ def is_lossless_cast(source: str, to: str) -> bool:
     return False
 
 
-def _list_type_casts(operation: Operation, schema: Schema) -> Iterator[TypeCast]:
-    for parameter in dict.fromkeys(formal.type for formal in (*schema.inputs, *schema.outputs)):
-        for to in sorted(schema.constraints.get(parameter) or {parameter}):
-            changed = change_parameter_type(operation, schema, parameter, to)
-            if changed is not None and changed != operation:
-                exact = all(is_lossless_cast(*pair) for pair in _changed_types(operation.inputs, changed.inputs))
-                yield TypeCast(parameter, to, exact, back=changed.outputs != operation.outputs)
-
-
-def _rank_type_cast(operation: Operation, schema: Schema, way: TypeCast) -> tuple[object, ...]:
+def _rank_type_cast(operation: Operation, changed: Operation, way: TypeCast) -> tuple[object, ...]:
     """Return a sort key: few casts first, then exact ones, then near types: of the same kind, and of similar width."""
-    changed = change_parameter_type(operation, schema, way.parameter, way.to)
-    assert changed is not None  # as when it was listed
     before, after = (*operation.inputs, *operation.outputs), (*changed.inputs, *changed.outputs)
-    source, _ = next(_changed_types(before, after))
+    pairs = list(_changed_types(before, after))
+    source, _ = pairs[0]
     widths = [ELEMENT_TYPES[_ELEMENT_TYPE_NUMBERS[name]].bits for name in (source, way.to)]
     distance = (source in _FLOAT_BITS) != (way.to in _FLOAT_BITS), abs(widths[0] - widths[1])
-    return len(list_casts(operation, schema, way.parameter, way.to)), not way.exact, distance, way.to
+    return len(pairs), not way.exact, distance, way.to

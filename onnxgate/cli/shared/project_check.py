@@ -76,18 +76,12 @@ class CheckRequest:
     paths: tuple[Path, ...]
     target: str | None
     stages: frozenset[Stage]
-    seed: int
-    cases: tuple[str, ...]
+    inputs: CaseSelection
     against: str | None
     shard: str | None
     plan: Path | None
     fresh: bool
     ignoring: IgnoreOptions
-
-    @property
-    def inputs(self) -> CaseSelection:
-        """The generated inputs and the selected cases."""
-        return CaseSelection(self.seed, self.cases)
 
 
 def run_check(request: CheckRequest, sinks: Sequence[Sink], options: CommonOptions) -> int:
@@ -137,8 +131,8 @@ def _check_files(request: CheckRequest, options: CommonOptions, *, drawn: bool) 
 def _check_project(
     config: Path, request: CheckRequest, options: CommonOptions, *, drawn: bool
 ) -> tuple[Report, Snippets]:
-    today = current_date()
-    before = _read_writable_config(config, request.ignoring, today)
+    ignoring = request.ignoring
+    before = _read_writable_config(config, ignoring.until) if ignoring.write else b""
     project = load_config(config, rule_ids=frozenset(rules.by_id))
     lock = load_lock(project.lock_path)
     models = project.models([str(path) for path in request.paths], base=options.start)
@@ -147,7 +141,8 @@ def _check_project(
         from onnxgate.gate.sharding.plan import select_share
 
         share = select_share(request.shard, request.plan, project, lock, models, request.inputs)
-    complete = request.stages.issuperset(DYNAMIC_STAGES) and not request.cases
+    results = None if request.stages.isdisjoint(DYNAMIC_STAGES) else _results_folder()
+    complete = request.stages.issuperset(DYNAMIC_STAGES) and not request.inputs.cases
     meter = JobMeter() if complete else None
     gate_request = dataclasses.replace(
         make_project_request(
@@ -156,10 +151,13 @@ def _check_project(
         selection=Selection(request.stages, request.inputs),
         baseline=_choose_baseline(project, request, options),
         share=share,
-        caches=RunCaches(_results_folder(request.stages), fresh=request.fresh, inputs=inputs_dir, support=support_dir),
+        caches=RunCaches(results, fresh=request.fresh, inputs=inputs_dir, support=support_dir),
         static=StaticSettings(options.jobs, None if request.fresh else static_dir),
     )
-    outcome, snippets = _settle_ignores(request.ignoring, gate_request, pipeline.run(gate_request), before)
+    outcome = pipeline.run(gate_request)
+    snippets: Snippets = {}
+    if ignoring.write or ignoring.show:
+        outcome, snippets = _settle_ignores(ignoring, gate_request, outcome, before)
     if share is None:
         report = build_report(gate_request, outcome, options.fail_on, drawn=drawn)
     else:
@@ -184,24 +182,20 @@ def _choose_baseline(project: Project, request: CheckRequest, options: CommonOpt
     return Baseline(chosen.revision, chosen.remark)
 
 
-def _results_folder(stages: frozenset[Stage]) -> Path | None:
-    """Return the folder of cached results; None if no stage uses it, or if other users can write to it."""
-    if stages.isdisjoint(DYNAMIC_STAGES):
-        return None
+def _results_folder() -> Path | None:
+    """Return the folder of cached results; None if other users can write to it."""
     return results_dir() if shared_cache_dir() else create_private_folder(results_dir())
 
 
-def _read_writable_config(config: Path, ignoring: IgnoreOptions, today: datetime.date) -> bytes:
+def _read_writable_config(config: Path, until: datetime.date | None) -> bytes:
     """
-    Return the bytes of the config if it will be written, empty bytes otherwise.
+    Return the bytes of the config, into which ignores will be written.
 
     Raises:
-        UsageError: it is read-only, or what is to be written would be over already.
+        UsageError: it is read-only, or the ignores would have expired already.
     """
-    if not ignoring.write:
-        return b""
-    if ignoring.until is not None and ignoring.until < today:
-        raise UsageError(f"`--until {ignoring.until}` is over", hint="name a date to come")
+    if until is not None and until < current_date():
+        raise UsageError(f"`--until {until}` is over", hint="name a date to come")
     check_writable(config)
     return config.read_bytes()
 
@@ -217,8 +211,6 @@ def _settle_ignores(
     Raises:
         UsageError: the config cannot be edited or written.
     """
-    if not ignoring.write and not ignoring.show:
-        return outcome, {}
     from onnxgate.commands.ignores import accept_findings, render_ignore_snippets
 
     if ignoring.write:

@@ -14,6 +14,7 @@ from onnxgate.core.findings import (
     IncompleteCheck,
     Level,
     OnRuntime,
+    Place,
     RelationKind,
     RuleHit,
     Stage,
@@ -53,17 +54,14 @@ def apply_rules(subjects: Iterable[object], rules: Iterable[AnyRule], levels: Ma
         if type(subject) not in by_type:
             raise TypeError(f"no rule reads evidence of the type `{type(subject).__name__}`")
         for rule in by_type[type(subject)]:
-            off = levels.get(rule.id) == "off"
+            configured = levels.get(rule.id)
+            off = configured == "off"
             for hit in rule.judge(subject):
+                level = hit.level or rule.level
+                if configured and not off and hit.level is not Level.NOTE:  # a note marks something harmless
+                    level = Level(configured)
                 if not off or any(RELATION_EFFECTS[relation.kind].is_observation for relation in hit.relations):
-                    yield RuleHit(rule.id, rule.stage, _resolve_level(rule, hit, levels), hit, silent=off)
-
-
-def _resolve_level(rule: AnyRule, hit: Hit, levels: Mapping[str, str]) -> Level:
-    """Return the config's level. A note, with which a rule marks something harmless, keeps its level."""
-    if levels.get(rule.id, "off") != "off" and hit.level is not Level.NOTE:
-        return Level(levels[rule.id])
-    return hit.level or rule.level
+                    yield RuleHit(rule.id, rule.stage, level, hit, silent=off)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +176,8 @@ def _merge_group(group: list[ResolvedHit], locked: Sequence[str]) -> Finding:
     hits = sorted({resolved_hit.judged.hit for resolved_hit in group}, key=lambda hit: runtime_sort_key(hit.runtime))
     runtimes = tuple(dict.fromkeys(hit.runtime for hit in hits if hit.runtime))
     states = [hit.on for hit in hits if hit.on]
-    since = _sorted_versions(on.works_since for on in states)[-1]
-    until = _sorted_versions(on.works_until for on in states)[0]
+    since = max((on.works_since for on in states), key=version_sort_key, default="")
+    until = min((on.works_until for on in states), key=version_sort_key, default="")
     parts = [first.hit.message, _describe_runtimes(states, locked)]
     parts += [f"works {word} {release}" for word, release in (("until", until), ("since", since)) if release]
     return Finding(
@@ -191,7 +189,7 @@ def _merge_group(group: list[ResolvedHit], locked: Sequence[str]) -> Finding:
         model=first.hit.model,
         node=next((hit.node for hit in hits if hit.node), ""),
         runtimes=runtimes,
-        place=ReportedPlace.of(first.hit.place),
+        place=report_place(first.hit.place),
         works_since=since,
         works_until=until,
         confirmed=bool(runtimes) and all(resolved_hit.confirmed for resolved_hit in group),
@@ -199,14 +197,15 @@ def _merge_group(group: list[ResolvedHit], locked: Sequence[str]) -> Finding:
     )
 
 
+def report_place(place: Place) -> ReportedPlace:
+    """Return the place of a hit as the report has it."""
+    return ReportedPlace(path=place.path, line=place.line, end_line=place.end_line)
+
+
 def finding_sort_key(finding: Finding) -> tuple[object, ...]:
     """Return the sort key of findings, worst first."""
     place = (finding.place.path, finding.place.line)
     return (LEVELS.index(Level(finding.level)), finding.model, finding.rule, place, finding.message)
-
-
-def _sorted_versions(versions: Iterable[str]) -> list[str]:
-    return sorted(set(versions), key=version_sort_key) or [""]
 
 
 def _describe_runtimes(states: Sequence[OnRuntime], locked: Sequence[str]) -> str:

@@ -19,11 +19,11 @@ from onnxgate.core.report import (
     CellState,
     FailOn,
     Finding,
+    NotDone,
     Replay,
     Report,
     ReportedModel,
     Verdict,
-    report_undone,
 )
 from onnxgate.evidence.parity import Comparison
 from onnxgate.evidence.runtime import ModelRuns
@@ -72,6 +72,15 @@ def build_report(request: GateRequest, outcome: GateOutcome, fail_on: FailOn, *,
         changes=gathered.change.changes,
         drawings=draw_named_nodes(outcome.findings, files) if drawn else (),
     )
+
+
+def report_undone(undone: Iterable[IncompleteCheck]) -> tuple[NotDone, ...]:
+    """Return unique incomplete checks as the report has them, sorted."""
+    parts = (
+        NotDone(stage=it.stage.value, model=it.model, runtime=it.runtime, reason=it.reason, hint=it.hint)
+        for it in dict.fromkeys(undone)
+    )
+    return tuple(sorted(parts, key=lambda part: (part.model, part.stage, part.runtime, part.reason)))
 
 
 def _describe_scope(request: GateRequest) -> str:

@@ -9,7 +9,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from onnxgate import __version__, rules
-from onnxgate.core.findings import Hit, Level, OnRuntime, RuleHit, Stage, assign_fingerprints
+from onnxgate.core.findings import Hit, Level, OnRuntime, Place, RuleHit, Stage, assign_fingerprints
 from onnxgate.core.report import (
     LEVELS,
     RECOUNTED_COUNTS,
@@ -22,6 +22,7 @@ from onnxgate.core.report import (
     NotDone,
     Replay,
     Report,
+    ReportedPlace,
     Shard,
     SharedHit,
     SharedIgnore,
@@ -191,9 +192,13 @@ def _merge_findings(reports: Sequence[Report], unknown_names: Sequence[NotDone])
     return (*findings, *resolution.merge_runtimes(resolution.resolve_hits(about_ignores), runtimes))
 
 
+def _restore_place(place: ReportedPlace) -> Place:
+    return Place(place.path, place.line, place.end_line)
+
+
 def _restore_hit(shared: SharedHit) -> RuleHit:
     hit = Hit(
-        place=shared.place.to_place(),
+        place=_restore_place(shared.place),
         message=shared.message,
         model=shared.model,
         node=shared.node,
@@ -215,7 +220,7 @@ def _merge_ignore_use(
     matched = set(matches).union(*(of_shard.found for of_shard in of_shards))
     unmatched = sum(fingerprint not in matched for fingerprint in listed)
     return IgnoreUse(
-        place=first.place.to_place(),
+        place=_restore_place(first.place),
         rule=first.rule,
         model=first.model,
         until=first.until,

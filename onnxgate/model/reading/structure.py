@@ -207,9 +207,8 @@ def read_light_structure(path: Path) -> ModelProto:
         OSError: the file cannot be opened.
     """
     light = read_structure(path, large_bytes=LIGHT_BYTES)
-    if path.stat().st_size >= LARGE_BYTES or _omits_only_plain_weights(light):
-        return light
-    return read_structure(path)
+    is_light = LIGHT_BYTES <= path.stat().st_size < LARGE_BYTES
+    return read_structure(path) if is_light and not _omits_only_plain_weights(light) else light
 
 
 def _omits_only_plain_weights(model: ModelProto) -> bool:

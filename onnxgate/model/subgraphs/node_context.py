@@ -85,6 +85,19 @@ def _iter_drawings(names: Iterable[NamedNode], files: Mapping[str, Path]) -> Ite
                 yield Drawing(model=named.model, node=named.node, nodes=around.boxes, edges=around.arrows)
 
 
+def describe_nodes(name: str, output: str, others: int = 0, function: str = "", inside: str = "") -> str:
+    """Return `node `conv0`, and 3 more`.
+
+    A node without a name is named by its first output. `inside` is the node in whose subgraph it is.
+    """
+    text = f"node `{name}`" if name else f"the node that makes `{output}`"
+    if inside:
+        text += f" inside `{inside}`"
+    if function:
+        text += f" in the local function `{function}`"
+    return f"{text}, and {others} more" if others else text
+
+
 _STACK_TRACE = "pkg.torch.onnx.stack_trace"
 """Source: torch.onnx (dynamo=True) in torch 2.5 and later writes it into each node's metadata_props."""
 _FRAME = re.compile(

@@ -28,7 +28,12 @@ def input_passthrough(subject: ModelFile) -> Iterator[Hit]:
     Put an `Identity` between: in PyTorch, return `x.clone()` in place of `x`; or drop the output, since the caller has
     its value already. `onnxgate fix --unsafe` puts it into the file, where the output then has another name.
     """
-    affected = [runtime for runtime in subject.runtimes if _returns_input_buffer(runtime)]
+    affected = []
+    for runtime in subject.runtimes if subject.graph.passthroughs else ():
+        engine, _, release = runtime.partition(" ")
+        is_in_python = engine.startswith("onnxruntime") and engine != "onnxruntime-web"
+        if is_in_python and version_sort_key("1.19") <= version_sort_key(release) < version_sort_key("1.26"):
+            affected.append(runtime)
     for name in subject.graph.passthroughs:
         for runtime in affected or [""]:
             yield Hit(
@@ -41,9 +46,3 @@ def input_passthrough(subject: ModelFile) -> Iterator[Hit]:
                 on=OnRuntime(runtime) if runtime else None,
                 level=Level.WARNING if subject.runtimes and not affected else None,
             )
-
-
-def _returns_input_buffer(runtime: str) -> bool:
-    engine, _, release = runtime.partition(" ")
-    in_python = engine.startswith("onnxruntime") and engine != "onnxruntime-web"
-    return in_python and version_sort_key("1.19") <= version_sort_key(release) < version_sort_key("1.26")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from onnxgate.core.findings import version_sort_key
@@ -37,7 +36,7 @@ def expand_function(operation: Operation, schema: Schema, implementation: Implem
     expanded = _instantiate_body(operation, schema.since, opset)
     if not isinstance(expanded, _ExpandedFunction):
         return expanded
-    if not expanded.contextual and not _is_body_current(expanded.body, opset, implementation):
+    if not expanded.contextual and not _is_body_current(expanded, opset, implementation):
         return None
     return expanded.nodes
 
@@ -45,8 +44,7 @@ def expand_function(operation: Operation, schema: Schema, implementation: Implem
 @functools.lru_cache(maxsize=1024)
 def expand_contrib_function(operation: Operation, name: str) -> tuple[TypedNode, ...]:
     """Return the nodes of a body of ONNX Runtime's own."""
-    types = _parse_input_types(operation)
-    node = _make_node(operation)
+    node, types = _make_call(operation)
     if len(types) > 1 and types[1] is not None:
         node.attribute.add(name="to", type="INT", i=types[1].tensor_type.elem_type)
     imports = {"": operation.opset or _FALLBACK_OPSET}
@@ -61,19 +59,14 @@ def get_definition_nodes(operation: Operation, since: int) -> tuple[TypedNode, .
     return expanded.nodes if isinstance(expanded, _ExpandedFunction) else None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _FunctionBody:
-    """A function body of an operator, and the opset of ai.onnx that it was written for."""
-
-    function: FunctionProto
-    written_for: int
-
-
 class _ExpandedFunction:
-    """A body and its nodes at one call, typed on first use."""
+    """A body, the opset of ai.onnx that it was written for, and its nodes at one call, typed on first use."""
 
-    def __init__(self, body: _FunctionBody, contextual: bool, type_nodes: Callable[[], tuple[TypedNode, ...]]) -> None:
+    def __init__(
+        self, body: FunctionProto, written_for: int, contextual: bool, type_nodes: Callable[[], tuple[TypedNode, ...]]
+    ) -> None:
         self.body = body
+        self.written_for = written_for
         self.contextual = contextual
         self._type_nodes = type_nodes
 
@@ -87,31 +80,29 @@ def _instantiate_body(operation: Operation, since: int, opset: int) -> _Expanded
     """Return the body for an opset; the reason why it is unknown; None if the operator has none."""
     import onnx
 
-    node, types = _make_node(operation), _parse_input_types(operation)
+    node, types = _make_call(operation)
     schema = _find_schema(operation.domain, operation.name, since)
     if schema is None:
         if operation.domain != DEFAULT_DOMAIN or since <= onnx.defs.onnx_opset_version():
             return None  # an operator of the runtime's own
         return f"the installed onnx {onnx.__version__} does not know `{operation.name}({since})`, which may have a body"
-    body = _find_body(schema, opset, node, types)
-    if body is None:
+    found = _find_body(schema, opset, node, types)
+    if found is None:
         return None
+    body, written_for = found
 
     def type_nodes() -> tuple[TypedNode, ...]:
-        imports = {imported.domain: imported.version for imported in body.function.opset_import}
+        imports = {imported.domain: imported.version for imported in body.opset_import}
         imports[""] = operation.opset
         defaults = {name: attribute.default_value for name, attribute in schema.attributes.items()}
         defaults = {name: value for name, value in defaults.items() if value.name}
-        return infer_node_types(instantiate_function(body.function, node, types, imports=imports, defaults=defaults))
+        return infer_node_types(instantiate_function(body, node, types, imports=imports, defaults=defaults))
 
-    return _ExpandedFunction(body, schema.has_context_dependent_function, type_nodes)
-
-
-def _parse_input_types(operation: Operation) -> list[TypeProto | None]:
-    return [None if spelling is None else parse_type(spelling) for spelling in operation.inputs]
+    return _ExpandedFunction(body, written_for, schema.has_context_dependent_function, type_nodes)
 
 
-def _make_node(operation: Operation) -> NodeProto:
+def _make_call(operation: Operation) -> tuple[NodeProto, list[TypeProto | None]]:
+    """Return a node of the operation, and the types of its inputs."""
     from onnx import AttributeProto, NodeProto
 
     node = NodeProto(op_type=operation.name, domain=model_domain(operation.domain))
@@ -120,15 +111,15 @@ def _make_node(operation: Operation) -> NodeProto:
     node.attribute.extend(
         AttributeProto.FromString(attribute.data) for attribute in operation.attributes if attribute.data
     )
-    return node
+    return node, [None if spelling is None else parse_type(spelling) for spelling in operation.inputs]
 
 
-def _is_body_current(body: _FunctionBody, opset: int, implementation: Implementation) -> bool:
-    for node in body.function.node:
+def _is_body_current(expanded: _ExpandedFunction, opset: int, implementation: Implementation) -> bool:
+    for node in expanded.body.node:
         operator = implementation.operator(canonical_domain(node.domain), node.op_type)
         if operator is None:
             return False
-        if not node.domain and operator.schema(body.written_for) is not operator.schema(opset):
+        if not node.domain and operator.schema(expanded.written_for) is not operator.schema(opset):
             return False
     return True
 
@@ -146,30 +137,28 @@ def _find_schema(domain: str, name: str, since: int) -> OpSchema | None:
 
 def _find_body(
     schema: OpSchema, opset: int, node: NodeProto, types: Sequence[TypeProto | None]
-) -> _FunctionBody | None:
-    """Return the operator's body for an opset, None if it has none.
+) -> tuple[FunctionProto, int] | None:
+    """Return the operator's body for an opset and the opset that it was written for; None if it has none.
 
     Source: ONNX Runtime 1.16 to 1.31 takes the body written for the newest opset that is not newer than the model's,
     and prefers one that depends on the context.
     """
     from onnx import FunctionProto, TypeProto
 
-    if not schema.has_context_dependent_function:
-        plain = _newest_version(schema.function_opset_versions, opset) if schema.has_function else None
-        return None if plain is None else _FunctionBody(_plain_body(schema, plain), plain)
-    version = _newest_version(schema.context_dependent_function_opset_versions, opset)
+    versions = schema.function_opset_versions if schema.has_function else ()
+    if schema.has_context_dependent_function:
+        versions = schema.context_dependent_function_opset_versions
+    version = max((version for version in versions if version <= opset), default=None)
     if version is None:
         return None
+    if not schema.has_context_dependent_function:
+        return _plain_body(schema, version), version
     serialized = [(value_type or TypeProto()).SerializeToString() for value_type in types]
     try:
         data = schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), serialized)
     except (RuntimeError, ValueError, IndexError):  # the node does not meet the requirements of the body's builder
         return None
-    return _FunctionBody(FunctionProto.FromString(data), version) if data else None
-
-
-def _newest_version(versions: Iterable[int], opset: int) -> int | None:
-    return max((version for version in versions if version <= opset), default=None)
+    return (FunctionProto.FromString(data), version) if data else None
 
 
 @functools.lru_cache(maxsize=512)

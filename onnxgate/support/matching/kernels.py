@@ -216,10 +216,10 @@ def predict(
         }
         for node in _iterate_visible_nodes(prepared.nodes, implementation) if problematic else ():
             result = _match_node(node, implementation, providers) if node.operation in problematic else None
-            if isinstance(result, SupportGap):
-                problems.append(NodeProblem(_detach_node(node), result))
-            elif result is not None:
-                problems.append(NodeProblem(_detach_node(node), None, result))
+            if result is not None:  # without its model, which protobuf would keep in memory
+                alone = replace(node, proto=deepcopy(node.proto), inner=(), type_of=get_unknown_type)
+                gap, unknown = (result, "") if isinstance(result, SupportGap) else (None, result)
+                problems.append(NodeProblem(alone, gap, unknown))
     return Prediction(
         ir_too_new=prepared.ir_version > limits.ir,
         opsets_too_new=tuple(
@@ -264,11 +264,6 @@ def _is_function_call(node: TypedNode, implementation: Implementation) -> bool:
     operator = implementation.operator(operation.domain, operation.name)
     version = operation.version or implementation.newest_opsets.get(operation.domain, 0)
     return operator is None or operator.schema(version) is None
-
-
-def _detach_node(node: TypedNode) -> TypedNode:
-    """Return the node without its model, which protobuf would keep in memory."""
-    return replace(node, proto=deepcopy(node.proto), inner=(), type_of=get_unknown_type)
 
 
 @functools.lru_cache(maxsize=256)

@@ -27,7 +27,7 @@ def predicted(operator: str) -> RefusedOperation:
         f"no kernel for {operator}",
         "",
         operator,
-        NodeGroup("", "y"),
+        NodeGroup("", "the node that makes `y`"),
     )
 
 
