@@ -73,7 +73,7 @@ def test_rule_has_cases(rule: rules.AnyRule) -> None:
     assert (rule.id in FIRING, rule.id in SILENT) == (True, True)
 
 
-def test_every_rule_file_is_listed() -> None:
+def test_every_rule_file_holds_its_rule() -> None:
     """A rule's file is named like its id and lies in its stage's folder, and every such file is in the catalogue."""
     listed = sorted(f"{rule.stage.value}/{rule.id}" for rule in rules.ALL)
 
