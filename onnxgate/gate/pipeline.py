@@ -236,8 +236,8 @@ def _predict_support(
         hits=(*(hit for _, answer in by_path for hit in answer.findings.judged), *_apply_rules(project, gaps)),
         undone=tuple(undone for _, undone in answers if undone is not None),
         skipped=tuple(builds.skipped),
-        verdicts={(path, name): it for path, got in by_path for name, it in got.findings.verdicts.items()},
-        predictions={(path, name): it for path, got in by_path for name, it in got.predictions.items()},
+        verdicts={(path, name): it for path, answer in by_path for name, it in answer.findings.verdicts.items()},
+        predictions={(path, name): it for path, answer in by_path for name, it in answer.predictions.items()},
         harvested=builds.supports,
     )
 

@@ -83,7 +83,7 @@ class SupportQuery:
     root: Path
     folder: Path
     runtimes: tuple[PlannedRuntime, ...]
-    kept: Mapping[str, BuildSupport]
+    harvested: Mapping[str, BuildSupport]
     levels: Mapping[str, str]
     predictions: bool  # the result includes them
     is_complete: bool = True  # the facts come from complete files, not from pointers and the lock
@@ -202,7 +202,7 @@ class StaticAnalyzer:
 
     def _support_key(self, query: SupportQuery) -> str:
         """Return the key of a query; "" if its result depends on more than a key can contain."""
-        if self._unchanged is None or query.predictions or query.kept:
+        if self._unchanged is None or query.predictions or query.harvested:
             return ""
         if query.facts.unread or not query.is_complete:
             return ""
@@ -234,7 +234,7 @@ def match_support(query: SupportQuery) -> SupportResult:
             support_stage.LocatedModel(query.model, query.place, query.root, query.folder),
             query.facts,
             query.runtimes,
-            query.kept,
+            query.harvested,
         )
         judged = tuple(resolution.apply_rules(evidence.subjects, rules.ALL, query.levels))
         findings = SupportFindings(
