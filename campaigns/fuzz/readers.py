@@ -19,7 +19,7 @@ from onnxgate.inputs.cases import InputGenerationError, generate_cases
 from onnxgate.inputs.dataflow import DataflowGraph
 from onnxgate.inputs.roles import find_role
 from onnxgate.model import quantization_parameters, validity
-from onnxgate.model.diff.model_diff import NamedModel, compute_diff, measure_weight_movement
+from onnxgate.model.diff.model_diff import NamedModel, compute_diff, measure_weight_changes
 from onnxgate.model.diff.text_description import describe_model
 from onnxgate.model.equality import model_comparison
 from onnxgate.model.facts import ModelFacts
@@ -214,7 +214,7 @@ def _difference(subject: Subject) -> object:
 
 
 def _movement(subject: Subject) -> object:
-    return measure_weight_movement(subject.other, subject.path)
+    return measure_weight_changes(subject.other, subject.path)
 
 
 def _exposing(subject: Subject) -> object:

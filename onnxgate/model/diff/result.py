@@ -140,3 +140,14 @@ class Difference(Part, frozen=True, kw_only=True):
     nodes: tuple[NodeChange, ...] = ()
     ends: tuple[EndChange, ...] = ()
     weights: tuple[WeightChange, ...] = ()
+
+
+class WeightChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """How the weights of two models differ, matched by the structure of their graphs."""
+
+    changed: int  # tensors that hold other values, or are of another type or shape
+    of: int  # tensors of the model now
+    added: int = 0
+    removed: int = 0
+    largest: float | None = None  # the largest absolute change of one element; None if it is not known
+    name: str = ""  # the tensor in which it is
