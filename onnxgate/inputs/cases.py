@@ -63,17 +63,13 @@ CallInputs = Callable[[str, Path], "Sequence[Mapping[str, str]] | InputCases"]
 """Calls a source of inputs, `samples.py:batches`; returns cases with a reason if that is not possible."""
 
 
-def _refuse_call(source: str, _: Path) -> InputCases:
-    return InputCases((), f"`{source}` is not called here")
-
-
 def create_cases(
     project: Project,
     model: SelectedModel,
     reading: ParsedModel,
     folder: Path,
+    call: CallInputs,
     selection: CaseSelection = ALL_CASES,
-    call: CallInputs = _refuse_call,
 ) -> InputCases:
     """Write the selected cases of the model to `folder`.
 

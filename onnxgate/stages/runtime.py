@@ -36,6 +36,7 @@ from onnxgate.model.reading.structure import iter_nodes
 from onnxgate.model.subgraphs.node_context import find_node, find_source_line
 from onnxgate.numerics.agreement import are_both_nan, find_not_finite
 from onnxgate.project.engines import engine_family
+from onnxgate.project.plan import PlannedRuntime
 from onnxgate.runtimes.protocol import INVALID_ANSWER
 
 if TYPE_CHECKING:
@@ -74,27 +75,23 @@ class ObservedRun:
 
 
 def plan_runtime_jobs(
-    model: Path,
-    cases: Sequence[jobs.InputCase],
-    levels: Sequence[jobs.Optimization],
-    providers: Sequence[str],
-    folder: Path,
-    extensions: Sequence[str] = (),
+    model: Path, cases: Sequence[jobs.InputCase], planned: PlannedRuntime, folder: Path
 ) -> tuple[jobs.Run, ...]:
-    """Return one job per optimisation level for one runtime, with its folder for outputs below `folder`.
+    """Return one job per optimisation level of a runtime, with its folder for outputs below `folder`."""
+    return tuple(plan_run(model, cases, planned, level, folder / level) for level in planned.levels)
 
-    Without cases, the model is only loaded.
-    """
-    return tuple(
-        jobs.Run(
-            model=str(model.absolute()),
-            cases=tuple(cases),
-            output=str((folder / level).absolute()),
-            optimization=level,
-            providers=tuple(providers),
-            extensions=tuple(extensions),
-        )
-        for level in levels
+
+def plan_run(
+    model: Path, cases: Sequence[jobs.InputCase], planned: PlannedRuntime, level: jobs.Optimization, output: Path
+) -> jobs.Run:
+    """Return the job that runs a model on a runtime at one level. Without cases, the model is only loaded."""
+    return jobs.Run(
+        model=str(model.absolute()),
+        cases=tuple(cases),
+        output=str(output.absolute()),
+        optimization=level,
+        providers=planned.providers,
+        extensions=planned.extensions,
     )
 
 

@@ -133,10 +133,7 @@ class _Verifier:
         """Run a model on some runtimes, or on all."""
         submitted = []
         for runtime in runtimes or self.specs:
-            jobs = plan_runtime_jobs(
-                model, cases, runtime.levels, runtime.providers, self._folder(), runtime.extensions
-            )
-            for job in create_output_folders(jobs):
+            for job in create_output_folders(plan_runtime_jobs(model, cases, runtime, self._folder())):
                 submitted.append((runtime.name, job, self.pool.submit(self.specs[runtime], job)))
         return [ObservedRun(name, job, future.result()) for name, job, future in submitted]
 

@@ -17,7 +17,7 @@ from onnxgate.core.jobs import Crashed, InputCase, Job, Load, Observation, Probe
 from onnxgate.evidence.parity import Comparison
 from onnxgate.evidence.runtime import ModelRuns, has_guessed_sizes
 from onnxgate.gate.execution import failed_runs
-from onnxgate.gate.execution.benchmark import BenchmarkedModel, Benchmarks
+from onnxgate.gate.execution.benchmark import Benchmarks
 from onnxgate.gate.execution.failed_runs import NODE_TIME_S, NodeLoader, NodeLoads
 from onnxgate.gate.execution.mismatch_search import SOURCE
 from onnxgate.gate.execution.parity import OutputComparer
@@ -132,7 +132,7 @@ class _Executor:
         """True if the cache probably has all results of a runtime; otherwise its environment is built later."""
         if self._cache is None:
             return False
-        jobs = runtime_stage.plan_runtime_jobs(model, (), planned.levels, planned.providers, Path(), planned.extensions)
+        jobs = runtime_stage.plan_runtime_jobs(model, (), planned, Path())
         return self._cache.expects(self._spec(planned.runtime), jobs)
 
     def _folder(self) -> Path:
@@ -178,7 +178,7 @@ class _Executor:
         project, selected = self._settings.project, model.planned.model
         reading = read_model(selected.absolute, model.path)
         call = functools.partial(call_inputs, project, self._host)
-        return reading, create_cases(project, selected, reading, self._folder(), self._settings.inputs, call)
+        return reading, create_cases(project, selected, reading, self._folder(), call, self._settings.inputs)
 
     def _prepare(
         self, model: RunnableModel, reading: ParsedModel, fed: InputCases, toolchain: ProjectToolchain | None
@@ -223,8 +223,7 @@ class _Executor:
     ) -> Future[tuple[ObservedRun, ...]]:
         """Run the model on one runtime, level after level; a crash or timeout ends the series."""
         model = prepared.planned.model.absolute
-        arguments = (planned.levels, planned.providers, self._folder(), planned.extensions)
-        planned_jobs = runtime_stage.plan_runtime_jobs(model, cases, *arguments)
+        planned_jobs = runtime_stage.plan_runtime_jobs(model, cases, planned, self._folder())
         jobs = list(runtime_stage.create_output_folders(planned_jobs))
         ended: Future[tuple[ObservedRun, ...]] = Future()
         ran: list[ObservedRun] = []
@@ -341,8 +340,7 @@ class _Executor:
         benchmarks = Benchmarks(settings.project.folder, settings.revision, self._submit, self._folder)
         for model in self._models:
             if model.planned.model.settings.budget is not None:
-                cases = collected[model.path].cases
-                yield benchmarks.measure(BenchmarkedModel(model.planned, model.place, model.facts, cases))
+                yield benchmarks.measure(model, collected[model.path].cases)
 
 
 def _collect_runs(started: StartedModel) -> list[ObservedRun]:

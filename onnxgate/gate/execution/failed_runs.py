@@ -26,6 +26,7 @@ from onnxgate.evidence.runtime import IsolatedNode, ModelRuns, has_guessed_sizes
 from onnxgate.inputs.axis_sizes import SizeSetting, list_alternative_settings, vary_setting
 from onnxgate.inputs.cases import REAL_INPUTS_HINT
 from onnxgate.model.facts import ModelFacts
+from onnxgate.model.subgraphs.reduced_models import extract_node
 from onnxgate.project.config.project import SelectedModel
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.stages import isolated_nodes
@@ -101,11 +102,12 @@ class NodeLoader:
     def _submit_nodes(
         self, planned: PlannedRuntime, refusing: RefusingRuntime, kinds: Iterable[NodeKind], ir_version: int
     ) -> Iterator[PendingNode]:
-        accepted_version = min(ir_version, NODE_IR_VERSION) if refusing.is_ir_refused else ir_version
+        if any(refusal.family == "ir" for refusal in refusing.refusals):
+            ir_version = min(ir_version, NODE_IR_VERSION)
         for kind in kinds:
-            data = kind.model(accepted_version)
+            data = extract_node(kind.first.proto, kind.around, ir_version)
             if data is not None:
-                yield kind, tuple(self._load(planned, data, level) for level in refusing.levels)
+                yield kind, tuple(self._load(planned, data, refusal.level) for refusal in refusing.refusals)
 
     def _load(self, planned: PlannedRuntime, data: bytes, level: Optimization) -> Future[Observation]:
         digest = hashlib.sha256(data).hexdigest()

@@ -49,7 +49,7 @@ from onnxgate.stages.parity import stage as parity_stage
 from onnxgate.stages.parity.output_comparison import ParityModel, find_output_masks
 from onnxgate.stages.parity.quantized_layers import NodePlaces, find_worst_layers, pair_tensors
 from onnxgate.stages.parity.stage import RunOutputs, compare_with_float, list_outputs
-from onnxgate.stages.runtime import ObservedRun
+from onnxgate.stages.runtime import ObservedRun, plan_run
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -212,15 +212,7 @@ class FloatComparison:
         """Run a model on the cases."""
         output = self.place()
         output.mkdir(parents=True)
-        job = Run(
-            model=str(model),
-            cases=tuple(cases),
-            output=str(output),
-            optimization=level,
-            providers=planned.providers,
-            extensions=planned.extensions,
-        )
-        return self.submit(planned, job)
+        return self.submit(planned, plan_run(model, cases, planned, level, output))
 
     # Layers
 

@@ -59,27 +59,20 @@ class ParityModel:
     masks: Mapping[CaseOutput, OutputMask] = field(default_factory=dict)
     operators: frozenset[str] = frozenset()
     not_finite: frozenset[CaseOutput] = frozenset()  # of which the runtime stage says that they are
-
-
-@dataclass(frozen=True, slots=True)
-class AgreementCriteria:
-    """The criteria of agreement for the outputs of one model."""
-
-    model: ParityModel
     scales: Mapping[str, OutputScale] = field(default_factory=dict)  # output -> what is usual for it over all cases
 
 
 def measure_difference(
-    criteria: AgreementCriteria, key: CaseOutput, level: str, pair: PairKind, candidate: Array, reference: Array
+    model: ParityModel, key: CaseOutput, level: str, pair: PairKind, candidate: Array, reference: Array
 ) -> Difference:
     """Compare one output of one case: by ratio with a float model, or if a quantized output has no own tolerance."""
-    traits = criteria.model.comparability
-    bound = choose_bound(criteria.model.tolerance, criteria.model.locked, key[1], candidate.dtype, half=traits.half)
+    traits = model.comparability
+    bound = choose_bound(model.tolerance, model.locked, key[1], candidate.dtype, half=traits.half)
     if pair == "quantized" or (traits.quantized and bound.bound_from != "config"):
-        return _compare_by_ratio(criteria, key, level, pair, candidate, reference)
-    difference = _compare_by_element(criteria.model.masks.get(key), key, level, bound, candidate, reference)
+        return _compare_by_ratio(model, key, level, pair, candidate, reference)
+    difference = _compare_by_element(model.masks.get(key), key, level, bound, candidate, reference)
     if difference.agrees and bound.bound_from == "type":
-        return _check_half_noise(criteria, difference, candidate, reference)
+        return _check_half_noise(model, difference, candidate, reference)
     return difference
 
 
@@ -116,13 +109,13 @@ def _compare_by_element(
     )
 
 
-def _check_half_noise(criteria: AgreementCriteria, plain: Difference, candidate: Array, reference: Array) -> Difference:
+def _check_half_noise(model: ParityModel, plain: Difference, candidate: Array, reference: Array) -> Difference:
     """Return what agrees in float16, unless there is too much noise in it over all of its elements."""
-    traits = criteria.model.comparability
+    traits = model.comparability
     is_half = traits.half or candidate.dtype.itemsize == 2
     if not is_half or traits.bfloat16 or candidate.dtype.kind != "f":
         return plain
-    usual = criteria.scales.get(plain.output, OutputScale())
+    usual = model.scales.get(plain.output, OutputScale())
     snr_db = compute_snr_db(candidate, reference, replace(usual, power=max(usual.power, MIN_HALF_POWER)))
     if snr_db >= MIN_HALF_DB:
         return plain
@@ -148,10 +141,10 @@ def _all_figures(metrics: Metrics) -> Iterator[Figure]:
 
 
 def _compare_by_ratio(
-    criteria: AgreementCriteria, key: CaseOutput, level: str, pair: PairKind, candidate: Array, reference: Array
+    model: ParityModel, key: CaseOutput, level: str, pair: PairKind, candidate: Array, reference: Array
 ) -> Difference:
-    bounds = _choose_ratio_bounds(criteria, key[1], pair)
-    ratios = compare_quantized(candidate, reference, bounds, criteria.scales.get(key[1], OutputScale()))
+    bounds = _choose_ratio_bounds(model, key[1], pair)
+    ratios = compare_quantized(candidate, reference, bounds, model.scales.get(key[1], OutputScale()))
     figures = {metric: Figure(metric=metric, value=value, bound=bound) for metric, value, bound in ratios.figures}
     if not ratios.agreement.agrees and ratios.metrics is not None:
         figures |= {figure.metric: figure for figure in _all_figures(ratios.metrics) if figure.metric not in figures}
@@ -170,14 +163,14 @@ def _compare_by_ratio(
     )
 
 
-def _choose_ratio_bounds(criteria: AgreementCriteria, output: str, pair: PairKind) -> RatioBounds:
-    recorded = choose_float_bounds(criteria.model.locked, output)
+def _choose_ratio_bounds(model: ParityModel, output: str, pair: PairKind) -> RatioBounds:
+    recorded = choose_float_bounds(model.locked, output)
     if pair not in SAME_FILE_PAIRS:
         return FLOAT_BOUNDS if pair == "engine" else recorded
     nearest = {
         name: min(getattr(SAME_FILE_BOUNDS, name), getattr(recorded, name)) for name in ("sqnr_db", "cosine", "top1")
     }
-    return replace(SAME_FILE_BOUNDS, **nearest, step=1.01 * criteria.model.steps.get(output, 0.0))
+    return replace(SAME_FILE_BOUNDS, **nearest, step=1.01 * model.steps.get(output, 0.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +207,7 @@ def find_output_masks(reading: ParsedModel, cases: Iterable[InputCase]) -> dict[
     graph = DataflowGraph(reading.proto)
     masks = []
     for value in values:
-        ones_keep = find_mask_polarity(value.name, graph)
+        ones_keep = find_mask_polarity(list(graph.uses(value.name)), graph)
         if ones_keep is None and value.name.lower() == "attention_mask":
             ones_keep = True
         if ones_keep is not None:

@@ -72,11 +72,7 @@ class Bench:
         asked = [
             (planned, job)
             for planned in self.runtimes
-            for job in create_output_folders(
-                plan_runtime_jobs(
-                    model, tuple(cases), planned.levels, planned.providers, self.place(), planned.extensions
-                )
-            )
+            for job in create_output_folders(plan_runtime_jobs(model, cases, planned, self.place()))
         ]
         futures = [self.submit(planned, job, JobLimits(time_s=120)) for planned, job in asked]
         return [
