@@ -7,8 +7,7 @@ import operator
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from onnxgate.model.facts import Dim, ValueInfo
-from onnxgate.model.facts import count_elements as count_shape_elements
+from onnxgate.model.facts import Dim, ValueInfo, count_elements
 
 LEADING_SIZES = (1, 3)
 """Default for a leading axis. A batch of 1 hides sizes that an export fixed; 3 is rarely one of them."""
@@ -209,10 +208,10 @@ BATCH_SIZES = (2, 4, 8)
 MAX_PROBE_ELEMENTS = 1 << 22
 """Maximum elements of an input while sizes are tried."""
 
-SizeSetting = dict[str, int]
 
-
-def list_alternative_settings(inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]]) -> Iterator[SizeSetting]:
+def list_alternative_settings(
+    inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]]
+) -> Iterator[dict[str, int]]:
     """Yield settings to try in order; each contains the first row of the config's sizes."""
     guessed, leading = list_guessed_axes(inputs, sizes), list_leading_axes(inputs)
     first = [name for name in guessed if name in leading]
@@ -224,13 +223,13 @@ def list_alternative_settings(inputs: Sequence[ValueInfo], sizes: Mapping[str, S
     guesses += [dict.fromkeys(guessed, size) for size in (1, 2)]
     for guess in guesses:
         setting = resolve_settings(inputs, sizes, guess)[0]
-        if max(count_elements(value, setting) for value in inputs) <= MAX_PROBE_ELEMENTS:
+        if max(count_elements(resolve_shape(value, setting)) for value in inputs) <= MAX_PROBE_ELEMENTS:
             yield setting
 
 
 def vary_setting(
     inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]], base: Mapping[str, int]
-) -> tuple[SizeSetting, ...]:
+) -> tuple[dict[str, int], ...]:
     """Return the base, the other rows of the config's sizes, and the base with another size of its leading axes.
 
     Axes of the same size as a leading one change with it, since they may have to be equal.
@@ -245,11 +244,6 @@ def vary_setting(
 def resolve_shape(value: ValueInfo, sizes: Mapping[str, int]) -> tuple[int, ...]:
     """Return the shape of an input in a setting."""
     return tuple(sizes[dim] if isinstance(dim, str) else dim for dim in name_axes(value))
-
-
-def count_elements(value: ValueInfo, sizes: Mapping[str, int]) -> int:
-    """Return the number of elements of an input in a setting."""
-    return count_shape_elements(resolve_shape(value, sizes))
 
 
 def resolve_dim(dim: Dim, sizes: Mapping[str, int]) -> int:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from onnxgate.inputs.axis_sizes import count_elements, element_type, resolve_dim
+from onnxgate.inputs.axis_sizes import element_type, resolve_dim, resolve_shape
 from onnxgate.inputs.dataflow import DataflowGraph, ValueUse
 from onnxgate.inputs.shape_inputs import REDUCTION_OPERATORS, FixedValues, find_control_values
-from onnxgate.model.facts import Dim, ValueInfo
+from onnxgate.model.facts import Dim, ValueInfo, count_elements
 
 ValueDomain = Literal["any", "positive", "unit", "fraction", "above one", "zero"]
 
@@ -176,7 +176,7 @@ def find_role(value: ValueInfo, inputs: Sequence[ValueInfo], graph: DataflowGrap
     uses = list(graph.uses(value.name))
     controls = [use for use in uses if use.position in CONTROL_INPUTS.get(use.operator, ())]
     if controls:
-        count = count_elements(value, sizes)
+        count = count_elements(resolve_shape(value, sizes))
         fixed = [find_control_values(use, graph, count, sizes) for use in controls]
         is_determined = all(values == fixed[0] for values in fixed)  # declared shapes determine one value for all
         return fixed[0] if fixed[0] and is_determined else UnresolvedControl(controls[0].operator)

@@ -14,12 +14,7 @@ from onnxgate.evidence.support import NodeGroup
 from onnxgate.model.facts import canonical_domain
 from onnxgate.model.reading.structure import iter_subgraphs
 from onnxgate.model.subgraphs.node_context import find_node, find_source_line
-from onnxgate.model.subgraphs.reduced_models import (
-    FunctionKey,
-    NodeSurroundings,
-    called_function_key,
-    function_key,
-)
+from onnxgate.model.subgraphs.reduced_models import FunctionKey, NodeSurroundings, called_function_key, function_key
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.stages.runtime import PROVIDER_NOT_USED, ExecutedModel, ObservedRun
 from onnxgate.stages.support import look_up_runtime

@@ -29,8 +29,6 @@ from onnxgate.core.jobs import (
 from onnxgate.core.text import first_line
 from onnxgate.gate.execution import failed_runs
 from onnxgate.inputs.cases import InputCases, create_cases_at
-from onnxgate.model.numeric_traits import detect_numeric_traits
-from onnxgate.model.quantization_parameters import find_output_steps
 from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
 from onnxgate.numerics.first_difference import load_array
 from onnxgate.project.config.project import SelectedModel
@@ -38,7 +36,7 @@ from onnxgate.project.lock.types import LockedModel, LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
-from onnxgate.stages.parity.output_comparison import ParityModel, find_output_masks
+from onnxgate.stages.parity.output_comparison import ParityModel, create_parity_model
 from onnxgate.stages.parity.stage import RunOutputs, collect_outputs, compare_runtimes
 from onnxgate.stages.runtime import ObservedRun, create_output_folders, plan_runtime_jobs
 
@@ -111,7 +109,8 @@ class _Verifier:
             reason += f": {first.runtime}: {describe_observation(first.observation)}"
             return Verification(cases=len(cases), reason=reason, hint="`onnxgate check` says what is wrong with it")
         new = self._run(self.pair.new, cases)
-        comparison = RunComparison(self._parity_model(reading, cases), self.pair.renamed, old, new)
+        model = create_parity_model(self.pair.model, self.pair.old, reading, cases, self.pair.locked)
+        comparison = RunComparison(model, self.pair.renamed, old, new)
         rows = tuple(comparison.row(runtime.name, runtime.levels, required=runtime.required) for runtime in self.specs)
         return Verification(rows, len(cases), comparison.largest)
 
@@ -154,19 +153,6 @@ class _Verifier:
         sizes = failed_runs.find_sizes(reading.facts, self.pair.model, ran, attempt)
         other_cases = create_at(sizes) if sizes else ()
         return (self._run(self.pair.old, other_cases), other_cases) if other_cases else (ran, cases)
-
-    def _parity_model(self, reading: ParsedModel, cases: Sequence[InputCase]) -> ParityModel:
-        model = self.pair.model
-        return ParityModel(
-            path=model.path,
-            place=model.place,
-            comparability=detect_numeric_traits(reading.facts, reading.proto),
-            tolerance=model.settings.tolerance,
-            locked=self.pair.locked,
-            operators=frozenset(reading.facts.operators),
-            steps=find_output_steps(reading.proto, self.pair.old),
-            masks=find_output_masks(reading, cases),
-        )
 
 
 def _has_outputs(ran: Sequence[ObservedRun]) -> bool:

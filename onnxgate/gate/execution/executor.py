@@ -81,12 +81,12 @@ class _Executor:
         self._exporter = Exporter(settings, host, self._folder)
         self._comparer = OutputComparer(settings, self._submit, self._exporter.run, self._folder)
         self._wants_runs = bool(settings.stages & {Stage.RUNTIME, Stage.PARITY})
-        self._wants_source = bool(settings.stages & {Stage.PARITY, Stage.EXPORT})
 
     def run(self) -> ExecutionResult:
         if self._wants_runs:
             self._warm_up()
-        toolchain, probed = self._exporter.find_toolchain(self._models) if self._wants_source else (None, StepResult())
+        wants_source = bool(self._settings.stages & {Stage.PARITY, Stage.EXPORT})
+        toolchain, probed = self._exporter.find_toolchain(self._models) if wants_source else (None, StepResult())
         prepared = self._prepare_all(toolchain)
         self._exporter.export_again(toolchain)
         begun = [(model, self._begin(model)) for model in prepared]

@@ -23,7 +23,7 @@ from onnxgate.core.jobs import (
     TimedOut,
 )
 from onnxgate.evidence.runtime import IsolatedNode, ModelRuns, has_guessed_sizes, is_unusable
-from onnxgate.inputs.axis_sizes import SizeSetting, list_alternative_settings, vary_setting
+from onnxgate.inputs.axis_sizes import list_alternative_settings, vary_setting
 from onnxgate.inputs.cases import REAL_INPUTS_HINT
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.subgraphs.reduced_models import extract_node
@@ -166,8 +166,8 @@ def find_sizes(
     facts: ModelFacts,
     model: SelectedModel,
     ran: Sequence[ObservedRun],
-    attempt: Callable[[SizeSetting], Sequence[ObservedRun]],
-) -> tuple[SizeSetting, ...]:
+    attempt: Callable[[dict[str, int]], Sequence[ObservedRun]],
+) -> tuple[dict[str, int], ...]:
     """Find settings to run in place of the first ones; none if no guess runs.
 
     `attempt` runs one setting on one runtime. A crash or timeout ends the search.
@@ -176,7 +176,7 @@ def find_sizes(
     results = [(case, result.failure is None) for _, case, result in _case_results(ran)]
     completed = sorted((case for case, has_run in results if has_run), key=lambda case: case.origin != "source")
     settings = [dict(case.sizes) for case in completed if case.sizes]
-    tried: list[SizeSetting] = [dict(case.sizes) for case, has_run in results if not has_run]
+    tried: list[dict[str, int]] = [dict(case.sizes) for case, has_run in results if not has_run]
     for setting in (*settings, *list_alternative_settings(facts.inputs, sizes)):
         if setting in tried:
             continue

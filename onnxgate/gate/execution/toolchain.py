@@ -34,11 +34,7 @@ from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.fact_extraction import ParsedModel
 from onnxgate.project.config.project import Project
 from onnxgate.project.plan import PlannedModel, PlannedRuntime
-from onnxgate.runtimes.environments.toolchain import (
-    ProbeError,
-    imported_frameworks,
-    probe_interpreter,
-)
+from onnxgate.runtimes.environments.toolchain import ProbeError, imported_frameworks, probe_interpreter
 from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.stages import export as export_stage
 from onnxgate.stages import export_jobs as jobs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -14,7 +15,8 @@ from onnxgate.core.jobs import InputCase
 from onnxgate.evidence.parity import Difference, Figure
 from onnxgate.inputs.dataflow import DataflowGraph
 from onnxgate.inputs.roles import find_mask_polarity
-from onnxgate.model.numeric_traits import NumericTraits
+from onnxgate.model.numeric_traits import NumericTraits, detect_numeric_traits
+from onnxgate.model.quantization_parameters import find_output_steps
 from onnxgate.model.reading.fact_extraction import ParsedModel
 from onnxgate.numerics.agreement import MIN_HALF_DB, MIN_HALF_POWER, choose_bound, compare_arrays
 from onnxgate.numerics.quantization import (
@@ -26,6 +28,7 @@ from onnxgate.numerics.quantization import (
     compute_metrics,
     compute_snr_db,
 )
+from onnxgate.project.config.project import SelectedModel
 from onnxgate.project.config.schema import Tolerance
 from onnxgate.project.lock.types import LockedModel
 
@@ -60,6 +63,22 @@ class ParityModel:
     operators: frozenset[str] = frozenset()
     not_finite: frozenset[CaseOutput] = frozenset()  # of which the runtime stage says that they are
     scales: Mapping[str, OutputScale] = field(default_factory=dict)  # output -> what is usual for it over all cases
+
+
+def create_parity_model(
+    model: SelectedModel, file: Path, reading: ParsedModel, cases: Iterable[InputCase], locked: LockedModel | None
+) -> ParityModel:
+    """Create the compared model from its file, which was read, and the cases that it is run on."""
+    return ParityModel(
+        path=model.path,
+        place=model.place,
+        comparability=detect_numeric_traits(reading.facts, reading.proto),
+        tolerance=model.settings.tolerance,
+        locked=locked,
+        operators=frozenset(reading.facts.operators),
+        steps=find_output_steps(reading.proto, file),
+        masks=find_output_masks(reading, cases),
+    )
 
 
 def measure_difference(
