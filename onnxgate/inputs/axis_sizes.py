@@ -83,9 +83,7 @@ def resolve_settings(
     settings = []
     for index in range(max(map(len, configured.values()), default=1)):
         axis_sizes = {**guesses, **{name: values[index % len(values)] for name, values in configured.items()}}
-        settings.append(
-            {name: axis_sizes[name] if name in axis_sizes else evaluate_formula(name, axis_sizes) for name in names}
-        )
+        settings.append({name: resolve_dim(name, axis_sizes) for name in names})
     return tuple(settings)
 
 

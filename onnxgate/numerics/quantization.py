@@ -39,10 +39,10 @@ class Metrics:
     elements: int
     max_abs: float
     median_abs: float
-    tail_abs: float
+    p99_abs: float
     max_rel: float
     max_ulp: float | None
-    tail_ulp: float | None
+    p99_ulp: float | None
     cosine: float
     sqnr_db: float
     rows: int
@@ -71,10 +71,10 @@ def compute_metrics(candidate: Array, reference: Array, tie: float = 0.0) -> Met
         elements=a.size,
         max_abs=float(distance.max(initial=0.0)),
         median_abs=_quantile(distance, 0.5),
-        tail_abs=_quantile(distance, TAIL_QUANTILE),
+        p99_abs=_quantile(distance, TAIL_QUANTILE),
         max_rel=max_rel,
         max_ulp=None if ulp is None else float(ulp.max(initial=0.0)),
-        tail_ulp=None if ulp is None else _quantile(ulp, TAIL_QUANTILE),
+        p99_ulp=None if ulp is None else _quantile(ulp, TAIL_QUANTILE),
         cosine=compute_cosine(a, b),
         sqnr_db=compute_sqnr_db(a, b),
         rows=rows,
@@ -162,7 +162,6 @@ def _count_ranked_rows(a: Array, b: Array, tie: float) -> tuple[int, int, int]:
     return len(a), int(first.sum()), int((in_top_five | first).sum())
 
 
-BoundSource = Literal["config", "lock", "type"]
 RatioResult = tuple[str, float, float]  # metric, value, bound; the value must be at least the bound
 
 
@@ -173,7 +172,7 @@ class RatioBounds:
     sqnr_db: float
     cosine: float
     top1: float
-    bound_from: BoundSource
+    bound_from: Literal["config", "lock", "type"]
     step: float = 0.0
 
 

@@ -74,11 +74,14 @@ class ObservedRun:
     observation: jobs.Observation
 
 
-def plan_runtime_jobs(
+def prepare_runs(
     model: Path, cases: Sequence[jobs.InputCase], planned: PlannedRuntime, folder: Path
 ) -> tuple[jobs.Run, ...]:
-    """Return one job per optimisation level of a runtime, with its folder for outputs below `folder`."""
-    return tuple(plan_run(model, cases, planned, level, folder / level) for level in planned.levels)
+    """Return one job per optimisation level of a runtime, with a new folder for its outputs below `folder`."""
+    runs = tuple(plan_run(model, cases, planned, level, folder / level) for level in planned.levels)
+    for run in runs:
+        Path(run.output).mkdir(parents=True)
+    return runs
 
 
 def plan_run(
@@ -93,13 +96,6 @@ def plan_run(
         providers=planned.providers,
         extensions=planned.extensions,
     )
-
-
-def create_output_folders(runs: Sequence[jobs.Run]) -> Sequence[jobs.Run]:
-    """Create the folders of jobs that will run, and return the jobs."""
-    for run in runs:
-        Path(run.output).mkdir(parents=True)
-    return runs
 
 
 def collect_evidence(

@@ -38,7 +38,7 @@ from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
 from onnxgate.stages.parity.output_comparison import ParityModel, create_parity_model
 from onnxgate.stages.parity.stage import RunOutputs, collect_outputs, compare_runtimes
-from onnxgate.stages.runtime import ObservedRun, create_output_folders, plan_runtime_jobs
+from onnxgate.stages.runtime import ObservedRun, prepare_runs
 
 VerificationVerdict = Literal["proven", "partly", "refuted", "unproven"]
 """Equal on all runtimes; equal on those that could run it; not equal; nothing could be compared."""
@@ -132,7 +132,7 @@ class _Verifier:
         """Run a model on some runtimes, or on all."""
         submitted = []
         for runtime in runtimes or self.specs:
-            for job in create_output_folders(plan_runtime_jobs(model, cases, runtime, self._folder())):
+            for job in prepare_runs(model, cases, runtime, self._folder()):
                 submitted.append((runtime.name, job, self.pool.submit(self.specs[runtime], job)))
         return [ObservedRun(name, job, future.result()) for name, job, future in submitted]
 
@@ -140,17 +140,15 @@ class _Verifier:
         self, reading: ParsedModel, ran: list[ObservedRun], cases: tuple[InputCase, ...]
     ) -> tuple[list[ObservedRun], tuple[InputCase, ...]]:
         """Repeat runs and cases with sizes that the model accepts, if it rejected all generated ones."""
-        if not failed_runs.has_failed_case(ran) or not failed_runs.needs_sizes(ran, None):
-            return ran, cases
-        newest = next(runtime for runtime in self.specs if runtime.name == failed_runs.newest_runtime(ran))
 
         def create_at(sizes: Sequence[Mapping[str, int]]) -> tuple[InputCase, ...]:
             return create_cases_at(self.pair.model, reading, sizes, self._folder(), seed=0).cases
 
-        def attempt(setting: Mapping[str, int]) -> list[ObservedRun]:
-            return self._run(self.pair.old, create_at([setting]), [newest])
+        def attempt(name: str, setting: Mapping[str, int]) -> list[ObservedRun]:
+            runtimes = [runtime for runtime in self.specs if runtime.name == name]
+            return self._run(self.pair.old, create_at([setting]), runtimes)
 
-        sizes = failed_runs.find_sizes(reading.facts, self.pair.model, ran, attempt)
+        sizes = failed_runs.find_sizes(reading.facts, self.pair.model, ran, None, attempt)
         other_cases = create_at(sizes) if sizes else ()
         return (self._run(self.pair.old, other_cases), other_cases) if other_cases else (ran, cases)
 

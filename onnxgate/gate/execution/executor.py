@@ -132,7 +132,7 @@ class _Executor:
         """True if the cache probably has all results of a runtime; otherwise its environment is built later."""
         if self._cache is None:
             return False
-        jobs = runtime_stage.plan_runtime_jobs(model, (), planned, Path())
+        jobs = [runtime_stage.plan_run(model, (), planned, level, Path(level)) for level in planned.levels]
         return self._cache.expects(self._spec(planned.runtime), jobs)
 
     def _folder(self) -> Path:
@@ -223,8 +223,7 @@ class _Executor:
     ) -> Future[tuple[ObservedRun, ...]]:
         """Run the model on one runtime, level after level; a crash or timeout ends the series."""
         model = prepared.planned.model.absolute
-        planned_jobs = runtime_stage.plan_runtime_jobs(model, cases, planned, self._folder())
-        jobs = list(runtime_stage.create_output_folders(planned_jobs))
+        jobs = list(runtime_stage.prepare_runs(model, cases, planned, self._folder()))
         ended: Future[tuple[ObservedRun, ...]] = Future()
         ran: list[ObservedRun] = []
 
@@ -252,15 +251,16 @@ class _Executor:
         sourced = started.sourced
         if Stage.PARITY not in self._settings.stages:
             sourced = SourceOutputs(self._exporter.run_source(prepared, cases), None)
-        if self._settings.inputs.cases or not failed_runs.needs_sizes(ran, sourced.eager):
-            return StartedModel(prepared, sourced, started.levels)
-        newest = next(planned for planned in started.levels if planned.name == failed_runs.newest_runtime(ran))
-        first_level = replace(newest, levels=newest.levels[:1])
+        by_name = {planned.name: planned for planned in started.levels}
 
-        def attempt(setting: Mapping[str, int]) -> Sequence[ObservedRun]:
+        def attempt(runtime: str, setting: Mapping[str, int]) -> Sequence[ObservedRun]:
+            first_level = replace(by_name[runtime], levels=by_name[runtime].levels[:1])
             return self._levels(prepared, first_level, self._create_cases_at(prepared, [setting]).cases).result()
 
-        sizes = failed_runs.find_sizes(prepared.reading.facts, prepared.planned.model, ran, attempt)
+        sizes: Sequence[Mapping[str, int]] = ()
+        if not self._settings.inputs.cases:  # selected cases keep their sizes
+            facts, model = prepared.reading.facts, prepared.planned.model
+            sizes = failed_runs.find_sizes(facts, model, ran, sourced.eager, attempt)
         if not sizes:
             return StartedModel(prepared, sourced, started.levels)
         fed = self._create_cases_at(prepared, sizes)

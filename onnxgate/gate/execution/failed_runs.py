@@ -151,7 +151,7 @@ def has_failed_case(ran: Sequence[ObservedRun]) -> bool:
     return any(case.origin == "generated" and result.failure is not None for _, case, result in _case_results(ran))
 
 
-def needs_sizes(ran: Sequence[ObservedRun], eager: Mapping[str, CaseResult] | None) -> bool:
+def _needs_sizes(ran: Sequence[ObservedRun], eager: Mapping[str, CaseResult] | None) -> bool:
     """True if neither a runtime nor the source accepts the first generated case, whose sizes are a guess."""
     results = [(case, result) for _, case, result in _case_results(ran) if case.origin == "generated"]
     if not results:
@@ -166,12 +166,16 @@ def find_sizes(
     facts: ModelFacts,
     model: SelectedModel,
     ran: Sequence[ObservedRun],
-    attempt: Callable[[dict[str, int]], Sequence[ObservedRun]],
+    eager: Mapping[str, CaseResult] | None,
+    attempt: Callable[[str, dict[str, int]], Sequence[ObservedRun]],
 ) -> tuple[dict[str, int], ...]:
-    """Find settings to run in place of the first ones; none if no guess runs.
+    """Find settings to run in place of the first ones if those are guesses that do not run; none if no guess runs.
 
-    `attempt` runs one setting on one runtime. A crash or timeout ends the search.
+    `attempt` runs one setting on a runtime, the newest that ran cases. A crash or timeout ends the search.
     """
+    if not _needs_sizes(ran, eager):
+        return ()
+    newest = max((name for name, _, _ in _case_results(ran)), key=runtime_sort_key)
     sizes = model.settings.sizes
     results = [(case, result.failure is None) for _, case, result in _case_results(ran)]
     completed = sorted((case for case, has_run in results if has_run), key=lambda case: case.origin != "source")
@@ -181,17 +185,12 @@ def find_sizes(
         if setting in tried:
             continue
         tried.append(setting)
-        answers = [result for _, _, result in _case_results(attempt(setting))]
+        answers = [result for _, _, result in _case_results(attempt(newest, setting))]
         if any(answer.failure is None for answer in answers):
             return vary_setting(facts.inputs, sizes, setting)
         if not answers:
             return ()
     return ()
-
-
-def newest_runtime(ran: Sequence[ObservedRun]) -> str:
-    """Return the newest runtime on which cases were run."""
-    return max((name for name, _, _ in _case_results(ran)), key=runtime_sort_key)
 
 
 def explain_no_completed_run(runs: Sequence[ModelRuns]) -> tuple[str, str]:

@@ -113,10 +113,8 @@ def _compare_interfaces(first: ModelProto, second: ModelProto) -> Iterator[str]:
 def read_interface(model: ModelProto) -> tuple[tuple[ValueInfo, ...], tuple[ValueInfo, ...]]:
     """Inputs and outputs; names of axes that a converter made up are numbered from the first of them."""
     numbers: dict[Dim, str] = {}
-    for value in (
-        *(inputs := read_value_infos(list_inputs(model.graph))),
-        *(outputs := read_value_infos(model.graph.output)),
-    ):
+    inputs, outputs = read_value_infos(list_inputs(model.graph)), read_value_infos(model.graph.output)
+    for value in (*inputs, *outputs):
         for dim in value.shape or ():
             if isinstance(dim, str) and GENERATED_AXIS_NAME.fullmatch(dim):
                 numbers.setdefault(dim, f"unk__{len(numbers)}")

@@ -143,19 +143,10 @@ def _check_half_noise(model: ParityModel, plain: Difference, candidate: Array, r
 
 
 def _all_figures(metrics: Metrics) -> Iterator[Figure]:
-    figures = {
-        "sqnr_db": metrics.sqnr_db,
-        "cosine": metrics.cosine,
-        "max_abs": metrics.max_abs,
-        "median_abs": metrics.median_abs,
-        "p99_abs": metrics.tail_abs,
-        "max_rel": metrics.max_rel,
-        "max_ulp": metrics.max_ulp,
-        "p99_ulp": metrics.tail_ulp,
-        "rows": float(metrics.rows) or None,
-        "top1": metrics.top1_share if metrics.rows else None,
-        "top5": metrics.top5 / metrics.rows if metrics.rows else None,
-    }
+    names = ("sqnr_db", "cosine", "max_abs", "median_abs", "p99_abs", "max_rel", "max_ulp", "p99_ulp")
+    figures: dict[str, float | None] = {name: getattr(metrics, name) for name in names}
+    if metrics.rows:
+        figures |= {"rows": float(metrics.rows), "top1": metrics.top1_share, "top5": metrics.top5 / metrics.rows}
     yield from (Figure(metric=name, value=value) for name, value in figures.items() if value is not None)
 
 

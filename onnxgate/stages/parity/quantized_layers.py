@@ -184,7 +184,6 @@ def _relative_noise(value: Array | None, reference: Array | None) -> float | Non
         return None
     if reference.dtype.kind != "f" or value.dtype.kind != "f":
         return None
-
     finite = np.isfinite(reference) & np.isfinite(value)
     ratio = compute_sqnr_db(value[finite].astype(np.float64), reference[finite].astype(np.float64))
     return 0.0 if ratio >= MAX_DB else float(10.0 ** (-ratio / 10.0))
@@ -198,7 +197,6 @@ def _dequantized_value(pair: TensorPair, values: Values) -> Array | None:
     scale, zero = values.get(pair.scale), values.get(pair.zero)
     if scale is None or zero is None or scale.size != 1 or zero.size != 1:
         return None
-
     return np.asarray((value.astype(np.float64) - float(zero.flat[0])) * float(scale.flat[0]))
 
 
@@ -226,7 +224,6 @@ def _clipped_share(before: Array | None, after: Array | None) -> float:
     """Return the share of elements that were beyond the range of what they were quantized to."""
     if before is None or after is None or before.shape != after.shape or not after.size:
         return 0.0
-
     levels = np.unique(after)
     step = float(np.diff(levels).min()) if levels.size > 1 else 0.0
     beyond = (before > levels[-1] + step) | (before < levels[0] - step)
