@@ -145,8 +145,8 @@ class _Verifier:
             return create_cases_at(self.pair.model, reading, sizes, self._folder(), seed=0).cases
 
         def attempt(name: str, setting: Mapping[str, int]) -> list[ObservedRun]:
-            runtimes = [runtime for runtime in self.specs if runtime.name == name]
-            return self._run(self.pair.old, create_at([setting]), runtimes)
+            newest = next(runtime for runtime in self.specs if runtime.name == name)
+            return self._run(self.pair.old, create_at([setting]), [newest])
 
         sizes = failed_runs.find_sizes(reading.facts, self.pair.model, ran, None, attempt)
         other_cases = create_at(sizes) if sizes else ()

@@ -251,10 +251,10 @@ class _Executor:
         sourced = started.sourced
         if Stage.PARITY not in self._settings.stages:
             sourced = SourceOutputs(self._exporter.run_source(prepared, cases), None)
-        by_name = {planned.name: planned for planned in started.levels}
 
         def attempt(runtime: str, setting: Mapping[str, int]) -> Sequence[ObservedRun]:
-            first_level = replace(by_name[runtime], levels=by_name[runtime].levels[:1])
+            planned = next(planned for planned in started.levels if planned.name == runtime)
+            first_level = replace(planned, levels=planned.levels[:1])
             return self._levels(prepared, first_level, self._create_cases_at(prepared, [setting]).cases).result()
 
         sizes: Sequence[Mapping[str, int]] = ()
