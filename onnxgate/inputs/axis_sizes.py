@@ -162,11 +162,6 @@ def list_formula_names(tree: ast.expr) -> set[str]:
     return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 
-def evaluate_formula(name: str, axis_sizes: Mapping[str, int]) -> int:
-    """Return the size of an axis whose name is a formula over other axes; 1 if it cannot be computed."""
-    return 1 if (size := compute_formula(name, axis_sizes)) is None else size
-
-
 def compute_formula(name: str, axis_sizes: Mapping[str, int]) -> int | None:
     """Return the size of an axis whose name is a formula over other axes; None if it cannot be computed."""
     tree = parse_formula(name)
@@ -245,5 +240,6 @@ def resolve_shape(value: ValueInfo, sizes: Mapping[str, int]) -> tuple[int, ...]
 
 
 def resolve_dim(dim: Dim, sizes: Mapping[str, int]) -> int:
-    """Return the size of a dimension of any value in a setting; 1 if it is unknown."""
-    return dim if isinstance(dim, int) else sizes.get(dim, evaluate_formula(dim, sizes))
+    """Return the size of a dimension of any value in a setting, also of a formula over others; 1 if it is unknown."""
+    size = dim if isinstance(dim, int) else sizes.get(dim, compute_formula(dim, sizes))
+    return 1 if size is None else size

@@ -28,6 +28,7 @@ from onnxgate.inputs.dataflow import DataflowGraph
 from onnxgate.inputs.roles import (
     CategoryRole,
     IndexRole,
+    KnownRole,
     LengthRole,
     MaskRole,
     PlainRole,
@@ -209,12 +210,7 @@ MAX_PLAIN_INTEGER = 8  # exclusive bound of integers without a known meaning
 DOMAIN_MARGIN = 0.1  # distance of generated values from the bounds of a domain
 
 
-def generate_values(
-    role: IndexRole | MaskRole | LengthRole | PlainRole | CategoryRole | RangeRole | FixedValues,
-    dtype: str,
-    shape: Sequence[int],
-    seed: str,
-) -> Array:
+def generate_values(role: KnownRole, dtype: str, shape: Sequence[int], seed: str) -> Array:
     """Return values of a numpy type for a role."""
     match role:
         case MaskRole():

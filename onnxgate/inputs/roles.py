@@ -70,7 +70,8 @@ class RangeRole:
     high: float
 
 
-Role = IndexRole | MaskRole | LengthRole | PlainRole | UnresolvedControl | CategoryRole | RangeRole | FixedValues
+KnownRole = IndexRole | MaskRole | LengthRole | PlainRole | CategoryRole | RangeRole | FixedValues
+Role = KnownRole | UnresolvedControl
 
 CATEGORY_ATTRIBUTES = {
     "ai.onnx.ml.OneHotEncoder": ("cats_strings", "cats_int64s"),

@@ -88,7 +88,7 @@ class _Executor:
         wants_source = bool(self._settings.stages & {Stage.PARITY, Stage.EXPORT})
         toolchain, probed = self._exporter.find_toolchain(self._models) if wants_source else (None, StepResult())
         prepared = self._prepare_all(toolchain)
-        self._exporter.export_again(toolchain)
+        self._exporter.export_again()
         begun = [(model, self._begin(model)) for model in prepared]
         collected = {
             model.path: self._metered(model.planned, self._collect, started.result())

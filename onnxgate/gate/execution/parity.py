@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,12 +41,13 @@ from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
 from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type, read_pointer
 from onnxgate.model.reading.tensor_data import UnreadableWeightError, read_chunks
 from onnxgate.model.subgraphs.instrumented_models import expose_values, split_by_size
+from onnxgate.model.subgraphs.node_context import find_source_line
 from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.runtimes.worker_spec import JobLimits
 from onnxgate.stages.parity import stage as parity_stage
 from onnxgate.stages.parity.output_comparison import ParityModel, create_parity_model
-from onnxgate.stages.parity.quantized_layers import NodePlaces, find_worst_layers, pair_tensors
+from onnxgate.stages.parity.quantized_layers import find_worst_layers, pair_tensors
 from onnxgate.stages.parity.stage import RunOutputs, compare_with_float, list_outputs
 from onnxgate.stages.runtime import ObservedRun, plan_run
 
@@ -241,9 +243,8 @@ class FloatComparison:
             theirs = self._values(real.runtime, real.path, real.reading.proto, float_names, case, "disabled")
         except (IncomparableError, OSError):
             return ()
-        return find_worst_layers(
-            pairs, ours, theirs, NodePlaces(real.reading.proto, self.project.root, self.project.folder)
-        )
+        place_of = partial(find_source_line, root=self.project.root, folder=self.project.folder)
+        return find_worst_layers(pairs, ours, theirs, real.reading.proto, place_of)
 
     def _values(
         self,
