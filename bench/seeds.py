@@ -120,11 +120,7 @@ def _run(
     host: WorkerPool,
 ) -> Iterator[ObservedRun]:
     seat = WorkerSpec.of_runtime(planned.runtime, lock.packages, project.folder)
-    folder = scratch / planned.name
-    jobs = runtime_stage.plan_runtime_jobs(
-        model.absolute, cases, planned.levels, planned.providers, folder, planned.extensions
-    )
-    for job in runtime_stage.create_output_folders(jobs):
+    for job in runtime_stage.prepare_runs(model.absolute, cases, planned, scratch / planned.name):
         yield ObservedRun(planned.name, job, host.submit(seat, job).result())
 
 

@@ -19,7 +19,7 @@ from onnxgate.inputs.cases import InputGenerationError, generate_cases
 from onnxgate.inputs.dataflow import DataflowGraph
 from onnxgate.inputs.roles import find_role
 from onnxgate.model import quantization_parameters, validity
-from onnxgate.model.diff.model_diff import NamedModel, compute_diff, measure_weight_movement
+from onnxgate.model.diff.model_diff import NamedModel, compute_diff, measure_weight_changes
 from onnxgate.model.diff.text_description import describe_model
 from onnxgate.model.equality import model_comparison
 from onnxgate.model.facts import ModelFacts
@@ -29,7 +29,7 @@ from onnxgate.model.reading.file_format import UnreadableModel, read_pointer
 from onnxgate.model.reading.tensor_data import UnreadableWeightError, read_chunks
 from onnxgate.model.subgraphs import instrumented_models, node_context
 from onnxgate.model.subgraphs.instrumented_models import isolate_nodes, read_data_locations
-from onnxgate.model.subgraphs.node_context import extract_neighbourhood
+from onnxgate.model.subgraphs.node_context import NamedNode, extract_neighbourhood
 from onnxgate.model.subgraphs.reduced_models import (
     NodeSurroundings,
     add_missing_shapes,
@@ -214,7 +214,7 @@ def _difference(subject: Subject) -> object:
 
 
 def _movement(subject: Subject) -> object:
-    return measure_weight_movement(subject.other, subject.path)
+    return measure_weight_changes(subject.other, subject.path)
 
 
 def _exposing(subject: Subject) -> object:
@@ -227,7 +227,8 @@ def _exposing(subject: Subject) -> object:
 
 def _drawing(subject: Subject) -> object:
     nodes = [subject.proto.graph.node[index] for index in subject.nodes]
-    return [extract_neighbourhood(subject.proto, node.name, next(iter(node.output), "")) for node in nodes]
+    named = [NamedNode("", node.name or next(iter(node.output), ""), unnamed=not node.name) for node in nodes]
+    return [extract_neighbourhood(subject.proto, node) for node in named]
 
 
 def _cutting(subject: Subject) -> object:

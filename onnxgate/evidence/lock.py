@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from onnxgate.core.findings import Place
+from onnxgate.model.diff.result import WeightChanges
 from onnxgate.model.facts import ModelFacts
 from onnxgate.project.lock.types import LockedModel
 
@@ -33,17 +34,6 @@ class LockConfigComparison:
     place: Place
     differences: tuple[str, ...]
     vanished: dict[str, Place]  # models that the lock has and the project no longer has, with their entries
-
-
-class WeightChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """How the weights of two models differ, matched by the structure of their graphs."""
-
-    changed: int  # tensors that hold other values
-    of: int  # tensors of the model now
-    added: int = 0
-    removed: int = 0
-    largest: float | None = None  # the largest absolute change of one element; None if it is not known
-    name: str = ""  # the tensor in which it is
 
 
 class MinimumRelease(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,8 +7,7 @@ import operator
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from onnxgate.model.facts import Dim, ValueInfo
-from onnxgate.model.facts import count_elements as count_shape_elements
+from onnxgate.model.facts import Dim, ValueInfo, count_elements
 
 LEADING_SIZES = (1, 3)
 """Default for a leading axis. A batch of 1 hides sizes that an export fixed; 3 is rarely one of them."""
@@ -84,9 +83,7 @@ def resolve_settings(
     settings = []
     for index in range(max(map(len, configured.values()), default=1)):
         axis_sizes = {**guesses, **{name: values[index % len(values)] for name, values in configured.items()}}
-        settings.append(
-            {name: axis_sizes[name] if name in axis_sizes else evaluate_formula(name, axis_sizes) for name in names}
-        )
+        settings.append({name: resolve_dim(name, axis_sizes) for name in names})
     return tuple(settings)
 
 
@@ -165,11 +162,6 @@ def list_formula_names(tree: ast.expr) -> set[str]:
     return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 
-def evaluate_formula(name: str, axis_sizes: Mapping[str, int]) -> int:
-    """Return the size of an axis whose name is a formula over other axes; 1 if it cannot be computed."""
-    return 1 if (size := compute_formula(name, axis_sizes)) is None else size
-
-
 def compute_formula(name: str, axis_sizes: Mapping[str, int]) -> int | None:
     """Return the size of an axis whose name is a formula over other axes; None if it cannot be computed."""
     tree = parse_formula(name)
@@ -209,10 +201,10 @@ BATCH_SIZES = (2, 4, 8)
 MAX_PROBE_ELEMENTS = 1 << 22
 """Maximum elements of an input while sizes are tried."""
 
-SizeSetting = dict[str, int]
 
-
-def list_alternative_settings(inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]]) -> Iterator[SizeSetting]:
+def list_alternative_settings(
+    inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]]
+) -> Iterator[dict[str, int]]:
     """Yield settings to try in order; each contains the first row of the config's sizes."""
     guessed, leading = list_guessed_axes(inputs, sizes), list_leading_axes(inputs)
     first = [name for name in guessed if name in leading]
@@ -224,13 +216,13 @@ def list_alternative_settings(inputs: Sequence[ValueInfo], sizes: Mapping[str, S
     guesses += [dict.fromkeys(guessed, size) for size in (1, 2)]
     for guess in guesses:
         setting = resolve_settings(inputs, sizes, guess)[0]
-        if max(count_elements(value, setting) for value in inputs) <= MAX_PROBE_ELEMENTS:
+        if max(count_elements(resolve_shape(value, setting)) for value in inputs) <= MAX_PROBE_ELEMENTS:
             yield setting
 
 
 def vary_setting(
     inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]], base: Mapping[str, int]
-) -> tuple[SizeSetting, ...]:
+) -> tuple[dict[str, int], ...]:
     """Return the base, the other rows of the config's sizes, and the base with another size of its leading axes.
 
     Axes of the same size as a leading one change with it, since they may have to be equal.
@@ -247,11 +239,7 @@ def resolve_shape(value: ValueInfo, sizes: Mapping[str, int]) -> tuple[int, ...]
     return tuple(sizes[dim] if isinstance(dim, str) else dim for dim in name_axes(value))
 
 
-def count_elements(value: ValueInfo, sizes: Mapping[str, int]) -> int:
-    """Return the number of elements of an input in a setting."""
-    return count_shape_elements(resolve_shape(value, sizes))
-
-
 def resolve_dim(dim: Dim, sizes: Mapping[str, int]) -> int:
-    """Return the size of a dimension of any value in a setting; 1 if it is unknown."""
-    return dim if isinstance(dim, int) else sizes.get(dim, evaluate_formula(dim, sizes))
+    """Return the size of a dimension of any value in a setting, also of a formula over others; 1 if it is unknown."""
+    size = dim if isinstance(dim, int) else sizes.get(dim, compute_formula(dim, sizes))
+    return 1 if size is None else size

@@ -167,9 +167,6 @@ def _write_case(facts: ModelFacts, name: str, arrays: Arrays, folder: Path) -> I
     return InputCase(name=name, origin="user", inputs=paths, sizes=sizes)
 
 
-STORED_INPUTS_FOLDER = "inputs"
-"""Name of the folder in the cache."""
-
 MAX_STORED_FILES = 100
 MAX_STORED_BYTES = 1 << 30
 """Limits of stored inputs; the least recently used files are removed first."""

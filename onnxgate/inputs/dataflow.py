@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from onnx import TensorProto, checker, inliner, numpy_helper
 
 from onnxgate.model.facts import Dim, count_tensor_elements
+from onnxgate.model.reading.fact_extraction import format_operator_name
+from onnxgate.model.reading.structure import iter_subgraphs
 from onnxgate.model.validity import explain_unfollowed_calls
 
 if TYPE_CHECKING:
@@ -90,8 +92,7 @@ class ValueUse:
     @property
     def operator(self) -> str:
         """The operator's name, with its domain unless that is the default one."""
-        domain = self.node.domain
-        return self.node.op_type if domain in ("", "ai.onnx") else f"{domain}.{self.node.op_type}"
+        return format_operator_name(self.node)
 
     def attribute(self, name: str, default: int = 0) -> int:
         """Return an integer attribute."""
@@ -249,10 +250,7 @@ class DataflowGraph:
 
 
 def _iterate_subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
+    return (graph for attribute in node.attribute for graph in iter_subgraphs(attribute))
 
 
 def _read_dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from onnxgate.inputs.axis_sizes import count_elements, element_type, resolve_dim
+from onnxgate.inputs.axis_sizes import element_type, resolve_dim, resolve_shape
 from onnxgate.inputs.dataflow import DataflowGraph, ValueUse
 from onnxgate.inputs.shape_inputs import REDUCTION_OPERATORS, FixedValues, find_control_values
-from onnxgate.model.facts import Dim, ValueInfo
+from onnxgate.model.facts import Dim, ValueInfo, count_elements
 
 ValueDomain = Literal["any", "positive", "unit", "fraction", "above one", "zero"]
 
@@ -70,7 +70,8 @@ class RangeRole:
     high: float
 
 
-Role = IndexRole | MaskRole | LengthRole | PlainRole | UnresolvedControl | CategoryRole | RangeRole | FixedValues
+KnownRole = IndexRole | MaskRole | LengthRole | PlainRole | CategoryRole | RangeRole | FixedValues
+Role = KnownRole | UnresolvedControl
 
 CATEGORY_ATTRIBUTES = {
     "ai.onnx.ml.OneHotEncoder": ("cats_strings", "cats_int64s"),
@@ -176,7 +177,7 @@ def find_role(value: ValueInfo, inputs: Sequence[ValueInfo], graph: DataflowGrap
     uses = list(graph.uses(value.name))
     controls = [use for use in uses if use.position in CONTROL_INPUTS.get(use.operator, ())]
     if controls:
-        count = count_elements(value, sizes)
+        count = count_elements(resolve_shape(value, sizes))
         fixed = [find_control_values(use, graph, count, sizes) for use in controls]
         is_determined = all(values == fixed[0] for values in fixed)  # declared shapes determine one value for all
         return fixed[0] if fixed[0] and is_determined else UnresolvedControl(controls[0].operator)
@@ -185,9 +186,9 @@ def find_role(value: ValueInfo, inputs: Sequence[ValueInfo], graph: DataflowGrap
         return CategoryRole(categories)
     element = element_type(value)
     if element == "bool":
-        return MaskRole(_find_polarity(uses, graph))
+        return MaskRole(find_mask_polarity(uses, graph))
     if "mask" in value.name.lower() and element != "string":
-        keeps = _find_polarity(uses, graph)
+        keeps = find_mask_polarity(uses, graph)
         if keeps is None and "int" not in element and any(use.operator == "Add" for use in uses):
             return PlainRole("zero")  # it is added to scores
         return MaskRole(True if keeps is None and "padding" not in value.name.lower() else keeps)
@@ -197,11 +198,6 @@ def find_role(value: ValueInfo, inputs: Sequence[ValueInfo], graph: DataflowGrap
     if "int" not in element:
         return _find_number_role(uses, graph)
     return _find_integer_role(value, inputs, uses, graph, sizes)
-
-
-def find_mask_polarity(name: str, graph: DataflowGraph) -> bool | None:
-    """Return whether the ones of a mask keep elements; None if the graph does not show it."""
-    return _find_polarity(list(graph.uses(name)), graph)
 
 
 def _find_categories(uses: Sequence[ValueUse], element: str) -> tuple[str | int | float, ...]:
@@ -231,7 +227,7 @@ def _find_integer_role(
     if any(use.position in LENGTH_INPUTS.get(use.operator, ()) for use in uses) or _is_length_name(value.name):
         return LengthRole(_find_longest_length(value, inputs, sizes) if _is_length_name(value.name) else 1)
     if any(_is_boolean_use(use, graph) for use in uses if not use.value.summed) or [*_find_score_votes(uses, graph)]:
-        return MaskRole(_find_polarity(uses, graph))
+        return MaskRole(find_mask_polarity(uses, graph))
     return PlainRole(next(_find_domains(uses, graph), "any"))
 
 
@@ -353,8 +349,8 @@ def _find_domains(uses: Sequence[ValueUse], graph: DataflowGraph) -> Iterator[Va
                 yield "positive"
 
 
-def _find_polarity(uses: Sequence[ValueUse], graph: DataflowGraph) -> bool | None:
-    """Return whether ones keep elements, shown by operations on scores, or by sums of the mask."""
+def find_mask_polarity(uses: Sequence[ValueUse], graph: DataflowGraph) -> bool | None:
+    """Return whether ones keep elements, shown by operations on scores, or by sums of the mask, if any."""
     sums = (not use.value.flipped for use in uses if use.operator == "ReduceSum" and use.position == 0)
     for votes in (_find_score_votes(uses, graph), sums):
         polarities = set(votes)

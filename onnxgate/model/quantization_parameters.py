@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     Array = NDArray[Any]
 
-FaultKind = Literal["value", "shape", "type"]
 MAX_SCALE_BYTES = 64 * 1024 * 1024
 """Scales that take more are not read."""
 
@@ -33,7 +32,7 @@ class QuantizationFault:
 
     node: NodeProto
     what: str  # "its `y_scale` holds 0"
-    kind: FaultKind
+    kind: Literal["value", "shape", "type"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +92,6 @@ INPUT_NAMES = {
     "QuantizeLinear": ("x", "y_scale", "y_zero_point"),
     "DequantizeLinear": ("x", "x_scale", "x_zero_point"),
 }
-OPERATORS_WITH_OWN_LAYOUT = frozenset({"com.microsoft.DynamicQuantizeLSTM"})
-"""Operators whose scales are laid out in a way of their own."""
 
 _FLOATS = (1, 10, 11, 16)
 _INT32 = 6
@@ -166,8 +163,9 @@ class _QuantizationChecker:
         elif name == "com.microsoft.MatMulNBits":
             yield from self._bits(node)
         else:
+            is_counted = name != "com.microsoft.DynamicQuantizeLSTM"  # its scales have a layout of their own
             for slot in QUANTIZED_INPUTS[name]:
-                yield from self._slot(node, slot, counted=name not in OPERATORS_WITH_OWN_LAYOUT)
+                yield from self._slot(node, slot, counted=is_counted)
 
     # Kinds of nodes
 

@@ -57,10 +57,11 @@ def compare_arrays(candidate: Array, reference: Array, rtol: float, atol: float,
     """
     kind = KIND_NAMES.get(candidate.dtype.kind)
     if kind is None or kind != KIND_NAMES.get(reference.dtype.kind):
-        return _incomparable("type", f"type {candidate.dtype} against {reference.dtype}", candidate.size)
+        types = f"type {candidate.dtype} against {reference.dtype}"
+        return Agreement(False, "type", 1.0, 0.0, candidate.size, 0.0, types)
     if candidate.shape != reference.shape:
         shapes = " against ".join(f"({', '.join(map(str, array.shape))})" for array in (candidate, reference))
-        return _incomparable("shape", f"shape {shapes}", candidate.size)
+        return Agreement(False, "shape", 1.0, 0.0, candidate.size, 0.0, f"shape {shapes}")
     match kind:
         case "number" | "complex":
             return _compare_numbers(_split_complex(candidate), _split_complex(reference), rtol, atol)
@@ -139,7 +140,7 @@ def _compare_chunk(start: int, a: Array, b: Array, rtol: float, atol: float) -> 
         not_finite=int(not_finite.sum()),
         not_finite_at=start + int(np.argmax(not_finite)),
         mismatched=int((difference > allowed).sum()),
-        peak=_largest_finite(difference),
+        peak=float(difference.max()),
         used=float(used[worst]),
         worst_at=start + worst,
         value=float(difference[worst]),
@@ -149,8 +150,9 @@ def _compare_chunk(start: int, a: Array, b: Array, rtol: float, atol: float) -> 
 
 def _compare_integers(a: Array, b: Array, rtol: float, atol: float, share: float) -> Agreement:
     difference = _integer_distance(a, b)
+    peak = float(difference.max(initial=0))
     if rtol == 0 and atol == 0:
-        return _compare_exactly(a, b, difference != 0, _largest_finite(difference), share)
+        return _compare_exactly(a, b, difference != 0, peak, share)
     if a.size == 0:
         return Agreement(True, "worst_abs", 0.0, atol, 0, 0.0)
     magnitude = np.abs(b.astype(np.float64))
@@ -160,7 +162,7 @@ def _compare_integers(a: Array, b: Array, rtol: float, atol: float, share: float
     worst = int(np.argmax(_used_share(difference, allowed)))
     value, bound = float(difference.flat[worst]), float(allowed.flat[worst])
     detail = _describe_mismatch(worst, mismatched, a, b)
-    return Agreement(mismatched == 0, "worst_abs", value, bound, mismatched, _largest_finite(difference), detail)
+    return Agreement(mismatched == 0, "worst_abs", value, bound, mismatched, peak, detail)
 
 
 def _integer_distance(a: Array, b: Array) -> Array:
@@ -192,14 +194,6 @@ def _compare_exactly(a: Array, b: Array, unequal: Array, peak: float = 0.0, shar
     agrees = count <= allowed
     detail = "" if agrees else _describe_mismatch(int(np.argmax(unequal)), count, a, b)
     return Agreement(agrees, "mismatched elements", float(count), allowed, count, peak, detail)
-
-
-def _incomparable(metric: Metric, detail: str, size: int) -> Agreement:
-    return Agreement(False, metric, 1.0, 0.0, size, 0.0, detail)
-
-
-def _largest_finite(difference: Array) -> float:
-    return float(difference.max()) if difference.size else 0.0
 
 
 def _describe_mismatch(worst: int, mismatched: int, a: Array, b: Array) -> str:

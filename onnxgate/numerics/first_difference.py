@@ -7,7 +7,7 @@ when it is fed with the other side's inputs: then nothing that came before count
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -127,7 +127,8 @@ def find_suspects(steps: Sequence[SearchNode], distances: Mapping[str, Distance]
     reach = dict(distances)
     suspects = []
     for step in steps:
-        before = find_worst_distance(step.inputs, reach)
+        known = (reach[name] for name in step.inputs if name in reach)
+        before = max(known, key=lambda distance: distance.relative, default=NO_DISTANCE)
         for name in step.outputs:
             reach.setdefault(name, before)
         measured = [(distances[name], name) for name in step.outputs if name in distances]
@@ -164,9 +165,3 @@ def longest_path(steps: Sequence[SearchNode], output: str) -> tuple[str, ...]:
         way.append(name)
         name = max(makers[name].inputs, key=lambda name: depth.get(name, 0), default=None)
     return tuple(reversed(way))
-
-
-def find_worst_distance(names: Collection[str], distances: Mapping[str, Distance]) -> Distance:
-    """Return the largest known distance among values."""
-    measured = (distances[name] for name in names if name in distances)
-    return max(measured, key=lambda distance: distance.relative, default=NO_DISTANCE)

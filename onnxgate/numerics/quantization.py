@@ -13,16 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from onnxgate.numerics.agreement import Agreement, compare_arrays
+from onnxgate.model.reading.tensor_data import count_ulps
+from onnxgate.numerics.agreement import CHUNK_ELEMENTS, Agreement, compare_arrays
 from onnxgate.project.lock.types import LockedModel, MeasuredQuantization
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Array = NDArray[Any]
-
-CHUNK_ELEMENTS = 1 << 20
-"""Elements of which the dearer figures are made at a time."""
 
 MAX_DB = 200.0
 """Larger ratios are reported as this: the rounding of float64 alone is about 300 dB below a signal."""
@@ -41,10 +39,10 @@ class Metrics:
     elements: int
     max_abs: float
     median_abs: float
-    tail_abs: float
+    p99_abs: float
     max_rel: float
     max_ulp: float | None
-    tail_ulp: float | None
+    p99_ulp: float | None
     cosine: float
     sqnr_db: float
     rows: int
@@ -73,10 +71,10 @@ def compute_metrics(candidate: Array, reference: Array, tie: float = 0.0) -> Met
         elements=a.size,
         max_abs=float(distance.max(initial=0.0)),
         median_abs=_quantile(distance, 0.5),
-        tail_abs=_quantile(distance, TAIL_QUANTILE),
+        p99_abs=_quantile(distance, TAIL_QUANTILE),
         max_rel=max_rel,
         max_ulp=None if ulp is None else float(ulp.max(initial=0.0)),
-        tail_ulp=None if ulp is None else _quantile(ulp, TAIL_QUANTILE),
+        p99_ulp=None if ulp is None else _quantile(ulp, TAIL_QUANTILE),
         cosine=compute_cosine(a, b),
         sqnr_db=compute_sqnr_db(a, b),
         rows=rows,
@@ -92,22 +90,12 @@ def compute_ulp_distance(a: Array, b: Array) -> Array | None:
     """
     if a.dtype != b.dtype or a.dtype not in (np.float16, np.float32, np.float64):
         return None
-    steps, flat_a, flat_b = np.empty(a.size), a.reshape(-1), b.reshape(-1)
+    steps = np.empty(a.size)
+    bits_a, bits_b = (array.reshape(-1).view(f"i{array.dtype.itemsize}") for array in (a, b))
     for start in range(0, a.size, CHUNK_ELEMENTS):
         chunk = slice(start, start + CHUNK_ELEMENTS)
-        x, y = _as_ordered_integers(flat_a[chunk]), _as_ordered_integers(flat_b[chunk])
-        with np.errstate(over="ignore"):
-            steps[chunk] = np.maximum(x, y).astype(np.uint64) - np.minimum(x, y).astype(np.uint64)
+        steps[chunk] = count_ulps(bits_a[chunk], bits_b[chunk])
     return steps.reshape(a.shape)
-
-
-def _as_ordered_integers(array: Array) -> Array:
-    """Return integers in the order of the floats: negative ones are reversed below zero."""
-    width = array.dtype.itemsize
-    bits = np.ascontiguousarray(array).view(f"i{width}").astype(np.int64)
-    least = np.int64(-(2 ** (8 * width - 1)))
-    with np.errstate(over="ignore"):
-        return np.asarray(np.where(bits < 0, least - bits, bits))
 
 
 def compute_sqnr_db(candidate: Array, reference: Array) -> float:
@@ -174,7 +162,6 @@ def _count_ranked_rows(a: Array, b: Array, tie: float) -> tuple[int, int, int]:
     return len(a), int(first.sum()), int((in_top_five | first).sum())
 
 
-BoundSource = Literal["config", "lock", "type"]
 RatioResult = tuple[str, float, float]  # metric, value, bound; the value must be at least the bound
 
 
@@ -185,7 +172,7 @@ class RatioBounds:
     sqnr_db: float
     cosine: float
     top1: float
-    bound_from: BoundSource
+    bound_from: Literal["config", "lock", "type"]
     step: float = 0.0
 
 

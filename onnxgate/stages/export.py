@@ -38,7 +38,7 @@ from onnxgate.evidence.export import (
     ToolchainState,
     TrainingNode,
 )
-from onnxgate.model.equality.model_comparison import compare_models, list_differences
+from onnxgate.model.equality.model_comparison import compare_models
 from onnxgate.model.reading.external_data import check_external_data
 from onnxgate.model.reading.fact_extraction import read_model
 from onnxgate.model.reading.file_format import UnreadableModel, read_pointer
@@ -257,7 +257,7 @@ def _add_second_export(outcome: ExportOutcome, project: Project, plan: ExportPla
             path = Path(again.result.model)
         assert path is not None
         try:
-            second = SecondExport(differences=list_differences(outcome.fresh, path))
+            second = SecondExport(differences=compare_models(outcome.fresh, path).differences)
         except UnreadableModel as reason:
             second = SecondExport(differences=(f"the second file is {reason}",))
     return replace(outcome, subject=msgspec.structs.replace(outcome.subject, second=second))

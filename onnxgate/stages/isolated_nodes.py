@@ -13,13 +13,7 @@ from onnxgate.evidence.runtime import IsolatedNode, Refusal
 from onnxgate.model.facts import canonical_domain
 from onnxgate.model.reading.structure import iter_subgraphs
 from onnxgate.model.subgraphs.node_context import describe_nodes, find_node, find_source_line
-from onnxgate.model.subgraphs.reduced_models import (
-    FunctionKey,
-    NodeSurroundings,
-    called_function_key,
-    extract_node,
-    function_key,
-)
+from onnxgate.model.subgraphs.reduced_models import FunctionKey, NodeSurroundings, called_function_key, function_key
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.stages.runtime import PROVIDER_NOT_USED, ExecutedModel, ObservedRun
 from onnxgate.stages.support import look_up_runtime
@@ -48,10 +42,6 @@ class NodeKind:
     def operation(self) -> Operation:
         """The operation that the nodes require."""
         return self.first.operation
-
-    def model(self, ir_version: int) -> bytes | None:
-        """Return the first node as a model of its own; None if it cannot be isolated."""
-        return extract_node(self.first.proto, self.around, ir_version)
 
 
 def collect_node_kinds(proto: ModelProto) -> tuple[NodeKind, ...]:
@@ -161,16 +151,6 @@ class RefusingRuntime:
         is_opset_refused = any(refusal.family == "opset" and "ai.onnx" in refusal.gist for refusal in self.refusals)
         is_opset_too_new = self.prediction is not None and "ai.onnx" in self.prediction.opsets_too_new
         return is_opset_refused or is_opset_too_new or all(refusal.is_about(FILE_FAMILIES) for refusal in self.refusals)
-
-    @property
-    def is_ir_refused(self) -> bool:
-        """Whether a node needs an older IR version than the model."""
-        return any(refusal.family == "ir" for refusal in self.refusals)
-
-    @property
-    def levels(self) -> tuple[Optimization, ...]:
-        """The levels at which the model is refused."""
-        return tuple(refusal.level for refusal in self.refusals)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ from onnxgate.model.reading.structure import iter_nodes
 from onnxgate.model.subgraphs.node_context import describe_nodes, find_node, find_source_line
 from onnxgate.numerics.agreement import are_both_nan, find_not_finite
 from onnxgate.project.engines import engine_family
+from onnxgate.project.plan import PlannedRuntime
 from onnxgate.runtimes.protocol import INVALID_ANSWER
 
 if TYPE_CHECKING:
@@ -72,36 +73,28 @@ class ObservedRun:
     observation: jobs.Observation
 
 
-def plan_runtime_jobs(
-    model: Path,
-    cases: Sequence[jobs.InputCase],
-    levels: Sequence[jobs.Optimization],
-    providers: Sequence[str],
-    folder: Path,
-    extensions: Sequence[str] = (),
+def prepare_runs(
+    model: Path, cases: Sequence[jobs.InputCase], planned: PlannedRuntime, folder: Path
 ) -> tuple[jobs.Run, ...]:
-    """Return one job per optimisation level for one runtime, with its folder for outputs below `folder`.
-
-    Without cases, the model is only loaded.
-    """
-    return tuple(
-        jobs.Run(
-            model=str(model.absolute()),
-            cases=tuple(cases),
-            output=str((folder / level).absolute()),
-            optimization=level,
-            providers=tuple(providers),
-            extensions=tuple(extensions),
-        )
-        for level in levels
-    )
-
-
-def create_output_folders(runs: Sequence[jobs.Run]) -> Sequence[jobs.Run]:
-    """Create the folders of jobs that will run, and return the jobs."""
+    """Return one job per optimisation level of a runtime, with a new folder for its outputs below `folder`."""
+    runs = tuple(plan_run(model, cases, planned, level, folder / level) for level in planned.levels)
     for run in runs:
         Path(run.output).mkdir(parents=True)
     return runs
+
+
+def plan_run(
+    model: Path, cases: Sequence[jobs.InputCase], planned: PlannedRuntime, level: jobs.Optimization, output: Path
+) -> jobs.Run:
+    """Return the job that runs a model on a runtime at one level. Without cases, the model is only loaded."""
+    return jobs.Run(
+        model=str(model.absolute()),
+        cases=tuple(cases),
+        output=str(output.absolute()),
+        optimization=level,
+        providers=planned.providers,
+        extensions=planned.extensions,
+    )
 
 
 def collect_evidence(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onnxgate.inputs.axis_sizes import evaluate_formula, list_size_settings
+from onnxgate.inputs.axis_sizes import list_size_settings, resolve_dim
 from onnxgate.model.facts import Dim, ValueInfo
 
 
@@ -102,4 +102,4 @@ def test_a_sum_follows_from_what_it_names() -> None:
 )
 def test_formulas(name: str, size: int) -> None:
     """Only whole-number arithmetic is read; what cannot be computed is 1, and nothing is executed."""
-    assert size == evaluate_formula(name, {"s0": 3})
+    assert size == resolve_dim(name, {"s0": 3})

@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from onnxgate.core.report import Change
-from onnxgate.evidence.lock import MinimumRelease, ModelChange, WeightChanges
+from onnxgate.evidence.lock import MinimumRelease, ModelChange
+from onnxgate.model.diff.result import WeightChanges
 from onnxgate.project.config.loader import load_config
 from onnxgate.project.config.project import Project
 from onnxgate.project.config.schema import Target

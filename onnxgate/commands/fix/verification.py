@@ -29,8 +29,6 @@ from onnxgate.core.jobs import (
 from onnxgate.core.text import first_line
 from onnxgate.gate.execution import failed_runs
 from onnxgate.inputs.cases import InputCases, create_cases_at
-from onnxgate.model.numeric_traits import detect_numeric_traits
-from onnxgate.model.quantization_parameters import find_output_steps
 from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
 from onnxgate.numerics.first_difference import load_array
 from onnxgate.project.config.project import SelectedModel
@@ -38,9 +36,9 @@ from onnxgate.project.lock.types import LockedModel, LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
-from onnxgate.stages.parity.output_comparison import ParityModel, find_output_masks
+from onnxgate.stages.parity.output_comparison import ParityModel, create_parity_model
 from onnxgate.stages.parity.stage import RunOutputs, collect_outputs, compare_runtimes
-from onnxgate.stages.runtime import ObservedRun, create_output_folders, plan_runtime_jobs
+from onnxgate.stages.runtime import ObservedRun, prepare_runs
 
 VerificationVerdict = Literal["proven", "partly", "refuted", "unproven"]
 """Equal on all runtimes; equal on those that could run it; not equal; nothing could be compared."""
@@ -111,7 +109,8 @@ class _Verifier:
             reason += f": {first.runtime}: {describe_observation(first.observation)}"
             return Verification(cases=len(cases), reason=reason, hint="`onnxgate check` says what is wrong with it")
         new = self._run(self.pair.new, cases)
-        comparison = RunComparison(self._parity_model(reading, cases), self.pair.renamed, old, new)
+        model = create_parity_model(self.pair.model, self.pair.old, reading, cases, self.pair.locked)
+        comparison = RunComparison(model, self.pair.renamed, old, new)
         rows = tuple(comparison.row(runtime.name, runtime.levels, required=runtime.required) for runtime in self.specs)
         return Verification(rows, len(cases), comparison.largest)
 
@@ -133,10 +132,7 @@ class _Verifier:
         """Run a model on some runtimes, or on all."""
         submitted = []
         for runtime in runtimes or self.specs:
-            jobs = plan_runtime_jobs(
-                model, cases, runtime.levels, runtime.providers, self._folder(), runtime.extensions
-            )
-            for job in create_output_folders(jobs):
+            for job in prepare_runs(model, cases, runtime, self._folder()):
                 submitted.append((runtime.name, job, self.pool.submit(self.specs[runtime], job)))
         return [ObservedRun(name, job, future.result()) for name, job, future in submitted]
 
@@ -144,32 +140,17 @@ class _Verifier:
         self, reading: ParsedModel, ran: list[ObservedRun], cases: tuple[InputCase, ...]
     ) -> tuple[list[ObservedRun], tuple[InputCase, ...]]:
         """Repeat runs and cases with sizes that the model accepts, if it rejected all generated ones."""
-        if not failed_runs.has_failed_case(ran) or not failed_runs.needs_sizes(ran, None):
-            return ran, cases
-        newest = next(runtime for runtime in self.specs if runtime.name == failed_runs.newest_runtime(ran))
 
         def create_at(sizes: Sequence[Mapping[str, int]]) -> tuple[InputCase, ...]:
             return create_cases_at(self.pair.model, reading, sizes, self._folder(), seed=0).cases
 
-        def attempt(setting: Mapping[str, int]) -> list[ObservedRun]:
+        def attempt(name: str, setting: Mapping[str, int]) -> list[ObservedRun]:
+            newest = next(runtime for runtime in self.specs if runtime.name == name)
             return self._run(self.pair.old, create_at([setting]), [newest])
 
-        sizes = failed_runs.find_sizes(reading.facts, self.pair.model, ran, attempt)
+        sizes = failed_runs.find_sizes(reading.facts, self.pair.model, ran, None, attempt)
         other_cases = create_at(sizes) if sizes else ()
         return (self._run(self.pair.old, other_cases), other_cases) if other_cases else (ran, cases)
-
-    def _parity_model(self, reading: ParsedModel, cases: Sequence[InputCase]) -> ParityModel:
-        model = self.pair.model
-        return ParityModel(
-            path=model.path,
-            place=model.place,
-            comparability=detect_numeric_traits(reading.facts, reading.proto),
-            tolerance=model.settings.tolerance,
-            locked=self.pair.locked,
-            operators=frozenset(reading.facts.operators),
-            steps=find_output_steps(reading.proto, self.pair.old),
-            masks=find_output_masks(reading, cases),
-        )
 
 
 def _has_outputs(ran: Sequence[ObservedRun]) -> bool:

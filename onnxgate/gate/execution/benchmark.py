@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from onnxgate.core.files import sha256_of
-from onnxgate.core.findings import IncompleteCheck, Place, Stage, runtime_sort_key
+from onnxgate.core.findings import IncompleteCheck, Stage, runtime_sort_key
 from onnxgate.core.jobs import (
     Benchmark,
     BenchmarkResult,
@@ -24,13 +24,14 @@ from onnxgate.core.jobs import (
 )
 from onnxgate.core.report import Measured
 from onnxgate.evidence.policy import Raced
-from onnxgate.gate.request import StepResult
+from onnxgate.gate.request import RunnableModel, StepResult
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.external_data import hash_external_files
 from onnxgate.model.reading.structure import read_structure
+from onnxgate.project.config.project import SelectedModel
 from onnxgate.project.config.schema import Budget
 from onnxgate.project.git.revisions import MissingAtRevisionError, Revision, write_model_at_revision
-from onnxgate.project.plan import PlannedModel, PlannedRuntime
+from onnxgate.project.plan import PlannedRuntime
 
 ENGINE = "onnxruntime"
 ROUNDS = 60
@@ -45,16 +46,6 @@ NO_BASELINE = "its budget was not measured: no baseline was asked for"
 NO_BASELINE_HINT = "give `--against REF`, or `quantized-from` where there is a float model"
 
 Measure = Literal["time", "memory"]
-
-
-@dataclass(frozen=True, slots=True)
-class BenchmarkedModel:
-    """A model with a budget, and the input cases that it is measured on."""
-
-    planned: PlannedModel
-    place: Place
-    facts: ModelFacts
-    cases: tuple[InputCase, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,20 +67,21 @@ class Benchmarks:
     submit: Callable[[PlannedRuntime, Benchmark], Future[Observation]]
     place: Callable[[], Path]
 
-    def measure(self, entrant: BenchmarkedModel) -> StepResult:
-        """Measure a model against its baseline, if it has a budget that is a ratio.
+    def measure(self, model: RunnableModel, cases: tuple[InputCase, ...]) -> StepResult:
+        """Measure a model on the cases against its baseline, if it has a budget that is a ratio.
 
         The ratio of equal content is 1 and is not measured. A new model has no baseline and needs none; without a
         revision, the comparison is skipped.
         """
-        budget, path = entrant.planned.model.settings.budget, entrant.planned.path
+        settings, path = model.planned.model.settings, model.path
+        budget = settings.budget
         if budget is None or (budget.slower_than_baseline is None and budget.memory_over_baseline is None):
             return StepResult()
-        if self.against is None and entrant.planned.model.settings.quantized_from is None:
+        if self.against is None and settings.quantized_from is None:
             return StepResult(skipped=(IncompleteCheck(Stage.RUNTIME, path, "", NO_BASELINE, NO_BASELINE_HINT),))
         try:
-            name, file = self._find_baseline(entrant)
-            raced = list(self._race(entrant, budget, name, file)) if file is not None else []
+            name, file = self._find_baseline(model.planned.model, model.facts)
+            raced = list(self._race(model, cases, budget, name, file)) if file is not None else []
         except MissingAtRevisionError as error:
             undone = IncompleteCheck(Stage.RUNTIME, path, "", f"its budget: {error.reason}", error.hint)
             return StepResult(skipped=(undone,)) if error.is_new else StepResult(undone=(undone,))
@@ -99,9 +91,8 @@ class Benchmarks:
             measured=tuple(row for evidence in raced for row in report_ratio(evidence)),
         )
 
-    def _find_baseline(self, entrant: BenchmarkedModel) -> tuple[str, Path | None]:
+    def _find_baseline(self, model: SelectedModel, facts: ModelFacts) -> tuple[str, Path | None]:
         """Return the baseline in words and as a file; None if its content is that of the model."""
-        model = entrant.planned.model
         if model.settings.quantized_from is not None:
             return f"`{model.settings.quantized_from}`", self.base / model.settings.quantized_from
         assert self.against is not None
@@ -109,20 +100,22 @@ class Benchmarks:
         if not model.absolute.is_relative_to(root):
             raise MissingAtRevisionError("the model lies outside of the repository")
         file = write_model_at_revision(self.against, model.absolute.relative_to(root).as_posix(), self.place())
-        is_same = sha256_of(file) == entrant.facts.sha256 and sorted(
-            hash_external_files(read_structure(file), file)
-        ) == sorted(entrant.facts.external)
+        is_same = sha256_of(file) == facts.sha256 and sorted(hash_external_files(read_structure(file), file)) == sorted(
+            facts.external
+        )
         return f"`{model.path}` at `{self.against.name}`", None if is_same else file
 
-    def _race(self, entrant: BenchmarkedModel, budget: Budget, baseline: str, file: Path) -> Iterator[Raced]:
-        runtimes = [it for it in entrant.planned.runtimes if it.runtime.engine == ENGINE]
+    def _race(
+        self, model: RunnableModel, cases: tuple[InputCase, ...], budget: Budget, baseline: str, file: Path
+    ) -> Iterator[Raced]:
+        runtimes = [it for it in model.planned.runtimes if it.runtime.engine == ENGINE]
         if not runtimes:
             raise MissingAtRevisionError(f"no target of the model has `{ENGINE}`, on which it is measured")
         planned = max(runtimes, key=lambda runtime: runtime_sort_key(runtime.name))
         job = Benchmark(
-            model=str(entrant.planned.model.absolute.absolute()),
+            model=str(model.planned.model.absolute.absolute()),
             baseline=str(file.absolute()),
-            cases=entrant.cases,
+            cases=cases,
             rounds=ROUNDS if budget.slower_than_baseline is not None else 0,
             weighings=MEMORY_RUNS if budget.memory_over_baseline is not None else 0,
             time_s=TIME_S,
@@ -138,8 +131,8 @@ class Benchmarks:
             if allowed is not None:
                 measured = figures(result, allowed)
                 yield Raced(
-                    model=entrant.planned.path,
-                    place=entrant.place,
+                    model=model.path,
+                    place=model.place,
                     runtime=planned.name,
                     measure=measure,
                     baseline=baseline,

@@ -17,7 +17,7 @@ from onnxgate.core.jobs import Crashed, InputCase, Job, Load, Observation, Probe
 from onnxgate.evidence.parity import Comparison
 from onnxgate.evidence.runtime import ModelRuns, has_guessed_sizes
 from onnxgate.gate.execution import failed_runs
-from onnxgate.gate.execution.benchmark import BenchmarkedModel, Benchmarks
+from onnxgate.gate.execution.benchmark import Benchmarks
 from onnxgate.gate.execution.failed_runs import NODE_TIME_S, NodeLoader, NodeLoads
 from onnxgate.gate.execution.mismatch_search import SOURCE
 from onnxgate.gate.execution.parity import OutputComparer
@@ -81,14 +81,14 @@ class _Executor:
         self._exporter = Exporter(settings, host, self._folder)
         self._comparer = OutputComparer(settings, self._submit, self._exporter.run, self._folder)
         self._wants_runs = bool(settings.stages & {Stage.RUNTIME, Stage.PARITY})
-        self._wants_source = bool(settings.stages & {Stage.PARITY, Stage.EXPORT})
 
     def run(self) -> ExecutionResult:
         if self._wants_runs:
             self._warm_up()
-        toolchain, probed = self._exporter.find_toolchain(self._models) if self._wants_source else (None, StepResult())
+        wants_source = bool(self._settings.stages & {Stage.PARITY, Stage.EXPORT})
+        toolchain, probed = self._exporter.find_toolchain(self._models) if wants_source else (None, StepResult())
         prepared = self._prepare_all(toolchain)
-        self._exporter.export_again(toolchain)
+        self._exporter.export_again()
         begun = [(model, self._begin(model)) for model in prepared]
         collected = {
             model.path: self._metered(model.planned, self._collect, started.result())
@@ -132,7 +132,7 @@ class _Executor:
         """True if the cache probably has all results of a runtime; otherwise its environment is built later."""
         if self._cache is None:
             return False
-        jobs = runtime_stage.plan_runtime_jobs(model, (), planned.levels, planned.providers, Path(), planned.extensions)
+        jobs = [runtime_stage.plan_run(model, (), planned, level, Path(level)) for level in planned.levels]
         return self._cache.expects(self._spec(planned.runtime), jobs)
 
     def _folder(self) -> Path:
@@ -178,7 +178,7 @@ class _Executor:
         project, selected = self._settings.project, model.planned.model
         reading = read_model(selected.absolute, model.path)
         call = functools.partial(call_inputs, project, self._host)
-        return reading, create_cases(project, selected, reading, self._folder(), self._settings.inputs, call)
+        return reading, create_cases(project, selected, reading, self._folder(), call, self._settings.inputs)
 
     def _prepare(
         self, model: RunnableModel, reading: ParsedModel, fed: InputCases, toolchain: ProjectToolchain | None
@@ -223,9 +223,7 @@ class _Executor:
     ) -> Future[tuple[ObservedRun, ...]]:
         """Run the model on one runtime, level after level; a crash or timeout ends the series."""
         model = prepared.planned.model.absolute
-        arguments = (planned.levels, planned.providers, self._folder(), planned.extensions)
-        planned_jobs = runtime_stage.plan_runtime_jobs(model, cases, *arguments)
-        jobs = list(runtime_stage.create_output_folders(planned_jobs))
+        jobs = list(runtime_stage.prepare_runs(model, cases, planned, self._folder()))
         ended: Future[tuple[ObservedRun, ...]] = Future()
         ran: list[ObservedRun] = []
 
@@ -253,15 +251,16 @@ class _Executor:
         sourced = started.sourced
         if Stage.PARITY not in self._settings.stages:
             sourced = SourceOutputs(self._exporter.run_source(prepared, cases), None)
-        if self._settings.inputs.cases or not failed_runs.needs_sizes(ran, sourced.eager):
-            return StartedModel(prepared, sourced, started.levels)
-        newest = next(planned for planned in started.levels if planned.name == failed_runs.newest_runtime(ran))
-        first_level = replace(newest, levels=newest.levels[:1])
 
-        def attempt(setting: Mapping[str, int]) -> Sequence[ObservedRun]:
+        def attempt(runtime: str, setting: Mapping[str, int]) -> Sequence[ObservedRun]:
+            planned = next(planned for planned in started.levels if planned.name == runtime)
+            first_level = replace(planned, levels=planned.levels[:1])
             return self._levels(prepared, first_level, self._create_cases_at(prepared, [setting]).cases).result()
 
-        sizes = failed_runs.find_sizes(prepared.reading.facts, prepared.planned.model, ran, attempt)
+        sizes: Sequence[Mapping[str, int]] = ()
+        if not self._settings.inputs.cases:  # selected cases keep their sizes
+            facts, model = prepared.reading.facts, prepared.planned.model
+            sizes = failed_runs.find_sizes(facts, model, ran, sourced.eager, attempt)
         if not sizes:
             return StartedModel(prepared, sourced, started.levels)
         fed = self._create_cases_at(prepared, sizes)
@@ -341,8 +340,7 @@ class _Executor:
         benchmarks = Benchmarks(settings.project.folder, settings.revision, self._submit, self._folder)
         for model in self._models:
             if model.planned.model.settings.budget is not None:
-                cases = collected[model.path].cases
-                yield benchmarks.measure(BenchmarkedModel(model.planned, model.place, model.facts, cases))
+                yield benchmarks.measure(model, collected[model.path].cases)
 
 
 def _collect_runs(started: StartedModel) -> list[ObservedRun]:

@@ -23,9 +23,10 @@ from onnxgate.core.jobs import (
     TimedOut,
 )
 from onnxgate.evidence.runtime import IsolatedNode, ModelRuns, has_guessed_sizes, is_unusable
-from onnxgate.inputs.axis_sizes import SizeSetting, list_alternative_settings, vary_setting
+from onnxgate.inputs.axis_sizes import list_alternative_settings, vary_setting
 from onnxgate.inputs.cases import REAL_INPUTS_HINT
 from onnxgate.model.facts import ModelFacts
+from onnxgate.model.subgraphs.reduced_models import extract_node
 from onnxgate.project.config.project import SelectedModel
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.stages import isolated_nodes
@@ -101,11 +102,12 @@ class NodeLoader:
     def _submit_nodes(
         self, planned: PlannedRuntime, refusing: RefusingRuntime, kinds: Iterable[NodeKind], ir_version: int
     ) -> Iterator[PendingNode]:
-        accepted_version = min(ir_version, NODE_IR_VERSION) if refusing.is_ir_refused else ir_version
+        if any(refusal.family == "ir" for refusal in refusing.refusals):
+            ir_version = min(ir_version, NODE_IR_VERSION)
         for kind in kinds:
-            data = kind.model(accepted_version)
+            data = extract_node(kind.first.proto, kind.around, ir_version)
             if data is not None:
-                yield kind, tuple(self._load(planned, data, level) for level in refusing.levels)
+                yield kind, tuple(self._load(planned, data, refusal.level) for refusal in refusing.refusals)
 
     def _load(self, planned: PlannedRuntime, data: bytes, level: Optimization) -> Future[Observation]:
         digest = hashlib.sha256(data).hexdigest()
@@ -149,7 +151,7 @@ def has_failed_case(ran: Sequence[ObservedRun]) -> bool:
     return any(case.origin == "generated" and result.failure is not None for _, case, result in _case_results(ran))
 
 
-def needs_sizes(ran: Sequence[ObservedRun], eager: Mapping[str, CaseResult] | None) -> bool:
+def _needs_sizes(ran: Sequence[ObservedRun], eager: Mapping[str, CaseResult] | None) -> bool:
     """True if neither a runtime nor the source accepts the first generated case, whose sizes are a guess."""
     results = [(case, result) for _, case, result in _case_results(ran) if case.origin == "generated"]
     if not results:
@@ -164,32 +166,31 @@ def find_sizes(
     facts: ModelFacts,
     model: SelectedModel,
     ran: Sequence[ObservedRun],
-    attempt: Callable[[SizeSetting], Sequence[ObservedRun]],
-) -> tuple[SizeSetting, ...]:
-    """Find settings to run in place of the first ones; none if no guess runs.
+    eager: Mapping[str, CaseResult] | None,
+    attempt: Callable[[str, dict[str, int]], Sequence[ObservedRun]],
+) -> tuple[dict[str, int], ...]:
+    """Find settings to run in place of the first ones if those are guesses that do not run; none if no guess runs.
 
-    `attempt` runs one setting on one runtime. A crash or timeout ends the search.
+    `attempt` runs one setting on a runtime, the newest that ran cases. A crash or timeout ends the search.
     """
+    if not _needs_sizes(ran, eager):
+        return ()
+    newest = max((name for name, _, _ in _case_results(ran)), key=runtime_sort_key)
     sizes = model.settings.sizes
     results = [(case, result.failure is None) for _, case, result in _case_results(ran)]
     completed = sorted((case for case, has_run in results if has_run), key=lambda case: case.origin != "source")
     settings = [dict(case.sizes) for case in completed if case.sizes]
-    tried: list[SizeSetting] = [dict(case.sizes) for case, has_run in results if not has_run]
+    tried: list[dict[str, int]] = [dict(case.sizes) for case, has_run in results if not has_run]
     for setting in (*settings, *list_alternative_settings(facts.inputs, sizes)):
         if setting in tried:
             continue
         tried.append(setting)
-        answers = [result for _, _, result in _case_results(attempt(setting))]
+        answers = [result for _, _, result in _case_results(attempt(newest, setting))]
         if any(answer.failure is None for answer in answers):
             return vary_setting(facts.inputs, sizes, setting)
         if not answers:
             return ()
     return ()
-
-
-def newest_runtime(ran: Sequence[ObservedRun]) -> str:
-    """Return the newest runtime on which cases were run."""
-    return max((name for name, _, _ in _case_results(ran)), key=runtime_sort_key)
 
 
 def explain_no_completed_run(runs: Sequence[ModelRuns]) -> tuple[str, str]:

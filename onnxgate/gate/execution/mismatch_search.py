@@ -14,7 +14,7 @@ import msgspec
 
 from onnxgate.core.errors import UnavailableError
 from onnxgate.core.findings import IncompleteCheck, Stage
-from onnxgate.core.jobs import CaseResult, Completed, Export, ExportResult, InputCase, Job, Observation, Run
+from onnxgate.core.jobs import CaseResult, Completed, Export, ExportResult, InputCase, Job, Observation, Optimization
 from onnxgate.core.report import RATIO_METRICS
 from onnxgate.evidence.parity import Comparison, Difference, FirstDifference, find_mismatches, find_worst
 from onnxgate.gate.execution.toolchain import StartedModel
@@ -35,7 +35,7 @@ from onnxgate.stages.parity.first_difference import (
     search_origin,
     search_program_values,
 )
-from onnxgate.stages.runtime import ObservedRun
+from onnxgate.stages.runtime import ObservedRun, plan_run
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -51,8 +51,6 @@ SAME_FAULT_RATIO = 2.0
 SOURCE = "the source"
 PAIRS = ("source", "runtime", "optimization", "engine")
 ERROR_METRICS = ("worst_abs", "mismatched elements", "not finite")
-
-SubmitLimitedJob = Callable[[PlannedRuntime, Job, JobLimits], Future[Observation]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +95,7 @@ def create_searched_model(
 class MismatchSearch:
     """Searches the origins of mismatches; `place` returns an unused path for files."""
 
-    submit: SubmitLimitedJob
+    submit: Callable[[PlannedRuntime, Job, JobLimits], Future[Observation]]
     run_in_toolchain: Callable[[Job], Observation]
     place: Callable[[], Path]
     _searches: int = field(default=0)
@@ -176,17 +174,10 @@ class MismatchSearch:
 
     def _side(self, model: SearchedModel, runtime: str, level: str, case: str) -> SearchSide:
         planned = model.runtimes[runtime]
+        optimization: Optimization = "all" if level == "all" else "disabled"
 
         def run(at: Path, fed: InputCase, output: Path) -> Observation:
-            job = Run(
-                model=str(at),
-                cases=(fed,),
-                output=str(output),
-                optimization="all" if level == "all" else "disabled",
-                providers=planned.providers,
-                extensions=planned.extensions,
-                again=False,
-            )
+            job = msgspec.structs.replace(plan_run(at, (fed,), planned, optimization, output), again=False)
             return self.submit(planned, job, JobLimits(time_s=JOB_TIME_S)).result()
 
         return SearchSide(model.absolute, model.proto, model.cases[case], run, self.place())

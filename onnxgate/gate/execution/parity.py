@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,20 +37,19 @@ from onnxgate.gate.execution.mismatch_search import MismatchSearch, create_searc
 from onnxgate.gate.execution.toolchain import StartedModel
 from onnxgate.gate.request import ExecutionSettings, StepResult
 from onnxgate.model.facts import ModelFacts
-from onnxgate.model.numeric_traits import detect_numeric_traits
-from onnxgate.model.quantization_parameters import find_output_steps
 from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
 from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type, read_pointer
 from onnxgate.model.reading.tensor_data import UnreadableWeightError, read_chunks
 from onnxgate.model.subgraphs.instrumented_models import expose_values, split_by_size
+from onnxgate.model.subgraphs.node_context import find_source_line
 from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.runtimes.worker_spec import JobLimits
 from onnxgate.stages.parity import stage as parity_stage
-from onnxgate.stages.parity.output_comparison import ParityModel, find_output_masks
-from onnxgate.stages.parity.quantized_layers import NodePlaces, find_worst_layers, pair_tensors
+from onnxgate.stages.parity.output_comparison import ParityModel, create_parity_model
+from onnxgate.stages.parity.quantized_layers import find_worst_layers, pair_tensors
 from onnxgate.stages.parity.stage import RunOutputs, compare_with_float, list_outputs
-from onnxgate.stages.runtime import ObservedRun
+from onnxgate.stages.runtime import ObservedRun, plan_run
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -97,15 +97,10 @@ class OutputComparer:
 
     def _model(self, started: StartedModel, runs: Sequence[ModelRuns]) -> ParityModel:
         prepared, settings = started.prepared, self.settings
-        return ParityModel(
-            path=prepared.path,
+        model, locked = prepared.planned.model, settings.lock.models.get(prepared.path)
+        return replace(
+            create_parity_model(model, model.absolute, prepared.reading, started.cases, locked),
             place=prepared.runnable.place,
-            comparability=detect_numeric_traits(prepared.reading.facts, prepared.reading.proto),
-            tolerance=prepared.planned.model.settings.tolerance,
-            locked=settings.lock.models.get(prepared.path),
-            operators=frozenset(prepared.reading.facts.operators),
-            steps=find_output_steps(prepared.reading.proto, prepared.planned.model.absolute),
-            masks=find_output_masks(prepared.reading, started.cases),
             not_finite=find_not_finite(runs) if Stage.RUNTIME in settings.stages else frozenset(),
         )
 
@@ -212,15 +207,7 @@ class FloatComparison:
         """Run a model on the cases."""
         output = self.place()
         output.mkdir(parents=True)
-        job = Run(
-            model=str(model),
-            cases=tuple(cases),
-            output=str(output),
-            optimization=level,
-            providers=planned.providers,
-            extensions=planned.extensions,
-        )
-        return self.submit(planned, job)
+        return self.submit(planned, plan_run(model, cases, planned, level, output))
 
     # Layers
 
@@ -256,9 +243,8 @@ class FloatComparison:
             theirs = self._values(real.runtime, real.path, real.reading.proto, float_names, case, "disabled")
         except (IncomparableError, OSError):
             return ()
-        return find_worst_layers(
-            pairs, ours, theirs, NodePlaces(real.reading.proto, self.project.root, self.project.folder)
-        )
+        place_of = partial(find_source_line, root=self.project.root, folder=self.project.folder)
+        return find_worst_layers(pairs, ours, theirs, real.reading.proto, place_of)
 
     def _values(
         self,

@@ -34,11 +34,7 @@ from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.fact_extraction import ParsedModel
 from onnxgate.project.config.project import Project
 from onnxgate.project.plan import PlannedModel, PlannedRuntime
-from onnxgate.runtimes.environments.toolchain import (
-    ProbeError,
-    imported_frameworks,
-    probe_interpreter,
-)
+from onnxgate.runtimes.environments.toolchain import ProbeError, imported_frameworks, probe_interpreter
 from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.stages import export as export_stage
 from onnxgate.stages import export_jobs as jobs
@@ -47,24 +43,6 @@ from onnxgate.stages.export_jobs import ProjectToolchain
 from onnxgate.stages.runtime import ObservedRun
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class _SecondExport:
-    """A second export that waits for all first ones."""
-
-    job: Job
-    first: Future[Observation]
-    again: Future[Observation]
-
-    def begin(self, submit: Callable[[Job], Future[Observation]]) -> None:
-        """Submit the job if the first export completed; otherwise the answer is that of the first one."""
-        try:
-            is_exported = isinstance(self.first.result(), Completed)
-            second = submit(self.job) if is_exported else self.first
-            second.add_done_callback(lambda done: settle(self.again, done.result))
-        except BaseException as error:  # noqa: BLE001 - raised where the future is awaited
-            self.again.set_exception(error)
 
 
 def settle(future: Future[T], compute: Callable[[], T]) -> None:
@@ -82,7 +60,7 @@ class Exporter:
         self._settings = settings
         self._host = host
         self._folder = folder
-        self._second_exports: list[_SecondExport] = []
+        self._second_exports: list[tuple[Future[Observation], Callable[[], None]]] = []  # the first one, what begins it
 
     def find_toolchain(self, models: Sequence[RunnableModel]) -> tuple[ProjectToolchain | None, StepResult]:
         """Find the toolchain; None if no model needs it, or with the reason if there is none."""
@@ -130,20 +108,32 @@ class Exporter:
         if not self._second_exports and isinstance(plan.again, Export):  # the worker starts during the first exports
             frameworks = imported_frameworks(self._settings.project.config, self._settings.project.folder)
             self._host.submit(toolchain.second_spec, Probe(exporters=frameworks))
+        return ModelExport(plan, writes, source, self._await_second(toolchain, plan.again, writes))
+
+    def _await_second(self, toolchain: ProjectToolchain, job: Job, first: Future[Observation]) -> Future[Observation]:
+        """Return the answer to a second export; it is that of the first one if that did not complete."""
         again: Future[Observation] = Future()
-        self._second_exports.append(_SecondExport(plan.again, writes, again))
-        return ModelExport(plan, writes, source, again)
 
-    def export_again(self, toolchain: ProjectToolchain | None) -> None:
+        def begin() -> None:
+            try:
+                is_exported = isinstance(first.result(), Completed)
+                second = self._host.submit(toolchain.second_spec, job) if is_exported else first
+                second.add_done_callback(lambda done: settle(again, done.result))
+            except BaseException as error:  # noqa: BLE001 - raised where the future is awaited
+                again.set_exception(error)
+
+        self._second_exports.append((first, begin))
+        return again
+
+    def export_again(self) -> None:
         """Start the second exports after all first ones: runtimes wait only for those."""
-        if toolchain is None or not self._second_exports:
-            return
 
-        def begin(_: Future[Observation]) -> None:
-            for second_export in self._second_exports:
-                second_export.begin(lambda job: self._host.submit(toolchain.second_spec, job))
+        def begin_all(_: Future[Observation]) -> None:
+            for _first, begin in self._second_exports:
+                begin()
 
-        self._second_exports[-1].first.add_done_callback(begin)
+        if self._second_exports:
+            self._second_exports[-1][0].add_done_callback(begin_all)
 
     def source_of(self, prepared: PreparedModel) -> SourceOutputs:
         """Return the outputs that the source computes for each case, and its own sample as one more case."""

@@ -50,30 +50,27 @@ def collect_node_changes(models: ModelMatching) -> tuple[list[NodeChange], list[
     return nodes, ends
 
 
-def format_step(step: ScopeStep) -> str:
-    """A step down to a graph inside."""
+def _format_step(step: ScopeStep) -> str:
     if step.function is not None:
         return f"local function `{format_operator_key(step.function)}`"
     assert step.node is not None
-    return f"{format_node(step.node)}, {step.attribute}"
+    return f"{_format_node(step.node)}, {step.attribute}"
 
 
-def format_node(node: Node) -> str:
-    """A node as messages name it."""
+def _format_node(node: Node) -> str:
     operator = f"`{format_operator_key(node.operator)}`"
     return f"{operator} `{node.name}`" if node.name else operator
 
 
-def format_source(wiring: Graph, source: ValueSource) -> str:
-    """Describe a value by its producer."""
+def _format_source(wiring: Graph, source: ValueSource) -> str:
     match source.kind:
         case "node":
             which = f"output {source.index} of " if source.index else ""
-            return f"{which}{format_node(wiring.nodes[source.node])}"
+            return f"{which}{_format_node(wiring.nodes[source.node])}"
         case "nothing":
             return "not given"
         case "outer" if wiring.parent is not None:
-            return format_source(wiring.parent, wiring.parent.resolve(source.name))
+            return _format_source(wiring.parent, wiring.parent.resolve(source.name))
         case "unknown":
             return f"`{source.name}`, which nothing makes"
         case _:
@@ -84,7 +81,7 @@ class NodeChangeCollector:
     """Collector of the changed nodes and outputs of one pair of graphs."""
 
     def __init__(self, scope: MatchedScope, models: ModelMatching) -> None:
-        self._scope = tuple(map(format_step, scope.steps))
+        self._scope = tuple(map(_format_step, scope.steps))
         self._it, self._models = scope.alignment, models
         self._old, self._new = self._it.old, self._it.new
         self._replaced = dict(self._replacements())
@@ -113,8 +110,8 @@ class NodeChangeCollector:
                 yield EndChange(
                     scope=self._scope,
                     output=self._new.output_names[after],
-                    before=format_source(self._old, a),
-                    after=format_source(self._new, b),
+                    before=_format_source(self._old, a),
+                    after=_format_source(self._new, b),
                 )
 
     def _outputs(self) -> Iterator[tuple[int, int]]:
@@ -189,13 +186,13 @@ class NodeChangeCollector:
             change,
             node,
             inserted=self._on_an_edge(node, wiring),
-            reads=tuple(dict.fromkeys(format_source(wiring, source) for source in reads)),
+            reads=tuple(dict.fromkeys(_format_source(wiring, source) for source in reads)),
             feeds=tuple(dict.fromkeys(feeds)),
         )
 
     def _uses(self, node: Node, wiring: Graph) -> Iterator[str]:
         for _, reader, slot in wiring.consumers[node.index]:
-            words = format_node(wiring.nodes[reader])
+            words = _format_node(wiring.nodes[reader])
             before = self._before(wiring, reader, slot)
             yield f"{words} (input {slot}, {before})" if before else words
 
@@ -208,7 +205,7 @@ class NodeChangeCollector:
         new = self._new.nodes[reader].sources[slot]
         if self._it.through(old, new):
             return ""
-        return "which was not given" if old is NO_VALUE else f"which was {format_source(self._old, old)}"
+        return "which was not given" if old is NO_VALUE else f"which was {_format_source(self._old, old)}"
 
     def _on_an_edge(self, node: Node, wiring: Graph) -> bool:
         """Return whether, in the other graph, the node's readers read its first input directly."""
@@ -257,13 +254,13 @@ class NodeChangeCollector:
                 slots = [slot for slot in slots if slot not in (i, j)]
                 break
         for slot in slots:
-            was, origin = format_source(self._old, pairs[slot][0]), format_source(self._new, pairs[slot][1])
+            was, origin = _format_source(self._old, pairs[slot][0]), _format_source(self._new, pairs[slot][1])
             yield Detail(kind="input", text=f"input {slot} is {origin}, was {was}")
         if len(before.captured) == len(after.captured):
             for a, b in zip(before.captured, after.captured, strict=True):
                 if not any(self._it.same(source, b) for source in before.captured) and self._rewired(a, b):
-                    was = format_source(self._old, a)
-                    yield Detail(kind="input", text=f"takes {format_source(self._new, b)} from around, was {was}")
+                    was = _format_source(self._old, a)
+                    yield Detail(kind="input", text=f"takes {_format_source(self._new, b)} from around, was {was}")
 
     def _shape(self, before: Node, after: Node) -> Iterator[Detail]:
         counts = [len(trim_trailing_empty(it.proto.output)) for it in (before, after)]

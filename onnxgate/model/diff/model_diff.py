@@ -20,6 +20,7 @@ from onnxgate.model.diff.result import (
     OperatorChange,
     Side,
     Verdict,
+    WeightChanges,
 )
 from onnxgate.model.equality.model_comparison import describe_value_change, read_interface
 from onnxgate.model.equality.model_matching import ModelMatching, match_models
@@ -66,16 +67,16 @@ def compute_diff(old: NamedModel, new: NamedModel, version: str) -> Difference:
         verdict="different",
         old=before.side,
         new=after.side,
-        interface=tuple(compare_interfaces(before.proto, after.proto)),
-        stamps=tuple(compare_headers(before.proto, after.proto)),
-        metadata=tuple(compare_metadata(before.proto, after.proto)),
-        files=tuple(compare_data_files(before.files, after.files)),
-        operators=tuple(compare_operator_counts(before.proto, after.proto)),
-        functions=tuple(compare_functions(models)),
+        interface=tuple(_compare_interfaces(before.proto, after.proto)),
+        stamps=tuple(_compare_headers(before.proto, after.proto)),
+        metadata=tuple(_compare_metadata(before.proto, after.proto)),
+        files=tuple(_compare_data_files(before.files, after.files)),
+        operators=tuple(_compare_operator_counts(before.proto, after.proto)),
+        functions=tuple(_compare_functions(models)),
         nodes=tuple(nodes),
         ends=tuple(ends),
         weights=tuple(collect_weight_changes(models)),
-        beside=tuple(list_harmless_changes(before.proto, after.proto, models)),
+        beside=tuple(_list_harmless_changes(before.proto, after.proto, models)),
     )
     return msgspec.structs.replace(result, verdict=_decide_verdict(result))
 
@@ -105,8 +106,7 @@ def _decide_verdict(result: Difference) -> Verdict:
     return "identical" if result.old.sha256 == result.new.sha256 and not result.files else "same"
 
 
-def compare_interfaces(old: ModelProto, new: ModelProto) -> Iterator[InterfaceChange]:
-    """Compare inputs, then outputs."""
+def _compare_interfaces(old: ModelProto, new: ModelProto) -> Iterator[InterfaceChange]:
     (before_in, before_out), (after_in, after_out) = read_interface(old), read_interface(new)
     yield from _compare_values("input", before_in, after_in)
     yield from _compare_values("output", before_out, after_out)
@@ -143,7 +143,7 @@ def _compare_values(
         yield InterfaceChange(role=role, change="reordered", name="", text=f"the order is {order}")
 
 
-def compare_headers(old: ModelProto, new: ModelProto) -> Iterator[Changed]:
+def _compare_headers(old: ModelProto, new: ModelProto) -> Iterator[Changed]:
     """Compare IR version, opsets, producer and version fields."""
     before, after = (_list_headers(model) for model in (old, new))
     opsets = (name for name in {*before, *after} if name.startswith("opset "))
@@ -171,29 +171,26 @@ def _compare_entries(before: dict[str, str], after: dict[str, str], names: Itera
             yield Changed(what=name, before=before.get(name), after=after.get(name))
 
 
-def compare_metadata(old: ModelProto, new: ModelProto) -> Iterator[Changed]:
-    """Compare the model's metadata by key."""
+def _compare_metadata(old: ModelProto, new: ModelProto) -> Iterator[Changed]:
     before, after = ({entry.key: entry.value for entry in model.metadata_props} for model in (old, new))
     yield from _compare_entries(before, after, sorted({*before, *after}))
 
 
-def compare_data_files(old: Sequence[ExternalFile], new: Sequence[ExternalFile]) -> Iterator[Changed]:
-    """Compare files of external data by location."""
+def _compare_data_files(old: Sequence[ExternalFile], new: Sequence[ExternalFile]) -> Iterator[Changed]:
     before, after = (
         {it.location: f"{it.size_bytes:,} bytes, sha256 {it.sha256[:12]}" for it in files} for files in (old, new)
     )
     yield from _compare_entries(before, after, sorted({*before, *after}))
 
 
-def compare_operator_counts(old: ModelProto, new: ModelProto) -> Iterator[OperatorChange]:
-    """Compare the number of nodes of each operator."""
+def _compare_operator_counts(old: ModelProto, new: ModelProto) -> Iterator[OperatorChange]:
     before, after = count_operators(old), count_operators(new)
     for name in sorted({*before, *after}):
         if before.get(name, 0) != after.get(name, 0):
             yield OperatorChange(operator=name, before=before.get(name, 0), after=after.get(name, 0))
 
 
-def compare_functions(models: ModelMatching) -> Iterator[FunctionChange]:
+def _compare_functions(models: ModelMatching) -> Iterator[FunctionChange]:
     """Compare local functions without their nodes."""
     matched = {old: new for new, old in models.functions.items()}
     for name in models.new.functions:
@@ -228,7 +225,7 @@ def _describe_function_change(old: Graph, new: Graph) -> Iterator[str]:
             yield f"default of its attribute `{name}` is another"
 
 
-def list_harmless_changes(old: ModelProto, new: ModelProto, models: ModelMatching) -> Iterator[str]:
+def _list_harmless_changes(old: ModelProto, new: ModelProto, models: ModelMatching) -> Iterator[str]:
     """List differences that do not affect what the model computes."""
     pairs = [
         (scope.alignment.old.nodes[a], scope.alignment.new.nodes[b])
@@ -275,19 +272,7 @@ def _attribute_names(node: object) -> list[str]:
     return sorted(attribute.name for attribute in node.attribute)  # type: ignore[attr-defined]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WeightMovement:
-    """Summary of the differences between two models' weights."""
-
-    changed: int  # tensors that hold other values, or are of another type or shape
-    of: int  # tensors of the model now
-    added: int = 0
-    removed: int = 0
-    largest: float | None = None  # the largest absolute change of one element; None if unknown
-    name: str = ""  # the tensor in which it is
-
-
-def measure_weight_movement(old: Path, new: Path) -> WeightMovement | None:
+def measure_weight_changes(old: Path, new: Path) -> WeightChanges | None:
     """Compare the weights of two models, without loading them into memory; None if they are equal.
 
     Raises:
@@ -313,4 +298,4 @@ def measure_weight_movement(old: Path, new: Path) -> WeightMovement | None:
             break
         if distance is not None and distance.largest is not None and (largest is None or distance.largest > largest):
             largest, name = distance.largest, new_weight.name
-    return WeightMovement(changed=len(changed), of=of, added=added, removed=removed, largest=largest, name=name)
+    return WeightChanges(changed=len(changed), of=of, added=added, removed=removed, largest=largest, name=name)

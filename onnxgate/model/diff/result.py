@@ -18,11 +18,7 @@ Verdict = Literal["identical", "same", "different", "undecided"]
 """Byte for byte; but for what is in `beside` and around; another model; the same as far as it could be read."""
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """One object of the difference."""
-
-
-class Side(Part, frozen=True, kw_only=True):
+class Side(msgspec.Struct, frozen=True, kw_only=True):
     """One of the two models. `name` is what the user called it."""
 
     name: str
@@ -32,7 +28,7 @@ class Side(Part, frozen=True, kw_only=True):
     weights: int
 
 
-class Changed(Part, frozen=True, kw_only=True):
+class Changed(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that is said of a model: a stamp, a metadata key, a data file. None: it is not there."""
 
     what: str
@@ -40,7 +36,7 @@ class Changed(Part, frozen=True, kw_only=True):
     after: str | None = None
 
 
-class InterfaceChange(Part, frozen=True, kw_only=True):
+class InterfaceChange(msgspec.Struct, frozen=True, kw_only=True):
     """One input or output; `text` says what changed of one that is in both, after its name."""
 
     role: Literal["input", "output"]
@@ -52,7 +48,7 @@ class InterfaceChange(Part, frozen=True, kw_only=True):
     text: str = ""
 
 
-class OperatorChange(Part, frozen=True, kw_only=True):
+class OperatorChange(msgspec.Struct, frozen=True, kw_only=True):
     """How many nodes of one operator there are."""
 
     operator: str
@@ -60,14 +56,14 @@ class OperatorChange(Part, frozen=True, kw_only=True):
     after: int
 
 
-class Detail(Part, frozen=True, kw_only=True):
+class Detail(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that changed of a node: an attribute, an input, its outputs, a graph inside."""
 
     kind: Literal["attribute", "input", "outputs", "graph"]
     text: str  # "attribute `strides` is [2, 2], was [1, 1]"
 
 
-class NodeChange(Part, frozen=True, kw_only=True):
+class NodeChange(msgspec.Struct, frozen=True, kw_only=True):
     """One node. `name` and `operator` are those of the new model where it is in it."""
 
     change: Literal["added", "removed", "replaced", "changed"]
@@ -83,7 +79,7 @@ class NodeChange(Part, frozen=True, kw_only=True):
     details: tuple[Detail, ...] = ()
 
 
-class EndChange(Part, frozen=True, kw_only=True):
+class EndChange(msgspec.Struct, frozen=True, kw_only=True):
     """An output of a graph that is made by something else."""
 
     scope: tuple[str, ...] = ()
@@ -92,7 +88,7 @@ class EndChange(Part, frozen=True, kw_only=True):
     after: str
 
 
-class FunctionChange(Part, frozen=True, kw_only=True):
+class FunctionChange(msgspec.Struct, frozen=True, kw_only=True):
     """A local function that is in one model only, or is called otherwise."""
 
     change: Literal["added", "removed", "renamed", "changed"]
@@ -101,7 +97,7 @@ class FunctionChange(Part, frozen=True, kw_only=True):
     text: str = ""
 
 
-class WeightChange(Part, frozen=True, kw_only=True):
+class WeightChange(msgspec.Struct, frozen=True, kw_only=True):
     """One weight: an initializer, a `Constant`, or a tensor that a node holds."""
 
     change: Literal["added", "removed", "changed", "copied", "unreadable"]
@@ -122,7 +118,7 @@ class WeightChange(Part, frozen=True, kw_only=True):
     text: str = ""  # what else there is to say: why it cannot be read, what it holds now
 
 
-class Difference(Part, frozen=True, kw_only=True):
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """Two models side by side."""
 
     version: int = SCHEMA_VERSION
@@ -140,3 +136,14 @@ class Difference(Part, frozen=True, kw_only=True):
     nodes: tuple[NodeChange, ...] = ()
     ends: tuple[EndChange, ...] = ()
     weights: tuple[WeightChange, ...] = ()
+
+
+class WeightChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """How the weights of two models differ, matched by the structure of their graphs."""
+
+    changed: int  # tensors that hold other values, or are of another type or shape
+    of: int  # tensors of the model now
+    added: int = 0
+    removed: int = 0
+    largest: float | None = None  # the largest absolute change of one element; None if it is not known
+    name: str = ""  # the tensor in which it is

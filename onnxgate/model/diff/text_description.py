@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -104,7 +104,7 @@ def _describe_value(role: str, value: ValueInfo) -> str:
 
 
 def _describe_nodes(wiring: Graph, indent: str, around: ValueNames | None = None) -> Iterator[str]:
-    names = ValueNames(wiring, around, _format_reference)
+    names = ValueNames(wiring, around)
     for index in wiring.order:
         node = wiring.nodes[index]
         outputs = [names.output(node, index) for index, name in enumerate(node.proto.output) if name] or ["_"]
@@ -229,10 +229,10 @@ def find_user_given_name(name: str) -> str:
 
 
 class ValueNames:
-    """Names of one graph's values; `around` has those of the enclosing graph, `weight` formats a weight."""
+    """Names of one graph's values; `around` has those of the enclosing graph."""
 
-    def __init__(self, wiring: Graph, around: ValueNames | None, weight: Callable[[Weight], str]) -> None:
-        self._wiring, self._around, self._weight = wiring, around, weight
+    def __init__(self, wiring: Graph, around: ValueNames | None) -> None:
+        self._wiring, self._around = wiring, around
         self._ends = frozenset(wiring.output_names)
         outputs = [name for node in wiring.nodes for name in node.proto.output]
         self._counted = {_COUNT_SUFFIX.sub("", name) for name in outputs if _COUNT_SUFFIX.search(name)}
@@ -242,7 +242,7 @@ class ValueNames:
         """Return the name of a value that a node reads."""
         weight = self._wiring.weight(source) if source.kind in ("weight", "outer") else None
         if weight is not None:
-            return self._weight(weight)
+            return _format_reference(weight)
         if source.kind == "node":
             return self.output(self._wiring.nodes[source.node], source.index)
         if source.kind == "outer" and self._around is not None and self._wiring.parent is not None:
@@ -290,7 +290,7 @@ class ValueNames:
     def _own(self, node: Node) -> str:
         """Describe a node by its operator, attributes and weights, and the chosen names of its outputs."""
         weights = [
-            (it, self._weight(weight))
+            (it, _format_reference(weight))
             for it, source in enumerate(node.sources)
             if (weight := self._wiring.weight(source))
         ]

@@ -62,15 +62,6 @@ class ComparisonResult:
     rounded: tuple[str, ...] = ()  # weights of which floats differ by at most 4 ULP, and nothing else does
 
 
-def list_differences(old: Path, new: Path) -> tuple[str, ...]:
-    """The first few differences of `new` from `old`; none where both are the same model.
-
-    Raises:
-        UnreadableModel: one of the files is not a model.
-    """
-    return compare_models(old, new).differences
-
-
 def compare_models(old: Path, new: Path) -> ComparisonResult:
     """Compare two models, and list separately what differs only by rounding.
 
@@ -86,25 +77,20 @@ def compare_models(old: Path, new: Path) -> ComparisonResult:
         return ComparisonResult()
     rounded: list[str] = []
     differences = tuple(islice(_iter_differences(first, old, second, new, rounded), MAX_DIFFERENCES))
+    if not differences:
+        differences = tuple(islice(_compare_unused_parts(first, second), MAX_DIFFERENCES))
     return ComparisonResult(differences, tuple(rounded[:MAX_DIFFERENCES]))
 
 
 def _iter_differences(first: ModelProto, old: Path, second: ModelProto, new: Path, rounded: list[str]) -> Iterator[str]:
     """Each difference in words; weights that are only rounded go to `rounded`."""
-    has_differences = False
-    for text in (*_compare_opsets(first, second), *_compare_interfaces(first, second)):
-        has_differences = True
-        yield text
+    yield from _compare_opsets(first, second)
+    yield from _compare_interfaces(first, second)
     graphs = GraphComparison(first, old, second, new)
-    for _, text in sorted(graphs.differences, key=itemgetter(0)):
-        has_differences = True
-        yield text
+    yield from (text for _, text in sorted(graphs.differences, key=itemgetter(0)))
     for pair in sorted(graphs.weights, key=lambda pair: pair.where):
         if text := _compare_weight(pair, old, new, rounded):
-            has_differences = True
             yield text
-    if not has_differences:
-        yield from _compare_unused_parts(first, second)
 
 
 def _compare_opsets(first: ModelProto, second: ModelProto) -> Iterator[str]:
@@ -127,10 +113,8 @@ def _compare_interfaces(first: ModelProto, second: ModelProto) -> Iterator[str]:
 def read_interface(model: ModelProto) -> tuple[tuple[ValueInfo, ...], tuple[ValueInfo, ...]]:
     """Inputs and outputs; names of axes that a converter made up are numbered from the first of them."""
     numbers: dict[Dim, str] = {}
-    for value in (
-        *(inputs := read_value_infos(list_inputs(model.graph))),
-        *(outputs := read_value_infos(model.graph.output)),
-    ):
+    inputs, outputs = read_value_infos(list_inputs(model.graph)), read_value_infos(model.graph.output)
+    for value in (*inputs, *outputs):
         for dim in value.shape or ():
             if isinstance(dim, str) and GENERATED_AXIS_NAME.fullmatch(dim):
                 numbers.setdefault(dim, f"unk__{len(numbers)}")

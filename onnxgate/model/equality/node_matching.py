@@ -116,8 +116,8 @@ class NodeMatching:
         old: Graph,
         new: Graph,
         numbers: KeyNumbers,
-        operator: Callable[[OperatorKey], OperatorKey] = lambda it: it,
-        around: NodeMatching | None = None,
+        operator: Callable[[OperatorKey], OperatorKey],
+        around: NodeMatching | None,
     ) -> None:
         self.old, self.new, self.around = old, new, around
         self.operator = operator  # the old model's name of an operator of the new one

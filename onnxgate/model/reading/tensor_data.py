@@ -221,7 +221,7 @@ def _compare_float_chunk(before: bytes, after: bytes, data_type: int) -> tuple[i
     width = element.bits // (16 if element.numpy.startswith("<c") else 8)
     old, new = np.frombuffer(before, f"<i{width}"), np.frombuffer(after, f"<i{width}")
     a, b = (_widen_bfloat16(it) if data_type == BFLOAT16 else it.view(f"<f{width}") for it in (old, new))
-    steps, both_nan = _count_ulps(old, new), np.isnan(a) & np.isnan(b)
+    steps, both_nan = count_ulps(old, new), np.isnan(a) & np.isnan(b)
     apart = (steps > _MAX_EQUAL_ULPS) & ~both_nan
     rounded = int(((steps > 0) & ~apart & ~both_nan).sum())
     if not apart.any():
@@ -232,7 +232,7 @@ def _compare_float_chunk(before: bytes, after: bytes, data_type: int) -> tuple[i
     return int(apart.sum()), float(finite.max()) if finite.size else -math.inf, rounded
 
 
-def _count_ulps(old: Array, new: Array) -> Array:
+def count_ulps(old: Array, new: Array) -> Array:
     """Return how many representable numbers lie between two floats that are given by their bits."""
     import numpy as np
 

@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,10 +15,7 @@ import onnx
 from onnx import GraphProto, ModelProto, ValueInfoProto
 
 from onnxgate.core.files import link_or_copy, replace_atomically
-from onnxgate.model.reading.external_data import (
-    inspect_data_file,
-    iter_data_locations,
-)
+from onnxgate.model.reading.external_data import inspect_data_file, iter_data_locations
 from onnxgate.model.reading.fact_extraction import list_inputs
 from onnxgate.model.reading.file_format import UnreadableModel
 from onnxgate.model.reading.structure import FIRST_IR_WITHOUT_INPUTS, iter_tensors, read_structure
@@ -54,81 +51,66 @@ def isolate_nodes(proto: ModelProto, targets: Sequence[int], values: Mapping[str
 
     Values that a node reads and that are unknown are computed by copies of their producers.
     """
-    return _IsolationBuilder(proto, values).build(targets)
+    graph = proto.graph
+    needed_values, needed_weights, inner = _find_needed(graph, targets, values)
+    model = ModelProto(ir_version=max(proto.ir_version, FIRST_IR_WITHOUT_INPUTS))
+    model.graph.name = "apart"
+    model.opset_import.extend(proto.opset_import)
+    model.functions.extend(proto.functions)
+    for name in needed_values:
+        declare_input(model.graph, name, values[name].element, values[name].shape)
+    fed = [tensor for tensor in needed_weights if has_data_elsewhere(tensor)]
+    for tensor in fed:
+        declare_input(model.graph, tensor.name, tensor.data_type, tensor.dims)
+    model.graph.initializer.extend(tensor for tensor in needed_weights if not has_data_elsewhere(tensor))
+    model.graph.sparse_initializer.extend(graph.sparse_initializer)
+    for index in inner:
+        _add_inner(model.graph, graph.node[index], needed_values)
+    outputs = {}
+    for index in targets:
+        added = model.graph.node.add()
+        added.CopyFrom(graph.node[index])
+        for position, name in enumerate(graph.node[index].output):
+            if name:
+                added.output[position] = outputs[name] = f"{name}{ISOLATED_SUFFIX}"
+                model.graph.output.add(name=outputs[name])
+    return IsolatedNodes(model, tuple(needed_values), tuple(fed), outputs)
 
 
-@dataclass(slots=True)
-class _IsolationBuilder:
-    proto: ModelProto
-    known_values: Mapping[str, KnownValue]
-    values: dict[str, None] = field(default_factory=dict)
-    weights: dict[str, None] = field(default_factory=dict)
-    inner: set[int] = field(default_factory=set)
-    producers: dict[str, int] = field(default_factory=dict)
-    initializers: dict[str, TensorProto] = field(default_factory=dict)
+def _find_needed(
+    graph: GraphProto, targets: Sequence[int], known: Collection[str]
+) -> tuple[dict[str, None], list[TensorProto], list[int]]:
+    """Return what the targets need, back to what is known: known values, weights, and nodes in the graph's order."""
+    producers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
+    initializers = {tensor.name: tensor for tensor in graph.initializer}
+    values: dict[str, None] = {}
+    weights: list[TensorProto] = []
+    inner: set[int] = set()
+    ahead = list(dict.fromkeys(name for index in targets for name in list_needed_values(graph.node[index])))
+    reached: set[str] = set()
+    while ahead:
+        name = ahead.pop()
+        if name in reached:
+            continue
+        reached.add(name)
+        if name in known:
+            values[name] = None
+        elif name in initializers:
+            weights.append(initializers[name])
+        elif name in producers:
+            inner.add(producers[name])
+            ahead += list_needed_values(graph.node[producers[name]])
+    return values, weights, sorted(inner)
 
-    def build(self, targets: Sequence[int]) -> IsolatedNodes:
-        graph = self.proto.graph
-        self.producers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
-        self.initializers = {tensor.name: tensor for tensor in graph.initializer}
-        self._require(targets)
-        model = ModelProto(ir_version=max(self.proto.ir_version, FIRST_IR_WITHOUT_INPUTS))
-        model.graph.name = "apart"
-        model.opset_import.extend(self.proto.opset_import)
-        model.functions.extend(self.proto.functions)
-        for name in self.values:
-            declare_input(model.graph, name, self.known_values[name].element, self.known_values[name].shape)
-        fed = self._give_weights(model.graph)
-        for index in sorted(self.inner):
-            self._add_inner(model.graph, graph.node[index])
-        outputs = {}
-        for index in targets:
-            added = model.graph.node.add()
-            added.CopyFrom(graph.node[index])
-            for position, name in enumerate(graph.node[index].output):
-                if name:
-                    added.output[position] = outputs[name] = f"{name}{ISOLATED_SUFFIX}"
-                    model.graph.output.add(name=outputs[name])
-        return IsolatedNodes(model, tuple(self.values), tuple(fed), outputs)
 
-    def _require(self, targets: Iterable[int]) -> None:
-        """Find all that the targets need, back to what is known."""
-        graph = self.proto.graph
-        ahead = list(dict.fromkeys(name for index in targets for name in list_needed_values(graph.node[index])))
-        reached: set[str] = set()
-        while ahead:
-            name = ahead.pop()
-            if name in reached:
-                continue
-            reached.add(name)
-            if name in self.known_values:
-                self.values[name] = None
-            elif name in self.initializers:
-                self.weights[name] = None
-            elif name in self.producers:
-                self.inner.add(self.producers[name])
-                ahead += list_needed_values(graph.node[self.producers[name]])
-
-    def _give_weights(self, graph: GraphProto) -> list[TensorProto]:
-        fed = []
-        for name in self.weights:
-            tensor = self.initializers[name]
-            if has_data_elsewhere(tensor):
-                declare_input(graph, name, tensor.data_type, tensor.dims)
-                fed.append(tensor)
-            else:
-                graph.initializer.add().CopyFrom(tensor)
-        graph.sparse_initializer.extend(self.proto.graph.sparse_initializer)
-        return fed
-
-    def _add_inner(self, graph: GraphProto, node: NodeProto) -> None:
-        """A node whose values others need; what is known already is fed instead."""
-        added = graph.node.add()
-        added.CopyFrom(node)
-        added.name = f"{node.name}#inner" if node.name else ""
-        for position, name in enumerate(node.output):
-            if name in self.values:
-                added.output[position] = f"{name}#inner"
+def _add_inner(graph: GraphProto, node: NodeProto, known: Collection[str]) -> None:
+    """Add a node whose values others need; what is known already is fed instead."""
+    added = graph.node.add()
+    added.CopyFrom(node)
+    added.name = f"{node.name}#inner" if node.name else ""
+    for position, name in enumerate(node.output):
+        if name in known:
+            added.output[position] = f"{name}#inner"
 
 
 ASSUMED_BYTES = 64 * 1024

@@ -37,40 +37,36 @@ class NamedNode:
 
     model: str
     node: str  # its name, or its first output's if it has none
-    unnamed: bool
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """Key of the drawing."""
-        return self.model, self.node
+    unnamed: bool = field(compare=False)
 
 
 def find_named_nodes(findings: Iterable[Finding]) -> list[NamedNode]:
     """List the nodes that errors and warnings name, the most severe first, without repetition."""
     severe = [finding for finding in findings if finding.level in LEVELS[:2] and not finding.ignored and finding.model]
     severe.sort(key=lambda finding: LEVELS.index(finding.level))
-    unique: dict[tuple[str, str], NamedNode] = {}
+    unique: dict[NamedNode, None] = {}
     for finding in severe:
         match = None if finding.node else _UNNAMED_NODE.search(finding.message)
         if finding.node or match:
-            node = NamedNode(finding.model, match[1] if match else finding.node, unnamed=not finding.node)
-            unique.setdefault(node.key, node)
-    return list(unique.values())
+            node = match[1] if match else finding.node
+            unique.setdefault(NamedNode(finding.model, node, unnamed=not finding.node))
+    return list(unique)
 
 
 def draw_named_nodes(findings: Sequence[Finding], files: Mapping[str, Path]) -> tuple[Drawing, ...]:
     """Draw at most `MAX_DIAGRAMS` nodes that are in their model's file, sorted by model and node."""
-    drawn = itertools.islice(_iter_drawings(find_named_nodes(findings), files), MAX_DIAGRAMS)
-    return tuple(sorted(drawn, key=lambda item: (item.model, item.node)))
+    return _select_drawings(_iter_drawings(find_named_nodes(findings), files))
 
 
 def select_most_severe(findings: Sequence[Finding], drawings: Iterable[Drawing]) -> tuple[Drawing, ...]:
     """Select, of the drawings of several reports, those that one report of all these findings would have."""
     by_name = {(drawing.model, drawing.node): drawing for drawing in drawings}
-    selected = [by_name[named_node.key] for named_node in find_named_nodes(findings) if named_node.key in by_name][
-        :MAX_DIAGRAMS
-    ]
-    return tuple(sorted(selected, key=lambda item: (item.model, item.node)))
+    drawn = (by_name.get((named.model, named.node)) for named in find_named_nodes(findings))
+    return _select_drawings(filter(None, drawn))
+
+
+def _select_drawings(drawings: Iterable[Drawing]) -> tuple[Drawing, ...]:
+    return tuple(sorted(itertools.islice(drawings, MAX_DIAGRAMS), key=lambda item: (item.model, item.node)))
 
 
 def _iter_drawings(names: Iterable[NamedNode], files: Mapping[str, Path]) -> Iterator[Drawing]:
@@ -79,10 +75,7 @@ def _iter_drawings(names: Iterable[NamedNode], files: Mapping[str, Path]) -> Ite
             proto = read_structure(files[model])
         except (KeyError, OSError, UnreadableModel):
             continue
-        for named in of_model:
-            around = extract_neighbourhood(proto, "" if named.unnamed else named.node, named.node)
-            if around is not None:
-                yield Drawing(model=named.model, node=named.node, nodes=around.boxes, edges=around.arrows)
+        yield from filter(None, (extract_neighbourhood(proto, named) for named in of_model))
 
 
 def describe_nodes(name: str, output: str, others: int = 0, function: str = "", inside: str = "") -> str:
@@ -172,30 +165,23 @@ MAX_INPUT_BOXES, MAX_OUTPUT_BOXES, MAX_SECOND_STEP_BOXES = 5, 3, 3
 """Boxes on either side of the node, and of each box next to it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Neighbourhood:
-    """What is to be drawn; the arrows are in the order of what they come from and go to."""
+def extract_neighbourhood(model: ModelProto, named: NamedNode) -> Drawing | None:
+    """Draw a node with those around it; None if there is no such node, or more than one.
 
-    boxes: tuple[DrawnNode, ...]
-    arrows: tuple[DrawnEdge, ...]
-
-
-def extract_neighbourhood(model: ModelProto, name: str, output: str = "") -> Neighbourhood | None:
-    """Around the node called `name`, or around the unnamed one that makes `output`.
-
-    Subgraphs and local functions are searched too; None if there is no such node, or more than one.
+    Subgraphs and local functions are searched too. Edges are in the order of what they come from and go to.
     """
     matches = [
         (chain, node)
         for outermost in (model.graph, *model.functions)
         for chain in _iter_scope_chains((outermost,))
         for node in chain[0].node
-        if (node.name == name if name else not node.name and output in node.output)
+        if (not node.name and named.node in node.output if named.unnamed else node.name == named.node)
     ]
-    if not (name or output) or len(matches) != 1:
+    if not named.node or len(matches) != 1:
         return None
     ((chain, node),) = matches
-    return _NeighbourhoodBuilder(_Scope(chain)).drawn(node)
+    nodes, edges = _NeighbourhoodBuilder(_Scope(chain)).drawn(node)
+    return Drawing(model=named.model, node=named.node, nodes=nodes, edges=edges)
 
 
 def _iter_scope_chains(
@@ -289,7 +275,7 @@ class _NeighbourhoodBuilder:
     boxes: dict[BoxKey, DrawnNode] = field(default_factory=dict)
     more: list[tuple[BoxKey, bool, int]] = field(default_factory=list)  # (box, before it, how many are left out)
 
-    def drawn(self, node: NodeProto) -> Neighbourhood:
+    def drawn(self, node: NodeProto) -> tuple[tuple[DrawnNode, ...], tuple[DrawnEdge, ...]]:
         """Two steps each way."""
         centre: BoxKey = ("node", id(node))
         self.boxes[centre] = msgspec.structs.replace(self.scope.box(centre), kind="failing")
@@ -311,7 +297,7 @@ class _NeighbourhoodBuilder:
             self.more.append((key, before, len(fresh) - len(shown)))
         return shown
 
-    def _numbered(self) -> Neighbourhood:
+    def _numbered(self) -> tuple[tuple[DrawnNode, ...], tuple[DrawnEdge, ...]]:
         numbers = {key: index for index, key in enumerate(self.boxes)}
         arrows = [
             DrawnEdge(source=numbers[source], target=numbers[target], value=value)
@@ -325,4 +311,4 @@ class _NeighbourhoodBuilder:
             source, target = (len(boxes), numbers[key]) if before else (numbers[key], len(boxes))
             arrows.append(DrawnEdge(source=source, target=target))
             boxes.append(DrawnNode(name=f"{count} more", kind="more"))
-        return Neighbourhood(tuple(boxes), tuple(sorted(arrows, key=lambda item: (item.source, item.target))))
+        return tuple(boxes), tuple(sorted(arrows, key=lambda item: (item.source, item.target)))

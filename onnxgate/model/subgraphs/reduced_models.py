@@ -218,13 +218,13 @@ def extract_node(node: NodeProto, around: NodeSurroundings, ir_version: int) -> 
     It cannot where the type of something that it is given is not known, or where its own data is not at hand.
     Inputs have the shapes that are known: without them `Shape` of a static input would not be folded.
     """
-    from onnx import ModelProto
+    from onnx import FunctionProto, ModelProto
 
     model = ModelProto(ir_version=ir_version)
     model.graph.name = "alone"
     for domain, version in sorted(around.imports.items()):
         model.opset_import.add(domain=model_domain(domain), version=version)
-    model.functions.extend(_find_called_functions([node], around.functions).values())
+    model.functions.extend(_find_called_functions(FunctionProto(node=[node]), around.functions).values())
     for name in list_needed_values(node):
         if not _provide_value(model.graph, name, around):
             return None
@@ -284,23 +284,14 @@ def _has_data_elsewhere_in(constant: TensorProto | NodeProto) -> bool:
 
 
 def _find_called_functions(
-    nodes: Iterable[NodeProto], functions: Mapping[FunctionKey, FunctionProto]
+    function: FunctionProto, functions: Mapping[FunctionKey, FunctionProto]
 ) -> dict[FunctionKey, FunctionProto]:
-    """Return the local functions that nodes call, directly or indirectly."""
+    """Return the local functions that a function calls, directly or indirectly."""
     called: dict[FunctionKey, FunctionProto] = {}
-    ahead = list(_iter_nested_nodes(nodes))
+    ahead = list(iter_function_nodes(function))
     while ahead:
         key = called_function_key(ahead.pop())
         if key in functions and key not in called:
             called[key] = functions[key]
             ahead += iter_function_nodes(functions[key])
     return called
-
-
-def _iter_nested_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
-    """Nodes, with those of their subgraphs."""
-    for node in nodes:
-        yield node
-        for attribute in node.attribute:
-            for graph in iter_subgraphs(attribute):
-                yield from _iter_nested_nodes(graph.node)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level
-from onnxgate.evidence.lock import ModelChange, WeightChanges
+from onnxgate.evidence.lock import ModelChange
+from onnxgate.model.diff.result import WeightChanges
 from onnxgate.rules.definition import rule
 from onnxgate.rules.lock._changes import create_note_hit
 

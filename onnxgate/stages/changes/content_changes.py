@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from onnxgate.evidence.lock import MinimumRelease, WeightChanges
-from onnxgate.model.diff.model_diff import measure_weight_movement
+from onnxgate.evidence.lock import MinimumRelease
+from onnxgate.model.diff.model_diff import measure_weight_changes
+from onnxgate.model.diff.result import WeightChanges
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.file_format import UnreadableModel
 from onnxgate.model.reading.structure import read_structure
@@ -107,10 +108,9 @@ def _measure_weight_changes(baseline: RevisionModels, path: str, file: Path) -> 
     with tempfile.TemporaryDirectory(dir=baseline.scratch) as folder:
         old = baseline.content(path, Path(folder) / "past")
         try:
-            movement = measure_weight_movement(old, file)
+            return measure_weight_changes(old, file)
         except (UnreadableModel, UnreadableWeightError) as reason:
             raise MissingAtRevisionError(str(reason)) from reason
-    return WeightChanges(**asdict(movement)) if movement is not None else None
 
 
 def _group_targets(targets: Sequence[Target]) -> tuple[tuple[Target, ...], ...]:

@@ -10,7 +10,8 @@ from pathlib import Path
 from onnxgate.core.files import sha256_of, temporary_folder
 from onnxgate.core.findings import IncompleteCheck, Place, Stage, name_runtimes
 from onnxgate.core.report import Change
-from onnxgate.evidence.lock import ModelChange, ModelLockComparison, WeightChanges
+from onnxgate.evidence.lock import ModelChange, ModelLockComparison
+from onnxgate.model.diff.result import WeightChanges
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.fact_extraction import read_facts
 from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type, read_pointer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -14,7 +15,8 @@ from onnxgate.core.jobs import InputCase
 from onnxgate.evidence.parity import Difference, Figure
 from onnxgate.inputs.dataflow import DataflowGraph
 from onnxgate.inputs.roles import find_mask_polarity
-from onnxgate.model.numeric_traits import NumericTraits
+from onnxgate.model.numeric_traits import NumericTraits, detect_numeric_traits
+from onnxgate.model.quantization_parameters import find_output_steps
 from onnxgate.model.reading.fact_extraction import ParsedModel
 from onnxgate.numerics.agreement import MIN_HALF_DB, MIN_HALF_POWER, choose_bound, compare_arrays
 from onnxgate.numerics.quantization import (
@@ -26,6 +28,7 @@ from onnxgate.numerics.quantization import (
     compute_metrics,
     compute_snr_db,
 )
+from onnxgate.project.config.project import SelectedModel
 from onnxgate.project.config.schema import Tolerance
 from onnxgate.project.lock.types import LockedModel
 
@@ -59,27 +62,36 @@ class ParityModel:
     masks: Mapping[CaseOutput, OutputMask] = field(default_factory=dict)
     operators: frozenset[str] = frozenset()
     not_finite: frozenset[CaseOutput] = frozenset()  # of which the runtime stage says that they are
-
-
-@dataclass(frozen=True, slots=True)
-class AgreementCriteria:
-    """The criteria of agreement for the outputs of one model."""
-
-    model: ParityModel
     scales: Mapping[str, OutputScale] = field(default_factory=dict)  # output -> what is usual for it over all cases
 
 
+def create_parity_model(
+    model: SelectedModel, file: Path, reading: ParsedModel, cases: Iterable[InputCase], locked: LockedModel | None
+) -> ParityModel:
+    """Create the compared model from its file, which was read, and the cases that it is run on."""
+    return ParityModel(
+        path=model.path,
+        place=model.place,
+        comparability=detect_numeric_traits(reading.facts, reading.proto),
+        tolerance=model.settings.tolerance,
+        locked=locked,
+        operators=frozenset(reading.facts.operators),
+        steps=find_output_steps(reading.proto, file),
+        masks=find_output_masks(reading, cases),
+    )
+
+
 def measure_difference(
-    criteria: AgreementCriteria, key: CaseOutput, level: str, pair: PairKind, candidate: Array, reference: Array
+    model: ParityModel, key: CaseOutput, level: str, pair: PairKind, candidate: Array, reference: Array
 ) -> Difference:
     """Compare one output of one case: by ratio with a float model, or if a quantized output has no own tolerance."""
-    traits = criteria.model.comparability
-    bound = choose_bound(criteria.model.tolerance, criteria.model.locked, key[1], candidate.dtype, half=traits.half)
+    traits = model.comparability
+    bound = choose_bound(model.tolerance, model.locked, key[1], candidate.dtype, half=traits.half)
     if pair == "quantized" or (traits.quantized and bound.bound_from != "config"):
-        return _compare_by_ratio(criteria, key, level, pair, candidate, reference)
-    difference = _compare_by_element(criteria.model.masks.get(key), key, level, bound, candidate, reference)
+        return _compare_by_ratio(model, key, level, pair, candidate, reference)
+    difference = _compare_by_element(model.masks.get(key), key, level, bound, candidate, reference)
     if difference.agrees and bound.bound_from == "type":
-        return _check_half_noise(criteria, difference, candidate, reference)
+        return _check_half_noise(model, difference, candidate, reference)
     return difference
 
 
@@ -116,13 +128,13 @@ def _compare_by_element(
     )
 
 
-def _check_half_noise(criteria: AgreementCriteria, plain: Difference, candidate: Array, reference: Array) -> Difference:
+def _check_half_noise(model: ParityModel, plain: Difference, candidate: Array, reference: Array) -> Difference:
     """Return what agrees in float16, unless there is too much noise in it over all of its elements."""
-    traits = criteria.model.comparability
+    traits = model.comparability
     is_half = traits.half or candidate.dtype.itemsize == 2
     if not is_half or traits.bfloat16 or candidate.dtype.kind != "f":
         return plain
-    usual = criteria.scales.get(plain.output, OutputScale())
+    usual = model.scales.get(plain.output, OutputScale())
     snr_db = compute_snr_db(candidate, reference, replace(usual, power=max(usual.power, MIN_HALF_POWER)))
     if snr_db >= MIN_HALF_DB:
         return plain
@@ -131,27 +143,18 @@ def _check_half_noise(criteria: AgreementCriteria, plain: Difference, candidate:
 
 
 def _all_figures(metrics: Metrics) -> Iterator[Figure]:
-    figures = {
-        "sqnr_db": metrics.sqnr_db,
-        "cosine": metrics.cosine,
-        "max_abs": metrics.max_abs,
-        "median_abs": metrics.median_abs,
-        "p99_abs": metrics.tail_abs,
-        "max_rel": metrics.max_rel,
-        "max_ulp": metrics.max_ulp,
-        "p99_ulp": metrics.tail_ulp,
-        "rows": float(metrics.rows) or None,
-        "top1": metrics.top1_share if metrics.rows else None,
-        "top5": metrics.top5 / metrics.rows if metrics.rows else None,
-    }
+    names = ("sqnr_db", "cosine", "max_abs", "median_abs", "p99_abs", "max_rel", "max_ulp", "p99_ulp")
+    figures: dict[str, float | None] = {name: getattr(metrics, name) for name in names}
+    if metrics.rows:
+        figures |= {"rows": float(metrics.rows), "top1": metrics.top1_share, "top5": metrics.top5 / metrics.rows}
     yield from (Figure(metric=name, value=value) for name, value in figures.items() if value is not None)
 
 
 def _compare_by_ratio(
-    criteria: AgreementCriteria, key: CaseOutput, level: str, pair: PairKind, candidate: Array, reference: Array
+    model: ParityModel, key: CaseOutput, level: str, pair: PairKind, candidate: Array, reference: Array
 ) -> Difference:
-    bounds = _choose_ratio_bounds(criteria, key[1], pair)
-    ratios = compare_quantized(candidate, reference, bounds, criteria.scales.get(key[1], OutputScale()))
+    bounds = _choose_ratio_bounds(model, key[1], pair)
+    ratios = compare_quantized(candidate, reference, bounds, model.scales.get(key[1], OutputScale()))
     figures = {metric: Figure(metric=metric, value=value, bound=bound) for metric, value, bound in ratios.figures}
     if not ratios.agreement.agrees and ratios.metrics is not None:
         figures |= {figure.metric: figure for figure in _all_figures(ratios.metrics) if figure.metric not in figures}
@@ -170,14 +173,14 @@ def _compare_by_ratio(
     )
 
 
-def _choose_ratio_bounds(criteria: AgreementCriteria, output: str, pair: PairKind) -> RatioBounds:
-    recorded = choose_float_bounds(criteria.model.locked, output)
+def _choose_ratio_bounds(model: ParityModel, output: str, pair: PairKind) -> RatioBounds:
+    recorded = choose_float_bounds(model.locked, output)
     if pair not in SAME_FILE_PAIRS:
         return FLOAT_BOUNDS if pair == "engine" else recorded
     nearest = {
         name: min(getattr(SAME_FILE_BOUNDS, name), getattr(recorded, name)) for name in ("sqnr_db", "cosine", "top1")
     }
-    return replace(SAME_FILE_BOUNDS, **nearest, step=1.01 * criteria.model.steps.get(output, 0.0))
+    return replace(SAME_FILE_BOUNDS, **nearest, step=1.01 * model.steps.get(output, 0.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +217,7 @@ def find_output_masks(reading: ParsedModel, cases: Iterable[InputCase]) -> dict[
     graph = DataflowGraph(reading.proto)
     masks = []
     for value in values:
-        ones_keep = find_mask_polarity(value.name, graph)
+        ones_keep = find_mask_polarity(list(graph.uses(value.name)), graph)
         if ones_keep is None and value.name.lower() == "attention_mask":
             ones_keep = True
         if ones_keep is not None:

@@ -7,17 +7,16 @@ own, without that of the layers before it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from onnxgate.core.findings import Place
 from onnxgate.evidence.parity import Layer
 from onnxgate.model.quantization_parameters import QUANTIZED_INPUTS
 from onnxgate.model.reading.fact_extraction import format_operator_name
-from onnxgate.model.subgraphs.node_context import find_source_line
 from onnxgate.numerics.quantization import MAX_DB, compute_sqnr_db
 
 if TYPE_CHECKING:
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
     Array = NDArray[Any]
     Values = Mapping[str, Array]
+    FindPlace = Callable[[NodeProto], Place | None]
 
 MAX_LAYERS = 5
 QUANTIZER_SUFFIXES = ("_QuantizeLinear_Input", "_quantized", "_QuantizeLinear_Output", "_DequantizeLinear_Output")
@@ -126,23 +126,14 @@ class _TensorPairing:
         return TensorPair(tensor, index, "input" if index < 0 else "output", after, before)
 
 
-@dataclass(frozen=True, slots=True)
-class NodePlaces:
-    """The float model, and the folders below which the lines lie that made its nodes."""
-
-    proto: ModelProto
-    root: Path  # git's root
-    folder: Path  # the config's folder
-
-
 def find_worst_layers(
-    pairs: Sequence[TensorPair], quantized: Values, real: Values, places: NodePlaces
+    pairs: Sequence[TensorPair], quantized: Values, real: Values, proto: ModelProto, place_of: FindPlace
 ) -> tuple[Layer, ...]:
-    """Return the layers that add most noise, worst first. The values are of one case."""
+    """Return the layers that add most noise, worst first. The values are of one case, `proto` is the float model."""
     noises = {
         pair.tensor: _relative_noise(_dequantized_value(pair, quantized), real.get(pair.tensor)) for pair in pairs
     }
-    added = [(pair, _added_noise(pair, quantized, real, noises, places.proto)) for pair in pairs]
+    added = [(pair, _added_noise(pair, quantized, real, noises, proto)) for pair in pairs]
     noisy = sorted(((pair, noise) for pair, noise in added if noise), key=lambda entry: -entry[1])
     least = MIN_NOISE_SHARE * noisy[0][1] if noisy else 0.0
     layers = []
@@ -150,7 +141,7 @@ def find_worst_layers(
         if noise >= least:
             total = noises[pair.tensor]
             clipped = _clipped_share(_value_before_quantization(pair, quantized, real), quantized.get(pair.after))
-            layers.append(_create_layer(pair, noise, noise if total is None else total, clipped, places))
+            layers.append(_create_layer(pair, noise, noise if total is None else total, clipped, proto, place_of))
     return tuple(layers)
 
 
@@ -184,7 +175,6 @@ def _relative_noise(value: Array | None, reference: Array | None) -> float | Non
         return None
     if reference.dtype.kind != "f" or value.dtype.kind != "f":
         return None
-
     finite = np.isfinite(reference) & np.isfinite(value)
     ratio = compute_sqnr_db(value[finite].astype(np.float64), reference[finite].astype(np.float64))
     return 0.0 if ratio >= MAX_DB else float(10.0 ** (-ratio / 10.0))
@@ -198,12 +188,13 @@ def _dequantized_value(pair: TensorPair, values: Values) -> Array | None:
     scale, zero = values.get(pair.scale), values.get(pair.zero)
     if scale is None or zero is None or scale.size != 1 or zero.size != 1:
         return None
-
     return np.asarray((value.astype(np.float64) - float(zero.flat[0])) * float(scale.flat[0]))
 
 
-def _create_layer(pair: TensorPair, added: float, total: float, clipped: float, places: NodePlaces) -> Layer:
-    nodes = places.proto.graph.node
+def _create_layer(
+    pair: TensorPair, added: float, total: float, clipped: float, proto: ModelProto, place_of: FindPlace
+) -> Layer:
+    nodes = proto.graph.node
     consumer = next((node for node in nodes if pair.tensor in node.input), None)
     node = nodes[pair.node] if pair.node >= 0 else consumer
     return Layer(
@@ -214,7 +205,7 @@ def _create_layer(pair: TensorPair, added: float, total: float, clipped: float, 
         sqnr_db=_to_decibels(total),
         lost_here_db=_to_decibels(added),
         clipped=clipped,
-        place=find_source_line(node, places.root, places.folder) if node is not None else None,
+        place=place_of(node) if node is not None else None,
     )
 
 
@@ -226,7 +217,6 @@ def _clipped_share(before: Array | None, after: Array | None) -> float:
     """Return the share of elements that were beyond the range of what they were quantized to."""
     if before is None or after is None or before.shape != after.shape or not after.size:
         return 0.0
-
     levels = np.unique(after)
     step = float(np.diff(levels).min()) if levels.size > 1 else 0.0
     beyond = (before > levels[-1] + step) | (before < levels[0] - step)

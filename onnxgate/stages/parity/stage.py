@@ -7,7 +7,7 @@ what agrees between the levels of one runtime is compared with the reference run
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,12 +18,12 @@ from onnxgate.core.jobs import CaseResult, Completed, InputCase, RunResult
 from onnxgate.core.text import join_quoted
 from onnxgate.diagnostics.catalogue.engines import find_value_limit
 from onnxgate.evidence.parity import Comparison, Difference
+from onnxgate.inputs.cases import REAL_INPUTS_HINT
 from onnxgate.numerics.agreement import DEFAULT_BOUNDS, are_both_nan, is_negligible
 from onnxgate.numerics.quantization import measure_scale
 from onnxgate.project.engines import ENGINES, ONNXRUNTIME, engine_family, parse_engine
 from onnxgate.stages.parity.output_comparison import (
     TOO_FEW_LABELS,
-    AgreementCriteria,
     CaseOutput,
     PairKind,
     ParityModel,
@@ -33,9 +33,6 @@ from onnxgate.stages.runtime import ObservedRun
 
 if TYPE_CHECKING:
     from onnxgate.numerics.quantization import OutputScale
-
-
-REAL_INPUTS_HINT = 'give real inputs: `inputs = "samples/*.npz"`'
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +64,7 @@ def collect_evidence(
     if outputs and all(map(model.comparability.is_random, names)):
         reason = f"its outputs are random by design ({join_quoted(model.comparability.random)})"
         return (), (IncompleteCheck(Stage.PARITY, model.path, "", reason, "", by_design=True),)
-    comparer = _OutputComparer(create_criteria(model, outputs))
+    comparer = _OutputComparer(_with_scales(model, outputs))
     if eager is not None:
         comparer.compare_with_source(outputs, eager)
     comparer.compare_with_reference(outputs, comparer.compare_levels(outputs))
@@ -81,7 +78,7 @@ def collect_evidence(
 def compare_with_float(model: ParityModel, runs: Sequence[ObservedRun], real: RunOutputs, name: str) -> ParityEvidence:
     """Compare a quantized model with the float model of that name, by the names of outputs or else by position."""
     outputs = collect_outputs(runs)
-    comparer = _OutputComparer(create_criteria(model, outputs))
+    comparer = _OutputComparer(_with_scales(model, outputs))
     for runtime, levels in outputs.items():
         comparer.compare_with_float(runtime, levels, real, name)
     comparer.report_few_labels()
@@ -92,7 +89,7 @@ def compare_runtimes(
     model: ParityModel, runtime: str, new: OutputsByLevel, reference: str, old: OutputsByLevel
 ) -> tuple[Comparison, ...]:
     """Compare the outputs of two runtimes at the same levels."""
-    comparer = _OutputComparer(create_criteria(model, {runtime: new, reference: old}))
+    comparer = _OutputComparer(_with_scales(model, {runtime: new, reference: old}))
     differences = [
         difference
         for level in new
@@ -103,10 +100,10 @@ def compare_runtimes(
     return tuple(comparer.comparisons)
 
 
-def create_criteria(model: ParityModel, runs: OutputsByRuntime) -> AgreementCriteria:
-    """Return the criteria of the model's outputs. With less precision, an output has the scale usual over its cases.
+def _with_scales(model: ParityModel, runs: OutputsByRuntime) -> ParityModel:
+    """Return the model with the scales of its outputs over their cases, which count if it has less precision.
 
-    That is of the run in which it is least, since one may be far off.
+    A scale is that of the run in which it is least, since one may be far off.
     """
     scales: dict[str, list[OutputScale]] = {}
     if model.comparability.quantized or model.comparability.half:
@@ -116,7 +113,7 @@ def create_criteria(model: ParityModel, runs: OutputsByRuntime) -> AgreementCrit
                 scale = measure_scale(np.load(path, allow_pickle=False) for path in paths)
                 scales.setdefault(name, []).append(scale)
     least = {name: min(of_runs, key=lambda scale: scale.power) for name, of_runs in scales.items()}
-    return AgreementCriteria(model, least)
+    return replace(model, scales=least)
 
 
 def collect_outputs(runs: Iterable[ObservedRun]) -> OutputsByRuntime:
@@ -146,7 +143,7 @@ def list_outputs(cases: Sequence[InputCase], result: RunResult) -> RunOutputs:
 class _OutputComparer:
     """Compares outputs of one model, and collects what could not be compared."""
 
-    criteria: AgreementCriteria
+    model: ParityModel
     comparisons: list[Comparison] = field(default_factory=list)
     reasons: dict[str, str] = field(default_factory=dict)  # why something could not be compared -> hint
     by_design: set[str] = field(default_factory=set)  # those of the reasons that nothing could change
@@ -154,11 +151,6 @@ class _OutputComparer:
     uncertain: set[str] = field(default_factory=set)  # outputs with labels that are too few to judge
     negligible: dict[tuple[PairKind, str], str] = field(default_factory=dict)  # outputs of which zeros would agree
     significant: set[tuple[PairKind, str]] = field(default_factory=set)  # outputs with other values in some case
-
-    @property
-    def model(self) -> ParityModel:
-        """The compared model."""
-        return self.criteria.model
 
     def evidence(self) -> ParityEvidence:
         """Return the comparisons, and what could not be compared."""
@@ -303,7 +295,7 @@ class _OutputComparer:
                 reason = f"output `{output}` of `{case}` is NaN everywhere, on both sides: nothing can be compared"
                 self.reasons[reason] = REAL_INPUTS_HINT
             return
-        difference = measure_difference(self.criteria, key, level, pair, array, expected)
+        difference = measure_difference(self.model, key, level, pair, array, expected)
         if difference.note == TOO_FEW_LABELS:
             self.uncertain.add(output)
         if difference.agrees and difference.metric == "worst_abs" and difference.bound_from != "config":

@@ -25,13 +25,12 @@ from onnxgate.core.jobs import (
 from onnxgate.evidence.policy import Raced
 from onnxgate.gate.execution.benchmark import (
     MIN_ROUNDS,
-    BenchmarkedModel,
     Benchmarks,
     compute_memory_ratio,
     compute_time_ratio,
     report_ratio,
 )
-from onnxgate.gate.request import StepResult
+from onnxgate.gate.request import RunnableModel, StepResult
 from onnxgate.model.reading.fact_extraction import read_facts
 from onnxgate.project.config.project import MergedSettings, SelectedModel
 from onnxgate.project.config.schema import Budget
@@ -73,7 +72,7 @@ class Track:
         folders = (self.root.parent / f"folder {index}" for index in itertools.count())
         races = Benchmarks(self.root / "ml", revision, self._ask, functools.partial(next, folders))
         return races.measure(
-            BenchmarkedModel(PlannedModel(model, self.runtimes), PLACE, read_facts(absolute, "m.onnx"), ())
+            RunnableModel(PlannedModel(model, self.runtimes), read_facts(absolute, "m.onnx"), PLACE), ()
         )
 
     def _ask(self, runtime: PlannedRuntime, job: Benchmark) -> Future[Observation]:

@@ -227,7 +227,7 @@ def test_proven_sizes_are_tried_first_and_failed_ones_never(tmp_path: Path) -> N
     (model,) = load_config(tmp_path / "onnxgate.toml").models()
     guess, example = {"batch": 1, "samples": 2}, {"batch": 1, "samples": 400}
     cases = (
-        InputCase(name="guess", origin="generated", inputs={}, sizes=guess),
+        InputCase(name="guess", origin="generated", inputs={}, sizes=guess, guessed=("batch", "samples")),
         InputCase(name="example", origin="source", inputs={}, sizes=example),
     )
     refused = CaseResult(failure=Failure(type="Fail", text="does not fit"))
@@ -235,13 +235,13 @@ def test_proven_sizes_are_tried_first_and_failed_ones_never(tmp_path: Path) -> N
     ran = [ObservedRun(NEW, Run(model="m.onnx", cases=cases, output=""), Completed(result=result))]
     attempts: list[Mapping[str, int]] = []
 
-    def attempt(sizes: Mapping[str, int]) -> list[ObservedRun]:
+    def attempt(_: str, sizes: Mapping[str, int]) -> list[ObservedRun]:
         attempts.append(sizes)
         case = InputCase(name="again", origin="generated", inputs={}, sizes=dict(sizes))
         again = RunResult(providers=(), outputs=("y",), cases=(refused,))
         return [ObservedRun(NEW, Run(model="m.onnx", cases=(case,), output=""), Completed(result=again))]
 
-    found = failed_runs.find_sizes(read_facts(model.absolute, "m.onnx"), model, ran, attempt)
+    found = failed_runs.find_sizes(read_facts(model.absolute, "m.onnx"), model, ran, None, attempt)
 
     assert () == found
     assert example == attempts[0]

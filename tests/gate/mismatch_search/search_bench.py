@@ -31,7 +31,7 @@ from onnxgate.stages.export_jobs import create_toolchain_spec
 from onnxgate.stages.parity import stage
 from onnxgate.stages.parity.first_difference import find_node_weights
 from onnxgate.stages.parity.output_comparison import ParityModel
-from onnxgate.stages.runtime import ObservedRun, create_output_folders, plan_runtime_jobs
+from onnxgate.stages.runtime import ObservedRun, prepare_runs
 
 Verdict = Literal["right", "neighbour", "wrong", "nothing"]
 
@@ -70,13 +70,7 @@ class Bench:
     def run(self, model: Path, cases: Sequence[InputCase]) -> list[ObservedRun]:
         """Every runtime at every level."""
         asked = [
-            (planned, job)
-            for planned in self.runtimes
-            for job in create_output_folders(
-                plan_runtime_jobs(
-                    model, tuple(cases), planned.levels, planned.providers, self.place(), planned.extensions
-                )
-            )
+            (planned, job) for planned in self.runtimes for job in prepare_runs(model, cases, planned, self.place())
         ]
         futures = [self.submit(planned, job, JobLimits(time_s=120)) for planned, job in asked]
         return [

@@ -35,7 +35,9 @@ def test_the_gravest_first_and_each_node_once(tmp_path: Path) -> None:
         about(""),
     ]
 
-    assert [("m.onnx", "e"), ("m.onnx", "w")] == [each.key for each in node_context.find_named_nodes(found)]
+    assert [("m.onnx", "e"), ("m.onnx", "w")] == [
+        (each.model, each.node) for each in node_context.find_named_nodes(found)
+    ]
 
 
 @pytest.mark.parametrize("message", ["an operator: the node that makes `b` in `f`", "the Neg that makes `b` is first"])

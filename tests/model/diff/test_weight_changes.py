@@ -10,7 +10,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxgate.model.diff.model_diff import WeightMovement, measure_weight_movement
+from onnxgate.model.diff.model_diff import measure_weight_changes
+from onnxgate.model.diff.result import WeightChanges
 from onnxgate.model.reading.tensor_data import UnreadableWeightError
 from tests.harness.models import make_external, write
 
@@ -36,9 +37,9 @@ def drawn(count: int = 3, seed: int = 0) -> list[np.ndarray]:
     return [random.standard_normal((8, 8)).astype(np.float32) for _ in range(count)]
 
 
-def moved(tmp_path: Path, old: onnx.ModelProto, new: onnx.ModelProto) -> WeightMovement | None:
+def moved(tmp_path: Path, old: onnx.ModelProto, new: onnx.ModelProto) -> WeightChanges | None:
     """What is said of `new` against `old`."""
-    return measure_weight_movement(write(tmp_path / "old.onnx", old), write(tmp_path / "new.onnx", new))
+    return measure_weight_changes(write(tmp_path / "old.onnx", old), write(tmp_path / "new.onnx", new))
 
 
 def test_names_do_not_count(tmp_path: Path) -> None:
@@ -52,7 +53,7 @@ def test_one_element(tmp_path: Path) -> None:
     new[0][1, 1] += 0.25
     new[1][0, 0] -= 0.5
 
-    assert moved(tmp_path, chain(*old), chain(*new, names=("p", "q", "r"))) == WeightMovement(
+    assert moved(tmp_path, chain(*old), chain(*new, names=("p", "q", "r"))) == WeightChanges(
         changed=2, of=3, largest=0.5, name="q"
     )
 
@@ -61,8 +62,8 @@ def test_added_and_removed(tmp_path: Path) -> None:
     """A weight put in between moves no other one."""
     first, second, third = drawn()
 
-    assert moved(tmp_path, chain(first, third), chain(first, second, third)) == WeightMovement(changed=0, of=3, added=1)
-    assert moved(tmp_path, chain(first, second, third), chain(first, third)) == WeightMovement(
+    assert moved(tmp_path, chain(first, third), chain(first, second, third)) == WeightChanges(changed=0, of=3, added=1)
+    assert moved(tmp_path, chain(first, second, third), chain(first, third)) == WeightChanges(
         changed=0, of=2, removed=1
     )
 
@@ -114,7 +115,7 @@ def test_the_largest_of_all_stretches(tmp_path: Path) -> None:
     new = old.copy()
     new[0, 0], new[-1, -1] = 3, 1.5
 
-    assert moved(tmp_path, chain(old), chain(new)) == WeightMovement(changed=1, of=1, largest=2.0, name="a")
+    assert moved(tmp_path, chain(old), chain(new)) == WeightChanges(changed=1, of=1, largest=2.0, name="a")
 
 
 def test_memory_is_bounded(tmp_path: Path) -> None:
@@ -124,11 +125,11 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     weights[1][5, 5] = 4
     (new := tmp_path / "new.onnx").write_bytes(chain(*weights).SerializeToString())
     tracemalloc.start()
-    found = measure_weight_movement(old, new)
+    found = measure_weight_changes(old, new)
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
-    assert found == WeightMovement(changed=1, of=2, largest=2.0, name="b")
+    assert found == WeightChanges(changed=1, of=2, largest=2.0, name="b")
     assert peak_bytes < 48 * 1024 * 1024
 
 
@@ -142,4 +143,4 @@ def test_what_is_not_finite_has_no_bound(tmp_path: Path, broken: float, backward
     new[1][0, 0] += 0.25
     sides = (new, old) if backwards else (old, new)
 
-    assert moved(tmp_path, *(chain(*side) for side in sides)) == WeightMovement(changed=2, of=3)
+    assert moved(tmp_path, *(chain(*side) for side in sides)) == WeightChanges(changed=2, of=3)

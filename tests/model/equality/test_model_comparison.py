@@ -11,7 +11,7 @@ import pytest
 from onnx import AttributeProto, helper, numpy_helper
 
 from onnxgate.model.equality import model_comparison
-from onnxgate.model.equality.model_comparison import list_differences
+from onnxgate.model.equality.model_comparison import compare_models
 from onnxgate.model.reading import structure
 from tests.harness.models import HEAD, make_external, parse, write
 
@@ -39,7 +39,7 @@ def net(text: str = NET, seed: int = 0, head: str = HEAD) -> onnx.ModelProto:
 
 def compare(tmp_path: Path, old: onnx.ModelProto | str, new: onnx.ModelProto | str) -> tuple[str, ...]:
     """What is said of `new` against `old`."""
-    return list_differences(write(tmp_path / "old.onnx", old), write(tmp_path / "new.onnx", new))
+    return compare_models(write(tmp_path / "old.onnx", old), write(tmp_path / "new.onnx", new)).differences
 
 
 def test_metadata_and_names_do_not_count(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import onnx
 import onnx.numpy_helper
 import pytest
 
-from onnxgate.model.equality.model_comparison import list_differences
+from onnxgate.model.equality.model_comparison import compare_models
 from onnxgate.model.subgraphs.instrumented_models import find_unused_data, read_data_locations, replace_model
 from tests.harness.models import parse, write
 
@@ -54,7 +54,7 @@ def test_where_nothing_is_yet(tmp_path: Path) -> None:
 
     assert files(tmp_path / "new") == ["m.onnx", "m.onnx.data"]
     assert read_data_locations(tmp_path / "new" / "m.onnx") == ("m.onnx.data",)
-    assert list_differences(tmp_path / "new" / "m.onnx", fresh) == ()
+    assert compare_models(tmp_path / "new" / "m.onnx", fresh).differences == ()
 
 
 def test_data_keep_their_name(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_data_keep_their_name(tmp_path: Path) -> None:
     replace_model(fresh, committed)
 
     assert files(committed.parent) == ["m.onnx", "weights.bin"]
-    assert list_differences(committed, fresh) == ()
+    assert compare_models(committed, fresh).differences == ()
     assert np.frombuffer((committed.parent / "weights.bin").read_bytes(), np.float32)[0] == 2.0
 
 
@@ -74,7 +74,7 @@ def test_many_data_files(tmp_path: Path) -> None:
     replace_model(fresh, tmp_path / "m.onnx")
 
     assert read_data_locations(tmp_path / "m.onnx") == ("w", "w1")
-    assert list_differences(tmp_path / "m.onnx", fresh) == ()
+    assert compare_models(tmp_path / "m.onnx", fresh).differences == ()
 
 
 def test_data_that_are_not_used_any_more(tmp_path: Path) -> None:

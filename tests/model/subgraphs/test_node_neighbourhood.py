@@ -6,23 +6,25 @@ import onnx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxgate.model.subgraphs.node_context import MAX_BOXES, Neighbourhood, extract_neighbourhood
+from onnxgate.core.report import Drawing
+from onnxgate.model.subgraphs.node_context import MAX_BOXES, NamedNode, extract_neighbourhood
 
 HEAD = '<ir_version: 8, opset_import: ["" : 18{}]> '
 
 
-def drawn(text: str, name: str, output: str = "", *, functions: str = "") -> Neighbourhood | None:
+def drawn(text: str, name: str, output: str = "", *, functions: str = "") -> Drawing | None:
     """The neighbourhood in a model that is given as ONNX text."""
     imported = ', "local" : 1' if functions else ""
-    return extract_neighbourhood(onnx.parser.parse_model(HEAD.format(imported) + text + functions), name, output)
+    model = onnx.parser.parse_model(HEAD.format(imported) + text + functions)
+    return extract_neighbourhood(model, NamedNode("m.onnx", name or output, unnamed=not name))
 
 
-def said(found: Neighbourhood | None) -> tuple[dict[str, str], set[str]]:
+def said(found: Drawing | None) -> tuple[dict[str, str], set[str]]:
     """Boxes by name, and arrows in words."""
     assert found is not None
-    names = [box.name for box in found.boxes]
-    arrows = {f"{names[each.source]} -{each.value}-> {names[each.target]}" for each in found.arrows}
-    return {box.name: f"{box.kind} {box.operator}".strip() for box in found.boxes}, arrows
+    names = [box.name for box in found.nodes]
+    arrows = {f"{names[each.source]} -{each.value}-> {names[each.target]}" for each in found.edges}
+    return {box.name: f"{box.kind} {box.operator}".strip() for box in found.nodes}, arrows
 
 
 def test_two_steps_each_way() -> None:
@@ -140,9 +142,9 @@ def test_many_neighbours_are_counted() -> None:
     found = drawn(f"g (float[N] x) => (float[M] b0) {{ {before} [bad] c = Concat<axis = 0>({joined}) {after} }}", "bad")
     assert found is not None
 
-    assert [box.name for box in found.boxes if box.kind == "more"] == ["36 more", "7 more"]
-    assert [box.name for box in found.boxes if box.name.startswith("in")] == ["in0", "in1", "in2", "in3"]
-    assert {(found.boxes[each.source].name, found.boxes[each.target].name) for each in found.arrows} >= {
+    assert [box.name for box in found.nodes if box.kind == "more"] == ["36 more", "7 more"]
+    assert [box.name for box in found.nodes if box.name.startswith("in")] == ["in0", "in1", "in2", "in3"]
+    assert {(found.nodes[each.source].name, found.nodes[each.target].name) for each in found.edges} >= {
         ("36 more", "bad"),
         ("bad", "7 more"),
     }
@@ -152,7 +154,7 @@ def test_a_value_that_nobody_makes_is_left_out() -> None:
     """A broken model is drawn as far as it goes."""
     model = onnx.parser.parse_model(HEAD.format("") + "g (float[N] x) => (float[N] y) { [bad] z = Add(x, gone) }")
 
-    boxes, arrows = said(extract_neighbourhood(model, "bad"))
+    boxes, arrows = said(extract_neighbourhood(model, NamedNode("m.onnx", "bad", unnamed=False)))
 
     assert {"bad": "failing Add", "x": "input"} == boxes
     assert {"x -x-> bad"} == arrows
@@ -174,12 +176,12 @@ def models(draw: st.DrawFn) -> onnx.ModelProto:
 @given(models())
 def test_never_too_many_and_never_adrift(model: onnx.ModelProto) -> None:
     """Any wiring gives few boxes, one of them failing, each tied to another by an arrow."""
-    found = extract_neighbourhood(model, "n0")
+    found = extract_neighbourhood(model, NamedNode("m.onnx", "n0", unnamed=False))
     assert found is not None
-    numbers = range(len(found.boxes))
-    tied = {end for each in found.arrows for end in (each.source, each.target)}
+    numbers = range(len(found.nodes))
+    tied = {end for each in found.edges for end in (each.source, each.target)}
 
-    assert len(found.boxes) <= MAX_BOXES + 1
-    assert [box.kind for box in found.boxes].count("failing") == 1
+    assert len(found.nodes) <= MAX_BOXES + 1
+    assert [box.kind for box in found.nodes].count("failing") == 1
     assert tied <= set(numbers)
     assert set(numbers) - {0} <= tied

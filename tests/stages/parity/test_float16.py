@@ -9,7 +9,7 @@ from onnxgate.core.findings import Place
 from onnxgate.evidence.parity import Difference
 from onnxgate.model.numeric_traits import NumericTraits
 from onnxgate.project.config.schema import Tolerance
-from onnxgate.stages.parity.output_comparison import AgreementCriteria, ParityModel, measure_difference
+from onnxgate.stages.parity.output_comparison import ParityModel, measure_difference
 
 HALF = NumericTraits(half=True)
 VALUES = np.random.default_rng(0).normal(size=(8, 64))
@@ -23,7 +23,7 @@ def held(
     spoiled = VALUES + noise * np.sign(np.random.default_rng(1).normal(size=VALUES.shape))
     arrays = [(scale * array).astype(np.float16) for array in (spoiled, VALUES)]
     model = ParityModel("m.onnx", Place("m.onnx"), comparability, settings, None)
-    return measure_difference(AgreementCriteria(model), ("case", "y"), "all", "source", *arrays)
+    return measure_difference(model, ("case", "y"), "all", "source", *arrays)
 
 
 @pytest.mark.parametrize(("noise", "agrees"), [(0.0, True), (0.003, True), (0.0045, True)])

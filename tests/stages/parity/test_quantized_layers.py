@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx.parser
 from numpy.typing import NDArray
 
-from onnxgate.stages.parity.quantized_layers import NodePlaces, TensorPair, find_worst_layers, pair_tensors
+from onnxgate.stages.parity.quantized_layers import TensorPair, find_worst_layers, pair_tensors
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]> g (float[N, 2] x) => (float[N, 2] y) '
 FLOAT = HEAD + "<float[2, 2] w = {1, 2, 3, 4}> { [fc] m = MatMul(x, w) [act] r = Relu(m) [out] y = Neg(r) }"
@@ -57,8 +56,9 @@ def test_quantized_operators() -> None:
 
 def worst(text: str, quantized: dict[str, Array], real: dict[str, Array]) -> list[tuple[str, str, float]]:
     """Tensor, node and share that is clipped, worst first."""
-    places = NodePlaces(onnx.parser.parse_model(FLOAT), Path(), Path())
-    return [(each.tensor, each.node, each.clipped) for each in find_worst_layers(pairs(text), quantized, real, places)]
+    proto = onnx.parser.parse_model(FLOAT)
+    layers = find_worst_layers(pairs(text), quantized, real, proto, lambda _: None)
+    return [(each.tensor, each.node, each.clipped) for each in layers]
 
 
 def test_loss_is_that_of_the_step_itself() -> None:

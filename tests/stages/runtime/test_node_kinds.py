@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx
 import onnx.parser
 
+from onnxgate.model.subgraphs.reduced_models import extract_node
 from onnxgate.stages.isolated_nodes import NodeKind, collect_node_kinds
 
 HEAD = '<ir_version: 8, opset_import: ["" : 18, "mine" : 1, "com.microsoft" : 1]>\n'
@@ -22,7 +23,7 @@ def named(found: list[NodeKind]) -> list[tuple[str, int]]:
 
 def alone(single: NodeKind) -> onnx.ModelProto:
     """The first node as a model of its own."""
-    data = single.model(8)
+    data = extract_node(single.first.proto, single.around, 8)
     assert data is not None
     return onnx.ModelProto.FromString(data)
 

@@ -15,7 +15,9 @@ from onnxgate.core.jobs import CaseResult, Completed, Crashed, Failure, LoadResu
 from onnxgate.evidence.runtime import Attempt, WrongShape
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.fact_extraction import read_value_infos
-from onnxgate.stages.runtime import collect_evidence, create_output_folders, plan_runtime_jobs
+from onnxgate.project.lock.types import LockedRuntime
+from onnxgate.project.plan import PlannedRuntime
+from onnxgate.stages.runtime import collect_evidence, prepare_runs
 from tests.harness.recorded_runs import CASES, NEW, OLD, case, done, ran, refused, run_model, saved
 
 RESHAPE = (
@@ -35,9 +37,9 @@ def _attempts(folder: Path, *runs: object) -> tuple[Attempt, ...]:
 
 def test_one_job_per_level(tmp_path: Path) -> None:
     """With all cases, and a folder of its own that exists and is empty."""
-    providers = ("CPUExecutionProvider",)
-    jobs = plan_runtime_jobs(tmp_path / "m.onnx", CASES, ("all", "disabled"), providers, tmp_path / "out")
-    create_output_folders(jobs)
+    runtime = LockedRuntime(engine="onnxruntime", release="1.18.1", python="3.11", packages=())
+    planned = PlannedRuntime(runtime, ("server",), ("all", "disabled"), ("CPUExecutionProvider",), required=True)
+    jobs = prepare_runs(tmp_path / "m.onnx", CASES, planned, tmp_path / "out")
 
     assert [job.optimization for job in jobs] == ["all", "disabled"]
     assert [job.cases for job in jobs] == [CASES, CASES]
