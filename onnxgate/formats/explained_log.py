@@ -1,13 +1,11 @@
-"""An explained log as text and JSON."""
+"""An explained log as text."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
-from typing import Any
 
 from onnxgate.core.escape import escape_unprintable, neutralize_commands
-from onnxgate.core.report_json import build_schema
 from onnxgate.core.text import pluralize
 from onnxgate.diagnostics.log_explanation import ExplainedError, ExplainedLog
 
@@ -61,8 +59,3 @@ def _render_summary(log: ExplainedLog) -> str:
     errors = f"{pluralize(len(log.errors), 'error')} explained{more}"
     unknown = f"{pluralize(log.unknown, 'line')} unknown" if log.unknown else "none unknown"
     return f"{lines}: {errors}; {unknown}"
-
-
-def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of an explained log."""
-    return build_schema(ExplainedLog, "A log that onnxgate explained")

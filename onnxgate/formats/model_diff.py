@@ -1,4 +1,4 @@
-"""A model difference as text, Markdown and JSON: sections of lines, which text and Markdown render."""
+"""A model difference as text and Markdown, which render the same sections of lines."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
-
-import msgspec
+from typing import Literal
 
 from onnxgate.core.escape import escape_markdown, markdown_code, neutralize_commands
-from onnxgate.core.report_json import build_schema
 from onnxgate.core.text import LONG_LIMIT, join_phrases, pluralize, truncate
 from onnxgate.formats.text import Terminal
 from onnxgate.model.diff.result import Changed, Difference, InterfaceChange, NodeChange, WeightChange
@@ -98,16 +95,6 @@ def _render_markdown_line(line: OutlineLine, depth: int) -> Iterator[str]:
     yield f"{'  ' * depth}- {SIGN_MARKS[line.sign]}{escape_markdown(line.text)}"
     for child in line.children:
         yield from _render_markdown_line(child, depth + 1)
-
-
-def parse_json(text: str | bytes) -> Difference:
-    """Return the difference of a JSON answer."""
-    return msgspec.json.decode(text, type=Difference)
-
-
-def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a difference."""
-    return build_schema(Difference, "A difference of two models by onnxgate")
 
 
 def render_headline(difference: Difference) -> str:

@@ -1,13 +1,10 @@
-"""A support matrix as text, Markdown and JSON."""
+"""A support matrix as text and Markdown."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
-
-import msgspec
 
 from onnxgate.core.escape import (
     escape_log_line,
@@ -27,7 +24,6 @@ from onnxgate.core.matrix import (
     group_by_reason,
     render_reason,
 )
-from onnxgate.core.report_json import build_schema
 from onnxgate.core.text import LONG_LIMIT, SHORT_LIMIT, pluralize, truncate
 from onnxgate.formats.markdown import capitalize_first, render_row
 from onnxgate.formats.text import Column, Terminal
@@ -322,13 +318,3 @@ def _render_markdown_table(matrix: Matrix) -> Iterator[str]:
         yield render_row(markdown_code(truncate(model.path)), signs)
     yield ""
     yield " · ".join(f"{SIGN_BY_MARK[mark]} {meaning}" for mark, meaning in _shown_marks(matrix))
-
-
-def parse_json(text: str | bytes) -> Matrix:
-    """Return the matrix of a JSON answer."""
-    return msgspec.json.decode(text, type=Matrix)
-
-
-def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a matrix."""
-    return build_schema(Matrix, "A matrix of onnxgate")
