@@ -5,7 +5,6 @@ from __future__ import annotations
 import posixpath
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 import click
 
@@ -17,14 +16,11 @@ from onnxgate.core.escape import escape_log_line
 from onnxgate.core.files import temporary_folder
 from onnxgate.formats import model_diff
 from onnxgate.model.diff.model_diff import NamedModel, compute_diff
+from onnxgate.model.diff.result import Verdict
 from onnxgate.model.diff.text_description import describe_model
 from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type
 from onnxgate.project.git.repository import find_commit, find_git_root
 from onnxgate.project.git.revisions import MissingAtRevisionError, Revision, write_model_at_revision
-
-if TYPE_CHECKING:
-    from onnxgate.model.diff.result import Verdict
-
 
 FORMATS = ("text", "json", "markdown")
 EXIT_STATUS: dict[Verdict, int] = {"identical": 0, "same": 0, "different": 1, "undecided": 3}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -15,13 +14,11 @@ from onnxgate.cli.shared.project_request import load_project
 from onnxgate.cli.shared.worker_pool import open_pool, open_progress
 from onnxgate.commands.export import apply_export, export_models, find_toolchain_warnings
 from onnxgate.core.files import temporary_folder
+from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.lock.lock_file import load_lock
 from onnxgate.project.lock.types import Lock
+from onnxgate.stages.export import ExportOutcome
 from onnxgate.stages.export_jobs import ProjectToolchain
-
-if TYPE_CHECKING:
-    from onnxgate.project.config.project import Project, SelectedModel
-    from onnxgate.stages.export import ExportOutcome
 
 EXIT_FAIL = 1
 EXIT_UNDECIDED = 3

@@ -9,7 +9,6 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -19,7 +18,7 @@ from onnxgate.cli.shared.project_request import find_project, make_project_reque
 from onnxgate.cli.shared.worker_pool import open_pool, open_progress, pause_progress, print_limit_notes
 from onnxgate.commands.files_without_config import make_request
 from onnxgate.commands.fix.model_file import replace_model_file
-from onnxgate.commands.fix.pipeline import FixOptions, fix_models, fixable_rules, model_root
+from onnxgate.commands.fix.pipeline import FixOptions, FixResult, fix_models, fixable_rules, model_root
 from onnxgate.core.errors import LockError, OnnxgateError, UsageError
 from onnxgate.core.escape import escape_log_line
 from onnxgate.core.files import temporary_folder
@@ -27,15 +26,12 @@ from onnxgate.core.findings import STATIC_STAGES
 from onnxgate.core.text import pluralize
 from onnxgate.formats import model_diff
 from onnxgate.gate.request import Baseline, GateRequest
+from onnxgate.project.config.project import Project
 from onnxgate.project.git.baseline import choose_baseline
 from onnxgate.project.git.repository import find_git_root
 from onnxgate.project.lock.lock_file import load_lock
 from onnxgate.project.lock.types import Lock
 from onnxgate.runtimes.environments.storage import cache_dir
-
-if TYPE_CHECKING:
-    from onnxgate.commands.fix.pipeline import FixResult
-    from onnxgate.project.config.project import Project
 
 BACKUP_FOLDER = "backups"
 """The folder of backups in the cache: outside of the repository, where git would track it."""

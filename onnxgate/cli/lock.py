@@ -9,7 +9,6 @@ import os
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -24,14 +23,22 @@ from onnxgate.core.errors import LockError, UnavailableError, UsageError
 from onnxgate.core.files import temporary_folder
 from onnxgate.core.findings import ALL_STAGES
 from onnxgate.core.text import pluralize
+from onnxgate.evidence.file import ModelFile
 from onnxgate.formats import upgrade_preview
 from onnxgate.gate.static import create_caching_analyzer
 from onnxgate.project.config.project import Project
 from onnxgate.project.lock.comparison import count_kept_runtimes, describe_lock_changes
 from onnxgate.project.lock.lock_file import load_lock, parse_lock, read_lock, render_lock, write_lock
 from onnxgate.project.lock.releases import parse_upgrade
-from onnxgate.project.lock.types import Lock
-from onnxgate.project.lock.update import Machine, lock_models, update_lock, update_lock_models
+from onnxgate.project.lock.types import Lock, LockedToolchain
+from onnxgate.project.lock.update import (
+    LockUpdate,
+    Machine,
+    MeasuredTolerances,
+    lock_models,
+    update_lock,
+    update_lock_models,
+)
 from onnxgate.rules.lock.lock_stale import lock_stale
 from onnxgate.rules.lock.model_changed import model_changed
 from onnxgate.rules.lock.unlocked_model import unlocked_model
@@ -45,11 +52,6 @@ from onnxgate.runtimes.environments.toolchain import (
 from onnxgate.runtimes.environments.user_environment import find_user_build
 from onnxgate.stages import lock as lock_stage
 from onnxgate.support.probes import ProbeError
-
-if TYPE_CHECKING:
-    from onnxgate.evidence.file import ModelFile
-    from onnxgate.project.lock.types import LockedToolchain
-    from onnxgate.project.lock.update import LockUpdate, MeasuredTolerances
 
 
 @click.command("lock")

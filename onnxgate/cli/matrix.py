@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -17,9 +16,7 @@ from onnxgate.commands.matrix_verification import find_releases, verify_matrix
 from onnxgate.core.matrix import build_matrix
 from onnxgate.formats import support_matrix
 from onnxgate.gate import pipeline
-
-if TYPE_CHECKING:
-    from onnxgate.project.config.schema import ReleaseSelection
+from onnxgate.project.config.schema import ReleaseSelection
 
 FORMATS = ("text", "json", "markdown")
 

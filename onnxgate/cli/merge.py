@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -15,9 +14,7 @@ from onnxgate.core.errors import OnnxgateError, UsageError
 from onnxgate.gate.sharding.merge import merge_reports
 from onnxgate.gate.sharding.plan import digest_text_file, import_shard_costs
 from onnxgate.gate.sharding.shard_report import ExpectedCheck, collect_reports, list_report_files, read_report_file
-
-if TYPE_CHECKING:
-    from onnxgate.project.config.project import Project
+from onnxgate.project.config.project import Project
 
 
 @click.command("merge")

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -23,14 +22,10 @@ from onnxgate.core.escape import escape_log_line
 from onnxgate.core.text import format_size, pluralize
 from onnxgate.formats import runtime_inventory
 from onnxgate.project.lock.lock_file import load_lock
+from onnxgate.project.lock.types import Lock, LockedRuntime
 from onnxgate.runtimes.environments.builder import Environments
 from onnxgate.runtimes.environments.storage import cache_dir, shared_cache_dir
-from onnxgate.runtimes.pool import PREPARE_ACTIVITY
-
-if TYPE_CHECKING:
-    from onnxgate.project.lock.types import Lock, LockedRuntime
-    from onnxgate.runtimes.pool import Progress
-
+from onnxgate.runtimes.pool import PREPARE_ACTIVITY, Progress
 
 FORMATS = ("text", "json", "markdown")
 EXIT_UNDECIDED = 3

@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -27,6 +26,7 @@ from onnxgate.github.step import Inputs, ResultFiles, annotate, read_inputs, sha
 from onnxgate.project.config.loader import find_config
 from onnxgate.project.config.project import LOCK_NAME
 from onnxgate.project.lock.lock_file import load_lock
+from onnxgate.project.lock.types import Lock
 from onnxgate.runtimes.environments.storage import SHARED_CACHE_VARIABLE
 from onnxgate.runtimes.environments.wheels import (
     COSTS_FOLDER,
@@ -35,10 +35,6 @@ from onnxgate.runtimes.environments.wheels import (
     WHEELS_FOLDER,
     remove_unlocked,
 )
-
-if TYPE_CHECKING:
-    from onnxgate.project.lock.types import Lock
-
 
 FOLDER_VARIABLE = "ONNXGATE_ACTION_KEPT"
 """The variable with the restored folder; "" if nothing is cached."""
