@@ -10,7 +10,6 @@ from onnxgate.core.text import pluralize
 from onnxgate.diagnostics.log_explanation import ExplainedError, ExplainedLog
 
 INDENT = "   "
-LABEL_WIDTH = 10
 
 
 def format_text(log: ExplainedLog, *, color: bool = False, width: int = 0) -> str:
@@ -40,7 +39,7 @@ def _render_error(number: int, error: ExplainedError, color: bool, width: int) -
         "read more": ", ".join(f"`onnxgate explain {rule}`" for rule in error.rules),
     }
     for label, paragraph in paragraphs.items():
-        text, first = escape_unprintable(paragraph), f"{INDENT}{label + ':':{LABEL_WIDTH}} "
+        text, first = escape_unprintable(paragraph), f"{INDENT}{label + ':':10} "
         if text and width:
             hang, columns = " " * len(first), max(width, 40)
             wrapper = textwrap.TextWrapper(columns, first, hang, break_long_words=False, break_on_hyphens=False)

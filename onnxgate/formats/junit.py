@@ -23,11 +23,10 @@ PROJECT_SUITE = "onnxgate"
 
 def format(report: Report) -> str:
     """Render an XML document with a final newline."""
-    suites = {name: cases for name, cases in model_cases(report) if cases}
-    project = project_cases(report)
     root = ElementTree.Element("testsuites")
-    for name, cases in (*suites.items(), *([(PROJECT_SUITE, project)] if project else [])):
-        _add_suite(root, name, cases)
+    for name, cases in _list_suites(report):
+        if cases:
+            _add_suite(root, name, cases)
     counts = {kind: str(sum(int(suite.attrib[kind]) for suite in root)) for kind in ("tests", "failures", "errors")}
     root.attrib.update({"name": "onnxgate", "time": "0", **counts})
     ElementTree.indent(root)
@@ -142,8 +141,8 @@ class CaseContent:
         return JUnitCase(name, notes=(*notes, *others))
 
 
-def model_cases(report: Report) -> Iterator[tuple[str, list[JUnitCase]]]:
-    """Yield each model with its tests: stages, then runtimes."""
+def _list_suites(report: Report) -> Iterator[tuple[str, list[JUnitCase]]]:
+    """Yield each model with its tests, stages and then runtimes; and the project with its stages and all remarks."""
     matrix = wording.cells_by_model(report)
     contents = _group_by_model(report)
     for model in {**matrix, **contents}:
@@ -152,13 +151,9 @@ def model_cases(report: Report) -> Iterator[tuple[str, list[JUnitCase]]]:
             content = contents[model]
             runtime_cases = (_runtime_case(report, content, cell) for cell in cells.values())
             yield model, [*_stage_cases(report, content, cells), *runtime_cases]
-
-
-def project_cases(report: Report) -> list[JUnitCase]:
-    """Return a test for each stage with findings or gaps without a model, and one that passes with all remarks."""
-    content = _group_by_model(report)[""]
-    cases = [_stage_case(stage, content, report) for stage in content.stages]
-    return [*cases, *([JUnitCase("remarks", notes=tuple(report.remarks))] if report.remarks else [])]
+    project_stages = (_stage_case(stage, contents[""], report) for stage in contents[""].stages)
+    remarks = [JUnitCase("remarks", notes=tuple(report.remarks))] if report.remarks else []
+    yield PROJECT_SUITE, [*project_stages, *remarks]
 
 
 def _group_by_model(report: Report) -> dict[str, CaseContent]:

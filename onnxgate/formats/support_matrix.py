@@ -192,7 +192,6 @@ def _describe_verification(matrix: Matrix) -> str:
 
 
 COLUMN_GUTTER = 1
-VERBOSE_HINT = "`-v` says all reasons"
 MARK_STYLES = {"+": "loads", "x": "refused", "c": "refused", "?": "unknown", "t": "unknown"}
 
 
@@ -250,7 +249,7 @@ def _render_text_model(model: MatrixModel, paper: Terminal, verbose: bool) -> It
         yield from paper.wrapped(describe_group(group, model), 2, style="quiet")
         for reason in group.reasons if verbose and group.more else [describe_reason(group)]:
             yield from paper.wrapped(truncate(reason, LONG_LIMIT), 4)
-    yield from paper.wrapped(VERBOSE_HINT, 2, style="quiet") if left_out and not verbose else []
+    yield from paper.wrapped("`-v` says all reasons", 2, style="quiet") if left_out and not verbose else []
     yield ""
 
 
@@ -269,9 +268,7 @@ def _render_text_verification(matrix: Matrix, paper: Terminal) -> Iterator[str]:
 
 MAX_COLUMNS = 12
 """Columns from which on releases that agree for every model are merged."""
-STATE_SIGNS = {"loads": "✅", "refused": "❌", "unknown": "❔", "crashed": "💥", "timed-out": "⏱️"}
-MARK_SIGNS = {UNVERIFIED_MARK: "🔮", WRONG_MARK: "⚠️"}
-SIGN_BY_MARK = {**{STATE_MARKS[state]: sign for state, sign in STATE_SIGNS.items()}, **MARK_SIGNS}
+SIGN_BY_MARK = {"+": "✅", "x": "❌", "?": "❔", "c": "💥", "t": "⏱️", UNVERIFIED_MARK: "🔮", WRONG_MARK: "⚠️"}
 
 
 def format_markdown(matrix: Matrix) -> str:
