@@ -67,27 +67,22 @@ class Api:
             ApiError: it is not had.
         """
         where = f"{path}?{urllib.parse.urlencode(query)}" if query else path
-        for attempt in range(1, MAX_ATTEMPTS + 1):
+        for attempt in range(1, MAX_ATTEMPTS):
             try:
-                return self._request("GET", where)
+                return self.send("GET", where)
             except ApiError as error:
-                if attempt == MAX_ATTEMPTS or (error.status and error.status < 500):
-                    raise
                 pause_s = RETRY_PAUSE_S * attempt
-                if pause_s > self._end - self._clock.now():
+                if 0 < error.status < 500 or pause_s > self._end - self._clock.now():
                     raise
                 self._clock.sleep(pause_s)
-        raise AssertionError("the last try answers or raises")
+        return self.send("GET", where)
 
-    def send(self, method: str, path: str, content: object) -> Any:
-        """Send a changing request once: a server that did not respond may have processed it.
+    def send(self, method: str, path: str, content: object = None) -> Any:
+        """Send a request once: a server that did not respond may have processed a changing one.
 
         Raises:
             ApiError: it was not done, as far as is known.
         """
-        return self._request(method, path, content)
-
-    def _request(self, method: str, path: str, content: object = None) -> Any:
         data = json.dumps(content).encode("ascii") if content is not None else None
         request = urllib.request.Request(f"{self._base}{path}", data, method=method)
         request.add_unredirected_header("Authorization", f"Bearer {self._token}")

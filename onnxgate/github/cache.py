@@ -137,13 +137,8 @@ class CacheOutputs:
     results_restore_keys: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class CacheEntry:
-    """One entry of the cache: folders and keys, one on each line."""
-
-    path: str = ""
-    key: str = ""
-    restore_keys: str = ""
+CacheEntry = tuple[str, str, str]
+"""Folders, key and keys to restore of one entry of the cache, one on each line."""
 
 
 def select_cache(environment: Mapping[str, str]) -> CacheOutputs:
@@ -162,11 +157,10 @@ def select_cache(environment: Mapping[str, str]) -> CacheOutputs:
     folder = Path(environment.get("RUNNER_TEMP") or tempfile.gettempdir()) / "onnxgate-kept"
     machine = f"{_sanitized_variable(environment, 'RUNNER_OS')}-{_sanitized_variable(environment, 'RUNNER_ARCH')}"
     if inputs.command in SHARDING_COMMANDS:
-        wheels, results = CacheEntry(), _cost_entry(inputs, path, machine, folder)
+        wheels, results = ("", "", ""), _cost_entry(inputs, path, machine, folder)
     else:
         wheels, results = _wheel_entry(inputs, lock, machine, folder), _result_entry(inputs, path, machine, folder)
-    output_values = (value for entry in (wheels, results) for value in (entry.path, entry.key, entry.restore_keys))
-    return CacheOutputs(str(folder), *output_values)
+    return CacheOutputs(str(folder), *wheels, *results)
 
 
 def lock_path(inputs: Inputs) -> Path | None:
@@ -180,7 +174,7 @@ def _wheel_entry(inputs: Inputs, lock: Lock, machine: str, folder: Path) -> Cach
     common = f"onnxgate-{machine}-{_python_tag()}-"
     pinned = f"{common}{__version__}-{hashlib.sha256(msgspec.json.encode(lock.pinned)).hexdigest()[:16]}-"
     paths = f"{folder / WHEELS_FOLDER}\n{folder / NPM_FOLDER}"
-    return CacheEntry(paths, f"{pinned}{_selection_digest(inputs)}"[:MAX_KEY_LENGTH], f"{pinned}\n{common}")
+    return paths, f"{pinned}{_selection_digest(inputs)}"[:MAX_KEY_LENGTH], f"{pinned}\n{common}"
 
 
 def _result_entry(inputs: Inputs, lock: Path, machine: str, folder: Path) -> CacheEntry:
@@ -188,7 +182,7 @@ def _result_entry(inputs: Inputs, lock: Path, machine: str, folder: Path) -> Cac
     common = f"onnxgate-results-{machine}-{identify_machine()[:8]}-{_python_tag()}-{__version__}-"
     locked = f"{common}{digest_text_file(lock)[:16]}-"
     key = f"{locked}{_selection_digest(inputs)}-"
-    return CacheEntry(_result_paths(folder), key, f"{key}\n{locked}\n{common}")
+    return _result_paths(folder), key, f"{key}\n{locked}\n{common}"
 
 
 def _cost_entry(inputs: Inputs, lock: Path, machine: str, folder: Path) -> CacheEntry:
@@ -196,7 +190,7 @@ def _cost_entry(inputs: Inputs, lock: Path, machine: str, folder: Path) -> Cache
     project = hashlib.sha256(f"{inputs.directory}\0{inputs.config}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
     common = f"onnxgate-costs-{machine}-{__version__}-{project}-"
     key = f"{common}{digest_text_file(lock)[:16]}-"
-    return CacheEntry(_result_paths(folder), key, f"{key}\n{common}")
+    return _result_paths(folder), key, f"{key}\n{common}"
 
 
 def _result_paths(folder: Path) -> str:
