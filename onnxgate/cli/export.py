@@ -40,9 +40,9 @@ def command(paths: tuple[str, ...], check: bool, options: CommonOptions) -> int:
     exported = [model for model in models if model.settings.is_exported]
     counts: Counter[str] = Counter()
     for model, outcome in _export(project, exported, options):
-        applied = apply_export(model, outcome, check)
-        counts[applied.state] += 1
-        print_lines([] if options.quiet else applied.lines)
+        state, lines = apply_export(model, outcome, check)
+        counts[state] += 1
+        print_lines([] if options.quiet else lines)
     counts["without a source"] = len(models) - len(exported)
     summary = ", ".join(f"{number} {what}" for what, number in counts.items() if number) or "no model"
     print_lines([f"{summary}; run `onnxgate lock` next" if counts["written"] else summary])

@@ -155,11 +155,11 @@ def _apply_result(
     if repair.state == "sound":
         return repair.state, []
     lines = list(_render_result(repair, options))
-    if repair.state != "repaired" or dry_run:
-        if repair.state == "repaired":
-            return repair.state, [*lines, "  not written: this is a dry run", *_render_follow_ups(repair), ""]
+    if repair.state != "repaired":
         reason = f": {repair.reason}" if repair.reason else ""
         return repair.state, [*lines, f"  nothing is written{reason}", *_hint_lines(repair.hint), ""]
+    if dry_run:
+        return repair.state, [*lines, "  not written: this is a dry run", *_render_follow_ups(repair), ""]
     try:
         assert repair.repaired is not None  # what is proven was made
         root, old_sha256 = model_root(project, repair.model), repair.repaired.replaced_sha256

@@ -180,14 +180,13 @@ def _relock_models(
     project: Project, old: Lock | None, paths: Sequence[str], measured: MeasuredTolerances, options: CommonOptions
 ) -> LockUpdate:
     locked = old.models if old else {}
-    locked_paths = set(locked)
     files = {path: Path(os.path.normpath(options.start.absolute() / path)) for path in paths}
     inside = {
         path: file.relative_to(project.folder).as_posix()
         for path, file in files.items()
         if file.is_relative_to(project.folder) and not os.path.lexists(file)
     }
-    removed = {path: relative for path, relative in inside.items() if relative in locked_paths}
+    removed = {path: relative for path, relative in inside.items() if relative in locked}
     present = [path for path in paths if path not in removed]
     models = project.models(present, base=options.start) if present else ()
     return update_lock_models(old, lock_models(models, locked, measured), removed.values())

@@ -41,8 +41,7 @@ def command(reports: tuple[Path, ...], outputs: tuple[str, ...], key: str, optio
     )
     shard_reports = [read_report_file(file) for file in files]
     sinks = parse_outputs(outputs)
-    collected = collect_reports(shard_reports, _expected_shards(project, key))
-    report = merge_reports(collected.reports, collected.gaps, options.fail_on)
+    report = merge_reports(*collect_reports(shard_reports, _expected_shards(project, key)), options.fail_on)
     config = project.path if project is not None else None
     import_shard_costs(reports, report)
     write_outputs(report, sinks, options, config)

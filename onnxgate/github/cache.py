@@ -120,6 +120,7 @@ def copy_costs(results: ResultFiles, environment: Mapping[str, str]) -> str:
 
 MAX_KEY_LENGTH = 512
 """The longest key. Source: GitHub's documentation, 2026-08."""
+PYTHON_TAG = f"py{sys.version_info[0]}.{sys.version_info[1]}"
 SHARDING_COMMANDS = ("plan", "merge")
 """Commands that need no wheels, but use or save costs."""
 
@@ -171,7 +172,7 @@ def lock_path(inputs: Inputs) -> Path | None:
 
 def _wheel_entry(inputs: Inputs, lock: Lock, machine: str, folder: Path) -> CacheEntry:
     """Return the key of the pinned packages: models change, and their wheels stay."""
-    common = f"onnxgate-{machine}-{_python_tag()}-"
+    common = f"onnxgate-{machine}-{PYTHON_TAG}-"
     pinned = f"{common}{__version__}-{hashlib.sha256(msgspec.json.encode(lock.pinned)).hexdigest()[:16]}-"
     paths = f"{folder / WHEELS_FOLDER}\n{folder / NPM_FOLDER}"
     return paths, f"{pinned}{_selection_digest(inputs)}"[:MAX_KEY_LENGTH], f"{pinned}\n{common}"
@@ -179,7 +180,7 @@ def _wheel_entry(inputs: Inputs, lock: Lock, machine: str, folder: Path) -> Cach
 
 def _result_entry(inputs: Inputs, lock: Path, machine: str, folder: Path) -> CacheEntry:
     """Return the key of the whole lock, and of the processor: another one may round differently."""
-    common = f"onnxgate-results-{machine}-{identify_machine()[:8]}-{_python_tag()}-{__version__}-"
+    common = f"onnxgate-results-{machine}-{identify_machine()[:8]}-{PYTHON_TAG}-{__version__}-"
     locked = f"{common}{digest_text_file(lock)[:16]}-"
     key = f"{locked}{_selection_digest(inputs)}-"
     return _result_paths(folder), key, f"{key}\n{locked}\n{common}"
@@ -199,10 +200,6 @@ def _result_paths(folder: Path) -> str:
 
 def _sanitized_variable(environment: Mapping[str, str], name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.]", "_", environment.get(name, ""))[:40] or "unknown"
-
-
-def _python_tag() -> str:
-    return f"py{sys.version_info[0]}.{sys.version_info[1]}"
 
 
 def _selection_digest(inputs: Inputs) -> str:
