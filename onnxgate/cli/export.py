@@ -57,7 +57,6 @@ def _export(
     """Yield each model with the outcome of its export. Nothing is written before all of them ended."""
     if not models:
         return
-
     lock = load_lock(project.lock_path) if project.lock_path.exists() else Lock()
     toolchain = ProjectToolchain.of_project(project)
     if not options.quiet:

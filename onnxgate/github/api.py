@@ -139,11 +139,6 @@ class Repository(msgspec.Struct, frozen=True):
 
     full_name: str = ""
 
-    @property
-    def owner(self) -> str:
-        """The part before the slash."""
-        return self.full_name.partition("/")[0]
-
 
 class Branch(msgspec.Struct, frozen=True):
     """One side of a pull request; `repo` is None if its fork was deleted."""

@@ -164,12 +164,12 @@ def find_pull_request(run: WorkflowRun, repository: str, api: Api) -> PullReques
         NoComment: none is, or several are.
     """
     home = run.head_repository
-    if home is None or not home.owner or not run.head_branch:
+    owner = home.full_name.partition("/")[0] if home is not None else ""
+    if not owner or not run.head_branch:
         raise NoCommentError("no comment was posted: the event names no branch")
     try:
-        answer = api.get(
-            f"/repos/{repository}/pulls", state="open", head=f"{home.owner}:{run.head_branch}", per_page=PAGE_SIZE
-        )
+        head = f"{owner}:{run.head_branch}"
+        answer = api.get(f"/repos/{repository}/pulls", state="open", head=head, per_page=PAGE_SIZE)
         listed = decode_answer(answer, list[PullRequest])
     except ApiError as error:
         raise NoCommentError(f"no comment was posted: {error.message}") from error

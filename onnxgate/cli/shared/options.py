@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from onnxgate.core.errors import UsageError
 
 if TYPE_CHECKING:
     from onnxgate.core.report import FailOn
@@ -87,6 +90,13 @@ def name_formats(formats: Iterable[str]) -> str:
     """Return `text, json or markdown`."""
     *names, last = formats
     return f"{', '.join(names)} or {last}"
+
+
+def unknown_name_error(kind: str, name: str, known: Sequence[str]) -> UsageError:
+    """Return the error of an option's value that is none of the known names, with the nearest of them."""
+    near = difflib.get_close_matches(name, known, 1)
+    suggestion = f"; did you mean `{near[0]}`" if near else ""
+    return UsageError(f"unknown {kind} `{name}`{suggestion}", hint=f"one of {', '.join(known)}")
 
 
 def output_option(formats: str) -> Callable[[Command], Command]:

@@ -70,7 +70,6 @@ def open_progress(*, quiet: bool = False, board: ProgressBoard | None = None) ->
     if quiet or not sys.stderr.isatty():
         yield NoProgress()
         return
-
     console = Console(stderr=True, emoji=False, highlight=False)
     if console.is_dumb_terminal:
         yield NoProgress()

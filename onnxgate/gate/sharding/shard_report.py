@@ -148,8 +148,6 @@ RERUN_HINT = "run the shard's job again, or look in its log for why it did not e
 KNOWN_STAGES = frozenset(stage.value for stage in Stage)
 RULE_SETTINGS = frozenset((*LEVELS, "off"))
 """Levels of a rule in the config."""
-MERGE_STAGE = "gate"
-"""Stage of what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +235,7 @@ def _describe_damage(report: Report, shard: Shard) -> str:
         return "it did not judge the models of its shard"
     parts: tuple[Finding | NotDone | SharedHit, ...]
     parts = (*report.findings, *report.undecided, *report.skipped, *shard.hits)
-    stages = {*report.stages, *(part.stage for part in parts)} - {MERGE_STAGE}
+    stages = {*report.stages, *(part.stage for part in parts)}
     if not (stages <= KNOWN_STAGES and set(shard.levels.values()) <= RULE_SETTINGS):
         return "it names a stage or a level that there is not"
     if not set(report.counts) <= COUNT_NAMES:
@@ -278,7 +276,7 @@ SAME_CHECK_HINT = "give the reports of one plan: of one commit, with the same PA
 
 
 def _gap(reason: str, hint: str, model: str = "") -> NotDone:
-    return NotDone(stage=MERGE_STAGE, model=model, runtime="", reason=reason, hint=hint)
+    return NotDone(stage=Stage.GATE.value, model=model, runtime="", reason=reason, hint=hint)
 
 
 def _check_identity(report: Report) -> object:
