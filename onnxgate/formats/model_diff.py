@@ -42,13 +42,8 @@ class OutlineLine:
     children: tuple[OutlineLine, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
-    """One aspect of the models, a summary of its changes and the lines of the outline."""
-
-    title: str
-    summary: str
-    lines: tuple[OutlineLine, ...]
+Section = tuple[str, str, tuple[OutlineLine, ...]]
+"""One aspect of the models, a summary of its changes and the lines of the outline."""
 
 
 def format_text(
@@ -62,9 +57,9 @@ def format_text(
     names = f"{truncate(difference.old.name)} -> {truncate(difference.new.name)}"
     lines = list(paper.wrapped(f"{names}: {truncate(render_headline(difference), LONG_LIMIT)}", 0))
     if not quiet:
-        for section in list_sections(difference, most=0 if verbose else MAX_LINES):
-            lines += ["", paper.ink(section.title, "heading") + (f": {section.summary}" if section.summary else "")]
-            for line in section.lines:
+        for title, summary, outline in list_sections(difference, most=0 if verbose else MAX_LINES):
+            lines += ["", paper.ink(title, "heading") + (f": {summary}" if summary else "")]
+            for line in outline:
                 lines += _render_text_line(line, paper, 2)
     return "\n".join(neutralize_commands(line) for line in [*lines, ""])
 
@@ -83,10 +78,9 @@ def format_markdown(difference: Difference, *, verbose: bool = False) -> str:
     """Render the difference without a heading. With `verbose`, lists are complete."""
     names = " → ".join(markdown_code(truncate(side.name)) for side in (difference.old, difference.new))
     lines = [f"{names}: **{escape_markdown(truncate(render_headline(difference), LONG_LIMIT))}**"]
-    for section in list_sections(difference, most=0 if verbose else MAX_LINES):
-        summary = f": {escape_markdown(section.summary)}" if section.summary else ""
-        lines += ["", f"**{section.title.capitalize()}**{summary}", ""]
-        for line in section.lines:
+    for title, summary, outline in list_sections(difference, most=0 if verbose else MAX_LINES):
+        lines += ["", f"**{title.capitalize()}**" + (f": {escape_markdown(summary)}" if summary else ""), ""]
+        for line in outline:
             lines += _render_markdown_line(line, 0)
     return "\n".join(neutralize_commands(line) for line in lines) + "\n"
 
@@ -142,7 +136,7 @@ def _describe_counts(difference: Difference) -> Iterator[str]:
         yield f"weights: {_count_changes(difference.weights, WEIGHT_CHANGES)}"
 
 
-def list_sections(difference: Difference, *, most: int = MAX_LINES) -> Iterator[Section]:
+def list_sections(difference: Difference, *, most: int) -> Iterator[Section]:
     """Yield the sections with changes, each with at most `most` lines; 0 for all. None of identical files."""
     node_summary = _summarize_changes(difference.nodes, NODE_CHANGES, difference.new.nodes)
     weight_summary = _summarize_changes(difference.weights, WEIGHT_CHANGES, difference.new.weights)
@@ -162,7 +156,7 @@ def list_sections(difference: Difference, *, most: int = MAX_LINES) -> Iterator[
         if most and len(lines) > most + 1 and title != "nodes":  # those count their own
             lines = (*lines[:most], OutlineLine("", f"and {len(lines) - most:,} more; `-v` shows all"))
         if lines:
-            yield Section(title, summary, lines)
+            yield title, summary, lines
 
 
 def _interface_lines(difference: Difference) -> Iterator[OutlineLine]:
