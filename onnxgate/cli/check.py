@@ -111,11 +111,7 @@ def command(
 
 
 def _parse_stages(static: bool, names: str | None) -> frozenset[Stage]:
-    """Return the stages that `--static` or `--stage a,b` select; all without either.
-
-    Raises:
-        UsageError: both are given, or a name is not a stage.
-    """
+    """Return the stages that `--static` or `--stage a,b` select; all without either."""
     if static and names is not None:
         raise UsageError("`--static` and `--stage` exclude each other")
     if names is None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 from xml.etree import ElementTree
 
-from onnxgate.core.escape import escape_unprintable, neutralize_commands
+from onnxgate.core.escape import escape_log_line, escape_unprintable, neutralize_commands
 from onnxgate.core.report import Cell, Finding, NotDone, Report
 from onnxgate.core.text import LONG_LIMIT, truncate
 from onnxgate.formats import wording
@@ -51,18 +51,13 @@ def _add_suite(root: ElementTree.Element, name: str, cases: Sequence[JUnitCase])
         case_name = escape_unprintable(truncate(case.name))
         element = ElementTree.SubElement(suite, "testcase", {"classname": name, "name": case_name, "time": "0"})
         if case.outcome:
-            lines = _escape_lines(case.lines)
+            lines = list(map(escape_log_line, case.lines))  # XML excludes control characters; logs may show the file
             shown = ElementTree.SubElement(element, case.outcome, {"message": lines[0] if lines else case.outcome})
             if case.outcome != "skipped":
                 shown.attrib["type"] = escape_unprintable(truncate(case.type)) or case.outcome
             shown.text = "\n".join(lines)
         if case.notes:
-            ElementTree.SubElement(element, "system-out").text = "\n".join(_escape_lines(case.notes))
-
-
-def _escape_lines(lines: Iterable[str]) -> list[str]:
-    """Escape control characters, which XML excludes, and workflow commands, as logs may show the file."""
-    return [neutralize_commands(escape_unprintable(line)) for line in lines]
+            ElementTree.SubElement(element, "system-out").text = "\n".join(map(escape_log_line, case.notes))
 
 
 Outcome = Literal["", "failure", "error", "skipped"]

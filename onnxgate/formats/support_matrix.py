@@ -71,7 +71,7 @@ def columns_by_minor(matrix: Matrix) -> list[ReleaseColumn]:
             columns.append(ReleaseColumn(engine, (minor,), span[-1]))
         else:
             names = _runtime_names(matrix)
-            columns += (ReleaseColumn(engine, (_split_runtime(names[index])[1],), index) for index in span)
+            columns += (ReleaseColumn(engine, (names[index].rpartition(" ")[2],), index) for index in span)
     return columns
 
 
@@ -84,13 +84,13 @@ def columns_by_agreement(matrix: Matrix) -> list[ReleaseColumn]:
     minors = {index: (minor, span) for (_, minor), span in _group_by_minor(matrix).items() for index in span}
     columns = []
     for (engine, _), run in itertools.groupby(
-        range(len(names)), lambda index: (_split_runtime(names[index])[0], _marks_of_runtime(matrix, index))
+        range(len(names)), lambda index: (names[index].rpartition(" ")[0], _marks_of_runtime(matrix, index))
     ):
         indexes = list(run)
         ends = []
         for index in (indexes[0], indexes[-1]):
             minor, span = minors[index]
-            ends.append(minor if set(span) <= set(indexes) else _split_runtime(names[index])[1])
+            ends.append(minor if set(span) <= set(indexes) else names[index].rpartition(" ")[2])
         columns.append(ReleaseColumn(engine, tuple(dict.fromkeys(ends)), indexes[-1]))
     return columns
 
@@ -107,15 +107,9 @@ def _group_by_minor(matrix: Matrix) -> dict[tuple[str, str], list[int]]:
     """Return (engine, minor) -> indexes of its runtimes, which stand together."""
     groups: dict[tuple[str, str], list[int]] = {}
     for index, name in enumerate(_runtime_names(matrix)):
-        engine, release = _split_runtime(name)
+        engine, _, release = name.rpartition(" ")
         groups.setdefault((engine, ".".join(release.split(".")[:2])), []).append(index)
     return groups
-
-
-def _split_runtime(runtime: str) -> tuple[str, str]:
-    """Return engine and release."""
-    engine, _, release = runtime.rpartition(" ")
-    return engine, release
 
 
 REPORT_REQUEST = "report it with the model, or with the nodes that it names: a prediction must never be wrong"
