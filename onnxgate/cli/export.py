@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from onnxgate.cli.shared.options import CommonOptions, common_options
+from onnxgate.cli.shared.options import EXIT_FAIL, EXIT_UNDECIDED, CommonOptions, common_options
 from onnxgate.cli.shared.outputs import print_lines
 from onnxgate.cli.shared.project_request import load_project
 from onnxgate.cli.shared.worker_pool import open_pool, open_progress
@@ -19,9 +19,6 @@ from onnxgate.project.lock.lock_file import load_lock
 from onnxgate.project.lock.types import Lock
 from onnxgate.stages.export import ExportOutcome
 from onnxgate.stages.export_jobs import ProjectToolchain
-
-EXIT_FAIL = 1
-EXIT_UNDECIDED = 3
 
 
 @click.command("export")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from onnxgate.cli.shared.options import CommonOptions, common_options
+from onnxgate.cli.shared.options import EXIT_FAIL, EXIT_UNDECIDED, CommonOptions, common_options
 from onnxgate.cli.shared.outputs import terminal_width
 from onnxgate.cli.shared.project_request import find_project, make_project_request
 from onnxgate.cli.shared.worker_pool import open_pool, open_progress, pause_progress, print_limit_notes
@@ -37,8 +37,6 @@ BACKUP_FOLDER = "backups"
 """The folder of backups in the cache: outside of the repository, where git would track it."""
 HANGING_INDENT = 2
 MIN_WIDTH = 40
-EXIT_FAIL = 1
-EXIT_UNDECIDED = 3
 STATE_PHRASES = {
     "sound": "with nothing to fix",
     "repaired": "repaired",

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from onnxgate.cli.shared.options import CommonOptions, common_options
+from onnxgate.cli.shared.options import EXIT_FAIL, EXIT_UNDECIDED, CommonOptions, common_options
 from onnxgate.cli.shared.outputs import print_lines, terminal_width, uses_color
 from onnxgate.cli.shared.project_request import load_project, make_project_request
 from onnxgate.cli.shared.worker_pool import open_pool_with_progress
@@ -172,8 +172,8 @@ def _preview_upgrade(project: Project, old: Lock | None, upgrades: Sequence[str]
     text = upgrade_preview.format(preview, command, color=uses_color(), width=terminal_width(), quiet=options.quiet)
     click.echo(text, nl=False)
     if preview.breaks or preview.beyond:  # a known break counts before what could not be decided
-        return 1
-    return 3 if preview.undecided or preview.after.undecided else 0
+        return EXIT_FAIL
+    return EXIT_UNDECIDED if preview.undecided or preview.after.undecided else 0
 
 
 def _relock_models(
@@ -223,7 +223,7 @@ def _check_lock(project: Project, paths: Sequence[str], options: CommonOptions) 
         print_lines(stale)
     if stale:
         print_lines([f"`{name}` is stale: {pluralize(len(stale), 'difference')}"])
-        return 1
+        return EXIT_FAIL
     print_lines([f"`{name}` is the lock of this config and of {pluralize(len(files), 'model')}"])
     return 0
 

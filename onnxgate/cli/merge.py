@@ -36,15 +36,12 @@ def command(reports: tuple[Path, ...], outputs: tuple[str, ...], key: str, optio
     if key and not re.fullmatch("[0-9a-f]{12,64}", key):
         raise UsageError(f"`--key` is `{key}`; expected what `onnxgate plan` wrote as `key`")
     project = find_project(options)
-    files = list(
-        list_report_files(reports, [Path(file) for _, _, file in (output.partition("=") for output in outputs) if file])
-    )
-    shard_reports = [read_report_file(file) for file in files]
+    written = [Path(file) for _, _, file in (output.partition("=") for output in outputs) if file]
+    shard_reports = [read_report_file(file) for file in list_report_files(reports, written)]
     sinks = parse_outputs(outputs)
     report = merge_reports(*collect_reports(shard_reports, _expected_shards(project, key)), options.fail_on)
-    config = project.path if project is not None else None
     import_shard_costs(reports, report)
-    write_outputs(report, sinks, options, config)
+    write_outputs(report, sinks, options, project.path if project is not None else None)
     return report.exit
 
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from onnxgate.core.report import FailOn
 
 
+EXIT_FAIL, EXIT_UNDECIDED = 1, 3
+ANSWER_FORMATS = ("text", "json", "markdown")
+"""Formats of what a command prints, unless it is a report or a log."""
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 

@@ -140,9 +140,6 @@ def _shard_names(request: GateRequest, outcome: GateOutcome, share: Share) -> tu
     return tuple(names for names in collect_entry_names(request.project, model_names, paths) if names.asked)
 
 
-# Reading
-
-
 MAX_REPORT_BYTES = 256 * 2**20
 RERUN_HINT = "run the shard's job again, or look in its log for why it did not end"
 KNOWN_STAGES = frozenset(stage.value for stage in Stage)
