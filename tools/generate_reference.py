@@ -16,12 +16,8 @@ from onnxgate import rules
 from onnxgate.core import inventory as inventory_types
 from onnxgate.core import matrix as matrix_types
 from onnxgate.core import report as report_types
-from onnxgate.core import report_json as report
+from onnxgate.core.report_json import build_schema, report_schema
 from onnxgate.diagnostics import log_explanation as log_types
-from onnxgate.formats import explained_log as log
-from onnxgate.formats import model_diff as diff
-from onnxgate.formats import runtime_inventory as inventory
-from onnxgate.formats import support_matrix as matrix
 from onnxgate.model.diff import result as difference_types
 from onnxgate.project.config import schema as config
 from onnxgate.project.config import schema as config_types
@@ -70,11 +66,11 @@ def contents() -> dict[str, str]:
     """Every generated file by its path below `docs/`."""
     schemas = {
         "config": describe(config.json_schema(rules.by_id), _kinds(config_types)),
-        "diff": describe(diff.json_schema(), _kinds(difference_types)),
-        "inventory": describe(inventory.json_schema(), _kinds(inventory_types)),
-        "log": describe(log.json_schema(), _kinds(log_types)),
-        "matrix": describe(matrix.json_schema(), _kinds(matrix_types)),
-        "report": describe(report.report_schema(), _kinds(report_types)),
+        "diff": _describe_answer(difference_types, "Difference", "A difference of two models by onnxgate"),
+        "inventory": _describe_answer(inventory_types, "Inventory", "An inventory of onnxgate"),
+        "log": _describe_answer(log_types, "ExplainedLog", "A log that onnxgate explained"),
+        "matrix": _describe_answer(matrix_types, "Matrix", "A matrix of onnxgate"),
+        "report": describe(report_schema(), _kinds(report_types)),
     }
     return {
         **{f"reference/{name}.schema.json": _pretty(schema) for name, schema in schemas.items()},
@@ -89,6 +85,10 @@ def contents() -> dict[str, str]:
         "reference/matrix.md": keys.page("The matrix", MATRIX, schemas["matrix"], ("Matrix",)),
         **{f"rules/{name}": page for name, page in rule_pages.pages().items()},
     }
+
+
+def _describe_answer(module: Any, name: str, title: str) -> dict[str, Any]:
+    return describe(build_schema(getattr(module, name), title), _kinds(module))
 
 
 def _kinds(module: Any) -> dict[str, type]:

@@ -12,8 +12,9 @@ import msgspec
 from msgspec import inspect
 
 from onnxgate.core import report_json
+from onnxgate.core.matrix import Matrix
 from onnxgate.core.report import AddedRuntime, Preview, Report
-from onnxgate.formats import model_diff, support_matrix
+from onnxgate.model.diff.result import Difference
 from onnxgate.project.config.schema import Ignore
 from onnxgate.project.lock.lock_file import load_lock
 from tests.harness.reports.sample_reports import FOLDER
@@ -52,8 +53,8 @@ def samples() -> Mapping[str, Any]:
     report = msgspec.structs.replace(report, remarks=remarks, scope="export not asked for", folder="sub/project")
     return {
         "report": report,
-        "matrix": support_matrix.parse_json((FOLDER / "matrix.json").read_bytes()),
-        "diff": model_diff.parse_json((FOLDER / "diff.json").read_bytes()),
+        "matrix": msgspec.json.decode((FOLDER / "matrix.json").read_bytes(), type=Matrix),
+        "diff": msgspec.json.decode((FOLDER / "diff.json").read_bytes(), type=Difference),
         "preview": _preview(report),
         "lock": load_lock(FOLDER.parent / "locks" / "sample.lock"),
         "ignores": Ignores((

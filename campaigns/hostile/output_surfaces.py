@@ -6,6 +6,7 @@ import json as standard_json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ import msgspec
 from campaigns.hostile import consumers
 from campaigns.hostile.documents import Pair
 from onnxgate.core import escape, report_json
+from onnxgate.core.matrix import Matrix
 from onnxgate.core.report_json import encode_json
 from onnxgate.formats import (
     github,
@@ -26,6 +28,7 @@ from onnxgate.formats import (
     text,
     upgrade_preview,
 )
+from onnxgate.model.diff.result import Difference
 from onnxgate.project.config import ignore_entries
 from onnxgate.project.lock.lock_file import parse_lock, render_lock
 from onnxgate.project.toml import loads
@@ -97,11 +100,11 @@ SURFACES = (
         "matrix for a terminal", "matrix", _terminal(support_matrix.format_text), consumers.shown("matrix"), tame=True
     ),
     Surface("matrix markdown", "matrix", support_matrix.format_markdown, consumers.page),
-    Surface("matrix json", "matrix", encode_json, consumers.data, support_matrix.parse_json),
+    Surface("matrix json", "matrix", encode_json, consumers.data, partial(msgspec.json.decode, type=Matrix)),
     Surface("diff text", "diff", model_diff.format_text, consumers.shown("diff"), tame=True),
     Surface("diff for a terminal", "diff", _terminal(model_diff.format_text), consumers.shown("diff"), tame=True),
     Surface("diff markdown", "diff", model_diff.format_markdown, consumers.page),
-    Surface("diff json", "diff", encode_json, consumers.data, model_diff.parse_json),
+    Surface("diff json", "diff", encode_json, consumers.data, partial(msgspec.json.decode, type=Difference)),
     Surface("preview text", "preview", upgrade_preview.format, consumers.shown("preview"), tame=True),
     Surface(
         "preview for a terminal", "preview", _terminal(upgrade_preview.format), consumers.shown("preview"), tame=True

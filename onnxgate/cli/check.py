@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import datetime
-import difflib
 from pathlib import Path
 
 import click
 
-from onnxgate.cli.shared.options import CommonOptions, common_options, name_formats, output_option
+from onnxgate.cli.shared.options import CommonOptions, common_options, name_formats, output_option, unknown_name_error
 from onnxgate.core.errors import UsageError
 from onnxgate.core.findings import ALL_STAGES, STATIC_STAGES, Stage
 from onnxgate.formats import RENDERERS
@@ -112,11 +111,7 @@ def command(
 
 
 def _parse_stages(static: bool, names: str | None) -> frozenset[Stage]:
-    """Return the stages that `--static` or `--stage a,b` select; all without either.
-
-    Raises:
-        UsageError: both are given, or a name is not a stage.
-    """
+    """Return the stages that `--static` or `--stage a,b` select; all without either."""
     if static and names is not None:
         raise UsageError("`--static` and `--stage` exclude each other")
     if names is None:
@@ -125,7 +120,5 @@ def _parse_stages(static: bool, names: str | None) -> frozenset[Stage]:
     selected = [name.strip() for name in names.split(",")]
     for name in selected:
         if name not in known_stages:
-            near = difflib.get_close_matches(name, known_stages, 1)
-            suggestion = f"; did you mean `{near[0]}`" if near else ""
-            raise UsageError(f"unknown stage `{name}`{suggestion}", hint=f"one of {', '.join(known_stages)}")
+            raise unknown_name_error("stage", name, known_stages)
     return frozenset(map(Stage, selected))

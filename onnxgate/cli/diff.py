@@ -5,28 +5,23 @@ from __future__ import annotations
 import posixpath
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 import click
 
 from onnxgate import __version__
-from onnxgate.cli.shared.options import CommonOptions, common_options, name_formats, output_option
+from onnxgate.cli.shared.options import ANSWER_FORMATS, CommonOptions, common_options, name_formats, output_option
 from onnxgate.cli.shared.outputs import parse_outputs, write_answer
 from onnxgate.core.errors import UsageError
 from onnxgate.core.escape import escape_log_line
 from onnxgate.core.files import temporary_folder
 from onnxgate.formats import model_diff
 from onnxgate.model.diff.model_diff import NamedModel, compute_diff
+from onnxgate.model.diff.result import Verdict
 from onnxgate.model.diff.text_description import describe_model
 from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type
 from onnxgate.project.git.repository import find_commit, find_git_root
 from onnxgate.project.git.revisions import MissingAtRevisionError, Revision, write_model_at_revision
 
-if TYPE_CHECKING:
-    from onnxgate.model.diff.result import Verdict
-
-
-FORMATS = ("text", "json", "markdown")
 EXIT_STATUS: dict[Verdict, int] = {"identical": 0, "same": 0, "different": 1, "undecided": 3}
 
 
@@ -34,7 +29,7 @@ EXIT_STATUS: dict[Verdict, int] = {"identical": 0, "same": 0, "different": 1, "u
 @click.argument("models", nargs=-1, metavar="OLD NEW")
 @click.option("--exit-code", is_flag=True, help="Exit with 1 where they are not the same model, as git does.")
 @click.option("--textconv", is_flag=True, help="Describe one model as text, for git; see `onnxgate init --git-diff`.")
-@output_option(name_formats(FORMATS))
+@output_option(name_formats(ANSWER_FORMATS))
 @common_options
 def command(
     models: tuple[str, ...], exit_code: bool, textconv: bool, outputs: tuple[str, ...], options: CommonOptions
@@ -53,7 +48,7 @@ def command(
     if len(models) != 2:
         hint = "`onnxgate diff HEAD:models/net.onnx models/net.onnx`"
         raise UsageError(f"two models are compared, and {len(models)} were given", hint=hint)
-    sinks = parse_outputs(outputs, FORMATS)
+    sinks = parse_outputs(outputs, ANSWER_FORMATS)
     with temporary_folder() as scratch:
         old, new = (
             resolve_model(name, Path(scratch, side), options) for name, side in zip(models, ("old", "new"), strict=True)

@@ -56,11 +56,7 @@ def command(rule: str | None, log: Path | None, outputs: tuple[str, ...]) -> int
 
 @contextmanager
 def _open_log(path: Path) -> Iterator[BinaryIO]:
-    """The log as bytes.
-
-    Raises:
-        UsageError: it cannot be read.
-    """
+    """Open the log; an error while it is read is one of usage as well."""
     if str(path) == "-":
         yield sys.stdin.buffer
         return

@@ -5,26 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from onnxgate.cli.shared.options import CommonOptions, common_options
+from onnxgate.cli.shared.options import EXIT_FAIL, EXIT_UNDECIDED, CommonOptions, common_options
 from onnxgate.cli.shared.outputs import print_lines
 from onnxgate.cli.shared.project_request import load_project
 from onnxgate.cli.shared.worker_pool import open_pool, open_progress
 from onnxgate.commands.export import apply_export, export_models, find_toolchain_warnings
 from onnxgate.core.files import temporary_folder
+from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.lock.lock_file import load_lock
 from onnxgate.project.lock.types import Lock
+from onnxgate.stages.export import ExportOutcome
 from onnxgate.stages.export_jobs import ProjectToolchain
-
-if TYPE_CHECKING:
-    from onnxgate.project.config.project import Project, SelectedModel
-    from onnxgate.stages.export import ExportOutcome
-
-EXIT_FAIL = 1
-EXIT_UNDECIDED = 3
 
 
 @click.command("export")
@@ -43,9 +37,9 @@ def command(paths: tuple[str, ...], check: bool, options: CommonOptions) -> int:
     exported = [model for model in models if model.settings.is_exported]
     counts: Counter[str] = Counter()
     for model, outcome in _export(project, exported, options):
-        applied = apply_export(model, outcome, check)
-        counts[applied.state] += 1
-        print_lines([] if options.quiet else applied.lines)
+        state, lines = apply_export(model, outcome, check)
+        counts[state] += 1
+        print_lines([] if options.quiet else lines)
     counts["without a source"] = len(models) - len(exported)
     summary = ", ".join(f"{number} {what}" for what, number in counts.items() if number) or "no model"
     print_lines([f"{summary}; run `onnxgate lock` next" if counts["written"] else summary])
@@ -60,7 +54,6 @@ def _export(
     """Yield each model with the outcome of its export. Nothing is written before all of them ended."""
     if not models:
         return
-
     lock = load_lock(project.lock_path) if project.lock_path.exists() else Lock()
     toolchain = ProjectToolchain.of_project(project)
     if not options.quiet:

@@ -9,17 +9,16 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from onnxgate.cli.shared.options import CommonOptions, common_options
+from onnxgate.cli.shared.options import EXIT_FAIL, EXIT_UNDECIDED, CommonOptions, common_options
 from onnxgate.cli.shared.outputs import terminal_width
 from onnxgate.cli.shared.project_request import find_project, make_project_request
 from onnxgate.cli.shared.worker_pool import open_pool, open_progress, pause_progress, print_limit_notes
 from onnxgate.commands.files_without_config import make_request
 from onnxgate.commands.fix.model_file import replace_model_file
-from onnxgate.commands.fix.pipeline import FixOptions, fix_models, fixable_rules, model_root
+from onnxgate.commands.fix.pipeline import FixOptions, FixResult, fix_models, fixable_rules, model_root
 from onnxgate.core.errors import LockError, OnnxgateError, UsageError
 from onnxgate.core.escape import escape_log_line
 from onnxgate.core.files import temporary_folder
@@ -27,22 +26,17 @@ from onnxgate.core.findings import STATIC_STAGES
 from onnxgate.core.text import pluralize
 from onnxgate.formats import model_diff
 from onnxgate.gate.request import Baseline, GateRequest
+from onnxgate.project.config.project import Project
 from onnxgate.project.git.baseline import choose_baseline
 from onnxgate.project.git.repository import find_git_root
 from onnxgate.project.lock.lock_file import load_lock
 from onnxgate.project.lock.types import Lock
 from onnxgate.runtimes.environments.storage import cache_dir
 
-if TYPE_CHECKING:
-    from onnxgate.commands.fix.pipeline import FixResult
-    from onnxgate.project.config.project import Project
-
 BACKUP_FOLDER = "backups"
 """The folder of backups in the cache: outside of the repository, where git would track it."""
 HANGING_INDENT = 2
 MIN_WIDTH = 40
-EXIT_FAIL = 1
-EXIT_UNDECIDED = 3
 STATE_PHRASES = {
     "sound": "with nothing to fix",
     "repaired": "repaired",
@@ -159,11 +153,11 @@ def _apply_result(
     if repair.state == "sound":
         return repair.state, []
     lines = list(_render_result(repair, options))
-    if repair.state != "repaired" or dry_run:
-        if repair.state == "repaired":
-            return repair.state, [*lines, "  not written: this is a dry run", *_render_follow_ups(repair), ""]
+    if repair.state != "repaired":
         reason = f": {repair.reason}" if repair.reason else ""
         return repair.state, [*lines, f"  nothing is written{reason}", *_hint_lines(repair.hint), ""]
+    if dry_run:
+        return repair.state, [*lines, "  not written: this is a dry run", *_render_follow_ups(repair), ""]
     try:
         assert repair.repaired is not None  # what is proven was made
         root, old_sha256 = model_root(project, repair.model), repair.repaired.replaced_sha256

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from packaging.requirements import InvalidRequirement, Requirement
@@ -20,14 +19,11 @@ from onnxgate.commands.generated_files import (
     set_up_git_driver,
     suggest_runtime,
 )
-from onnxgate.commands.repository_survey import survey_repository
+from onnxgate.commands.repository_survey import ExportScript, RepositorySurvey, survey_repository
 from onnxgate.core.errors import OnnxgateError, UsageError
 from onnxgate.core.escape import escape_log_line
 from onnxgate.core.text import pluralize
 from onnxgate.project.config.loader import CONFIG_NAME, PYPROJECT, find_config
-
-if TYPE_CHECKING:
-    from onnxgate.commands.repository_survey import ExportScript, RepositorySurvey
 
 WORKFLOW = ".github/workflows/onnxgate.yml"
 HOOKS_CONFIG = ".pre-commit-config.yaml"

@@ -9,12 +9,11 @@ import os
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from onnxgate.cli.shared.options import CommonOptions, common_options
+from onnxgate.cli.shared.options import EXIT_FAIL, EXIT_UNDECIDED, CommonOptions, common_options
 from onnxgate.cli.shared.outputs import print_lines, terminal_width, uses_color
 from onnxgate.cli.shared.project_request import load_project, make_project_request
 from onnxgate.cli.shared.worker_pool import open_pool_with_progress
@@ -24,14 +23,22 @@ from onnxgate.core.errors import LockError, UnavailableError, UsageError
 from onnxgate.core.files import temporary_folder
 from onnxgate.core.findings import ALL_STAGES
 from onnxgate.core.text import pluralize
+from onnxgate.evidence.file import ModelFile
 from onnxgate.formats import upgrade_preview
 from onnxgate.gate.static import create_caching_analyzer
 from onnxgate.project.config.project import Project
 from onnxgate.project.lock.comparison import count_kept_runtimes, describe_lock_changes
 from onnxgate.project.lock.lock_file import load_lock, parse_lock, read_lock, render_lock, write_lock
 from onnxgate.project.lock.releases import parse_upgrade
-from onnxgate.project.lock.types import Lock
-from onnxgate.project.lock.update import Machine, lock_models, update_lock, update_lock_models
+from onnxgate.project.lock.types import Lock, LockedToolchain
+from onnxgate.project.lock.update import (
+    LockUpdate,
+    Machine,
+    MeasuredTolerances,
+    lock_models,
+    update_lock,
+    update_lock_models,
+)
 from onnxgate.rules.lock.lock_stale import lock_stale
 from onnxgate.rules.lock.model_changed import model_changed
 from onnxgate.rules.lock.unlocked_model import unlocked_model
@@ -45,11 +52,6 @@ from onnxgate.runtimes.environments.toolchain import (
 from onnxgate.runtimes.environments.user_environment import find_user_build
 from onnxgate.stages import lock as lock_stage
 from onnxgate.support.probes import ProbeError
-
-if TYPE_CHECKING:
-    from onnxgate.evidence.file import ModelFile
-    from onnxgate.project.lock.types import LockedToolchain
-    from onnxgate.project.lock.update import LockUpdate, MeasuredTolerances
 
 
 @click.command("lock")
@@ -170,22 +172,21 @@ def _preview_upgrade(project: Project, old: Lock | None, upgrades: Sequence[str]
     text = upgrade_preview.format(preview, command, color=uses_color(), width=terminal_width(), quiet=options.quiet)
     click.echo(text, nl=False)
     if preview.breaks or preview.beyond:  # a known break counts before what could not be decided
-        return 1
-    return 3 if preview.undecided or preview.after.undecided else 0
+        return EXIT_FAIL
+    return EXIT_UNDECIDED if preview.undecided or preview.after.undecided else 0
 
 
 def _relock_models(
     project: Project, old: Lock | None, paths: Sequence[str], measured: MeasuredTolerances, options: CommonOptions
 ) -> LockUpdate:
     locked = old.models if old else {}
-    locked_paths = set(locked)
     files = {path: Path(os.path.normpath(options.start.absolute() / path)) for path in paths}
     inside = {
         path: file.relative_to(project.folder).as_posix()
         for path, file in files.items()
         if file.is_relative_to(project.folder) and not os.path.lexists(file)
     }
-    removed = {path: relative for path, relative in inside.items() if relative in locked_paths}
+    removed = {path: relative for path, relative in inside.items() if relative in locked}
     present = [path for path in paths if path not in removed]
     models = project.models(present, base=options.start) if present else ()
     return update_lock_models(old, lock_models(models, locked, measured), removed.values())
@@ -222,7 +223,7 @@ def _check_lock(project: Project, paths: Sequence[str], options: CommonOptions) 
         print_lines(stale)
     if stale:
         print_lines([f"`{name}` is stale: {pluralize(len(stale), 'difference')}"])
-        return 1
+        return EXIT_FAIL
     print_lines([f"`{name}` is the lock of this config and of {pluralize(len(files), 'model')}"])
     return 0
 

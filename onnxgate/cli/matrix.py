@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from onnxgate import __version__
-from onnxgate.cli.shared.options import CommonOptions, common_options, name_formats, output_option
+from onnxgate.cli.shared.options import ANSWER_FORMATS, CommonOptions, common_options, name_formats, output_option
 from onnxgate.cli.shared.outputs import parse_outputs, write_answer
 from onnxgate.cli.shared.worker_pool import ProgressBoard, open_pool, open_progress
 from onnxgate.commands.files_without_config import make_request, predict_matrix
@@ -17,11 +16,7 @@ from onnxgate.commands.matrix_verification import find_releases, verify_matrix
 from onnxgate.core.matrix import build_matrix
 from onnxgate.formats import support_matrix
 from onnxgate.gate import pipeline
-
-if TYPE_CHECKING:
-    from onnxgate.project.config.schema import ReleaseSelection
-
-FORMATS = ("text", "json", "markdown")
+from onnxgate.project.config.schema import ReleaseSelection
 
 
 @click.command("matrix")
@@ -35,7 +30,7 @@ FORMATS = ("text", "json", "markdown")
     help="Of these releases: the newest patch of each minor, the first and the last of those, the last, or all.",
 )
 @click.option("--verify", is_flag=True, help="Really load the models in each of these releases, too.")
-@output_option(name_formats(FORMATS))
+@output_option(name_formats(ANSWER_FORMATS))
 @common_options
 def command(
     models: tuple[Path, ...],
@@ -53,7 +48,7 @@ def command(
     it. No config is read. The exit status is 0 where every model loads on one of the releases at least, 1 where a model
     loads on none, and 3 where that is not known or could not be verified.
     """
-    sinks = parse_outputs(outputs, FORMATS)
+    sinks = parse_outputs(outputs, ANSWER_FORMATS)
     request = make_request(models, target, options.start, options.jobs, select)
     predicted = predict_matrix(pipeline.run(request))
     if verify:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -15,9 +14,7 @@ from onnxgate.core.errors import OnnxgateError, UsageError
 from onnxgate.gate.sharding.merge import merge_reports
 from onnxgate.gate.sharding.plan import digest_text_file, import_shard_costs
 from onnxgate.gate.sharding.shard_report import ExpectedCheck, collect_reports, list_report_files, read_report_file
-
-if TYPE_CHECKING:
-    from onnxgate.project.config.project import Project
+from onnxgate.project.config.project import Project
 
 
 @click.command("merge")
@@ -39,16 +36,12 @@ def command(reports: tuple[Path, ...], outputs: tuple[str, ...], key: str, optio
     if key and not re.fullmatch("[0-9a-f]{12,64}", key):
         raise UsageError(f"`--key` is `{key}`; expected what `onnxgate plan` wrote as `key`")
     project = find_project(options)
-    files = list(
-        list_report_files(reports, [Path(file) for _, _, file in (output.partition("=") for output in outputs) if file])
-    )
-    shard_reports = [read_report_file(file) for file in files]
+    written = [Path(file) for _, _, file in (output.partition("=") for output in outputs) if file]
+    shard_reports = [read_report_file(file) for file in list_report_files(reports, written)]
     sinks = parse_outputs(outputs)
-    collected = collect_reports(shard_reports, _expected_shards(project, key))
-    report = merge_reports(collected.reports, collected.gaps, options.fail_on)
-    config = project.path if project is not None else None
+    report = merge_reports(*collect_reports(shard_reports, _expected_shards(project, key)), options.fail_on)
     import_shard_costs(reports, report)
-    write_outputs(report, sinks, options, config)
+    write_outputs(report, sinks, options, project.path if project is not None else None)
     return report.exit
 
 

@@ -8,11 +8,17 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from onnxgate.cli.shared.options import CommonOptions, common_options, name_formats, output_option
+from onnxgate.cli.shared.options import (
+    ANSWER_FORMATS,
+    EXIT_UNDECIDED,
+    CommonOptions,
+    common_options,
+    name_formats,
+    output_option,
+)
 from onnxgate.cli.shared.outputs import parse_outputs, write_answer
 from onnxgate.cli.shared.project_request import find_project, load_project
 from onnxgate.cli.shared.worker_pool import open_progress
@@ -23,17 +29,10 @@ from onnxgate.core.escape import escape_log_line
 from onnxgate.core.text import format_size, pluralize
 from onnxgate.formats import runtime_inventory
 from onnxgate.project.lock.lock_file import load_lock
+from onnxgate.project.lock.types import Lock, LockedRuntime
 from onnxgate.runtimes.environments.builder import Environments
 from onnxgate.runtimes.environments.storage import cache_dir, shared_cache_dir
-from onnxgate.runtimes.pool import PREPARE_ACTIVITY
-
-if TYPE_CHECKING:
-    from onnxgate.project.lock.types import Lock, LockedRuntime
-    from onnxgate.runtimes.pool import Progress
-
-
-FORMATS = ("text", "json", "markdown")
-EXIT_UNDECIDED = 3
+from onnxgate.runtimes.pool import PREPARE_ACTIVITY, Progress
 
 
 @click.group("runtimes")
@@ -45,14 +44,14 @@ def command() -> None:
 
 
 @command.command("list", short_help="Say which are ready, and what they take.")
-@output_option(name_formats(FORMATS))
+@output_option(name_formats(ANSWER_FORMATS))
 @common_options
 def list_(outputs: tuple[str, ...], options: CommonOptions) -> int:
     """Say of each locked runtime whether its environment is ready, and what it takes.
 
     Nothing is made or fetched. Also said are the interpreters that were found for them.
     """
-    sinks = parse_outputs(outputs, FORMATS)
+    sinks = parse_outputs(outputs, ANSWER_FORMATS)
     project = load_project(options)
     lock = load_lock(project.lock_path)
     offline = Environments(cache_dir(), offline=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from onnxgate.core.findings import Hit, Level
@@ -19,14 +18,6 @@ from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.stages import export as stage
 from onnxgate.stages.export import ExportOutcome
 from onnxgate.stages.export_jobs import ProjectToolchain, plan_export
-
-
-@dataclass(frozen=True, slots=True)
-class AppliedExport:
-    """The state of a model after its export, and the lines to print about it."""
-
-    state: str
-    lines: tuple[str, ...]
 
 
 def find_toolchain_warnings(toolchain: ProjectToolchain, lock: Lock) -> Iterator[str]:
@@ -52,8 +43,11 @@ def export_models(
     ]
 
 
-def apply_export(model: SelectedModel, outcome: ExportOutcome, check: bool) -> AppliedExport:
-    """Write a model if it changed and its export has no error; with `check`, write nothing."""
+def apply_export(model: SelectedModel, outcome: ExportOutcome, check: bool) -> tuple[str, list[str]]:
+    """Write a model if it changed and its export has no error; with `check`, write nothing.
+
+    Return the state of the model, and the lines to print about it.
+    """
     subject = outcome.subject
     rules = [it for it in ALL if subject is not None and it.subject is type(subject) and it is not export_stale]
     hits = [(hit.level or rule.level, hit) for rule in rules for hit in rule.judge(subject)]
@@ -61,7 +55,7 @@ def apply_export(model: SelectedModel, outcome: ExportOutcome, check: bool) -> A
     for level, hit in hits:
         if level is not Level.ERROR:
             lines += [f"  {level.value}: {hit.message}", *_hint_lines(hit.fix)]
-    return AppliedExport(state, tuple(lines))
+    return state, lines
 
 
 def _apply(model: SelectedModel, outcome: ExportOutcome, errors: Sequence[Hit], check: bool) -> tuple[str, list[str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 from packaging.requirements import Requirement
@@ -34,7 +34,8 @@ def verify_matrix(
 ) -> tuple[MatrixModel, ...]:
     """Return the models with the results of loading them. No lock is written."""
     files = {model.path: model.absolute for model in request.models}
-    specs = _WheelResolver(UvIndex(offline=offline), progress).find_specs(find_releases(request))
+    index = UvIndex(offline=offline)
+    specs = _WheelResolver(index, NumpyResolver(index), progress).find_specs(find_releases(request))
     futures = {
         (path, name): pool.submit(spec, Load(model=str(file)))
         for name, spec in specs.items()
@@ -75,12 +76,9 @@ class _WheelResolver:
     """Finds wheels of exact releases, as `onnxgate lock` does."""
 
     index: UvIndex
+    companions: NumpyResolver
     progress: Progress
     unreachable: str = ""  # why the index is unreachable; it is not contacted again
-    companions: NumpyResolver = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.companions = NumpyResolver(self.index)
 
     def find_specs(self, runtimes: Sequence[LockedRuntime]) -> dict[str, WorkerSpec | Unavailable]:
         """Return a worker spec for each release, or the reason why there is none. The newest is resolved first."""

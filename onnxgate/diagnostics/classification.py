@@ -55,11 +55,6 @@ class Diagnosis:
         return render_template(self.entry.fix, self.captured)
 
     @property
-    def anywhere(self) -> str:
-        """Return the fix in words that are the same for all releases."""
-        return render_template(self.entry.anywhere or self.entry.fix, self.captured)
-
-    @property
     def affected(self) -> str:
         """Return the affected releases; "" if they are unknown or irrelevant."""
         return render_template(self.entry.affected, self.captured)
@@ -75,9 +70,13 @@ def normalize_text(text: str) -> str:
 def classify(text: str) -> Diagnosis | None:
     """Return the diagnosis of a text by the first entry, in order, that matches it; None for an unknown text."""
     text = normalize_text(text)
-    flat = text.replace("\n", " ")
-    places = [place for place, (_, _, literal) in enumerate(list_patterns()) if literal in flat]
-    return next(match_patterns(text, places, len(text)), None)
+    return next(match_patterns(text, find_literals(text.replace("\n", " ")), len(text)), None)
+
+
+@functools.lru_cache(maxsize=64)
+def find_literals(flat: str) -> tuple[int, ...]:
+    """Return the places of the patterns whose literal a text on one line contains."""
+    return tuple(place for place, (_, _, literal) in enumerate(list_patterns()) if literal in flat)
 
 
 def match_patterns(text: str, places: Iterable[int], end: int) -> Iterator[Diagnosis]:
@@ -167,7 +166,7 @@ def describe_meaning(text: str) -> str:
 def describe_fix(text: str) -> str:
     """Return the fix in words that are the same for all releases; "" for an unknown text."""
     diagnosis = classify(text)
-    return diagnosis.anywhere if diagnosis else ""
+    return render_template(diagnosis.entry.anywhere or diagnosis.entry.fix, diagnosis.captured) if diagnosis else ""
 
 
 def failure_key(text: str) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import functools
 import itertools
 import re
 from collections import deque
@@ -13,7 +12,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from onnxgate.diagnostics.classification import Diagnosis, list_patterns, match_patterns, normalize_text
+from onnxgate.diagnostics.classification import Diagnosis, find_literals, match_patterns, normalize_text
 
 
 class ExplainedError(msgspec.Struct, frozen=True, kw_only=True):
@@ -287,18 +286,13 @@ def _windows(stream: Iterable[LogLine]) -> Iterator[deque[_ScannedLine]]:
     following, stream = itertools.tee(stream)
     texts = itertools.chain((f" {line.text}" for line in itertools.islice(following, 1, None)), [""])
     for line, next_text in zip(stream, texts, strict=False):
-        window.append(_ScannedLine(line, _find_literals(line.text + next_text)))
+        window.append(_ScannedLine(line, find_literals(line.text + next_text)))
         if len(window) > WINDOW_LINES:
             yield window
             window.popleft()
     while window:
         yield window
         window.popleft()
-
-
-@functools.lru_cache(maxsize=64)
-def _find_literals(flat: str) -> tuple[int, ...]:
-    return tuple(place for place, (_, _, literal) in enumerate(list_patterns()) if literal in flat)
 
 
 def _diagnose_first_line(window: deque[_ScannedLine], text: str, places: list[int]) -> Diagnosis | None:

@@ -1,18 +1,15 @@
-"""An explained log as text and JSON."""
+"""An explained log as text."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
-from typing import Any
 
 from onnxgate.core.escape import escape_unprintable, neutralize_commands
-from onnxgate.core.report_json import build_schema
 from onnxgate.core.text import pluralize
 from onnxgate.diagnostics.log_explanation import ExplainedError, ExplainedLog
 
 INDENT = "   "
-LABEL_WIDTH = 10
 
 
 def format_text(log: ExplainedLog, *, color: bool = False, width: int = 0) -> str:
@@ -42,7 +39,7 @@ def _render_error(number: int, error: ExplainedError, color: bool, width: int) -
         "read more": ", ".join(f"`onnxgate explain {rule}`" for rule in error.rules),
     }
     for label, paragraph in paragraphs.items():
-        text, first = escape_unprintable(paragraph), f"{INDENT}{label + ':':{LABEL_WIDTH}} "
+        text, first = escape_unprintable(paragraph), f"{INDENT}{label + ':':10} "
         if text and width:
             hang, columns = " " * len(first), max(width, 40)
             wrapper = textwrap.TextWrapper(columns, first, hang, break_long_words=False, break_on_hyphens=False)
@@ -61,8 +58,3 @@ def _render_summary(log: ExplainedLog) -> str:
     errors = f"{pluralize(len(log.errors), 'error')} explained{more}"
     unknown = f"{pluralize(log.unknown, 'line')} unknown" if log.unknown else "none unknown"
     return f"{lines}: {errors}; {unknown}"
-
-
-def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of an explained log."""
-    return build_schema(ExplainedLog, "A log that onnxgate explained")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 from xml.etree import ElementTree
 
-from onnxgate.core.escape import escape_unprintable, neutralize_commands
+from onnxgate.core.escape import escape_log_line, escape_unprintable, neutralize_commands
 from onnxgate.core.report import Cell, Finding, NotDone, Report
 from onnxgate.core.text import LONG_LIMIT, truncate
 from onnxgate.formats import wording
@@ -23,11 +23,10 @@ PROJECT_SUITE = "onnxgate"
 
 def format(report: Report) -> str:
     """Render an XML document with a final newline."""
-    suites = {name: cases for name, cases in model_cases(report) if cases}
-    project = project_cases(report)
     root = ElementTree.Element("testsuites")
-    for name, cases in (*suites.items(), *([(PROJECT_SUITE, project)] if project else [])):
-        _add_suite(root, name, cases)
+    for name, cases in _list_suites(report):
+        if cases:
+            _add_suite(root, name, cases)
     counts = {kind: str(sum(int(suite.attrib[kind]) for suite in root)) for kind in ("tests", "failures", "errors")}
     root.attrib.update({"name": "onnxgate", "time": "0", **counts})
     ElementTree.indent(root)
@@ -52,18 +51,13 @@ def _add_suite(root: ElementTree.Element, name: str, cases: Sequence[JUnitCase])
         case_name = escape_unprintable(truncate(case.name))
         element = ElementTree.SubElement(suite, "testcase", {"classname": name, "name": case_name, "time": "0"})
         if case.outcome:
-            lines = _escape_lines(case.lines)
+            lines = list(map(escape_log_line, case.lines))  # XML excludes control characters; logs may show the file
             shown = ElementTree.SubElement(element, case.outcome, {"message": lines[0] if lines else case.outcome})
             if case.outcome != "skipped":
                 shown.attrib["type"] = escape_unprintable(truncate(case.type)) or case.outcome
             shown.text = "\n".join(lines)
         if case.notes:
-            ElementTree.SubElement(element, "system-out").text = "\n".join(_escape_lines(case.notes))
-
-
-def _escape_lines(lines: Iterable[str]) -> list[str]:
-    """Escape control characters, which XML excludes, and workflow commands, as logs may show the file."""
-    return [neutralize_commands(escape_unprintable(line)) for line in lines]
+            ElementTree.SubElement(element, "system-out").text = "\n".join(map(escape_log_line, case.notes))
 
 
 Outcome = Literal["", "failure", "error", "skipped"]
@@ -142,8 +136,8 @@ class CaseContent:
         return JUnitCase(name, notes=(*notes, *others))
 
 
-def model_cases(report: Report) -> Iterator[tuple[str, list[JUnitCase]]]:
-    """Yield each model with its tests: stages, then runtimes."""
+def _list_suites(report: Report) -> Iterator[tuple[str, list[JUnitCase]]]:
+    """Yield each model with its tests, stages and then runtimes; and the project with its stages and all remarks."""
     matrix = wording.cells_by_model(report)
     contents = _group_by_model(report)
     for model in {**matrix, **contents}:
@@ -152,13 +146,9 @@ def model_cases(report: Report) -> Iterator[tuple[str, list[JUnitCase]]]:
             content = contents[model]
             runtime_cases = (_runtime_case(report, content, cell) for cell in cells.values())
             yield model, [*_stage_cases(report, content, cells), *runtime_cases]
-
-
-def project_cases(report: Report) -> list[JUnitCase]:
-    """Return a test for each stage with findings or gaps without a model, and one that passes with all remarks."""
-    content = _group_by_model(report)[""]
-    cases = [_stage_case(stage, content, report) for stage in content.stages]
-    return [*cases, *([JUnitCase("remarks", notes=tuple(report.remarks))] if report.remarks else [])]
+    project_stages = (_stage_case(stage, contents[""], report) for stage in contents[""].stages)
+    remarks = [JUnitCase("remarks", notes=tuple(report.remarks))] if report.remarks else []
+    yield PROJECT_SUITE, [*project_stages, *remarks]
 
 
 def _group_by_model(report: Report) -> dict[str, CaseContent]:

@@ -303,10 +303,8 @@ def _render_measurements(report: Report) -> Iterator[str]:
         yield f"- {escape_markdown(wording.describe_measurement(figure))}{case}"
 
 
-SUMMARY_LIMIT_BYTES = 1024 * 1024
-"""GitHub drops a step's summary that has more bytes (Source: actions/runner FileCommandManager.cs)."""
 SUMMARY_PAGE = Page(max_bytes=80_000, differences=20, drawings=3)
-"""Ten parts have a limit, together below that of GitHub."""
+"""Ten parts have a limit: GitHub drops a summary of more than 1 MiB (Source: actions/runner FileCommandManager.cs)."""
 
 
 def format_summary(report: Report) -> str:
@@ -327,9 +325,8 @@ def format_summary(report: Report) -> str:
     )
 
 
-COMMENT_LIMIT_BYTES = 60_000
-"""Upper limit of bytes, and so of characters: GitHub refuses a comment of more than 65,536, and the step that posts it
-adds a marker and the link to the run (Source: actions/dependency-review-action, comment-pr.ts)."""
+# Together at most 60,000 bytes, and so characters: GitHub refuses a comment of more than 65,536, and the step that
+# posts it adds a marker and the link to the run (Source: actions/dependency-review-action, comment-pr.ts).
 COMMENT_REMARKS_PAGE = Page(max_bytes=3_000, longest=500)
 COMMENT_CHANGES_PAGE = Page(max_bytes=12_000, differences=6)
 COMMENT_FINDINGS_PAGE = Page(max_bytes=24_000, longest=500)

@@ -1,4 +1,4 @@
-"""A model difference as text, Markdown and JSON: sections of lines, which text and Markdown render."""
+"""A model difference as text and Markdown, which render the same sections of lines."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
-
-import msgspec
+from typing import Literal
 
 from onnxgate.core.escape import escape_markdown, markdown_code, neutralize_commands
-from onnxgate.core.report_json import build_schema
 from onnxgate.core.text import LONG_LIMIT, join_phrases, pluralize, truncate
 from onnxgate.formats.text import Terminal
 from onnxgate.model.diff.result import Changed, Difference, InterfaceChange, NodeChange, WeightChange
@@ -45,13 +42,8 @@ class OutlineLine:
     children: tuple[OutlineLine, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
-    """One aspect of the models, a summary of its changes and the lines of the outline."""
-
-    title: str
-    summary: str
-    lines: tuple[OutlineLine, ...]
+Section = tuple[str, str, tuple[OutlineLine, ...]]
+"""One aspect of the models, a summary of its changes and the lines of the outline."""
 
 
 def format_text(
@@ -65,9 +57,9 @@ def format_text(
     names = f"{truncate(difference.old.name)} -> {truncate(difference.new.name)}"
     lines = list(paper.wrapped(f"{names}: {truncate(render_headline(difference), LONG_LIMIT)}", 0))
     if not quiet:
-        for section in list_sections(difference, most=0 if verbose else MAX_LINES):
-            lines += ["", paper.ink(section.title, "heading") + (f": {section.summary}" if section.summary else "")]
-            for line in section.lines:
+        for title, summary, outline in list_sections(difference, most=0 if verbose else MAX_LINES):
+            lines += ["", paper.ink(title, "heading") + (f": {summary}" if summary else "")]
+            for line in outline:
                 lines += _render_text_line(line, paper, 2)
     return "\n".join(neutralize_commands(line) for line in [*lines, ""])
 
@@ -86,10 +78,9 @@ def format_markdown(difference: Difference, *, verbose: bool = False) -> str:
     """Render the difference without a heading. With `verbose`, lists are complete."""
     names = " → ".join(markdown_code(truncate(side.name)) for side in (difference.old, difference.new))
     lines = [f"{names}: **{escape_markdown(truncate(render_headline(difference), LONG_LIMIT))}**"]
-    for section in list_sections(difference, most=0 if verbose else MAX_LINES):
-        summary = f": {escape_markdown(section.summary)}" if section.summary else ""
-        lines += ["", f"**{section.title.capitalize()}**{summary}", ""]
-        for line in section.lines:
+    for title, summary, outline in list_sections(difference, most=0 if verbose else MAX_LINES):
+        lines += ["", f"**{title.capitalize()}**" + (f": {escape_markdown(summary)}" if summary else ""), ""]
+        for line in outline:
             lines += _render_markdown_line(line, 0)
     return "\n".join(neutralize_commands(line) for line in lines) + "\n"
 
@@ -98,16 +89,6 @@ def _render_markdown_line(line: OutlineLine, depth: int) -> Iterator[str]:
     yield f"{'  ' * depth}- {SIGN_MARKS[line.sign]}{escape_markdown(line.text)}"
     for child in line.children:
         yield from _render_markdown_line(child, depth + 1)
-
-
-def parse_json(text: str | bytes) -> Difference:
-    """Return the difference of a JSON answer."""
-    return msgspec.json.decode(text, type=Difference)
-
-
-def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a difference."""
-    return build_schema(Difference, "A difference of two models by onnxgate")
 
 
 def render_headline(difference: Difference) -> str:
@@ -155,7 +136,7 @@ def _describe_counts(difference: Difference) -> Iterator[str]:
         yield f"weights: {_count_changes(difference.weights, WEIGHT_CHANGES)}"
 
 
-def list_sections(difference: Difference, *, most: int = MAX_LINES) -> Iterator[Section]:
+def list_sections(difference: Difference, *, most: int) -> Iterator[Section]:
     """Yield the sections with changes, each with at most `most` lines; 0 for all. None of identical files."""
     node_summary = _summarize_changes(difference.nodes, NODE_CHANGES, difference.new.nodes)
     weight_summary = _summarize_changes(difference.weights, WEIGHT_CHANGES, difference.new.weights)
@@ -175,7 +156,7 @@ def list_sections(difference: Difference, *, most: int = MAX_LINES) -> Iterator[
         if most and len(lines) > most + 1 and title != "nodes":  # those count their own
             lines = (*lines[:most], OutlineLine("", f"and {len(lines) - most:,} more; `-v` shows all"))
         if lines:
-            yield Section(title, summary, lines)
+            yield title, summary, lines
 
 
 def _interface_lines(difference: Difference) -> Iterator[OutlineLine]:

@@ -1,12 +1,9 @@
-"""An inventory of runtimes as text, Markdown and JSON."""
+"""An inventory of runtimes as text and Markdown."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from onnxgate.core.escape import escape_log_line, escape_markdown, markdown_code, neutralize_commands
 from onnxgate.core.inventory import Inventory, State
-from onnxgate.core.report_json import build_schema
 from onnxgate.core.text import format_size, pluralize
 from onnxgate.formats.markdown import render_row
 from onnxgate.formats.text import Column, Terminal
@@ -72,8 +69,3 @@ def format_markdown(inventory: Inventory) -> str:
         cells = (runtime.python, f"{STATE_WORDS[runtime.state]}{reason}", size, targets)
         lines.append(render_row(escape_markdown(runtime.runtime), cells))
     return "\n".join([*lines, "", escape_markdown(render_summary(inventory)), ""]).lstrip("\n")
-
-
-def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of an inventory."""
-    return build_schema(Inventory, "An inventory of onnxgate")

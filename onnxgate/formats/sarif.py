@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import quote
 
 from onnxgate.core.escape import escape_unprintable
+from onnxgate.core.findings import Stage
 from onnxgate.core.report import Finding, NotDone, Report
 from onnxgate.core.report_json import encode_json
 from onnxgate.core.text import LONG_LIMIT, truncate
@@ -104,8 +105,6 @@ MAX_DESCRIPTION = 1024
 """Characters of a description (Source: GitHub's documentation of SARIF for code scanning)."""
 MAX_RULE_ID = 255
 SEVERITIES = {"error": "error", "warning": "warning", "note": "recommendation"}
-PREDICTION_STAGE = "support"
-"""Stage without real runs; its findings are less precise."""
 
 
 def rule_identifier(rule: str) -> str:
@@ -127,7 +126,7 @@ def _describe_known_rule(rule: AnyRule) -> JsonObject:
         "help": {"text": rule.page.replace("## ", ""), "markdown": rule.page},
         "defaultConfiguration": {"level": rule.level.value},
         "properties": {
-            "precision": "high" if rule.stage.value == PREDICTION_STAGE else "very-high",
+            "precision": "high" if rule.stage is Stage.SUPPORT else "very-high",  # predictions are less precise
             "problem.severity": SEVERITIES[rule.level.value],
             "tags": ["compatibility", "onnx", rule.stage.value],
         },

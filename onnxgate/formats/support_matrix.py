@@ -1,13 +1,10 @@
-"""A support matrix as text, Markdown and JSON."""
+"""A support matrix as text and Markdown."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
-
-import msgspec
 
 from onnxgate.core.escape import (
     escape_log_line,
@@ -27,7 +24,6 @@ from onnxgate.core.matrix import (
     group_by_reason,
     render_reason,
 )
-from onnxgate.core.report_json import build_schema
 from onnxgate.core.text import LONG_LIMIT, SHORT_LIMIT, pluralize, truncate
 from onnxgate.formats.markdown import capitalize_first, render_row
 from onnxgate.formats.text import Column, Terminal
@@ -75,7 +71,7 @@ def columns_by_minor(matrix: Matrix) -> list[ReleaseColumn]:
             columns.append(ReleaseColumn(engine, (minor,), span[-1]))
         else:
             names = _runtime_names(matrix)
-            columns += (ReleaseColumn(engine, (_split_runtime(names[index])[1],), index) for index in span)
+            columns += (ReleaseColumn(engine, (names[index].rpartition(" ")[2],), index) for index in span)
     return columns
 
 
@@ -88,13 +84,13 @@ def columns_by_agreement(matrix: Matrix) -> list[ReleaseColumn]:
     minors = {index: (minor, span) for (_, minor), span in _group_by_minor(matrix).items() for index in span}
     columns = []
     for (engine, _), run in itertools.groupby(
-        range(len(names)), lambda index: (_split_runtime(names[index])[0], _marks_of_runtime(matrix, index))
+        range(len(names)), lambda index: (names[index].rpartition(" ")[0], _marks_of_runtime(matrix, index))
     ):
         indexes = list(run)
         ends = []
         for index in (indexes[0], indexes[-1]):
             minor, span = minors[index]
-            ends.append(minor if set(span) <= set(indexes) else _split_runtime(names[index])[1])
+            ends.append(minor if set(span) <= set(indexes) else names[index].rpartition(" ")[2])
         columns.append(ReleaseColumn(engine, tuple(dict.fromkeys(ends)), indexes[-1]))
     return columns
 
@@ -111,15 +107,9 @@ def _group_by_minor(matrix: Matrix) -> dict[tuple[str, str], list[int]]:
     """Return (engine, minor) -> indexes of its runtimes, which stand together."""
     groups: dict[tuple[str, str], list[int]] = {}
     for index, name in enumerate(_runtime_names(matrix)):
-        engine, release = _split_runtime(name)
+        engine, _, release = name.rpartition(" ")
         groups.setdefault((engine, ".".join(release.split(".")[:2])), []).append(index)
     return groups
-
-
-def _split_runtime(runtime: str) -> tuple[str, str]:
-    """Return engine and release."""
-    engine, _, release = runtime.rpartition(" ")
-    return engine, release
 
 
 REPORT_REQUEST = "report it with the model, or with the nodes that it names: a prediction must never be wrong"
@@ -196,7 +186,6 @@ def _describe_verification(matrix: Matrix) -> str:
 
 
 COLUMN_GUTTER = 1
-VERBOSE_HINT = "`-v` says all reasons"
 MARK_STYLES = {"+": "loads", "x": "refused", "c": "refused", "?": "unknown", "t": "unknown"}
 
 
@@ -254,7 +243,7 @@ def _render_text_model(model: MatrixModel, paper: Terminal, verbose: bool) -> It
         yield from paper.wrapped(describe_group(group, model), 2, style="quiet")
         for reason in group.reasons if verbose and group.more else [describe_reason(group)]:
             yield from paper.wrapped(truncate(reason, LONG_LIMIT), 4)
-    yield from paper.wrapped(VERBOSE_HINT, 2, style="quiet") if left_out and not verbose else []
+    yield from paper.wrapped("`-v` says all reasons", 2, style="quiet") if left_out and not verbose else []
     yield ""
 
 
@@ -273,9 +262,7 @@ def _render_text_verification(matrix: Matrix, paper: Terminal) -> Iterator[str]:
 
 MAX_COLUMNS = 12
 """Columns from which on releases that agree for every model are merged."""
-STATE_SIGNS = {"loads": "✅", "refused": "❌", "unknown": "❔", "crashed": "💥", "timed-out": "⏱️"}
-MARK_SIGNS = {UNVERIFIED_MARK: "🔮", WRONG_MARK: "⚠️"}
-SIGN_BY_MARK = {**{STATE_MARKS[state]: sign for state, sign in STATE_SIGNS.items()}, **MARK_SIGNS}
+SIGN_BY_MARK = {"+": "✅", "x": "❌", "?": "❔", "c": "💥", "t": "⏱️", UNVERIFIED_MARK: "🔮", WRONG_MARK: "⚠️"}
 
 
 def format_markdown(matrix: Matrix) -> str:
@@ -322,13 +309,3 @@ def _render_markdown_table(matrix: Matrix) -> Iterator[str]:
         yield render_row(markdown_code(truncate(model.path)), signs)
     yield ""
     yield " · ".join(f"{SIGN_BY_MARK[mark]} {meaning}" for mark, meaning in _shown_marks(matrix))
-
-
-def parse_json(text: str | bytes) -> Matrix:
-    """Return the matrix of a JSON answer."""
-    return msgspec.json.decode(text, type=Matrix)
-
-
-def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a matrix."""
-    return build_schema(Matrix, "A matrix of onnxgate")

@@ -8,8 +8,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,24 +39,15 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return
 
 
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """The clock: the current time, and waiting."""
-
-    now: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
-
-
 class Api:
-    """Requests to one API with one token, which must all end within `total_s`."""
+    """Requests to one API with one token, which must all end within TOTAL_TIMEOUT_S."""
 
-    def __init__(self, base: str, token: str, clock: Clock | None = None, total_s: float = TOTAL_TIMEOUT_S) -> None:
+    def __init__(self, base: str, token: str) -> None:
         if not base.startswith(("https://", "http://")):
             raise ApiError(0, f"`{base}` is no address of an API")
         self._base = base.rstrip("/")
         self._token = token
-        self._clock = clock or Clock()
-        self._end = self._clock.now() + total_s
+        self._end = time.monotonic() + TOTAL_TIMEOUT_S
         self._opener = urllib.request.build_opener(_NoRedirects)
 
     def get(self, path: str, **query: str | int) -> Any:
@@ -67,27 +57,22 @@ class Api:
             ApiError: it is not had.
         """
         where = f"{path}?{urllib.parse.urlencode(query)}" if query else path
-        for attempt in range(1, MAX_ATTEMPTS + 1):
+        for attempt in range(1, MAX_ATTEMPTS):
             try:
-                return self._request("GET", where)
+                return self.send("GET", where)
             except ApiError as error:
-                if attempt == MAX_ATTEMPTS or (error.status and error.status < 500):
-                    raise
                 pause_s = RETRY_PAUSE_S * attempt
-                if pause_s > self._end - self._clock.now():
+                if 0 < error.status < 500 or pause_s > self._end - time.monotonic():
                     raise
-                self._clock.sleep(pause_s)
-        raise AssertionError("the last try answers or raises")
+                time.sleep(pause_s)
+        return self.send("GET", where)
 
-    def send(self, method: str, path: str, content: object) -> Any:
-        """Send a changing request once: a server that did not respond may have processed it.
+    def send(self, method: str, path: str, content: object = None) -> Any:
+        """Send a request once: a server that did not respond may have processed a changing one.
 
         Raises:
             ApiError: it was not done, as far as is known.
         """
-        return self._request(method, path, content)
-
-    def _request(self, method: str, path: str, content: object = None) -> Any:
         data = json.dumps(content).encode("ascii") if content is not None else None
         request = urllib.request.Request(f"{self._base}{path}", data, method=method)
         request.add_unredirected_header("Authorization", f"Bearer {self._token}")
@@ -130,7 +115,7 @@ class Api:
         return ApiError(429 if kind else error.code, f"{kind}{error.code} {str(words)[:200]}")
 
     def _remaining_s(self) -> float:
-        remaining_s = self._end - self._clock.now()
+        remaining_s = self._end - time.monotonic()
         if remaining_s <= 0:
             raise ApiError(0, "no answer in time")
         return min(remaining_s, REQUEST_TIMEOUT_S)
@@ -143,11 +128,6 @@ class Repository(msgspec.Struct, frozen=True):
     """`owner/name`."""
 
     full_name: str = ""
-
-    @property
-    def owner(self) -> str:
-        """The part before the slash."""
-        return self.full_name.partition("/")[0]
 
 
 class Branch(msgspec.Struct, frozen=True):

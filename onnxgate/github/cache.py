@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -27,6 +26,7 @@ from onnxgate.github.step import Inputs, ResultFiles, annotate, read_inputs, sha
 from onnxgate.project.config.loader import find_config
 from onnxgate.project.config.project import LOCK_NAME
 from onnxgate.project.lock.lock_file import load_lock
+from onnxgate.project.lock.types import Lock
 from onnxgate.runtimes.environments.storage import SHARED_CACHE_VARIABLE
 from onnxgate.runtimes.environments.wheels import (
     COSTS_FOLDER,
@@ -35,10 +35,6 @@ from onnxgate.runtimes.environments.wheels import (
     WHEELS_FOLDER,
     remove_unlocked,
 )
-
-if TYPE_CHECKING:
-    from onnxgate.project.lock.types import Lock
-
 
 FOLDER_VARIABLE = "ONNXGATE_ACTION_KEPT"
 """The variable with the restored folder; "" if nothing is cached."""
@@ -124,6 +120,7 @@ def copy_costs(results: ResultFiles, environment: Mapping[str, str]) -> str:
 
 MAX_KEY_LENGTH = 512
 """The longest key. Source: GitHub's documentation, 2026-08."""
+PYTHON_TAG = f"py{sys.version_info[0]}.{sys.version_info[1]}"
 SHARDING_COMMANDS = ("plan", "merge")
 """Commands that need no wheels, but use or save costs."""
 
@@ -141,13 +138,8 @@ class CacheOutputs:
     results_restore_keys: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class CacheEntry:
-    """One entry of the cache: folders and keys, one on each line."""
-
-    path: str = ""
-    key: str = ""
-    restore_keys: str = ""
+CacheEntry = tuple[str, str, str]
+"""Folders, key and keys to restore of one entry of the cache, one on each line."""
 
 
 def select_cache(environment: Mapping[str, str]) -> CacheOutputs:
@@ -166,11 +158,10 @@ def select_cache(environment: Mapping[str, str]) -> CacheOutputs:
     folder = Path(environment.get("RUNNER_TEMP") or tempfile.gettempdir()) / "onnxgate-kept"
     machine = f"{_sanitized_variable(environment, 'RUNNER_OS')}-{_sanitized_variable(environment, 'RUNNER_ARCH')}"
     if inputs.command in SHARDING_COMMANDS:
-        wheels, results = CacheEntry(), _cost_entry(inputs, path, machine, folder)
+        wheels, results = ("", "", ""), _cost_entry(inputs, path, machine, folder)
     else:
         wheels, results = _wheel_entry(inputs, lock, machine, folder), _result_entry(inputs, path, machine, folder)
-    output_values = (value for entry in (wheels, results) for value in (entry.path, entry.key, entry.restore_keys))
-    return CacheOutputs(str(folder), *output_values)
+    return CacheOutputs(str(folder), *wheels, *results)
 
 
 def lock_path(inputs: Inputs) -> Path | None:
@@ -181,18 +172,18 @@ def lock_path(inputs: Inputs) -> Path | None:
 
 def _wheel_entry(inputs: Inputs, lock: Lock, machine: str, folder: Path) -> CacheEntry:
     """Return the key of the pinned packages: models change, and their wheels stay."""
-    common = f"onnxgate-{machine}-{_python_tag()}-"
+    common = f"onnxgate-{machine}-{PYTHON_TAG}-"
     pinned = f"{common}{__version__}-{hashlib.sha256(msgspec.json.encode(lock.pinned)).hexdigest()[:16]}-"
     paths = f"{folder / WHEELS_FOLDER}\n{folder / NPM_FOLDER}"
-    return CacheEntry(paths, f"{pinned}{_selection_digest(inputs)}"[:MAX_KEY_LENGTH], f"{pinned}\n{common}")
+    return paths, f"{pinned}{_selection_digest(inputs)}"[:MAX_KEY_LENGTH], f"{pinned}\n{common}"
 
 
 def _result_entry(inputs: Inputs, lock: Path, machine: str, folder: Path) -> CacheEntry:
     """Return the key of the whole lock, and of the processor: another one may round differently."""
-    common = f"onnxgate-results-{machine}-{identify_machine()[:8]}-{_python_tag()}-{__version__}-"
+    common = f"onnxgate-results-{machine}-{identify_machine()[:8]}-{PYTHON_TAG}-{__version__}-"
     locked = f"{common}{digest_text_file(lock)[:16]}-"
     key = f"{locked}{_selection_digest(inputs)}-"
-    return CacheEntry(_result_paths(folder), key, f"{key}\n{locked}\n{common}")
+    return _result_paths(folder), key, f"{key}\n{locked}\n{common}"
 
 
 def _cost_entry(inputs: Inputs, lock: Path, machine: str, folder: Path) -> CacheEntry:
@@ -200,7 +191,7 @@ def _cost_entry(inputs: Inputs, lock: Path, machine: str, folder: Path) -> Cache
     project = hashlib.sha256(f"{inputs.directory}\0{inputs.config}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
     common = f"onnxgate-costs-{machine}-{__version__}-{project}-"
     key = f"{common}{digest_text_file(lock)[:16]}-"
-    return CacheEntry(_result_paths(folder), key, f"{key}\n{common}")
+    return _result_paths(folder), key, f"{key}\n{common}"
 
 
 def _result_paths(folder: Path) -> str:
@@ -209,10 +200,6 @@ def _result_paths(folder: Path) -> str:
 
 def _sanitized_variable(environment: Mapping[str, str], name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.]", "_", environment.get(name, ""))[:40] or "unknown"
-
-
-def _python_tag() -> str:
-    return f"py{sys.version_info[0]}.{sys.version_info[1]}"
 
 
 def _selection_digest(inputs: Inputs) -> str:

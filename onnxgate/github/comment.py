@@ -136,7 +136,7 @@ def read_fork_comment(event: Event, environment: Mapping[str, str], api: Api) ->
     """Return the comment for the pull request of the run, from its report.
 
     Raises:
-        NoComment: there is no such pull request, or no report that can be believed to be one.
+        NoCommentError: there is no such pull request, or no report that can be believed to be one.
     """
     run = event.workflow_run
     if run is None or run.event != "pull_request" or not _SHA.fullmatch(run.head_sha):
@@ -161,15 +161,15 @@ def find_pull_request(run: WorkflowRun, repository: str, api: Api) -> PullReques
     """Return the one open pull request with the checked commit as head. The run's own data are not trusted.
 
     Raises:
-        NoComment: none is, or several are.
+        NoCommentError: none is, or several are.
     """
     home = run.head_repository
-    if home is None or not home.owner or not run.head_branch:
+    owner = home.full_name.partition("/")[0] if home is not None else ""
+    if not owner or not run.head_branch:
         raise NoCommentError("no comment was posted: the event names no branch")
     try:
-        answer = api.get(
-            f"/repos/{repository}/pulls", state="open", head=f"{home.owner}:{run.head_branch}", per_page=PAGE_SIZE
-        )
+        head = f"{owner}:{run.head_branch}"
+        answer = api.get(f"/repos/{repository}/pulls", state="open", head=head, per_page=PAGE_SIZE)
         listed = decode_answer(answer, list[PullRequest])
     except ApiError as error:
         raise NoCommentError(f"no comment was posted: {error.message}") from error
@@ -184,7 +184,7 @@ def read_report(path: str) -> Report:
     """Read the report of another run: a plain file of limited size, of the report's types.
 
     Raises:
-        NoComment: it is none.
+        NoCommentError: it is none.
     """
     try:
         flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -209,7 +209,7 @@ def post_comment(environment: Mapping[str, str]) -> str:
     """Comment on the pull request. Return a line for the log.
 
     Raises:
-        NoComment: no comment was written.
+        NoCommentError: no comment was written.
     """
     event = read_event(environment)
     token = environment.get("ONNXGATE_INPUT_TOKEN", "").strip()

@@ -99,7 +99,9 @@ def read_inputs(environment: Mapping[str, str]) -> Inputs:
         name: environment.get(input_variable(name), "").strip() or INPUT_DEFAULTS.get(name, "") for name in INPUT_NAMES
     }
     command = _check_choice("command", raw["command"], COMMANDS)
-    folder = _resolve_folder(Path(environment.get("GITHUB_WORKSPACE", ".")), raw["working-directory"])
+    folder = Path(environment.get("GITHUB_WORKSPACE", "."), raw["working-directory"])
+    if not folder.is_dir():
+        raise UsageError(f"input `working-directory`: `{raw['working-directory']}` is no folder of this checkout")
     lines = [line.strip() for line in raw["paths"].splitlines()]
     return _check_combination(
         Inputs(
@@ -180,13 +182,6 @@ def _parse_shard(text: str) -> str:
         return "{}/{}".format(*plan.parse_shard(text)) if text else ""
     except UsageError as error:
         raise UsageError(error.message.replace("`--shard` is", "input `shard`:", 1), hint=error.hint) from error
-
-
-def _resolve_folder(workspace: Path, name: str) -> Path:
-    folder = workspace / name
-    if not folder.is_dir():
-        raise UsageError(f"input `working-directory`: `{name}` is no folder of this checkout")
-    return folder
 
 
 def _expand_glob(pattern: str, folder: Path) -> list[str]:

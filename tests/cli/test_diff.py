@@ -10,10 +10,12 @@ import sys
 from pathlib import Path
 
 import jsonschema
+import msgspec
 import onnx
 import pytest
 
-from onnxgate.formats import model_diff
+from onnxgate.core.report_json import build_schema
+from onnxgate.model.diff.result import Difference
 from tests.harness.models import RELU, make_external, parse, write
 from tests.model.diff.test_model_diff import net
 
@@ -153,8 +155,8 @@ def test_formats(tmp_path: Path) -> None:
     written = json.loads((tmp_path / "out/diff.json").read_bytes())
 
     assert done.stdout.startswith("`old.onnx` → `new.onnx`: **different: nodes: 1 replaced**\n")
-    jsonschema.Draft202012Validator(model_diff.json_schema()).validate(written)
-    assert model_diff.parse_json((tmp_path / "out/diff.json").read_bytes()).verdict == "different"
+    jsonschema.Draft202012Validator(build_schema(Difference, "")).validate(written)
+    assert msgspec.json.decode((tmp_path / "out/diff.json").read_bytes(), type=Difference).verdict == "different"
 
 
 @pytest.mark.parametrize(

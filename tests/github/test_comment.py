@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from onnxgate.github import api
 from onnxgate.github import comment as github_comment
 from onnxgate.github import comment as sticky
-from onnxgate.github.api import Api, ApiError, Clock
+from onnxgate.github.api import Api, ApiError
 from tests.harness.github.comment_server import BOT, SLOW, Server, serving
 from tests.harness.github.workflow_commands import Command, commands
 
@@ -301,21 +302,24 @@ def test_an_answer_ends_in_time_and_size(server: Server, monkeypatch: pytest.Mon
     """One that drips is given up, and so is one that is larger than any."""
     monkeypatch.setattr(api, "MAX_ANSWER_BYTES", 1024)
     monkeypatch.setattr(api, "RETRY_PAUSE_S", 0.0)
+    monkeypatch.setattr(api, "TOTAL_TIMEOUT_S", 0.5)
     server.refuse = lambda *_: (200, answer)
     with pytest.raises(ApiError, match="no answer in time" if answer == SLOW else "the answer is too large"):
-        Api(server.address, "t", total_s=0.5).get("/x")
+        Api(server.address, "t").get("/x")
 
 
-def test_waiting_ends_with_the_time(server: Server) -> None:
+def test_waiting_ends_with_the_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that asks for patience gets what is left of it, and no more."""
     now = [0.0]
 
     def sleep(seconds: float) -> None:
         now[0] += seconds
 
+    monkeypatch.setattr(api, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+    monkeypatch.setattr(api, "TOTAL_TIMEOUT_S", 3)
     server.refuse = lambda *_: (503, b"")
     with pytest.raises(ApiError, match="503"):
-        Api(server.address, "t", Clock(lambda: now[0], sleep), total_s=3).get("/x")
+        Api(server.address, "t").get("/x")
 
     assert (2.0, 2) == (now[0], len(server.asked))
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from onnxgate.core.errors import UsageError
+
 if TYPE_CHECKING:
     from onnxgate.core.report import FailOn
 
 
+EXIT_FAIL, EXIT_UNDECIDED = 1, 3
+ANSWER_FORMATS = ("text", "json", "markdown")
+"""Formats of what a command prints, unless it is a report or a log."""
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -87,6 +93,13 @@ def name_formats(formats: Iterable[str]) -> str:
     """Return `text, json or markdown`."""
     *names, last = formats
     return f"{', '.join(names)} or {last}"
+
+
+def unknown_name_error(kind: str, name: str, known: Sequence[str]) -> UsageError:
+    """Return the error of an option's value that is none of the known names, with the nearest of them."""
+    near = difflib.get_close_matches(name, known, 1)
+    suggestion = f"; did you mean `{near[0]}`" if near else ""
+    return UsageError(f"unknown {kind} `{name}`{suggestion}", hint=f"one of {', '.join(known)}")
 
 
 def output_option(formats: str) -> Callable[[Command], Command]:

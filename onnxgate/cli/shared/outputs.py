@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 import shutil
 import sys
@@ -15,7 +14,7 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from onnxgate.cli.shared.options import CommonOptions
+from onnxgate.cli.shared.options import CommonOptions, unknown_name_error
 from onnxgate.core.errors import StorageError, UsageError
 from onnxgate.core.escape import escape_log_line
 from onnxgate.core.report import Report
@@ -44,9 +43,7 @@ def parse_outputs(outputs: Sequence[str], formats: Sequence[str] = tuple(RENDERE
     for output in outputs:
         format_name, _, file = output.partition("=")
         if format_name not in formats:
-            near = difflib.get_close_matches(format_name, formats, 1)
-            suggestion = f"; did you mean `{near[0]}`" if near else ""
-            raise UsageError(f"unknown format `{format_name}`{suggestion}", hint=f"one of {', '.join(formats)}")
+            raise unknown_name_error("format", format_name, formats)
         sinks.append(Sink(format_name, None if file in ("", "-") else Path(file)))
     on_stdout = [sink.format for sink in sinks if sink.file is None]
     if not on_stdout:

@@ -6,10 +6,9 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -28,9 +27,6 @@ from onnxgate.runtimes.pool import (
     WorkerPool,
 )
 from onnxgate.runtimes.worker_spec import JobLimits, JobMeter
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 
 def open_pool(
@@ -74,7 +70,6 @@ def open_progress(*, quiet: bool = False, board: ProgressBoard | None = None) ->
     if quiet or not sys.stderr.isatty():
         yield NoProgress()
         return
-
     console = Console(stderr=True, emoji=False, highlight=False)
     if console.is_dumb_terminal:
         yield NoProgress()

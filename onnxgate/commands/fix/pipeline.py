@@ -22,14 +22,10 @@ from onnxgate.core.report import Finding
 from onnxgate.gate import pipeline
 from onnxgate.gate.execution.toolchain import call_inputs
 from onnxgate.gate.request import GateOutcome, GateRequest
-from onnxgate.inputs.cases import InputCases, create_cases
+from onnxgate.inputs.cases import create_cases
 from onnxgate.model.diff.model_diff import NamedModel, compute_diff
 from onnxgate.model.diff.result import Difference
-from onnxgate.model.reading.external_data import (
-    inspect_data_file,
-    iter_data_locations,
-)
-from onnxgate.model.reading.fact_extraction import ParsedModel
+from onnxgate.model.reading.external_data import inspect_data_file, iter_data_locations
 from onnxgate.model.reading.file_format import UnreadableModel, read_pointer
 from onnxgate.model.reading.structure import read_structure
 from onnxgate.project.config.project import Project, SelectedModel
@@ -158,12 +154,7 @@ class _ModelFixer:
         return replace(result, state="unsafe" if withheld else "left")
 
     def _apply_fixes(self, rules: set[str], unfixed: list[tuple[str, NoFix]], withheld: list[str]) -> Candidate:
-        """Return the model with all changes applied in order.
-
-        Raises:
-            UnreadableModel: it is not a model.
-            OSError: it cannot be read, or its data are not all here.
-        """
+        """Return the model with all changes applied in order."""
         candidate = Candidate(self.planned.model)
         root, limits = model_root(self.request.project, self.planned.model), self._version_limits()
         for fix in self.fixes:
@@ -239,10 +230,12 @@ class _ModelFixer:
             return replace(result, state="refuted", reason=objection)
         renamed = {before: after for change in changes for before, after in change.renamed.items()}
         pair = ModelPair(self.planned.model, old, new, renamed, self.request.lock.models.get(path))
-        pinned, folder = self.request.lock.pinned, self.request.project.folder
+        pinned, project = self.request.lock.pinned, self.request.project
         runtimes = self.planned.runtimes if self.runs else ()
-        specs = {runtime: WorkerSpec.of_runtime(runtime.runtime, pinned, folder) for runtime in runtimes}
-        proof = verify_fix(pair, specs, self.pool, self._create_cases, self.scratch / "proof")
+        specs = {runtime: WorkerSpec.of_runtime(runtime.runtime, pinned, project.folder) for runtime in runtimes}
+        call = functools.partial(call_inputs, project, self.pool)
+        create = functools.partial(create_cases, project, self.planned.model, call=call)
+        proof = verify_fix(pair, specs, self.pool, create, self.scratch / "proof")
         result = replace(result, proof=proof)
         match proof.verdict:
             case "proven":
@@ -281,11 +274,6 @@ class _ModelFixer:
 
     def _of_model(self, outcome: GateOutcome) -> list[Finding]:
         return [finding for finding in outcome.findings if finding.model == self.planned.path]
-
-    def _create_cases(self, reading: ParsedModel, folder: Path) -> InputCases:
-        project = self.request.project
-        call = functools.partial(call_inputs, project, self.pool)
-        return create_cases(project, self.planned.model, reading, folder, call=call)
 
 
 def model_root(project: Project, model: SelectedModel) -> Path:

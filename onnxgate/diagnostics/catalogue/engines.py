@@ -31,7 +31,6 @@ ENTRIES = (
         fix="export without them, or convert the model before it is optimised for ONNX Runtime; newer releases"
         " know more",
         rules=("load-failed",),
-        family="",
     ),
     Entry(
         name="openvino-not-a-model",

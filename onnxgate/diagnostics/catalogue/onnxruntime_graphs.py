@@ -205,9 +205,6 @@ LOADING = (
     ),
 )
 
-_NODE_PREFIX = (
-    r"Non-zero status code returned while running (?P<op>\w{1,100}) node\. Name:'(?P<node>.{0,300}?)' Status Message: "
-)
 _SOURCE_LOCATION = r"(?:/onnxruntime_src/[^\n]{0,600}?\)(?: const)?(?: \[with [^\]\n]{0,200}\])? (?=[A-Za-z_!\[]))?"
 """Where in the code of ONNX Runtime; it changes with each release."""
 RUNNING = (
@@ -384,7 +381,8 @@ RUNNING = (
     ),
     Entry(
         name="node-failed",
-        patterns=(_NODE_PREFIX + _SOURCE_LOCATION + r"(?P<said>[^\n]{1,300})",),
+        patterns=r"Non-zero status code returned while running (?P<op>\w{1,100}) node\. Name:'(?P<node>.{0,300}?)'"
+        r" Status Message: " + _SOURCE_LOCATION + r"(?P<said>[^\n]{1,300})",
         means="node `{node}` ({op}) stopped the run: {said}",
         why="a shape or a value that is only known while the model runs does not fit",
         fix="look at what reaches the node; `onnxgate check` runs the model at several sizes and names the source line",

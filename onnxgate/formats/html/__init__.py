@@ -25,21 +25,8 @@ from onnxgate.formats.html.markup import (
     render_code,
     render_prose,
     render_scrolled,
-    state_class,
     tag,
 )
-
-SECTION_TITLES = {
-    "changes": "Changes",
-    "matrix": "Matrix",
-    "findings": "Findings",
-    "undecided": "Undecided",
-    "skipped": "Skipped",
-    "agreement": "Agreement",
-    "ignored": "Ignored",
-    "replay": "Replay",
-    "inventory": "Inventory",
-}
 
 
 def format(report: Report) -> str:
@@ -57,7 +44,7 @@ def format(report: Report) -> str:
         "inventory": render_inventory(report),
     }
     shown = {name: section for name, section in sections.items() if section is not None}
-    links = (tag("a", SECTION_TITLES[name], href=f"#{name}") for name in shown)
+    links = (tag("a", name.capitalize(), href=f"#{name}") for name in shown)
     style, script = _read_asset("page.css"), _read_asset("page.js")
     body = join_lines(
         tag("a", "To the findings", href="#main", class_="skip"),
@@ -203,7 +190,7 @@ def _render_matrix_legend(cells: Sequence[Cell]) -> Markup:
     items = (
         tag(
             "li",
-            tag("span", mark, class_=f"sign {state_class(state)}", aria_hidden="true"),
+            tag("span", mark, class_=f"sign {state.replace(' ', '-')}", aria_hidden="true"),
             f" {wording.STATE_MEANINGS[state]} ",
             tag("span", str(counts[state]), class_="quiet"),
         )
@@ -217,7 +204,7 @@ def _render_matrix_legend(cells: Sequence[Cell]) -> Markup:
 
 def _render_matrix_cell(cell: Cell | None, anchors: Anchors) -> Markup:
     state = cell.state if cell else "not asked"
-    style = f"{state_class(state)} compared" if cell and cell.compared else state_class(state)
+    style = state.replace(" ", "-") + (" compared" if cell and cell.compared else "")
     findings = anchors.of_cell(cell) if cell and state in ("fail", "warning") else []
     anchor = f"finding-{findings[0]}" if findings else state if state in ("undecided", "skipped") else ""
     label = wording.STATE_MEANINGS[state] + (f"; {pluralize(len(findings), 'finding')}" if findings else "")

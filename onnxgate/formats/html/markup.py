@@ -97,8 +97,3 @@ STATE_MARKS = {
 }
 LEVEL_MARKS = {"error": "✕", "warning": "!", "note": "i"}
 VERDICT_MARKS = {"pass": ("✓", "Pass"), "fail": ("✕", "Fail"), "undecided": ("?", "Undecided")}
-
-
-def state_class(state: str) -> str:
-    """Return the CSS class of a state, such as `not-asked`; unknown states get that one."""
-    return state.replace(" ", "-") if state in STATE_MARKS else "not-asked"

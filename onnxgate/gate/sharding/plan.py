@@ -124,9 +124,6 @@ def divide_models(state: CheckState, of: int, weights: Mapping[str, int]) -> Div
     return Division(state, of, tuple(chosen[path] for path in state.models))
 
 
-# The plan's file
-
-
 class PlanEntry(msgspec.Struct, frozen=True):
     """One shard that has models."""
 
@@ -209,9 +206,6 @@ def load_division(file: Path, state: CheckState, of: int) -> Division:
 def _describe_check(project: Project, models: Sequence[SelectedModel]) -> CheckState:
     paths = tuple(sorted(model.path for model in models))
     return CheckState(__version__, digest_text_file(project.path), digest_text_file(project.lock_path), paths)
-
-
-# Costs
 
 
 MAX_COST_S = 1e6

@@ -6,7 +6,7 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -139,16 +139,11 @@ def _shard_names(request: GateRequest, outcome: GateOutcome, share: Share) -> tu
     return tuple(names for names in collect_entry_names(request.project, model_names, paths) if names.asked)
 
 
-# Reading
-
-
 MAX_REPORT_BYTES = 256 * 2**20
 RERUN_HINT = "run the shard's job again, or look in its log for why it did not end"
 KNOWN_STAGES = frozenset(stage.value for stage in Stage)
 RULE_SETTINGS = frozenset((*LEVELS, "off"))
 """Levels of a rule in the config."""
-MERGE_STAGE = "gate"
-"""Stage of what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,14 +164,6 @@ class ExpectedCheck:
     config: str = ""
     lock: str = ""
     models: tuple[str, ...] = ()
-
-
-@dataclass(slots=True)
-class CollectedReports:
-    """Reports of different shards of one check, and all that is missing or does not match."""
-
-    reports: list[Report] = field(default_factory=list)
-    gaps: list[NotDone] = field(default_factory=list)
 
 
 def list_report_files(paths: Iterable[Path], leave_out: Iterable[Path]) -> Iterator[Path]:
@@ -244,7 +231,7 @@ def _describe_damage(report: Report, shard: Shard) -> str:
         return "it did not judge the models of its shard"
     parts: tuple[Finding | NotDone | SharedHit, ...]
     parts = (*report.findings, *report.undecided, *report.skipped, *shard.hits)
-    stages = {*report.stages, *(part.stage for part in parts)} - {MERGE_STAGE}
+    stages = {*report.stages, *(part.stage for part in parts)}
     if not (stages <= KNOWN_STAGES and set(shard.levels.values()) <= RULE_SETTINGS):
         return "it names a stage or a level that there is not"
     if not set(report.counts) <= COUNT_NAMES:
@@ -257,18 +244,15 @@ def _describe_damage(report: Report, shard: Shard) -> str:
     return "it says `pass`, and leaves something undecided" if report.exit == 0 and report.undecided else ""
 
 
-def collect_reports(files: Sequence[ReportFile], expected: ExpectedCheck) -> CollectedReports:
-    """Select the reports that belong together, one per shard, and report all other problems."""
-    collected = CollectedReports()
-    for file in files:
-        if file.report is None:
-            collected.gaps.append(_gap(f"`{file.name}` was not merged: {file.problem}", file.hint))
+def collect_reports(files: Sequence[ReportFile], expected: ExpectedCheck) -> tuple[list[Report], list[NotDone]]:
+    """Return reports of different shards of one check, and all that is missing or does not match."""
+    unread = [file for file in files if file.report is None]
+    gaps = [_gap(f"`{file.name}` was not merged: {file.problem}", file.hint) for file in unread]
     valid = [(file.name, file.report) for file in files if file.report is not None]
     if not valid:
         reason = "none of the reports is one of a shard" if files else "there is no report of any shard"
         hint = "give what `onnxgate check --shard i/N --output json=FILE` wrote"
-        collected.gaps += [_gap(reason, hint, model) for model in expected.models or ("",)]
-        return collected
+        return [], [*gaps, *(_gap(reason, hint, model) for model in expected.models or ("",))]
     planned = [report for _, report in valid if expected.plan and require_shard(report).plan.startswith(expected.plan)]
     common, _ = Counter(map(_check_identity, planned[:1] or [report for _, report in valid])).most_common(1)[0]
     for name, report in valid:
@@ -276,21 +260,19 @@ def collect_reports(files: Sequence[ReportFile], expected: ExpectedCheck) -> Col
             shard = require_shard(report)
             other = f"shard {shard.index} of {shard.of} of another check than the others"
             reason = f"`{name}` was not merged: it is {other} (`{shard.key[:PLAN_KEY_CHARACTERS]}`)"
-            collected.gaps.append(_gap(reason, SAME_CHECK_HINT))
-    collected.reports = _one_report_per_shard(
-        [pair for pair in valid if _check_identity(pair[1]) == common], collected.gaps
-    )
-    lead = require_shard(collected.reports[0])
-    collected.gaps += _differences_from_expected(lead, expected)
-    collected.gaps += _missing_shards(lead, {require_shard(report).index for report in collected.reports})
-    return collected
+            gaps.append(_gap(reason, SAME_CHECK_HINT))
+    reports = _one_report_per_shard([pair for pair in valid if _check_identity(pair[1]) == common], gaps)
+    lead = require_shard(reports[0])
+    gaps += _differences_from_expected(lead, expected)
+    gaps += _missing_shards(lead, {require_shard(report).index for report in reports})
+    return reports, gaps
 
 
 SAME_CHECK_HINT = "give the reports of one plan: of one commit, with the same PATHS and options"
 
 
 def _gap(reason: str, hint: str, model: str = "") -> NotDone:
-    return NotDone(stage=MERGE_STAGE, model=model, runtime="", reason=reason, hint=hint)
+    return NotDone(stage=Stage.GATE.value, model=model, runtime="", reason=reason, hint=hint)
 
 
 def _check_identity(report: Report) -> object:

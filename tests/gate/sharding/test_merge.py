@@ -64,8 +64,7 @@ def given(reports: Sequence[Report]) -> list[ReportFile]:
 
 def merged(each: Sequence[ReportFile], expected: ExpectedCheck = NOTHING) -> Report:
     """What `onnxgate merge` makes of them."""
-    collected = collect_reports(each, expected)
-    return merge_reports(collected.reports, collected.gaps, "error")
+    return merge_reports(*collect_reports(each, expected), "error")
 
 
 @settings(max_examples=150, deadline=None)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from onnxgate.core.matrix import Entry, Matrix, MatrixModel, Observed, Predicted, Reason, build_matrix
-from onnxgate.formats import support_matrix
 from tests.harness.reports.sample_reports import FOLDER
 
 LETTERS: dict[str, Predicted] = {"+": "loads", "x": "refused", "?": "unknown"}
@@ -13,7 +14,7 @@ KERNEL = Reason(rule="missing-kernel", node="det", message="there is no kernel f
 
 def sample() -> Matrix:
     """The matrix that golden files are made from."""
-    return support_matrix.parse_json((FOLDER / "matrix.json").read_bytes())
+    return msgspec.json.decode((FOLDER / "matrix.json").read_bytes(), type=Matrix)
 
 
 def entry(
