@@ -127,8 +127,8 @@ class Environments:
         locked = [package for package in packages if isinstance(package, LockedPackage)]
         needed = wheels.required_wheels(runtime, locked)
         name = f"{runtime.engine}-{runtime.release}-py{runtime.python}"
-        pairs = [(pin, sha256) for pin in needed for sha256 in sorted(wheels.compatible_hashes(pin))]
-        hashes = [f"{pin.name}=={pin.version} {sha256}" for pin, sha256 in pairs]
+        pairs = [(pin, sorted(wheel.sha256 for wheel in wheels.rank_wheels(pin))) for pin in needed]
+        hashes = [f"{pin.name}=={pin.version} {sha256}" for pin, digests in pairs for sha256 in digests]
         identity = [runtime.engine, runtime.release, runtime.python, *hashes]
         slot = storage.environment_slot(self._cache, name, identity)
         return slot, lambda attempt: self._build(attempt, runtime, needed, busy)

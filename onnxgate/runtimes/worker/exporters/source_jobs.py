@@ -121,7 +121,7 @@ def _candidate_models(returned: Any) -> Iterator[Any]:
 
 def trace(job: Wire, phase: Phase) -> Wire:
     """Answer a `Trace` job with a `TraceResult`; it includes errors of the user's code or the exporter."""
-    result: Wire = {"kind": "trace", "values": {}, "left_out": 0, "failure": None}
+    result: Wire = {"kind": "trace", "values": {}, "failure": None}
     with run_user_code(job, result):
         returned = _call_source(job, phase)
         importlib.import_module(".pytorch", __package__).trace(job, returned, result, phase)
