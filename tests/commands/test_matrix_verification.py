@@ -13,7 +13,7 @@ from onnxgate.core.errors import ResolutionError
 from onnxgate.core.jobs import Completed, Crashed, Failure, LoadResult, Observation, Refused, TimedOut, Unavailable
 from onnxgate.project.lock.index import Release, ReleaseNotFound
 from onnxgate.project.lock.types import LockedRuntime, Wheel
-from onnxgate.runtimes.pool import NoProgress
+from onnxgate.runtimes.pool import Progress
 from onnxgate.runtimes.worker_spec import WorkerSpec
 
 RUNTIMES = [
@@ -45,7 +45,7 @@ class Shelf:
 def test_an_index_that_does_not_answer_is_asked_once() -> None:
     """Each question may take minutes then."""
     shelf = Shelf()
-    specs = _WheelResolver(shelf, NoProgress()).find_specs(RUNTIMES)
+    specs = _WheelResolver(shelf, Progress()).find_specs(RUNTIMES)
 
     assert set(specs) == {runtime.name for runtime in RUNTIMES}
     assert all(isinstance(spec, Unavailable) for spec in specs.values())
@@ -55,7 +55,7 @@ def test_an_index_that_does_not_answer_is_asked_once() -> None:
 def test_each_release_under_the_first_python_that_it_is_for() -> None:
     """And what is not there is said of that release alone."""
     shelf = Shelf({"onnxruntime==1.8.1": "3.9", "onnxruntime==1.18.1": "3.11"})
-    specs = _WheelResolver(shelf, NoProgress()).find_specs(RUNTIMES)
+    specs = _WheelResolver(shelf, Progress()).find_specs(RUNTIMES)
     old, missing, new = (specs[runtime.name] for runtime in RUNTIMES)
 
     assert isinstance(old, WorkerSpec)

@@ -18,7 +18,6 @@ from .source import (
     check_name_count,
     describe_value,
     read_source_result,
-    record_failure,
     unexpected_return,
 )
 
@@ -84,10 +83,7 @@ def export_sklearn(job: Wire, returned: Any, result: Wire, phase: Phase, *, boos
         outputs[:] = [output.name for output in model.graph.output]
         return model
 
-    phase("export")
-    model = None
-    with record_failure(job, result):
-        model = model_file.write_model(job, result, convert, recipe.output_names)
+    model = model_file.export_model(job, result, phase, convert, recipe.output_names)
     if model is None:
         return
     call = _eager_call(recipe, rows, model.graph, outputs)

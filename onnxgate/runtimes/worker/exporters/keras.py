@@ -15,7 +15,6 @@ from .source import (
     Wire,
     describe_value,
     read_source_result,
-    record_failure,
     unexpected_return,
 )
 from .source_jobs import require_converters
@@ -104,12 +103,10 @@ def _export(job: Wire, recipe: SourceResult, signature: List[Any], result: Wire,
     require_converters("Keras on " + backend, CONVERTERS.get(backend, ()))
     from . import model_file
 
-    phase("export")
     path = model_file.export_path(job)
 
     def convert(job: Wire) -> None:
         options = {} if job["opset"] is None else {"opset_version": job["opset"]}
         recipe.model.export(path, format="onnx", verbose=False, input_signature=signature, **options)
 
-    with record_failure(job, result):
-        model_file.write_model(job, result, convert, recipe.output_names)
+    model_file.export_model(job, result, phase, convert, recipe.output_names)

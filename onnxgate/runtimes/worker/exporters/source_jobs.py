@@ -34,7 +34,7 @@ class ConverterMissingError(Exception):
 
 def export(job: Wire, phase: Phase) -> Wire:
     """Answer an `Export` job with an `ExportResult`; it includes errors of the user's code or the exporter."""
-    result = empty_result()
+    result: Wire = {"kind": "export", "model": None, "input_names": []}
     source.choose_seed(job.get("seed", source.DEFAULT_SEED))
     for name in PRELOADED_MODULES:
         try:
@@ -49,22 +49,6 @@ def export(job: Wire, phase: Phase) -> Wire:
         module, function = framework.exporter.split(":")
         getattr(importlib.import_module("." + module, __package__), function)(job, returned, result, phase)
     return result
-
-
-def empty_result() -> Wire:
-    """Return an `ExportResult` without values."""
-    return {
-        "kind": "export",
-        "model": None,
-        "failure": None,
-        "was_training": False,
-        "input_names": [],
-        "sample": [],
-        "eager": [],
-        "eager64": [],
-        "eager_reason": "",
-        "log": "",
-    }
 
 
 def require_converters(title: str, converters: Tuple[str, ...]) -> None:
