@@ -154,10 +154,13 @@ def describe_exit_status(status: int) -> str:
         return f"signal {-status}"
 
 
-# Variables that select the user's Python or environment (ours are always named by path) or change the user's own
-# installs. Variables that configure package indexes are passed on.
-REMOVED_VARIABLES = (
+INSTALL_VARIABLES = (
     *("UV_CONSTRAINT", "UV_OVERRIDE", "UV_BUILD_CONSTRAINT", "UV_EXCLUDE", "UV_NO_BINARY", "UV_NO_BINARY_PACKAGE"),
+)
+"""Variables that change the user's own installs; those that configure package indexes are passed on."""
+# The others select the user's Python or environment; ours are always named by path.
+REMOVED_VARIABLES = (
+    *INSTALL_VARIABLES,
     *("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONHOME", "PYTHONPATH", "UV_PYTHON", "UV_SYSTEM_PYTHON"),
 )
 UV_DEFAULTS = {"UV_HTTP_TIMEOUT": "30", "UV_NO_PROGRESS": "1", "NO_COLOR": "1"}

@@ -28,15 +28,6 @@ from onnxgate.project.toml import loads
 
 TIMEOUT_S = 180
 _HTTP_TIMEOUT_S = "30"
-# A user's settings for installs must not narrow a lock. Settings of indexes are still used.
-_IGNORED_VARIABLES = (
-    "UV_CONSTRAINT",
-    "UV_OVERRIDE",
-    "UV_BUILD_CONSTRAINT",
-    "UV_EXCLUDE",
-    "UV_NO_BINARY",
-    "UV_NO_BINARY_PACKAGE",
-)
 _UNREACHABLE_MESSAGES = (
     "Failed to fetch",
     "network was disabled",
@@ -87,8 +78,7 @@ class UvIndex:
     offline: bool = False
 
     def newest(self, requirement: Requirement, python: str) -> Release | ReleaseNotFound:
-        """
-        Return the newest release that has wheels for one Python.
+        """Return the newest release that has wheels for one Python.
 
         Raises:
             ResolutionError: the index is not available.
@@ -97,8 +87,7 @@ class UvIndex:
         return solution if isinstance(solution, ReleaseNotFound) else _parse_release(solution, requirement, python)
 
     def together(self, requirements: Sequence[Requirement], python: str) -> tuple[Release, ...] | ReleaseNotFound:
-        """
-        Return the newest releases that are compatible with each other, with all dependencies.
+        """Return the newest releases that are compatible with each other, with all dependencies.
 
         Raises:
             ResolutionError: the index is not available.
@@ -132,7 +121,8 @@ class UvIndex:
         command += ["--offline"] if self.offline else []
         try:
             lines = "".join(f"{requirement}\n" for requirement in requirements).encode()
-            inherited = {name: value for name, value in os.environ.items() if name not in _IGNORED_VARIABLES}
+            ignored = subprocesses.INSTALL_VARIABLES  # a user's settings for installs must not narrow a lock
+            inherited = {name: value for name, value in os.environ.items() if name not in ignored}
             environment = {"UV_HTTP_TIMEOUT": _HTTP_TIMEOUT_S, **inherited}
             result = subprocesses.run_supervised(
                 command, input=lines, environment=environment, folder=scratch, timeout_s=TIMEOUT_S
@@ -234,8 +224,7 @@ _UNIVERSAL = {"arm64": ("universal2",), "x86_64": ("universal2", "intel", "unive
 
 
 def select_wheels(files: Mapping[str, str], python: str) -> tuple[Wheel, ...]:
-    """
-    Return the wheels for one Python, by file name: for each platform the one that the most systems can install.
+    """Return the wheels for one Python, by file name: for each platform the one that the most systems can install.
 
     `files` maps file names to sha256. A wheel for musl is not locked: Linux means glibc.
     """

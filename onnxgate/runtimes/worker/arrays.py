@@ -24,11 +24,19 @@ def read_feeds(case: Dict[str, Any]) -> Dict[str, Any]:
     return {name: np.asarray(read_array(path), order="C") for name, path in case["inputs"].items()}
 
 
+NUMPY_KINDS = "biufcUSO"
+"""Kinds of numpy's own types; those of ml_dtypes are not included."""
+
+
 def to_storable(value: Any) -> Any:
-    """Return the value as it is stored; None if it is not a tensor that numpy can represent."""
+    """Return the value as it is stored, bfloat16 as float32; None if it is not a tensor that numpy can represent."""
     if not isinstance(value, (np.ndarray, np.generic)):
         return None
     array = np.asarray(value)
+    if array.dtype.name == "bfloat16":
+        return array.astype(np.float32)
+    if array.dtype.kind not in NUMPY_KINDS:
+        return None
     return array.astype(np.str_) if array.dtype.kind == "O" else array
 
 
@@ -43,9 +51,6 @@ def write_array(path: str, value: Any) -> bool:
     except OSError as error:
         raise UnusableError("an output cannot be written: %s" % error.strerror) from error
     return True
-
-
-ABSENT_VALUE = "nothing"
 
 
 def layout_name(name: str) -> str:
@@ -63,7 +68,7 @@ def flatten(value: Any) -> List[Any]:
 def _describe_layout(value: Any) -> Iterator[str]:
     """Yield lengths, keys and shapes, depth first."""
     if value is None:
-        yield ABSENT_VALUE
+        yield "nothing"
     elif isinstance(value, dict):
         yield "map of %d" % len(value)
         for key in _sorted_keys(value):
