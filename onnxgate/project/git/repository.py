@@ -105,8 +105,7 @@ def read_parents(root: Path, commit: str) -> tuple[str, ...]:
 
 
 def fetch_commit(root: Path, commit: str, *, offline: bool) -> str:
-    """
-    Fetch a commit unless it exists locally; return why it could not be fetched, or "".
+    """Fetch a commit unless it exists locally; return why it could not be fetched, or "".
 
     A depth is used only in shallow clones: it would truncate the history of a full clone.
     """
@@ -179,8 +178,7 @@ _INDEX_MODULUS = 2**32
 
 
 def find_lfs_contents(root: Path, files: Iterable[Path]) -> dict[Path, LfsPointer]:
-    """
-    Return the committed or staged Git LFS pointers of unchanged files.
+    """Return the committed or staged Git LFS pointers of unchanged files.
 
     A file is unchanged if its size, times and inode are those in git's index, the index is newer than the file, and its
     attributes name the filter of LFS.
