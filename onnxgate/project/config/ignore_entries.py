@@ -16,15 +16,7 @@ import msgspec
 from onnxgate.core.errors import UsageError
 from onnxgate.core.files import replace_atomically
 from onnxgate.project.config.schema import Ignore
-from onnxgate.project.toml import (
-    Keys,
-    decode,
-    escape_character,
-    find_key_lines,
-    format_key_path,
-    loads,
-    quote_string,
-)
+from onnxgate.project.toml import Keys, decode, escape_character, find_key_lines, format_key_path, loads, quote_string
 
 
 @dataclass(frozen=True, slots=True)

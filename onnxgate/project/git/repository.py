@@ -61,12 +61,6 @@ def read_git_line(folder: Path, arguments: Sequence[str]) -> str:
     return (read_git_output(folder, *arguments) or "").strip()
 
 
-def find_git_problem(folder: Path) -> str:
-    """Return why git does not work in this repository; "" if it works."""
-    result = run_git(folder, ["rev-parse", "--git-dir"], offline=True)
-    return last_line(result.stderr) or f"exit status {result.returncode}" if result.returncode else ""
-
-
 def is_tracked(root: Path, path: str) -> bool:
     """Return whether a file of that name is committed or staged."""
     return run_git(root, ["ls-files", "--error-unmatch", "-z", "--", f":(literal){path}"]).returncode == 0

@@ -106,7 +106,9 @@ def resolve_revision(root: Path | None, name: str, *, offline: bool = False) -> 
     """
     if root is None:
         raise UsageError(f"`--against {name}`: this is no git repository")
-    if trouble := repository.find_git_problem(root):
+    checked = repository.run_git(root, ["rev-parse", "--git-dir"], offline=True)
+    if checked.returncode:
+        trouble = repository.last_line(checked.stderr) or f"exit status {checked.returncode}"
         hint = "see that git is installed and can read this repository: `git status`"
         raise UsageError(f"`--against {name}`: git cannot be asked: {trouble}", hint=hint)
     commit = repository.find_commit(root, name)

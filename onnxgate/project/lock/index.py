@@ -104,33 +104,23 @@ class UvIndex:
         self, requirements: Sequence[Requirement], python: str, *options: str
     ) -> Mapping[str, Any] | ReleaseNotFound:
         """Return the `pylock.toml` that uv writes."""
-        with temporary_folder() as scratch:
-            failure = self._run_uv(requirements, python, Path(scratch), *options)
-            if failure is not None:
-                return failure
-            return loads((Path(scratch) / "pylock.onnxgate.toml").read_text(encoding="utf-8"))
-
-    def _run_uv(
-        self, requirements: Sequence[Requirement], python: str, scratch: Path, *options: str
-    ) -> ReleaseNotFound | None:
-        """Write uv's solution into `scratch`; return why there is none."""
-        # In a folder of its own, because uv also reads the settings of the project that it runs in.
+        lines = "".join(f"{requirement}\n" for requirement in requirements).encode()
+        ignored = subprocesses.INSTALL_VARIABLES  # a user's settings for installs must not narrow a lock
+        inherited = {name: value for name, value in os.environ.items() if name not in ignored}
+        environment = {"UV_HTTP_TIMEOUT": _HTTP_TIMEOUT_S, **inherited}
         command = [os.fsdecode(find_uv_bin()), "pip", "compile", *_OPTIONS, "--python", sys.executable]
-        command += [*options, "--python-version", python]
-        command += ["--output-file", str(scratch / "pylock.onnxgate.toml"), "-"]
-        command += ["--offline"] if self.offline else []
-        try:
-            lines = "".join(f"{requirement}\n" for requirement in requirements).encode()
-            ignored = subprocesses.INSTALL_VARIABLES  # a user's settings for installs must not narrow a lock
-            inherited = {name: value for name, value in os.environ.items() if name not in ignored}
-            environment = {"UV_HTTP_TIMEOUT": _HTTP_TIMEOUT_S, **inherited}
-            result = subprocesses.run_supervised(
-                command, input=lines, environment=environment, folder=scratch, timeout_s=TIMEOUT_S
-            )
-        except subprocess.TimeoutExpired as error:
-            raise _index_error(f"no answer within {TIMEOUT_S} s") from error
-        if result.returncode == 0:
-            return None
+        command += [*options, "--python-version", python, *(["--offline"] if self.offline else [])]
+        with temporary_folder() as scratch:  # uv also reads the settings of the project that it runs in
+            folder, solution = Path(scratch), Path(scratch) / "pylock.onnxgate.toml"
+            command += ["--output-file", str(solution), "-"]
+            try:
+                result = subprocesses.run_supervised(
+                    command, input=lines, environment=environment, folder=folder, timeout_s=TIMEOUT_S
+                )
+            except subprocess.TimeoutExpired as error:
+                raise _index_error(f"no answer within {TIMEOUT_S} s") from error
+            if result.returncode == 0:
+                return loads(solution.read_text(encoding="utf-8"))
         stderr = result.stderr.decode("utf-8", "replace")
         reason = summarize_uv_error(stderr)
         if result.returncode != 1 or any(message in stderr for message in _UNREACHABLE_MESSAGES):

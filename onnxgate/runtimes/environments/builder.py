@@ -128,7 +128,7 @@ class Environments:
     def _build_once(self, slot: storage.EnvironmentSlot, runtime: LockedRuntime, build: storage.BuildFunction) -> Path:
         """Build the environment, alone among all processes; waiting for others ends when this one is closing."""
         slot.folder.parent.mkdir(parents=True, exist_ok=True)
-        lock = filelock.FileLock(slot.lock)
+        lock = filelock.FileLock(f"{slot.folder}.lock")
         for _ in range(LOCK_TIMEOUT_S):
             self.commands.require_open()
             try:
@@ -194,11 +194,7 @@ class Environments:
         return UnavailableError(f"`{runtime.name}` cannot be installed: {_uv_error(ended)}", hint=_INSTALL_HINT)
 
     def _check_health(self, interpreter: Path, runtime: LockedRuntime, needed: Sequence[LockedPackage]) -> None:
-        """Check that the engine runs a model and that the versions are the locked ones.
-
-        Raises:
-            UnavailableError: they are not, or it does not.
-        """
+        """Raise `UnavailableError` if the engine does not run a model, or if a version is not the locked one."""
         expected = {pin.name: pin.version for pin in needed} | {runtime.engine: runtime.release}
         trial = health_check_arguments(runtime.engine, tuple(expected))
         ended = self.commands.run([str(interpreter), *trial], timeout_s=HEALTH_TIMEOUT_S)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, Iterator, List
+from typing import Any, Dict, Iterable, Iterator, List, Tuple
 
 import numpy as np
 
@@ -53,9 +53,12 @@ def write_array(path: str, value: Any) -> bool:
     return True
 
 
-def layout_name(name: str) -> str:
-    """Return the name of the second array of an output."""
-    return name + " (layout)"
+def name_arrays(outputs: Iterable[Tuple[str, bool]]) -> List[str]:
+    """Return the names of the arrays of outputs, given by name and whether it is a container: its layout follows it."""
+    names: List[str] = []
+    for name, is_container in outputs:
+        names += [name, name + " (layout)"] if is_container else [name]
+    return names
 
 
 def flatten(value: Any) -> List[Any]:

@@ -36,13 +36,18 @@ def load_result() -> Dict[str, Any]:
     return {"kind": "load", "providers": []}
 
 
-def run_cases(job: Job, phase: Phase, names: List[str], compute: Compute) -> Dict[str, Any]:
-    """Return the result of a run; one failing case does not stop the next."""
-    cases = [run_case(job, index, phase, compute) for index in range(len(job["cases"]))]
+def run_cases(
+    job: Job, phase: Phase, names: List[str], compute: Compute, repeat: Optional[Repeat] = None
+) -> Dict[str, Any]:
+    """Return the result of a run; one failing case does not stop the next. The first that succeeds is repeated."""
+    cases: List[Dict[str, Any]] = []
+    for index in range(len(job["cases"])):
+        succeeded = any("outputs" in result for result in cases)
+        cases.append(_run_case(job, index, phase, compute, None if succeeded else repeat))
     return {"kind": "run", "providers": [], "outputs": names, "cases": cases}
 
 
-def run_case(job: Job, index: int, phase: Phase, compute: Compute, repeat: Optional[Repeat] = None) -> Dict[str, Any]:
+def _run_case(job: Job, index: int, phase: Phase, compute: Compute, repeat: Optional[Repeat]) -> Dict[str, Any]:
     """Return the result of one case: the paths of its outputs and what `repeat` returns, or the failure."""
     case = job["cases"][index]
     phase("case " + case["name"])

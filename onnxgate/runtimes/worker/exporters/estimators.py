@@ -11,15 +11,7 @@ import numpy as np
 from onnx.helper import tensor_dtype_to_np_dtype
 
 from . import eager, model_file
-from .source import (
-    Phase,
-    SourceResult,
-    Wire,
-    check_name_count,
-    describe_value,
-    read_source_result,
-    unexpected_return,
-)
+from .source import Phase, SourceResult, Wire, check_name_count, describe_value, read_source_result, unexpected_return
 
 MAPPING_KEYS = ("args", "input_names", "output_names", "options")
 EXPECTED_RETURN = "`(estimator, X)` with a fitted estimator and sample rows, or a mapping with `model` and `args`"

@@ -8,15 +8,7 @@ import keras
 import numpy as np
 
 from . import eager
-from .source import (
-    Phase,
-    SourceError,
-    SourceResult,
-    Wire,
-    describe_value,
-    read_source_result,
-    unexpected_return,
-)
+from .source import Phase, SourceError, SourceResult, Wire, describe_value, read_source_result, unexpected_return
 from .source_jobs import require_converters
 
 CONVERTERS = {"tensorflow": ("tf2onnx",), "jax": ("jax2onnx",), "torch": ("onnxscript",)}
