@@ -101,7 +101,7 @@ def main() -> None:
     """Print one row per size."""
     interpreter, sizes = Path(sys.argv[1]), [int(each) for each in sys.argv[2:]] or [4, 12, 24]
     with tempfile.TemporaryDirectory() as folder, WorkerPool(Environments(Path(folder), offline=True), 1) as host:
-        seat = WorkerSpec.of_interpreter("onnxruntime", interpreter, engine="onnxruntime")
+        seat = WorkerSpec("onnxruntime", "onnxruntime", interpreter=interpreter)
         host.submit(seat, Probe()).result()
         for layers in sizes:
             print(timed(host, seat, Path(folder) / str(layers), layers))

@@ -15,6 +15,7 @@ from campaigns.hostile import consumers
 from campaigns.hostile.documents import Pair
 from onnxgate.core import escape, report_json
 from onnxgate.core.matrix import Matrix
+from onnxgate.core.report import Report
 from onnxgate.core.report_json import encode_json
 from onnxgate.formats import (
     github,
@@ -84,7 +85,7 @@ SURFACES = (
         tame=True,
     ),
     Surface("verdict", "report", text.render_verdict, consumers.shown("report")),
-    Surface("json", "report", report_json.format, consumers.data, report_json.decode_report),
+    Surface("json", "report", report_json.format, consumers.data, msgspec.json.Decoder(Report).decode),
     Surface("html", "report", html.format, consumers.markup),
     Surface("markdown", "report", markdown.format, consumers.page),
     Surface("summary", "report", markdown.format_summary, consumers.page, limit=SUMMARY_LIMIT),

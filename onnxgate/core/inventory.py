@@ -11,11 +11,7 @@ VERSION = 1
 State = Literal["ready", "not-prepared", "broken", "unavailable", "own"]
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """One object of the inventory."""
-
-
-class Environment(Part, frozen=True, kw_only=True):
+class Environment(msgspec.Struct, frozen=True, kw_only=True):
     """One locked runtime, and what is there of its environment."""
 
     runtime: str  # "onnxruntime 1.18.1"
@@ -31,7 +27,7 @@ class Environment(Part, frozen=True, kw_only=True):
     freed_bytes: int = 0  # what removing it would free: files that uv's cache has, too, stay there
 
 
-class Interpreter(Part, frozen=True, kw_only=True):
+class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
     """A Python that locked runtimes need."""
 
     python: str  # "3.11"
@@ -39,7 +35,7 @@ class Interpreter(Part, frozen=True, kw_only=True):
     hint: str = ""
 
 
-class Inventory(Part, frozen=True, kw_only=True):
+class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     """All of it. It is about this machine, and names its folders."""
 
     version: int = VERSION

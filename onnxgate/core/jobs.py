@@ -264,7 +264,6 @@ class TraceResult(Message, frozen=True, kw_only=True, tag="trace", tag_field="ki
     """Values of the nodes of the exported program."""
 
     values: dict[str, str]  # name -> absolute .npy path
-    left_out: int = 0  # number of values beyond the limit
     failure: Failure | None = None
 
 

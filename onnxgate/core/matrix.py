@@ -25,11 +25,7 @@ CONTRADICTED_PREDICTIONS: dict[Observed, Predicted] = {"loads": "refused", "refu
 """The prediction that contradicts each observation."""
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """One object of the matrix."""
-
-
-class Reason(Part, frozen=True, kw_only=True):
+class Reason(msgspec.Struct, frozen=True, kw_only=True):
     """Why a release refuses a model, or why that cannot be told. `node` is "" where it is about the whole model."""
 
     rule: str
@@ -41,7 +37,7 @@ class Reason(Part, frozen=True, kw_only=True):
 NO_KERNELS = Reason(rule=NO_DATA_RULE, node="", message="the kernels of this release are not known")
 
 
-class Entry(Part, frozen=True, kw_only=True):
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """One model on one release. `observed` is "" where nobody looked; `error` is what was said then."""
 
     runtime: str  # "onnxruntime 1.18.1"
@@ -75,7 +71,7 @@ class Entry(Part, frozen=True, kw_only=True):
         return "" if self.state == "loads" or self.observed == "unavailable" or explained else self.error
 
 
-class MatrixModel(Part, frozen=True, kw_only=True):
+class MatrixModel(msgspec.Struct, frozen=True, kw_only=True):
     """One model on every release asked for, ascending."""
 
     path: str
@@ -91,7 +87,7 @@ class MatrixModel(Part, frozen=True, kw_only=True):
         return "loads" if self.on("loads") else self.runtimes[-1].state
 
 
-class Matrix(Part, frozen=True, kw_only=True):
+class Matrix(msgspec.Struct, frozen=True, kw_only=True):
     """Models by releases."""
 
     version: int = VERSION

@@ -39,11 +39,6 @@ def _escape_surrogates(value: Any) -> Any:
             return value
 
 
-def decode_report(text: str | bytes) -> Report:
-    """Decode the report that `format` wrote."""
-    return msgspec.json.decode(text, type=Report)
-
-
 def seal_report(report: Report) -> Report:
     """Return a shard's report with the digest of its JSON, so that damage is detected."""
     if report.shard is None:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Literal, NamedTuple
 
@@ -154,10 +154,13 @@ def describe_exit_status(status: int) -> str:
         return f"signal {-status}"
 
 
-# Variables that select the user's Python or environment (ours are always named by path) or change the user's own
-# installs. Variables that configure package indexes are passed on.
-REMOVED_VARIABLES = (
+INSTALL_VARIABLES = (
     *("UV_CONSTRAINT", "UV_OVERRIDE", "UV_BUILD_CONSTRAINT", "UV_EXCLUDE", "UV_NO_BINARY", "UV_NO_BINARY_PACKAGE"),
+)
+"""Variables that change the user's own installs; those that configure package indexes are passed on."""
+# The others select the user's Python or environment; ours are always named by path.
+REMOVED_VARIABLES = (
+    *INSTALL_VARIABLES,
     *("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONHOME", "PYTHONPATH", "UV_PYTHON", "UV_SYSTEM_PYTHON"),
 )
 UV_DEFAULTS = {"UV_HTTP_TIMEOUT": "30", "UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
@@ -215,11 +218,7 @@ class CommandRunner:
         return CompletedCommand(ended.returncode, out, err)
 
     def require_open(self) -> None:
-        """Check that the gate is not shutting down.
-
-        Raises:
-            UnavailableError: it is shutting down.
-        """
+        """Raise `UnavailableError` if the gate is shutting down."""
         if self._closed:
             raise UnavailableError("the gate was ended")
 
@@ -310,10 +309,14 @@ class WorkerProcess:
             self._stdin.flush()
 
     def _read_lines(self, stdout: IO[bytes]) -> None:
+        """Queue complete lines; one that is too long is cut off and is the last. An unfinished last line is dropped."""
         with stdout:
-            for line in _read_complete_lines(stdout):
-                if not self._queue_line(line):
+            while line := stdout.readline(LINE_LIMIT_BYTES):
+                is_complete = line.endswith(b"\n")
+                if (is_complete or len(line) == LINE_LIMIT_BYTES) and not self._queue_line(line):
                     return
+                if not is_complete:
+                    break
         self._silent.set()
         self._queue_line(None)
 
@@ -331,16 +334,6 @@ class WorkerProcess:
                 with self._log_lock:
                     self._log += chunk
                     del self._log[:-LOG_LIMIT_BYTES]
-
-
-def _read_complete_lines(stream: IO[bytes]) -> Iterator[bytes]:
-    """Yield complete lines; a line that is too long is cut off and is the last. An unfinished last line is dropped."""
-    while line := stream.readline(LINE_LIMIT_BYTES):
-        if line.endswith(b"\n"):
-            yield line
-        elif len(line) == LINE_LIMIT_BYTES:
-            yield line
-            return
 
 
 def _start_thread(target: Callable[..., None], *arguments: object) -> threading.Thread:

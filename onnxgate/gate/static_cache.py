@@ -313,11 +313,11 @@ class CustomBuilds:
         return TableSource(release=runtime.release, wheel="", sha256=identity) if identity else None
 
     def _find_wheel(self, runtime: LockedRuntime) -> TableSource | None:
-        from onnxgate.runtimes.environments.wheels import compatible_hashes
+        from onnxgate.runtimes.environments.wheels import rank_wheels
 
         for package in self._lock.packages:
             if (package.name, package.version, package.python) == (runtime.engine, runtime.release, runtime.python):
-                hashes = compatible_hashes(package)
+                hashes = {wheel.sha256 for wheel in rank_wheels(package)}
                 wheel = next((wheel for wheel in package.wheels if wheel.sha256 in hashes), None)
                 if wheel is not None:
                     return TableSource(release=runtime.release, wheel=wheel.file, sha256=wheel.sha256)

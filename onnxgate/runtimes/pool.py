@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol
 
 from onnxgate.core.errors import UnavailableError
 from onnxgate.core.jobs import Job, Load, Observation, Probe, Run, Unavailable
@@ -24,6 +23,7 @@ from onnxgate.project.engines import engine_family, runs_on_node
 from onnxgate.runtimes import sandbox
 from onnxgate.runtimes.environments import node
 from onnxgate.runtimes.environments.builder import Environments
+from onnxgate.runtimes.environments.user_environment import check_user_environment
 from onnxgate.runtimes.protocol import WORKER_FOLDER, WorkerSession
 from onnxgate.runtimes.sandbox import InvalidOutputError, Permissions, WorkerFolder
 from onnxgate.runtimes.worker_spec import JobLimits, JobMeter, WorkerSpec, memory_limit_mib
@@ -39,24 +39,14 @@ LOOK_UP_ACTIVITY = "look up"
 """Activities that are not jobs: an environment is prepared, or its wheels are looked up."""
 
 
-class Progress(Protocol):
-    """Receiver of progress, called from several threads; each worker has one activity at a time."""
+class Progress:
+    """Receiver of progress that ignores it. Called from several threads; each worker has one activity at a time."""
 
     def started(self, worker: str, activity: str) -> None:
         """Report that `onnxruntime 1.18.1` begins with `prepare`, or with `run classifier.onnx`."""
 
     def finished(self, worker: str, activity: str, outcome: str) -> None:
         """Report its outcome: `ready`, `completed`, `refused`, `crashed`, `timed-out` or `unavailable`."""
-
-
-class NoProgress:
-    """A receiver that ignores progress."""
-
-    def started(self, worker: str, activity: str) -> None:
-        """Do nothing."""
-
-    def finished(self, worker: str, activity: str, outcome: str) -> None:
-        """Do nothing."""
 
 
 class WorkerPool:
@@ -84,7 +74,7 @@ class WorkerPool:
         self._limits = limits or JobLimits()
         slots = WorkerSlots(max(1, jobs))
         builds = threading.BoundedSemaphore(max(MIN_PARALLEL_BUILDS, jobs) if jobs > 1 else 1)
-        self._state = PoolState(environments, slots, builds, progress or NoProgress(), worker, limited)
+        self._state = PoolState(environments, slots, builds, progress or Progress(), worker, limited)
         self._threads: dict[WorkerSpec, WorkerThread] = {}
         self._lock = threading.Lock()
 
@@ -270,7 +260,7 @@ class WorkerThread(threading.Thread):
         progress.started(spec.name, PREPARE_ACTIVITY)
         try:
             if spec.interpreter:
-                prepared = environments.find_own(spec.interpreter, spec.runtime)
+                prepared = check_user_environment(spec.interpreter, spec.runtime, environments.commands)
             else:
                 prepared = environments.prepare(spec.runtime, spec.packages, self._pool.slots.occupy())
         except UnavailableError as error:

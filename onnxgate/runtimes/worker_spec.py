@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,20 +55,6 @@ class WorkerSpec:
         pins = {(pin, runtime.python) for pin in runtime.packages}
         own = (package for package in packages if (f"{package.name}=={package.version}", package.python) in pins)
         return cls(runtime.name, runtime.engine, runtime, tuple(own))
-
-    @classmethod
-    def of_interpreter(
-        cls,
-        name: str,
-        interpreter: Path,
-        environment: Mapping[str, str] | None = None,
-        *,
-        engine: str = "",
-        turn: str = "",
-    ) -> WorkerSpec:
-        """Return the spec of an existing interpreter: the toolchain's, or one with a user's own build of an engine."""
-        variables = tuple(sorted((environment or {}).items()))
-        return cls(name, engine, interpreter=interpreter, environment=variables, turn=turn)
 
 
 def environment_path(folder: Path, environment: str) -> Path:

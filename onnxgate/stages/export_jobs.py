@@ -101,7 +101,7 @@ class ProjectToolchain:
 
 def create_toolchain_spec(python: Path, name: str = "toolchain", seed: str = "0") -> WorkerSpec:
     """Return the worker of an interpreter; sets and dictionaries of strings have one order in it."""
-    return WorkerSpec.of_interpreter(name, python, {"PYTHONHASHSEED": seed}, turn=_TOOLCHAIN_TURN)
+    return WorkerSpec(name, interpreter=python, environment=(("PYTHONHASHSEED", seed),), turn=_TOOLCHAIN_TURN)
 
 
 def plan_export(

@@ -86,12 +86,12 @@ def build_table(dump: BuildDump, source: TableSource, *, engine: str = "onnxrunt
             schema.experimental,
             1,
         )
-        rows.add_schema((canonical_domain(schema.domain), schema.name), row)
+        rows.add((canonical_domain(schema.domain), schema.name), row)
     for kernel in dump.kernels:
         start, end = kernel.versions
         constraints = rows.constraints(kernel.constraints)
         kernel_row = KernelRow(start, 0 if end == OPEN_END else end, kernel.provider, constraints, 1)
-        rows.add_kernel((canonical_domain(kernel.domain), kernel.name), kernel_row)
+        rows.add((canonical_domain(kernel.domain), kernel.name), kernel_row)
     return rows.table(engine, dump.platform, (source,))
 
 
@@ -101,8 +101,7 @@ def _make_parameter(formal: DumpedParameter) -> FormalParameter:
 
 
 def join_tables(tables: Sequence[Table]) -> Table:
-    """
-    Return one table with the releases of several; their order does not matter.
+    """Return one table with the releases of several; their order does not matter.
 
     Raises:
         ValueError: there are none, they are of different engines or platforms, or have a release in common.
@@ -180,7 +179,8 @@ def decode_dump(data: bytes) -> BuildDump:
     return msgspec.json.decode(data, type=BuildDump)
 
 
-Row = TypeVar("Row", SchemaRow, KernelRow)
+Row = SchemaRow | KernelRow
+RowType = TypeVar("RowType", SchemaRow, KernelRow)
 OperatorKey = tuple[str, str]
 """Domain and name."""
 
@@ -190,49 +190,42 @@ class TableBuilder:
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[str, ...], int] = {}
-        self._schemas: dict[OperatorKey, dict[SchemaRow, int]] = defaultdict(dict)
-        self._kernels: dict[OperatorKey, dict[KernelRow, int]] = defaultdict(dict)
+        self._rows: dict[OperatorKey, dict[Row, int]] = defaultdict(dict)
 
     def constraints(self, constraints: Mapping[str, Iterable[str]]) -> tuple[tuple[str, int], ...]:
         """Return a row's type constraints with numbered sets."""
         return tuple((name, self._number(types)) for name, types in sorted(constraints.items()))
 
-    def add_schema(self, operator: OperatorKey, row: SchemaRow) -> None:
-        """Add the row's releases to this schema."""
-        _add_row(self._schemas[operator], row)
-
-    def add_kernel(self, operator: OperatorKey, row: KernelRow) -> None:
-        """Add the row's releases to this kernel."""
-        _add_row(self._kernels[operator], row)
+    def add(self, operator: OperatorKey, row: Row) -> None:
+        """Add the row's releases to this schema or kernel."""
+        if row.releases:
+            content = msgspec.structs.replace(row, releases=0)
+            self._rows[operator][content] = self._rows[operator].get(content, 0) | row.releases
 
     def take(self, table: Table, places: Mapping[int, int]) -> None:
         """Add the rows of some releases of a table; `places` maps its bits to ours."""
         numbers = [self._number(table.types[index] for index in types) for types in table.sets]
         for domain, operators in table.operators.items():
             for name, raw in operators.items():
-                rows = msgspec.json.decode(raw, type=OperatorRows)
-                for schema in rows.schemas:
-                    moved = _move_bits(schema.releases, places)
-                    self.add_schema((domain, name), _renumber_row(schema, numbers, moved))
-                for kernel in rows.kernels:
-                    moved = _move_bits(kernel.releases, places)
-                    self.add_kernel((domain, name), _renumber_row(kernel, numbers, moved))
+                decoded = msgspec.json.decode(raw, type=OperatorRows)
+                rows: tuple[Row, ...] = (*decoded.schemas, *decoded.kernels)
+                for row in rows:
+                    moved = sum(1 << new for old, new in places.items() if row.releases >> old & 1)
+                    self.add((domain, name), _renumber_row(row, numbers, moved))
 
     def table(self, engine: str, platform: str, sources: tuple[TableSource, ...]) -> Table:
         """Return the table of all rows; the order of insertion does not matter."""
-        rows: list[SchemaRow | KernelRow] = [row for schemas in self._schemas.values() for row in schemas]
-        rows += [row for kernels in self._kernels.values() for row in kernels]
-        numbers = {number for row in rows for _, number in row.constraints}
+        numbers = {number for rows in self._rows.values() for row in rows for _, number in row.constraints}
         used = sorted(types for types, number in self._numbers.items() if number in numbers)
         types = {name: place for place, name in enumerate(sorted({name for members in used for name in members}))}
         ranks = {self._numbers[members]: rank for rank, members in enumerate(used)}
         operators: dict[str, dict[str, msgspec.Raw]] = {}
-        for domain, name in sorted(self._schemas.keys() | self._kernels.keys()):
-            schemas = _sort_rows(self._schemas.get((domain, name), {}), ranks)
-            kernels = _sort_rows(self._kernels.get((domain, name), {}), ranks)
-            if schemas or kernels:  # `take` adds operators that none of the selected releases has
-                encoded = msgspec.json.encode(OperatorRows(schemas, kernels))
-                operators.setdefault(domain, {})[name] = msgspec.Raw(encoded)
+        for domain, name in sorted(self._rows):
+            rows = [_renumber_row(row, ranks, releases) for row, releases in self._rows[(domain, name)].items()]
+            schemas = _sort_rows(row for row in rows if isinstance(row, SchemaRow))
+            kernels = _sort_rows(row for row in rows if isinstance(row, KernelRow))
+            encoded = msgspec.json.encode(OperatorRows(schemas, kernels))
+            operators.setdefault(domain, {})[name] = msgspec.Raw(encoded)
         return Table(
             engine=engine,
             platform=platform,
@@ -246,25 +239,14 @@ class TableBuilder:
         return self._numbers.setdefault(tuple(sorted(set(types))), len(self._numbers))
 
 
-def _add_row(rows: dict[Row, int], row: Row) -> None:
-    if row.releases:
-        content = msgspec.structs.replace(row, releases=0)
-        rows[content] = rows.get(content, 0) | row.releases
-
-
 def _renumber_row(row: Row, numbers: Sequence[int] | Mapping[int, int], releases: int) -> Row:
     constraints = tuple((name, numbers[index]) for name, index in row.constraints)
     return msgspec.structs.replace(row, constraints=constraints, releases=releases)
 
 
-def _move_bits(releases: int, places: Mapping[int, int]) -> int:
-    return sum(1 << new for old, new in places.items() if releases >> old & 1)
-
-
-def _sort_rows(rows: Mapping[Row, int], ranks: Mapping[int, int]) -> tuple[Row, ...]:
+def _sort_rows(rows: Iterable[RowType]) -> tuple[RowType, ...]:
     """Sort rows by version first, so that equal rows give equal bytes."""
-    ranked = [_renumber_row(row, ranks, releases) for row, releases in rows.items()]
-    return tuple(sorted(ranked, key=msgspec.to_builtins))
+    return tuple(sorted(rows, key=msgspec.to_builtins))
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,8 +79,7 @@ def get_probe_environment(name: str) -> Mapping[str, str]:
 
 
 def derive_limits(loads: Mapping[str, bool]) -> Limits:
-    """
-    Return the limits of a release from the probes that it loads.
+    """Return the limits of a release from the probes that it loads.
 
     Raises:
         ProbeError: the loads do not form limits.

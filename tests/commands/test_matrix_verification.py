@@ -14,7 +14,7 @@ from onnxgate.core.jobs import Completed, Crashed, Failure, LoadResult, Observat
 from onnxgate.project.lock.index import Release, ReleaseNotFound
 from onnxgate.project.lock.releases import NumpyResolver
 from onnxgate.project.lock.types import LockedRuntime, Wheel
-from onnxgate.runtimes.pool import NoProgress
+from onnxgate.runtimes.pool import Progress
 from onnxgate.runtimes.worker_spec import WorkerSpec
 
 RUNTIMES = [
@@ -46,7 +46,7 @@ class Shelf:
 def test_an_index_that_does_not_answer_is_asked_once() -> None:
     """Each question may take minutes then."""
     shelf = Shelf()
-    specs = _WheelResolver(shelf, NumpyResolver(shelf), NoProgress()).find_specs(RUNTIMES)
+    specs = _WheelResolver(shelf, NumpyResolver(shelf), Progress()).find_specs(RUNTIMES)
 
     assert set(specs) == {runtime.name for runtime in RUNTIMES}
     assert all(isinstance(spec, Unavailable) for spec in specs.values())
@@ -56,7 +56,7 @@ def test_an_index_that_does_not_answer_is_asked_once() -> None:
 def test_each_release_under_the_first_python_that_it_is_for() -> None:
     """And what is not there is said of that release alone."""
     shelf = Shelf({"onnxruntime==1.8.1": "3.9", "onnxruntime==1.18.1": "3.11"})
-    specs = _WheelResolver(shelf, NumpyResolver(shelf), NoProgress()).find_specs(RUNTIMES)
+    specs = _WheelResolver(shelf, NumpyResolver(shelf), Progress()).find_specs(RUNTIMES)
     old, missing, new = (specs[runtime.name] for runtime in RUNTIMES)
 
     assert isinstance(old, WorkerSpec)

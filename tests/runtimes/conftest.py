@@ -95,7 +95,7 @@ def fake_host(fake_worker: Path, tmp_path: Path) -> Iterator[WorkerPool]:
 @pytest.fixture
 def fake() -> WorkerSpec:
     """A seat of the fake engine."""
-    return WorkerSpec.of_interpreter("fake 1.0", Path(sys.executable), engine="fake")
+    return WorkerSpec("fake 1.0", "fake", interpreter=Path(sys.executable))
 
 
 def alive(pid: int) -> bool:

@@ -219,7 +219,7 @@ def test_children_of_a_worker_end_with_it(
 
 def test_seats_work_side_by_side(fake_host: WorkerPool, tmp_path: Path) -> None:
     """Two jobs that wait for each other end."""
-    seats = [WorkerSpec.of_interpreter(name, Path(sys.executable), engine="fake") for name in ("a", "b")]
+    seats = [WorkerSpec(name, "fake", interpreter=Path(sys.executable)) for name in ("a", "b")]
     jobs = [fake_host.submit(seat, Load(model=str(tmp_path / "meet"))) for seat in seats]
 
     assert [job.result(60) for job in jobs] == [GOOD, GOOD]
@@ -232,7 +232,7 @@ def test_no_more_seats_are_busy_than_asked_for(fake_worker: Path, tmp_path: Path
     with WorkerPool(
         Environments(tmp_path, offline=True), 1, limits, recorder, worker=fake_worker, limited=False
     ) as host:
-        seats = [WorkerSpec.of_interpreter(name, Path(sys.executable), engine="fake") for name in ("a", "b")]
+        seats = [WorkerSpec(name, "fake", interpreter=Path(sys.executable)) for name in ("a", "b")]
         jobs = [host.submit(seat, Load(model=str(tmp_path / "meet"))) for seat in seats]
         first, second = (job.result(60) for job in jobs)
 
@@ -245,9 +245,7 @@ def test_seats_of_one_turn_work_one_at_a_time(fake_worker: Path, tmp_path: Path)
     with WorkerPool(
         Environments(tmp_path, offline=True), 4, JobLimits(time_s=1), worker=fake_worker, limited=False
     ) as host:
-        seats = [
-            WorkerSpec.of_interpreter(name, Path(sys.executable), engine="fake", turn="one") for name in ("a", "b")
-        ]
+        seats = [WorkerSpec(name, "fake", interpreter=Path(sys.executable), turn="one") for name in ("a", "b")]
         jobs = [host.submit(seat, Load(model=str(tmp_path / "meet"))) for seat in seats]
         first, second = (job.result(60) for job in jobs)
 
@@ -273,19 +271,19 @@ def test_jobs_of_a_seat_are_done_in_order(fake_worker: Path, tmp_path: Path, fak
     ("seat", "reason"),
     [
         (
-            WorkerSpec.of_interpreter("x", Path("/nowhere/python"), engine="fake"),
+            WorkerSpec("x", "fake", interpreter=Path("/nowhere/python")),
             "`python` of `x` cannot be started: No such",
         ),
-        (WorkerSpec.of_interpreter("x", Path("/bin/false")), "its worker does not start: exit status 1"),
+        (WorkerSpec("x", interpreter=Path("/bin/false")), "its worker does not start: exit status 1"),
         (
-            WorkerSpec.of_interpreter("x", Path(sys.executable), engine="unheard-of"),
+            WorkerSpec("x", "unheard-of", interpreter=Path(sys.executable)),
             "this onnxgate cannot run `unheard-of`",
         ),
         (
-            WorkerSpec.of_interpreter("x", Path(sys.executable), engine="absent"),
+            WorkerSpec("x", "absent", interpreter=Path(sys.executable)),
             "ImportError: libwonder.so.3: cannot open",
         ),
-        (WorkerSpec.of_interpreter("x", Path(sys.executable), engine="falling"), "its worker does not start: SIGILL"),
+        (WorkerSpec("x", "falling", interpreter=Path(sys.executable)), "its worker does not start: SIGILL"),
     ],
 )
 def test_a_seat_that_cannot_start_is_unavailable(fake_host: WorkerPool, seat: WorkerSpec, reason: str) -> None:
@@ -300,7 +298,7 @@ def test_a_seat_that_cannot_start_is_unavailable(fake_host: WorkerPool, seat: Wo
 def test_the_environment_of_a_seat_reaches_its_worker(fake_host: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own variables are added; what would change a runtime's mind is taken away."""
     monkeypatch.setenv("ALLOW_RELEASED_ONNX_OPSET_ONLY", "0")
-    seat = WorkerSpec.of_interpreter("x", Path(sys.executable), {"GREETING": "grüezi"}, engine="fake")
+    seat = WorkerSpec("x", "fake", interpreter=Path(sys.executable), environment=(("GREETING", "grüezi"),))
     observation = fake_host.submit(seat, Probe()).result(60)
 
     assert isinstance(observation, Completed)
@@ -312,7 +310,7 @@ def test_the_environment_of_a_seat_reaches_its_worker(fake_host: WorkerPool, mon
 def test_a_source_sees_what_its_user_set(fake_worker: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two workers of one hash seed agree; the path is the user's, and the worker's own modules are not on it."""
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "theirs"))
-    seat = WorkerSpec.of_interpreter("toolchain", Path(sys.executable), {"PYTHONHASHSEED": "7"})
+    seat = WorkerSpec("toolchain", interpreter=Path(sys.executable), environment=(("PYTHONHASHSEED", "7"),))
     seen = [_export(WorkerPool(Environments(tmp_path, offline=True), 1, worker=fake_worker), seat) for _ in range(2)]
 
     assert seen[0] == seen[1]
@@ -389,7 +387,7 @@ def test_no_worker_outlives_its_host(
         from onnxgate.runtimes.pool import WorkerPool
         from onnxgate.runtimes.worker_spec import WorkerSpec
         from onnxgate.core.jobs import Load, Probe
-        fake = WorkerSpec.of_interpreter("fake 1.0", Path(sys.executable), engine="fake")
+        fake = WorkerSpec("fake 1.0", "fake", interpreter=Path(sys.executable))
         folder = Path({str(tmp_path)!r})
         worker = Path({str(fake_worker)!r})
         with WorkerPool(Environments(folder, offline=True), 2, worker=worker, limited={limited}) as host:

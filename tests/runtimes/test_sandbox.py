@@ -264,7 +264,7 @@ def test_what_the_system_cannot_take_away_is_said(den: Den, port: int, tmp_path:
         module.write("\ndef landlock_version():\n    return 0\n")
         module.write("def restrict_system_calls(**_):\n    raise OSError(38, 'Function not implemented')\n")
     with WorkerPool(Environments(den.folder / "c", offline=True), 1, worker=old) as host:
-        seat = WorkerSpec.of_interpreter("x", Path(sys.executable), engine="hostile")
+        seat = WorkerSpec("x", "hostile", interpreter=Path(sys.executable))
         assert isinstance(host.submit(seat, Load(model=den.model("read_the_model"))).result(60), Completed)
 
         assert host.notes == (
@@ -277,7 +277,7 @@ def test_what_the_system_cannot_take_away_is_said(den: Den, port: int, tmp_path:
 def test_an_engine_that_does_not_start_with_limits_runs_without(fake_worker: Path, tmp_path: Path) -> None:
     """Which is said: the model is not to blame for it."""
     with WorkerPool(Environments(tmp_path, offline=True), 1, worker=fake_worker) as host:
-        seat = WorkerSpec.of_interpreter("shy 1.0", Path(sys.executable), engine="shy")
+        seat = WorkerSpec("shy 1.0", "shy", interpreter=Path(sys.executable))
         observation = host.submit(seat, Load(model=str(tmp_path / "x.onnx"))).result(60)
 
         assert observation == Completed(result=LoadResult(providers=("Shy",)))

@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 from onnxgate.project.lock.index import Release, UvIndex
 from onnxgate.project.lock.releases import NumpyResolver, find_releases
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime, Wheel
-from onnxgate.runtimes.environments.wheels import compatible_hashes
+from onnxgate.runtimes.environments.wheels import rank_wheels
 
 ENGINE = "onnxruntime"
 OLDEST = "1.8"
@@ -31,7 +31,7 @@ class Installable:
     @property
     def wheel(self) -> Wheel:
         """The engine's wheel that this machine takes."""
-        hashes = compatible_hashes(self.packages[0])
+        hashes = {wheel.sha256 for wheel in rank_wheels(self.packages[0])}
         return next(wheel for wheel in self.packages[0].wheels if wheel.sha256 in hashes)
 
 

@@ -18,14 +18,7 @@ from onnxgate.core.escape import escape_log_line
 from onnxgate.project.config.project import Project
 from onnxgate.runtimes.environments.builder import Environments
 from onnxgate.runtimes.environments.storage import cache_dir, shared_cache_dir
-from onnxgate.runtimes.pool import (
-    LOOK_UP_ACTIVITY,
-    PREPARE_ACTIVITY,
-    UNSANDBOXED_NOTE,
-    NoProgress,
-    Progress,
-    WorkerPool,
-)
+from onnxgate.runtimes.pool import LOOK_UP_ACTIVITY, PREPARE_ACTIVITY, UNSANDBOXED_NOTE, Progress, WorkerPool
 from onnxgate.runtimes.worker_spec import JobLimits, JobMeter
 
 
@@ -68,11 +61,11 @@ ACTIVITY_PHRASES = {PREPARE_ACTIVITY: "preparing its environment", LOOK_UP_ACTIV
 def open_progress(*, quiet: bool = False, board: ProgressBoard | None = None) -> Iterator[Progress]:
     """Show a live display on stderr while the block runs, if stderr is a terminal that supports it."""
     if quiet or not sys.stderr.isatty():
-        yield NoProgress()
+        yield Progress()
         return
     console = Console(stderr=True, emoji=False, highlight=False)
     if console.is_dumb_terminal:
-        yield NoProgress()
+        yield Progress()
         return
     board = board or ProgressBoard()
     with board.on(console):
@@ -84,7 +77,7 @@ def pause_progress(progress: Progress) -> AbstractContextManager[None]:
     return progress.aside() if isinstance(progress, ProgressBoard) else nullcontext()
 
 
-class ProgressBoard:
+class ProgressBoard(Progress):
     """A live display with one line per runtime. Its methods are called from several threads.
 
     With `jobs`, it has a line for each active runtime, and the number of finished jobs of that many.

@@ -206,7 +206,7 @@ class _ModelFixer:
         """Run `onnx_subprocess.py`; return "", or why it failed."""
         python = Path(sys.executable)
         job = Command(argv=(str(python), "-I", "-B", str(ONNX_SUBPROCESS), *arguments), folder=str(self._folder()))
-        match self.pool.submit(WorkerSpec.of_interpreter("onnx", python), job).result():
+        match self.pool.submit(WorkerSpec("onnx", interpreter=python), job).result():
             case Completed(result=CommandResult(status=0)):
                 return ""
             case Completed(result=CommandResult(status=status, log=log)):

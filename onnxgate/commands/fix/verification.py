@@ -120,7 +120,7 @@ class _Verifier:
         evaluator = PlannedRuntime(locked, targets=(), levels=("all",), providers=(), required=True)
         if any(runtime.name == evaluator.name for runtime in self.specs):
             return []
-        self.specs[evaluator] = WorkerSpec.of_interpreter(evaluator.name, Path(sys.executable), engine="onnx")
+        self.specs[evaluator] = WorkerSpec(evaluator.name, "onnx", interpreter=Path(sys.executable))
         return self._run(self.pair.old, cases, [evaluator])
 
     def _folder(self) -> Path:

@@ -32,8 +32,7 @@ def literal_folder(pattern: str) -> str:
 
 
 def _find_match_ends(pattern: str, path: str) -> set[int]:
-    """
-    Return the ends of all matches that begin at the path's start.
+    """Return the ends of all matches that begin at the path's start.
 
     All matches advance by one token at a time, so that no pattern leads to backtracking.
     """

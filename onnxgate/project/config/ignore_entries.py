@@ -16,15 +16,7 @@ import msgspec
 from onnxgate.core.errors import UsageError
 from onnxgate.core.files import replace_atomically
 from onnxgate.project.config.schema import Ignore
-from onnxgate.project.toml import (
-    Keys,
-    decode,
-    escape_character,
-    find_key_lines,
-    format_key_path,
-    loads,
-    quote_string,
-)
+from onnxgate.project.toml import Keys, decode, escape_character, find_key_lines, format_key_path, loads, quote_string
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +38,7 @@ class IgnoreEdit:
 
 
 def edit_ignores(data: bytes, prefix: Keys, edit: IgnoreEdit, name: str) -> bytes:
-    """
-    Return the content of a config with changed entries; `prefix` is the table of the file that is onnxgate's.
+    """Return the content of a config with changed entries; `prefix` is the table of the file that is onnxgate's.
 
     Only lines of changed entries are rewritten. Each entry is edited by itself, because tomlkit would move entries
     together that have other tables between them.
@@ -127,8 +118,7 @@ def _expected_values(data: bytes, prefix: Keys, edit: IgnoreEdit) -> dict[str, A
 
 
 def check_writable(path: Path) -> None:
-    """
-    Check that a config may be written, before any other work is done.
+    """Check that a config may be written, before any other work is done.
 
     Raises:
         UsageError: the file is marked as read-only, or belongs to somebody else.
@@ -139,8 +129,7 @@ def check_writable(path: Path) -> None:
 
 
 def write_config(path: Path, data: bytes, before: bytes) -> None:
-    """
-    Replace the config atomically; its mode stays the same.
+    """Replace the config atomically; its mode stays the same.
 
     Raises:
         UsageError: the file is no longer what it was `before`, or cannot be written.

@@ -34,8 +34,7 @@ class BaselineChoice:
 def choose_baseline(
     root: Path | None, requested: str | None, environment: Mapping[str, str], *, offline: bool = False
 ) -> BaselineChoice:
-    """
-    Return the requested revision; if none was requested, the one that a run in CI starts from.
+    """Return the requested revision; if none was requested, the one that a run in CI starts from.
 
     Raises:
         UsageError: the requested revision does not exist, or cannot be fetched.
@@ -79,8 +78,7 @@ class _CiRun:
         )
 
     def on_gitlab(self) -> BaselineChoice:
-        """
-        Return the base of a merge request, or the commit before a push.
+        """Return the base of a merge request, or the commit before a push.
 
         For merged results and trains, `HEAD` is a merge whose first parent is the target branch, with its commits since
         the diff's base.
@@ -97,8 +95,7 @@ class _CiRun:
         return self._pushed(before, branch, default)
 
     def _first_parent(self, started_for: str) -> str:
-        """
-        Return the first parent of the merge that the CI system made, and "" if `HEAD` is not that merge.
+        """Return the first parent of the merge that the CI system made, and "" if `HEAD` is not that merge.
 
         A request's own commits may be merges, too: then `HEAD` is not the commit that the run was started for.
         """

@@ -61,12 +61,6 @@ def read_git_line(folder: Path, arguments: Sequence[str]) -> str:
     return (read_git_output(folder, *arguments) or "").strip()
 
 
-def find_git_problem(folder: Path) -> str:
-    """Return why git does not work in this repository; "" if it works."""
-    result = run_git(folder, ["rev-parse", "--git-dir"], offline=True)
-    return last_line(result.stderr) or f"exit status {result.returncode}" if result.returncode else ""
-
-
 def is_tracked(root: Path, path: str) -> bool:
     """Return whether a file of that name is committed or staged."""
     return run_git(root, ["ls-files", "--error-unmatch", "-z", "--", f":(literal){path}"]).returncode == 0
@@ -105,8 +99,7 @@ def read_parents(root: Path, commit: str) -> tuple[str, ...]:
 
 
 def fetch_commit(root: Path, commit: str, *, offline: bool) -> str:
-    """
-    Fetch a commit unless it exists locally; return why it could not be fetched, or "".
+    """Fetch a commit unless it exists locally; return why it could not be fetched, or "".
 
     A depth is used only in shallow clones: it would truncate the history of a full clone.
     """
@@ -179,8 +172,7 @@ _INDEX_MODULUS = 2**32
 
 
 def find_lfs_contents(root: Path, files: Iterable[Path]) -> dict[Path, LfsPointer]:
-    """
-    Return the committed or staged Git LFS pointers of unchanged files.
+    """Return the committed or staged Git LFS pointers of unchanged files.
 
     A file is unchanged if its size, times and inode are those in git's index, the index is newer than the file, and its
     attributes name the filter of LFS.

@@ -50,8 +50,7 @@ class Revision:
         return repository.run_git(self.root, arguments, offline=self.offline)
 
     def write(self, path: str, to: Path) -> None:
-        """
-        Write the content of a file at the revision; `path` is relative to the root.
+        """Write the content of a file at the revision; `path` is relative to the root.
 
         Raises:
             MissingAtRevisionError: there is none.
@@ -100,15 +99,16 @@ class Revision:
 
 
 def resolve_revision(root: Path | None, name: str, *, offline: bool = False) -> Revision:
-    """
-    Return the revision of a name.
+    """Return the revision of a name.
 
     Raises:
         UsageError: the name does not exist, or there is no repository.
     """
     if root is None:
         raise UsageError(f"`--against {name}`: this is no git repository")
-    if trouble := repository.find_git_problem(root):
+    checked = repository.run_git(root, ["rev-parse", "--git-dir"], offline=True)
+    if checked.returncode:
+        trouble = repository.last_line(checked.stderr) or f"exit status {checked.returncode}"
         hint = "see that git is installed and can read this repository: `git status`"
         raise UsageError(f"`--against {name}`: git cannot be asked: {trouble}", hint=hint)
     commit = repository.find_commit(root, name)
@@ -132,8 +132,7 @@ def resolve_data_path(model: str, location: str) -> str | None:
 
 
 def write_model_at_revision(revision: Revision, path: str, folder: Path) -> Path:
-    """
-    Write the model with its data; `path` is relative to git's root.
+    """Write the model with its data; `path` is relative to git's root.
 
     Raises:
         MissingAtRevisionError: the model, or some of its data, is not available.
@@ -177,8 +176,7 @@ class Tree:
 
     @functools.cached_property
     def entries(self) -> Mapping[str, TreeEntry]:
-        """
-        All entries by path: files, links and submodules.
+        """All entries by path: files, links and submodules.
 
         Raises:
             MissingAtRevisionError: the revision is incomplete.
@@ -251,8 +249,7 @@ class Tree:
         return compute_blob_id(file, len(self.entries[path].blob)) == self.entries[path].blob
 
     def digest(self, path: str) -> tuple[str, int]:
-        """
-        Return SHA-256 and size of a file's content; for a pointer, of the content that it refers to.
+        """Return SHA-256 and size of a file's content; for a pointer, of the content that it refers to.
 
         Raises:
             MissingAtRevisionError: it cannot be read.
@@ -330,8 +327,7 @@ def _unique_by_name(paths: Iterable[str]) -> dict[str, str]:
 
 
 def find_similar(tree: Tree, removed: Sequence[str], new: Sequence[NewFile]) -> Mapping[str, tuple[str, int]]:
-    """
-    Return new path -> the old path that git finds to be similar, and the similarity in per cent.
+    """Return new path -> the old path that git finds to be similar, and the similarity in per cent.
 
     Git LFS pointers are left out, because they are all similar, and so are files that are not in the index.
     """

@@ -28,15 +28,6 @@ from onnxgate.project.toml import loads
 
 TIMEOUT_S = 180
 _HTTP_TIMEOUT_S = "30"
-# A user's settings for installs must not narrow a lock. Settings of indexes are still used.
-_IGNORED_VARIABLES = (
-    "UV_CONSTRAINT",
-    "UV_OVERRIDE",
-    "UV_BUILD_CONSTRAINT",
-    "UV_EXCLUDE",
-    "UV_NO_BINARY",
-    "UV_NO_BINARY_PACKAGE",
-)
 _UNREACHABLE_MESSAGES = (
     "Failed to fetch",
     "network was disabled",
@@ -87,8 +78,7 @@ class UvIndex:
     offline: bool = False
 
     def newest(self, requirement: Requirement, python: str) -> Release | ReleaseNotFound:
-        """
-        Return the newest release that has wheels for one Python.
+        """Return the newest release that has wheels for one Python.
 
         Raises:
             ResolutionError: the index is not available.
@@ -97,8 +87,7 @@ class UvIndex:
         return solution if isinstance(solution, ReleaseNotFound) else _parse_release(solution, requirement, python)
 
     def together(self, requirements: Sequence[Requirement], python: str) -> tuple[Release, ...] | ReleaseNotFound:
-        """
-        Return the newest releases that are compatible with each other, with all dependencies.
+        """Return the newest releases that are compatible with each other, with all dependencies.
 
         Raises:
             ResolutionError: the index is not available.
@@ -115,32 +104,23 @@ class UvIndex:
         self, requirements: Sequence[Requirement], python: str, *options: str
     ) -> Mapping[str, Any] | ReleaseNotFound:
         """Return the `pylock.toml` that uv writes."""
-        with temporary_folder() as scratch:
-            failure = self._run_uv(requirements, python, Path(scratch), *options)
-            if failure is not None:
-                return failure
-            return loads((Path(scratch) / "pylock.onnxgate.toml").read_text(encoding="utf-8"))
-
-    def _run_uv(
-        self, requirements: Sequence[Requirement], python: str, scratch: Path, *options: str
-    ) -> ReleaseNotFound | None:
-        """Write uv's solution into `scratch`; return why there is none."""
-        # In a folder of its own, because uv also reads the settings of the project that it runs in.
+        lines = "".join(f"{requirement}\n" for requirement in requirements).encode()
+        ignored = subprocesses.INSTALL_VARIABLES  # a user's settings for installs must not narrow a lock
+        inherited = {name: value for name, value in os.environ.items() if name not in ignored}
+        environment = {"UV_HTTP_TIMEOUT": _HTTP_TIMEOUT_S, **inherited}
         command = [os.fsdecode(find_uv_bin()), "pip", "compile", *_OPTIONS, "--python", sys.executable]
-        command += [*options, "--python-version", python]
-        command += ["--output-file", str(scratch / "pylock.onnxgate.toml"), "-"]
-        command += ["--offline"] if self.offline else []
-        try:
-            lines = "".join(f"{requirement}\n" for requirement in requirements).encode()
-            inherited = {name: value for name, value in os.environ.items() if name not in _IGNORED_VARIABLES}
-            environment = {"UV_HTTP_TIMEOUT": _HTTP_TIMEOUT_S, **inherited}
-            result = subprocesses.run_supervised(
-                command, input=lines, environment=environment, folder=scratch, timeout_s=TIMEOUT_S
-            )
-        except subprocess.TimeoutExpired as error:
-            raise _index_error(f"no answer within {TIMEOUT_S} s") from error
-        if result.returncode == 0:
-            return None
+        command += [*options, "--python-version", python, *(["--offline"] if self.offline else [])]
+        with temporary_folder() as scratch:  # uv also reads the settings of the project that it runs in
+            folder, solution = Path(scratch), Path(scratch) / "pylock.onnxgate.toml"
+            command += ["--output-file", str(solution), "-"]
+            try:
+                result = subprocesses.run_supervised(
+                    command, input=lines, environment=environment, folder=folder, timeout_s=TIMEOUT_S
+                )
+            except subprocess.TimeoutExpired as error:
+                raise _index_error(f"no answer within {TIMEOUT_S} s") from error
+            if result.returncode == 0:
+                return loads(solution.read_text(encoding="utf-8"))
         stderr = result.stderr.decode("utf-8", "replace")
         reason = summarize_uv_error(stderr)
         if result.returncode != 1 or any(message in stderr for message in _UNREACHABLE_MESSAGES):
@@ -234,8 +214,7 @@ _UNIVERSAL = {"arm64": ("universal2",), "x86_64": ("universal2", "intel", "unive
 
 
 def select_wheels(files: Mapping[str, str], python: str) -> tuple[Wheel, ...]:
-    """
-    Return the wheels for one Python, by file name: for each platform the one that the most systems can install.
+    """Return the wheels for one Python, by file name: for each platform the one that the most systems can install.
 
     `files` maps file names to sha256. A wheel for musl is not locked: Linux means glibc.
     """

@@ -43,8 +43,7 @@ class NpmClient:
     offline: bool = False
 
     def releases(self, name: str) -> tuple[Version, ...]:
-        """
-        Return all releases of a package, ascending, without prereleases (`1.31.0-dev.20260914-8d85527a0`).
+        """Return all releases of a package, ascending, without prereleases (`1.31.0-dev.20260914-8d85527a0`).
 
         Raises:
             ResolutionError: npm is not installed, or fails.
@@ -55,8 +54,7 @@ class NpmClient:
         return tuple(sorted(Version(text) for text in map(str, texts) if _RELEASE.fullmatch(text)))
 
     def needed(self, name: str, version: str) -> Mapping[str, NpmPackage]:
-        """
-        Return one release with all that npm would install for it, by name.
+        """Return one release with all that npm would install for it, by name.
 
         Raises:
             ResolutionError: npm is not installed, or fails.
@@ -126,8 +124,7 @@ class NpmResolver:
         self.pool = {f"{package.name}=={package.version}": package for package in self.old.npm}
 
     def find(self, requirement: Requirement, select: ReleaseSelection) -> tuple[Release, ...]:
-        """
-        Return the releases that `select` takes of a requirement, ascending.
+        """Return the releases that `select` takes of a requirement, ascending.
 
         Raises:
             ConfigError: no release satisfies the requirement.

@@ -182,8 +182,7 @@ class PinResolver:
         return msgspec.structs.replace(runtime, packages=tuple(sorted((*own, numpy.pin))))
 
     def _with_dependencies(self, runtime: LockedRuntime) -> LockedRuntime:
-        """
-        Return the runtime with dependencies; the numpy of other runtimes is used if it is compatible.
+        """Return the runtime with dependencies; the numpy of other runtimes is used if it is compatible.
 
         Raises:
             ConfigError: no releases are compatible.
@@ -268,8 +267,7 @@ class ExtensionResolver:
                     self.shared_pins[key] = max(pins, key=lambda pin: Version(pin.partition("==")[2]))
 
     def pins(self, runtime: LockedRuntime, extensions: Iterable[str]) -> Iterator[str]:
-        """
-        Yield the pins of all packages among extensions: the runtime's own if they are valid and not upgraded.
+        """Yield the pins of all packages among extensions: the runtime's own if they are valid and not upgraded.
 
         Raises:
             ConfigError: no release of one has wheels for the runtime's Python.

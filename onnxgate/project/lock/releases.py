@@ -33,8 +33,7 @@ def minor_of(version: Version) -> tuple[int, ...]:
 
 
 def find_releases(requirement: Requirement, select: ReleaseSelection, index: UvIndex) -> tuple[Release, ...]:
-    """
-    Return the releases that `select` takes of a requirement, ascending, each with the Python that it runs under.
+    """Return the releases that `select` takes of a requirement, ascending, each with the Python that it runs under.
 
     Raises:
         ConfigError: no release satisfies the requirement.
@@ -131,8 +130,7 @@ def supports_numpy_2(engine_release: Version) -> bool:
 
 
 def find_exact_release(requirement: Requirement, python: str, index: UvIndex) -> Release:
-    """
-    Return the newest release of a requirement for one Python.
+    """Return the newest release of a requirement for one Python.
 
     Raises:
         ConfigError: there is none, or it has no wheels.

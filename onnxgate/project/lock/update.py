@@ -48,8 +48,7 @@ def update_lock(
     machine: Machine,
     upgrade: UpgradeRequest | None = None,
 ) -> LockUpdate:
-    """
-    Return the lock of the whole project; `entries` are those of all of its models.
+    """Return the lock of the whole project; `entries` are those of all of its models.
 
     A target with an unchanged policy keeps its runtimes, whatever was released since. If the policy changed, minors
     in both keep their patch. A locked toolchain with an unchanged policy stays, whatever this machine has; the same is
@@ -75,8 +74,7 @@ def update_lock(
 
 
 def update_lock_models(old: Lock | None, entries: Mapping[str, LockedModel], removed: Iterable[str] = ()) -> LockUpdate:
-    """
-    Return the old lock with the entries of some models replaced, and without those of `removed`.
+    """Return the old lock with the entries of some models replaced, and without those of `removed`.
 
     Raises:
         LockError: an old lock does not exist.
@@ -87,23 +85,18 @@ def update_lock_models(old: Lock | None, entries: Mapping[str, LockedModel], rem
     return LockUpdate(msgspec.structs.replace(old, models=dict(sorted(models.items()))))
 
 
-def needs_toolchain(project: Project) -> bool:
-    """Return whether a model is exported, or the config names requirements of the toolchain."""
-    exported = any(entry.source is not None or entry.command is not None for entry in project.config.model)
-    return exported or bool(project.config.toolchain.requires)
-
-
 def _lock_toolchain(
     project: Project, locked: LockedToolchain | None, probe: ToolchainProbe, upgrade: UpgradeRequest
 ) -> tuple[LockedToolchain | None, tuple[str, ...]]:
-    if not needs_toolchain(project):
+    config = project.config.toolchain
+    is_exported = any(entry.source is not None or entry.command is not None for entry in project.config.model)
+    if not is_exported and not config.requires:
         return None, ()
     try:
         installed = probe()
     except UnavailableError as error:
         stays = "it is not locked" if locked is None else "the locked one stays"
         return locked, (f"{error.message}; {stays}",)
-    config = project.config.toolchain
     installed = msgspec.structs.replace(installed, policy=toolchain_policy(config))
     is_upgraded = upgrade.takes(installed.packages)
     required = {canonicalize_name(Requirement(text).name) for text in config.requires}
@@ -133,8 +126,7 @@ class UnlockableError(LockError):
 def lock_models(
     models: Iterable[SelectedModel], old: Mapping[str, LockedModel], measured: MeasuredTolerances
 ) -> dict[str, LockedModel]:
-    """
-    Return an entry for each model. Tolerances that were measured before stay while model and data are unchanged.
+    """Return an entry for each model. Tolerances that were measured before stay while model and data are unchanged.
 
     Raises:
         UnlockableError: files are invalid or incomplete.

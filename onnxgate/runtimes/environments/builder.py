@@ -19,7 +19,7 @@ from onnxgate.core.files import temporary_folder
 from onnxgate.core.subprocesses import TIMED_OUT, CommandRunner, CompletedCommand
 from onnxgate.project.engines import find_engine, import_name, runs_on_node
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime, PinnedPackage
-from onnxgate.runtimes.environments import node, storage, user_environment, wheels
+from onnxgate.runtimes.environments import node, storage, wheels
 
 CREATE_TIMEOUT_S = 60
 INSTALL_TIMEOUT_S = 600
@@ -42,14 +42,14 @@ class Environments:
     def __init__(self, cache: Path, *, offline: bool, shared: Path | None = None) -> None:
         self._cache = cache
         self._offline = offline
-        self._commands = CommandRunner()
+        self.commands = CommandRunner()
         self._wheels = wheels.WheelCache(shared, self._find_downloads) if shared else None
         self._unreachable = ""  # why the index could not be reached; it is then not contacted a second time
         self._interpreters: dict[str, Path | UnavailableError] = {}
         self._interpreter_lock = threading.Lock()
         self._leases = storage.EnvironmentLeases()
         npm_cache = shared / wheels.NPM_FOLDER if shared else None
-        self.node = node.NodeBuilder(self._commands, offline=offline, npm_cache=npm_cache)
+        self.node = node.NodeBuilder(self.commands, offline=offline, npm_cache=npm_cache)
 
     def prepare(
         self,
@@ -75,14 +75,6 @@ class Environments:
                 hint="`ONNXGATE_CACHE_DIR` names another folder for it",
             ) from error
 
-    def find_own(self, path: Path, runtime: LockedRuntime) -> Path:
-        """Return the interpreter of a user's own environment, after checking its versions against the lock.
-
-        Raises:
-            UnavailableError: the environment is missing, or has other versions.
-        """
-        return user_environment.check_user_environment(path, runtime, self._commands)
-
     def discard(self, runtime: LockedRuntime, packages: Sequence[PinnedPackage]) -> None:
         """Mark a broken environment as not ready; it is rebuilt when it is needed next."""
         self.slot_of(runtime, packages).distrust()
@@ -104,7 +96,7 @@ class Environments:
         with self._interpreter_lock:
             if minor not in self._interpreters:
                 try:
-                    self._interpreters[minor] = find_interpreter(minor, self._commands, offline=self._offline)
+                    self._interpreters[minor] = find_interpreter(minor, self.commands, offline=self._offline)
                 except UnavailableError as error:
                     self._interpreters[minor] = error
             interpreter = self._interpreters[minor]
@@ -114,7 +106,7 @@ class Environments:
 
     def close(self) -> None:
         """Kill running builds, reject new ones, and release the environments in use."""
-        self._commands.close()
+        self.commands.close()
         self._leases.close()
 
     def _plan(
@@ -127,8 +119,8 @@ class Environments:
         locked = [package for package in packages if isinstance(package, LockedPackage)]
         needed = wheels.required_wheels(runtime, locked)
         name = f"{runtime.engine}-{runtime.release}-py{runtime.python}"
-        pairs = [(pin, sha256) for pin in needed for sha256 in sorted(wheels.compatible_hashes(pin))]
-        hashes = [f"{pin.name}=={pin.version} {sha256}" for pin, sha256 in pairs]
+        pairs = [(pin, sorted(wheel.sha256 for wheel in wheels.rank_wheels(pin))) for pin in needed]
+        hashes = [f"{pin.name}=={pin.version} {sha256}" for pin, digests in pairs for sha256 in digests]
         identity = [runtime.engine, runtime.release, runtime.python, *hashes]
         slot = storage.environment_slot(self._cache, name, identity)
         return slot, lambda attempt: self._build(attempt, runtime, needed, busy)
@@ -136,9 +128,9 @@ class Environments:
     def _build_once(self, slot: storage.EnvironmentSlot, runtime: LockedRuntime, build: storage.BuildFunction) -> Path:
         """Build the environment, alone among all processes; waiting for others ends when this one is closing."""
         slot.folder.parent.mkdir(parents=True, exist_ok=True)
-        lock = filelock.FileLock(slot.lock)
+        lock = filelock.FileLock(f"{slot.folder}.lock")
         for _ in range(LOCK_TIMEOUT_S):
-            self._commands.require_open()
+            self.commands.require_open()
             try:
                 lock.acquire(timeout=1)
             except filelock.Timeout:
@@ -160,7 +152,7 @@ class Environments:
     ) -> None:
         base = self.interpreter(runtime.python)
         venv = ["venv", "--quiet", "--no-project", "--python", str(base), str(attempt)]
-        ended = wheels.run_uv(self._commands, venv, timeout_s=CREATE_TIMEOUT_S)
+        ended = wheels.run_uv(self.commands, venv, timeout_s=CREATE_TIMEOUT_S)
         if ended.status != 0:
             raise UnavailableError(f"uv cannot make an environment for `{runtime.name}`: {_uv_error(ended)}")
         interpreter = storage.interpreter_of(attempt)
@@ -176,7 +168,7 @@ class Environments:
             local = ["--no-index", "--no-cache", "--find-links", scratch] if cached else []
             offline = ["--offline"] if cached or self._offline or unreachable else []
             ended = wheels.run_uv(
-                self._commands,
+                self.commands,
                 [*_INSTALL_COMMAND, *local, *offline, "--python", str(interpreter)],
                 timeout_s=INSTALL_TIMEOUT_S,
                 stdin=wheels.render_requirements(needed),
@@ -186,7 +178,7 @@ class Environments:
 
     def _find_downloads(self, packages: Sequence[LockedPackage]) -> wheels.Downloads:
         """Return the downloads of missing wheels; none if offline, or after the index could not be reached."""
-        return {} if self._offline or self._unreachable else wheels.find_downloads(self._commands, packages)
+        return {} if self._offline or self._unreachable else wheels.find_downloads(self.commands, packages)
 
     def _not_installed(self, ended: CompletedCommand, runtime: LockedRuntime, unreachable: str) -> UnavailableError:
         if self._offline and _NOT_CACHED.search(ended.err):
@@ -202,14 +194,10 @@ class Environments:
         return UnavailableError(f"`{runtime.name}` cannot be installed: {_uv_error(ended)}", hint=_INSTALL_HINT)
 
     def _check_health(self, interpreter: Path, runtime: LockedRuntime, needed: Sequence[LockedPackage]) -> None:
-        """Check that the engine runs a model and that the versions are the locked ones.
-
-        Raises:
-            UnavailableError: they are not, or it does not.
-        """
+        """Raise `UnavailableError` if the engine does not run a model, or if a version is not the locked one."""
         expected = {pin.name: pin.version for pin in needed} | {runtime.engine: runtime.release}
         trial = health_check_arguments(runtime.engine, tuple(expected))
-        ended = self._commands.run([str(interpreter), *trial], timeout_s=HEALTH_TIMEOUT_S)
+        ended = self.commands.run([str(interpreter), *trial], timeout_s=HEALTH_TIMEOUT_S)
         if ended.status != 0:
             raise UnavailableError(f"`{runtime.name}` does not work here: {ended.last_error_line}")
         installed: Mapping[str, str] = json.loads(ended.out.splitlines()[-1])

@@ -103,11 +103,6 @@ class EnvironmentSlot:
     key: str
     program: str = ""  # program of a finished attempt, relative to its folder; "" for a Python interpreter
 
-    @property
-    def lock(self) -> Path:
-        """Path of the lock file of the process that builds."""
-        return self.folder.with_name(f"{self.folder.name}.lock")
-
     def ready(self) -> Path | None:
         """Return the program of the environment if it is complete and still exists."""
         try:

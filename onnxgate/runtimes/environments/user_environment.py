@@ -62,7 +62,7 @@ def find_user_build(folder: Path, target: Target) -> LockedRuntime:
 
 
 def check_user_environment(path: Path, runtime: LockedRuntime, commands: CommandRunner) -> Path:
-    """Return the interpreter of an environment that has the locked versions.
+    """Return the interpreter of a user's own environment, after checking its versions against the lock.
 
     Raises:
         UnavailableError: the environment is missing, or has other versions.

@@ -49,19 +49,13 @@ def required_wheels(runtime: LockedRuntime, packages: Sequence[LockedPackage]) -
             )
         needed.append(package)
     for package in needed:
-        if not compatible_hashes(package):
+        if not rank_wheels(package):
             raise UnavailableError(
                 f"`{package.name} {package.version}` has no wheel for {sysconfig.get_platform()} "
                 f"and Python {package.python}",
                 hint="check it on another system, or set `required = false` for its target",
             )
     return tuple(needed)
-
-
-def compatible_hashes(package: LockedPackage) -> tuple[str, ...]:
-    """Return the sha256 of each wheel of the package that this machine supports."""
-    supported = _supported_tags(package.python)
-    return tuple(wheel.sha256 for wheel in package.wheels if not _wheel_tags(wheel.file).isdisjoint(supported))
 
 
 def rank_wheels(package: LockedPackage) -> tuple[Wheel, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, Iterator, List
+from typing import Any, Dict, Iterable, Iterator, List, Tuple
 
 import numpy as np
 
@@ -24,11 +24,19 @@ def read_feeds(case: Dict[str, Any]) -> Dict[str, Any]:
     return {name: np.asarray(read_array(path), order="C") for name, path in case["inputs"].items()}
 
 
+NUMPY_KINDS = "biufcUSO"
+"""Kinds of numpy's own types; those of ml_dtypes are not included."""
+
+
 def to_storable(value: Any) -> Any:
-    """Return the value as it is stored; None if it is not a tensor that numpy can represent."""
+    """Return the value as it is stored, bfloat16 as float32; None if it is not a tensor that numpy can represent."""
     if not isinstance(value, (np.ndarray, np.generic)):
         return None
     array = np.asarray(value)
+    if array.dtype.name == "bfloat16":
+        return array.astype(np.float32)
+    if array.dtype.kind not in NUMPY_KINDS:
+        return None
     return array.astype(np.str_) if array.dtype.kind == "O" else array
 
 
@@ -45,12 +53,12 @@ def write_array(path: str, value: Any) -> bool:
     return True
 
 
-ABSENT_VALUE = "nothing"
-
-
-def layout_name(name: str) -> str:
-    """Return the name of the second array of an output."""
-    return name + " (layout)"
+def name_arrays(outputs: Iterable[Tuple[str, bool]]) -> List[str]:
+    """Return the names of the arrays of outputs, given by name and whether it is a container: its layout follows it."""
+    names: List[str] = []
+    for name, is_container in outputs:
+        names += [name, name + " (layout)"] if is_container else [name]
+    return names
 
 
 def flatten(value: Any) -> List[Any]:
@@ -63,7 +71,7 @@ def flatten(value: Any) -> List[Any]:
 def _describe_layout(value: Any) -> Iterator[str]:
     """Yield lengths, keys and shapes, depth first."""
     if value is None:
-        yield ABSENT_VALUE
+        yield "nothing"
     elif isinstance(value, dict):
         yield "map of %d" % len(value)
         for key in _sorted_keys(value):

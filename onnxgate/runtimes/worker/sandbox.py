@@ -1,7 +1,7 @@
 """Sandbox of a worker, applied before it imports an engine.
 
 The pool writes the permissions to a file: `reads` and `folder` (paths), `all_reads`, `processes` and `devices`
-(booleans), `file_mib` (a number, or null).
+(booleans), `file_mib` (a number).
 """
 
 from __future__ import annotations
@@ -74,9 +74,8 @@ def _limit_on_linux(subject: str, needs: Dict[str, Any]) -> None:
 
 
 def _set_resource_limits(needs: Dict[str, Any]) -> None:
-    bounds = {resource.RLIMIT_CORE: 0, resource.RLIMIT_NOFILE: OPEN_FILES}
-    if needs["file_mib"] is not None:
-        bounds[resource.RLIMIT_FSIZE] = needs["file_mib"] * 2**20
+    file_bytes = needs["file_mib"] * 2**20
+    bounds = {resource.RLIMIT_CORE: 0, resource.RLIMIT_NOFILE: OPEN_FILES, resource.RLIMIT_FSIZE: file_bytes}
     if needs["processes"] and sys.platform.startswith("linux"):
         with open("/proc/loadavg", encoding="ascii") as file:
             tasks = int(file.read().split()[3].partition("/")[2])  # of the whole machine, an upper bound for any user

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import sys
 from pathlib import Path
@@ -9,10 +10,12 @@ from textwrap import dedent
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+from onnxgate.core.jobs import ExportResult
 from onnxgate.runtimes.worker import exporters
 from onnxgate.runtimes.worker.exporters import eager, estimators, model_file, source, source_jobs
 from tests.harness.models import parse
@@ -121,10 +124,10 @@ def case(folder: Path, **inputs: Any) -> dict[str, Any]:
 
 def run(folder: Path, call: eager.ArrayCall, *cases: dict[str, Any], wide: Any = None) -> dict[str, Any]:
     """What came of running a call on the cases."""
-    result = source_jobs.empty_result()
+    result: dict[str, Any] = {"kind": "export", "model": None}
     job = {"cases": cases, "output": str(folder), "float64": True, "source": "m.py:build", "folder": str(folder)}
     eager.run_cases(job, call, result, lambda _: None, wide)
-    return result
+    return json.loads(msgspec.json.encode(msgspec.convert(result, ExportResult)))
 
 
 def outputs(found: dict[str, Any]) -> list[Any]:

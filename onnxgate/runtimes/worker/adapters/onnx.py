@@ -37,9 +37,7 @@ def run(job: Job, phase: Phase) -> Dict[str, Any]:
                 computed.append(np.asarray(value) if isinstance(value, (bool, int, float)) else value)
         return computed
 
-    names: List[str] = []
-    for output in outputs:
-        names += [output.name, arrays.layout_name(output.name)] if _is_container(output) else [output.name]
+    names = arrays.name_arrays((output.name, _is_container(output)) for output in outputs)
     return engine_results.run_cases(job, phase, names, compute)
 
 

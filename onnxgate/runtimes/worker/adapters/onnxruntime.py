@@ -47,7 +47,7 @@ def run(job: Job, phase: Phase) -> Dict[str, Any]:
     """Create a session and run every case; the first that succeeds runs twice."""
     session = _create_session(job, phase)
     _require_providers("the session has no", job, session.get_providers(), failures.ProviderNotUsedError)
-    names = _output_names(session)
+    names = arrays.name_arrays((output.name, _is_container(output.type)) for output in session.get_outputs())
 
     def compute(feeds: Dict[str, Any]) -> List[Any]:
         return _compute_outputs(session, feeds)
@@ -60,11 +60,8 @@ def run(job: Job, phase: Phase) -> Dict[str, Any]:
             "aliased": engine_results.find_aliased_outputs(names, values, feeds),
         }
 
-    cases: List[Dict[str, Any]] = []
-    for index in range(len(job["cases"])):
-        twice = job.get("again", True) and not any("outputs" in result for result in cases)
-        cases.append(engine_results.run_case(job, index, phase, compute, repeat if twice else None))
-    return {"kind": "run", "providers": session.get_providers(), "outputs": names, "cases": cases}
+    result = engine_results.run_cases(job, phase, names, compute, repeat if job.get("again", True) else None)
+    return {**result, "providers": session.get_providers()}
 
 
 def race(job: Job, phase: Phase) -> Dict[str, Any]:
@@ -117,14 +114,6 @@ def _prepare_run(session: Any, feeds: Dict[str, Any]) -> Callable[[], Any]:
     return lambda: _compute_outputs(session, inputs)
 
 
-def _output_names(session: Any) -> List[str]:
-    """Return the names of the arrays of `_compute_outputs`: a container is followed by its layout."""
-    names = []
-    for output in session.get_outputs():
-        names += [output.name, arrays.layout_name(output.name)] if _is_container(output.type) else [output.name]
-    return names
-
-
 def _is_container(type_name: str) -> bool:
     """Return whether the type is a sequence, map or optional of elements that numpy can represent."""
     elements = re.findall(r"tensor\((\w+)\)", type_name)
@@ -132,7 +121,7 @@ def _is_container(type_name: str) -> bool:
 
 
 def _compute_outputs(session: Any, feeds: Dict[str, Any]) -> List[Any]:
-    """Return one value per name of `_output_names`, None if numpy cannot represent it; all nodes run in any case."""
+    """Return one value per name of `name_arrays`, None if numpy cannot represent it; all nodes run in any case."""
     outputs = session.get_outputs()
     names = [output.name for output in outputs if output.type in NUMPY_TENSOR_TYPES or _is_container(output.type)]
     values = {}

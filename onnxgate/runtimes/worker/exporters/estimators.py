@@ -11,16 +11,7 @@ import numpy as np
 from onnx.helper import tensor_dtype_to_np_dtype
 
 from . import eager, model_file
-from .source import (
-    Phase,
-    SourceResult,
-    Wire,
-    check_name_count,
-    describe_value,
-    read_source_result,
-    record_failure,
-    unexpected_return,
-)
+from .source import Phase, SourceResult, Wire, check_name_count, describe_value, read_source_result, unexpected_return
 
 MAPPING_KEYS = ("args", "input_names", "output_names", "options")
 EXPECTED_RETURN = "`(estimator, X)` with a fitted estimator and sample rows, or a mapping with `model` and `args`"
@@ -84,10 +75,7 @@ def export_sklearn(job: Wire, returned: Any, result: Wire, phase: Phase, *, boos
         outputs[:] = [output.name for output in model.graph.output]
         return model
 
-    phase("export")
-    model = None
-    with record_failure(job, result):
-        model = model_file.write_model(job, result, convert, recipe.output_names)
+    model = model_file.export_model(job, result, phase, convert, recipe.output_names)
     if model is None:
         return
     call = _eager_call(recipe, rows, model.graph, outputs)

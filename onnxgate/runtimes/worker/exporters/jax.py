@@ -18,7 +18,6 @@ from .source import (
     check_name_count,
     describe_value,
     read_source_result,
-    record_failure,
     split_source,
     unexpected_return,
 )
@@ -88,7 +87,6 @@ def _export(job: Wire, recipe: SourceResult, result: Wire, phase: Phase) -> None
         tuple(axes.get(axis, size if isinstance(size, int) else str(size)) for axis, size in enumerate(arg.shape))
         for arg, axes in zip(recipe.args, _dynamic_axes(recipe, job["source"]))  # noqa: B905 - new in Python 3.10
     ]
-    phase("export")
     specs = [jax.ShapeDtypeStruct(shape, arg.dtype) for shape, arg in zip(shapes, recipe.args)]  # noqa: B905
     double = any(np.dtype(arg.dtype) == np.float64 for arg in recipe.args)
     result["told"] = {
@@ -108,8 +106,7 @@ def _export(job: Wire, recipe: SourceResult, result: Wire, phase: Phase) -> None
         names = {"input_names": recipe.input_names, "output_names": recipe.output_names}
         return jax2onnx.to_onnx(recipe.model, specs, enable_double_precision=double, **names, **options)
 
-    with record_failure(job, result):
-        model_file.write_model(job, result, convert)
+    model_file.export_model(job, result, phase, convert)
 
 
 def _compute_outputs(function: Any, values: Sequence[Any]) -> List[Any]:

@@ -8,16 +8,7 @@ import keras
 import numpy as np
 
 from . import eager
-from .source import (
-    Phase,
-    SourceError,
-    SourceResult,
-    Wire,
-    describe_value,
-    read_source_result,
-    record_failure,
-    unexpected_return,
-)
+from .source import Phase, SourceError, SourceResult, Wire, describe_value, read_source_result, unexpected_return
 from .source_jobs import require_converters
 
 CONVERTERS = {"tensorflow": ("tf2onnx",), "jax": ("jax2onnx",), "torch": ("onnxscript",)}
@@ -104,12 +95,10 @@ def _export(job: Wire, recipe: SourceResult, signature: List[Any], result: Wire,
     require_converters("Keras on " + backend, CONVERTERS.get(backend, ()))
     from . import model_file
 
-    phase("export")
     path = model_file.export_path(job)
 
     def convert(job: Wire) -> None:
         options = {} if job["opset"] is None else {"opset_version": job["opset"]}
         recipe.model.export(path, format="onnx", verbose=False, input_signature=signature, **options)
 
-    with record_failure(job, result):
-        model_file.write_model(job, result, convert, recipe.output_names)
+    model_file.export_model(job, result, phase, convert, recipe.output_names)

@@ -10,7 +10,7 @@ import onnx
 from onnx import defs
 from onnx.helper import OP_SET_ID_VERSION_MAP
 
-from .source import Wire, check_name_count, folders_of, project_path
+from .source import Phase, SourceError, Wire, check_name_count, describe_error, folders_of, project_path
 
 Convert = Callable[[Wire], Any]
 """Converts the model at the opsets of a job: returns it, or writes it to the path of the export."""
@@ -19,6 +19,20 @@ Convert = Callable[[Wire], Any]
 def export_path(job: Wire) -> str:
     """Return the path of the exported model."""
     return os.path.join(job["output"], "model.onnx")
+
+
+def export_model(
+    job: Wire, result: Wire, phase: Phase, convert: Convert, output_names: Optional[Sequence[str]] = None
+) -> Any:
+    """Return what `write_model` does; None after an error of the exporter, which is stored in `result`."""
+    phase("export")
+    try:
+        return write_model(job, result, convert, output_names)
+    except SourceError:
+        raise
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the exporter's error is the result
+        result["failure"] = describe_error(error, folders_of(job))
+        return None
 
 
 def write_model(job: Wire, result: Wire, convert: Convert, output_names: Optional[Sequence[str]] = None) -> Any:

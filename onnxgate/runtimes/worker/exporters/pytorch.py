@@ -253,7 +253,6 @@ class _Tracer(torch.fx.Interpreter):  # type: ignore[misc]
             return value
         size_bytes = value.numel() * value.element_size()
         if size_bytes > self._left_bytes:
-            self._result["left_out"] += 1
             return value
         self._left_bytes -= size_bytes
         folder = os.path.join(self._output, str(len(self._result["values"])))

@@ -185,17 +185,6 @@ def run_user_code(job: Dict[str, Any], result: Dict[str, Any]) -> Iterator[None]
     flush_output()
 
 
-@contextlib.contextmanager
-def record_failure(job: Dict[str, Any], result: Dict[str, Any]) -> Iterator[None]:
-    """Store an exception of an exporter as the result's failure; `SourceError` is raised again."""
-    try:
-        yield
-    except SourceError:
-        raise
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - the exporter's error is the result
-        result["failure"] = describe_error(error, folders_of(job))
-
-
 def flush_output() -> None:
     """Flush the output of the user's code."""
     for stream in (sys.stdout, sys.stderr):

@@ -34,7 +34,7 @@ class ConverterMissingError(Exception):
 
 def export(job: Wire, phase: Phase) -> Wire:
     """Answer an `Export` job with an `ExportResult`; it includes errors of the user's code or the exporter."""
-    result = empty_result()
+    result: Wire = {"kind": "export", "model": None, "input_names": []}
     source.choose_seed(job.get("seed", source.DEFAULT_SEED))
     for name in PRELOADED_MODULES:
         try:
@@ -49,22 +49,6 @@ def export(job: Wire, phase: Phase) -> Wire:
         module, function = framework.exporter.split(":")
         getattr(importlib.import_module("." + module, __package__), function)(job, returned, result, phase)
     return result
-
-
-def empty_result() -> Wire:
-    """Return an `ExportResult` without values."""
-    return {
-        "kind": "export",
-        "model": None,
-        "failure": None,
-        "was_training": False,
-        "input_names": [],
-        "sample": [],
-        "eager": [],
-        "eager64": [],
-        "eager_reason": "",
-        "log": "",
-    }
 
 
 def require_converters(title: str, converters: Tuple[str, ...]) -> None:
@@ -121,7 +105,7 @@ def _candidate_models(returned: Any) -> Iterator[Any]:
 
 def trace(job: Wire, phase: Phase) -> Wire:
     """Answer a `Trace` job with a `TraceResult`; it includes errors of the user's code or the exporter."""
-    result: Wire = {"kind": "trace", "values": {}, "left_out": 0, "failure": None}
+    result: Wire = {"kind": "trace", "values": {}, "failure": None}
     with run_user_code(job, result):
         returned = _call_source(job, phase)
         importlib.import_module(".pytorch", __package__).trace(job, returned, result, phase)

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from . import eager
-from .source import Phase, Wire, describe_value, read_source_result, record_failure, unexpected_return
+from .source import Phase, Wire, describe_value, read_source_result, unexpected_return
 
 MAPPING_KEYS = ("args", "output_names")
 EXPECTED_RETURN = (
@@ -38,9 +38,7 @@ def export(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
             source = SimpleNamespace(get_concrete_function=lambda *_: concrete)
             return tf2onnx.convert.from_function(source, input_signature=(), opset=job["opset"])[0]
 
-        phase("export")
-        with record_failure(job, result):
-            model_file.write_model(job, result, convert, recipe.output_names)
+        model_file.export_model(job, result, phase, convert, recipe.output_names)
     sample = None
     if args and not any(isinstance(arg, tf.TensorSpec) for arg in args):
         sample = [np.asarray(arg) for arg in args]
