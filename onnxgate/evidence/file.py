@@ -48,19 +48,9 @@ class ModelFile:
     undecided: tuple[str, str] | None = None  # why its reading did not end, and what helps
     pointer: LfsPointer | None = None
     locked: LockedModel | None = None
+    pointer_is_locked: bool = False  # the pointer's oid and size prove that the content is the locked one
     runtimes: tuple[str, ...] = ()  # the locked runtimes that the model must support; empty without a lock
     facts: ModelFacts | None = None  # None if the file could not be read
     external: tuple[ExternalUse, ...] = ()
+    is_complete: bool = False  # the model and all of its external data are present, so that it can be run
     graph: GraphFaults = GraphFaults()
-
-    @property
-    def pointer_is_locked(self) -> bool:
-        """The pointer's oid and size prove that the content is the locked one."""
-        if self.pointer is None or self.locked is None:
-            return False
-        return (self.pointer.sha256, self.pointer.size_bytes) == (self.locked.sha256, self.locked.size_bytes)
-
-    @property
-    def is_complete(self) -> bool:
-        """The model and all of its external data are present, so that it can be run."""
-        return self.facts is not None and not any(use.problem for use in self.external)

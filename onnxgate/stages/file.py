@@ -29,7 +29,13 @@ def add_known_state(model: SelectedModel, entry: LockedModel | None, file: Model
     path = model.absolute
     root = find_repository_root(model) if Path(model.path).is_absolute() else root
     git_path = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
-    return replace(file, place=model.place, git_path=git_path, locked=entry)
+    pointer = file.pointer
+    is_locked = (
+        pointer is not None
+        and entry is not None
+        and (pointer.sha256, pointer.size_bytes) == (entry.sha256, entry.size_bytes)
+    )
+    return replace(file, place=model.place, git_path=git_path, locked=entry, pointer_is_locked=is_locked)
 
 
 def inspect_file(model: SelectedModel) -> ModelFile:
@@ -42,7 +48,13 @@ def inspect_file(model: SelectedModel) -> ModelFile:
             return replace(file, other_type=other_type)
         reading = read_model(model.absolute, model.path, lightly=True)
         external = check_external_data(reading.proto, model.absolute)
-        return replace(file, facts=reading.facts, external=external, graph=_check_graph(model, reading.proto))
+        return replace(
+            file,
+            facts=reading.facts,
+            external=external,
+            is_complete=not any(use.problem for use in external),
+            graph=_check_graph(model, reading.proto),
+        )
     except UnreadableModel as reason:
         return replace(file, other_type=str(reason))
     except OSError as error:
