@@ -14,7 +14,7 @@ from onnx import TensorProto, checker, inliner, numpy_helper
 
 from onnxgate.model.facts import Dim, count_tensor_elements
 from onnxgate.model.reading.fact_extraction import format_operator_name
-from onnxgate.model.reading.structure import iter_subgraphs
+from onnxgate.model.reading.structure import iter_node_subgraphs
 from onnxgate.model.validity import explain_unfollowed_calls
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class DataflowGraph:
             for position, name in enumerate(node.input):
                 self._consumers.setdefault(name, []).append((node, position))
             self._producers.update((name, node) for name in node.output)
-            for body in _iterate_subgraphs(node):
+            for body in iter_node_subgraphs(node):
                 self._add(body)
                 results = body.output[1:] if node.op_type == "Loop" else body.output  # a Loop's first is its condition
                 for inner, outer in zip(results, node.output, strict=False):
@@ -169,7 +169,7 @@ class DataflowGraph:
             case ("If", _) | ("Loop", 0 | 1):
                 return []
             case ("Loop" | "Scan", position):
-                bodies = [body for body in _iterate_subgraphs(use.node) if position < len(body.input)]
+                bodies = [body for body in iter_node_subgraphs(use.node) if position < len(body.input)]
                 return [replace(value, name=body.input[position].name) for body in bodies]
             case ("Neg", _):
                 value = replace(value, offset=-value.offset, scale=-value.scale)
@@ -247,10 +247,6 @@ class DataflowGraph:
             if node is None or node.op_type not in through or not node.input:
                 return
             name = node.input[0]
-
-
-def _iterate_subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    return (graph for attribute in node.attribute for graph in iter_subgraphs(attribute))
 
 
 def _read_dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:

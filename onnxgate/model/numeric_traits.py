@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onnx import TensorProto, numpy_helper
 
 from onnxgate.model.facts import DEFAULT_DOMAIN, ModelFacts, canonical_domain
-from onnxgate.model.reading.structure import iter_nodes, iter_subgraphs, iter_tensors
+from onnxgate.model.reading.structure import iter_node_subgraphs, iter_nodes, iter_tensors
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto
+    from onnx import ModelProto, NodeProto
 
 
 _CONTRIB_QUANTIZED = (
@@ -102,20 +102,15 @@ def _random_operators_of(node: NodeProto, functions: RandomFunctions, training: 
     trains = node.op_type == "Dropout" and training & set(node.input[2:])
     if canonical_domain(node.domain) == DEFAULT_DOMAIN and (node.op_type in RANDOM_OPERATORS or trains):
         operators |= {node.op_type}
-    return operators.union(
-        *(_random_operators_of(inner, functions, training) for graph in _subgraphs_of(node) for inner in graph.node)
-    )
+    inner_nodes = (inner for graph in iter_node_subgraphs(node) for inner in graph.node)
+    return operators.union(*(_random_operators_of(inner, functions, training) for inner in inner_nodes))
 
 
 def _values_read(node: NodeProto) -> set[str]:
     """Return the values that a node and its subgraphs read; names are unique over both."""
-    graphs = _subgraphs_of(node)
+    graphs = list(iter_node_subgraphs(node))
     outputs = (value.name for graph in graphs for value in graph.output)
     return {*node.input, *outputs}.union(*(_values_read(inner) for graph in graphs for inner in graph.node))
-
-
-def _subgraphs_of(node: NodeProto) -> Iterable[GraphProto]:
-    return [graph for attribute in node.attribute for graph in iter_subgraphs(attribute)]
 
 
 def _find_random_functions(proto: ModelProto, training: frozenset[str]) -> RandomFunctions:

@@ -11,7 +11,7 @@ from onnxgate.core.jobs import Completed, Failure, Observation, Optimization, Re
 from onnxgate.diagnostics import classification
 from onnxgate.evidence.runtime import IsolatedNode, Refusal
 from onnxgate.model.facts import canonical_domain
-from onnxgate.model.reading.structure import iter_subgraphs
+from onnxgate.model.reading.structure import iter_node_subgraphs
 from onnxgate.model.subgraphs.node_context import describe_nodes, find_node, find_source_line
 from onnxgate.model.subgraphs.reduced_models import FunctionKey, NodeSurroundings, called_function_key, function_key
 from onnxgate.project.plan import PlannedRuntime
@@ -74,8 +74,7 @@ class _NodeKindCollector:
         visible = {**constants, **made}
         for node in nodes:
             if not node.calls:
-                graphs = [graph for attribute in node.proto.attribute for graph in iter_subgraphs(attribute)]
-                tensors = [tensor for graph in graphs for tensor in graph.initializer]
+                tensors = [tensor for graph in iter_node_subgraphs(node.proto) for tensor in graph.initializer]
                 counts = Counter(tensor.name for tensor in tensors)
                 inner = {tensor.name: tensor for tensor in tensors if counts[tensor.name] == 1}
                 self.enter(node.inner, {**visible, **inner}, imports)

@@ -6,7 +6,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -91,24 +91,25 @@ def create_searched_model(
     )
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class MismatchSearch:
     """Searches the origins of mismatches; `place` returns an unused path for files."""
 
     submit: Callable[[PlannedRuntime, Job, JobLimits], Future[Observation]]
     run_in_toolchain: Callable[[Job], Observation]
     place: Callable[[], Path]
-    _searches: int = field(default=0)
-    _ends_at: float = field(default=0.0)
 
     def locate(
         self, model: SearchedModel, comparisons: Sequence[Comparison]
     ) -> tuple[tuple[Comparison, ...], tuple[IncompleteCheck, ...]]:
         """Add the origin to each mismatch; also return the reasons for origins that are not found."""
-        self._searches, self._ends_at = 0, time.monotonic() + SEARCH_TIME_S
+        ends_at = time.monotonic() + SEARCH_TIME_S
         named, undone = list(comparisons), list[IncompleteCheck]()
-        for group in _group_similar(comparisons):
-            origin = self._try(model, comparisons[group[0]])
+        for searches, group in enumerate(_group_similar(comparisons)):
+            if searches < MAX_SEARCHES and time.monotonic() <= ends_at:
+                origin = self._try(model, comparisons[group[0]])
+            else:
+                origin = "the time for that is spent on other mismatches of the model"
             if isinstance(origin, dict):
                 for index in group:
                     named[index] = msgspec.structs.replace(named[index], **origin)
@@ -122,9 +123,6 @@ class MismatchSearch:
 
     def _try(self, model: SearchedModel, comparison: Comparison) -> dict[str, object] | str:
         """Return the origin as fields of the comparison, or the reason why it is not found."""
-        if self._searches >= MAX_SEARCHES or time.monotonic() > self._ends_at:
-            return "the time for that is spent on other mismatches of the model"
-        self._searches += 1
         try:
             return {"first": self._search(model, comparison)}
         except NoFirstNodeError as reason:

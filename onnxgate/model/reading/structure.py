@@ -260,6 +260,11 @@ def iter_subgraphs(attribute: AttributeProto) -> Iterator[GraphProto]:
     yield from attribute.graphs
 
 
+def iter_node_subgraphs(node: NodeProto) -> Iterator[GraphProto]:
+    """The graphs that a node holds."""
+    return (graph for attribute in node.attribute for graph in iter_subgraphs(attribute))
+
+
 def iter_scopes(model: ModelProto) -> Iterator[GraphProto | FunctionProto]:
     """All that holds nodes: every graph and every local function."""
     yield from iter_graphs(model)

@@ -18,7 +18,7 @@ from onnxgate.core.findings import Place
 from onnxgate.core.report import LEVELS, Drawing, DrawnEdge, DrawnNode, Finding
 from onnxgate.model.reading.fact_extraction import format_operator_name
 from onnxgate.model.reading.file_format import UnreadableModel
-from onnxgate.model.reading.structure import iter_nodes, iter_subgraphs, read_structure
+from onnxgate.model.reading.structure import iter_node_subgraphs, iter_nodes, read_structure
 from onnxgate.model.subgraphs.reduced_models import list_needed_values
 
 if TYPE_CHECKING:
@@ -190,9 +190,8 @@ def _iter_scope_chains(
     """Each graph and function with those around it, whose values its nodes see too; the innermost comes first."""
     yield chain
     for node in chain[0].node:
-        for attribute in node.attribute:
-            for graph in iter_subgraphs(attribute):
-                yield from _iter_scope_chains((graph, *chain))
+        for graph in iter_node_subgraphs(node):
+            yield from _iter_scope_chains((graph, *chain))
 
 
 BoxKey = tuple[str, int] | tuple[str, str]

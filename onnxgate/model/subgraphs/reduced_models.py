@@ -18,9 +18,9 @@ from onnxgate.model.reading.structure import (
     find_omitted_data,
     iter_function_nodes,
     iter_graphs,
+    iter_node_subgraphs,
     iter_nodes,
     iter_sparse_tensors,
-    iter_subgraphs,
     iter_tensors,
 )
 
@@ -238,9 +238,7 @@ def extract_node(node: NodeProto, around: NodeSurroundings, ir_version: int) -> 
 
 def list_needed_values(node: NodeProto) -> tuple[str, ...]:
     """List the values that a node reads: its inputs, then those that its subgraphs capture."""
-    captured = (
-        name for attribute in node.attribute for graph in iter_subgraphs(attribute) for name in _iter_free_names(graph)
-    )
+    captured = (name for graph in iter_node_subgraphs(node) for name in _iter_free_names(graph))
     return tuple(dict.fromkeys((*filter(None, node.input), *captured)))
 
 
