@@ -38,7 +38,7 @@ def targets_of(lock: Lock) -> dict[LockedRuntime, tuple[str, ...]]:
 
 
 def list_environments(lock: Lock, folder: Path, cache: Path, environments: Environments) -> Inventory:
-    """Return the state of each runtime; `folder` is that of the config. Nothing is made or fetched."""
+    """Return the state of each runtime; `folder` is that of the config. Nothing is created or downloaded."""
     together = DiskUsage()
     runtimes = targets_of(lock)
     environment_list = [

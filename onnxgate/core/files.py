@@ -111,7 +111,7 @@ def _remove_stale_temporaries(target: Path) -> None:
 
 
 def _is_stale(pid_space: str, pid: int, entry: os.DirEntry[str]) -> bool:
-    """Return whether the writer was killed: by its process id if that means anything here, else by the file's age."""
+    """Return whether the writer was killed: by its process id if that is valid here, by the file's age if not."""
     if pid_space == _pid_space() != _UNKNOWN_PID_SPACE:
         try:
             os.kill(pid, 0)

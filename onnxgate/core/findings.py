@@ -207,8 +207,8 @@ def assign_fingerprints(hits: Sequence[RuleHit]) -> list[RuleHit]:
     """
     Return the hits with fingerprints, equal for hits that become one finding.
 
-    Findings that nothing tells apart but what a new export changes are counted, in the order of the oldest runtime
-    and of their words: it is their number that is known, and one more is new.
+    Findings that differ only in values that a new export changes get consecutive numbers, in the order of their oldest
+    runtime and then of their text: one more such finding is new.
     """
     if all(hit.fingerprint or hit.silent for hit in hits):
         return list(hits)

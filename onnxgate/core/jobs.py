@@ -77,7 +77,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tag(self) -> str:
-        """Tag that tells it from the others of its union: "run", "timed-out"; a job and its result have the same."""
+        """Tag within its union: "run", "timed-out"; a job and its result have the same."""
         return str(self.__struct_config__.tag)
 
 

@@ -21,7 +21,7 @@ def encode_json(value: object) -> str:
     """Return any value as indented JSON, with escaped control characters."""
     try:
         data = msgspec.json.encode(value)
-    except UnicodeEncodeError:  # a file name that is no valid text
+    except UnicodeEncodeError:  # a file name that is not valid text
         data = msgspec.json.encode(_escape_surrogates(msgspec.to_builtins(value)))
     return escape_json(msgspec.json.format(data, indent=2).decode()) + "\n"
 

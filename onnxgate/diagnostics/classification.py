@@ -213,7 +213,7 @@ _PREFIXES = re.compile(
     r"^(?:\[ONNXRuntimeError\] : \d+ : \w+ : |Load model from \S.*? failed: ?|\{\w+\.(?:cc|h):\d+\} |\w+\.(?:cc|h):\d+ "
     r"|Non-zero status code returned while running \w+ node\. Name:'.*?' Status Message: |Fatal error: )"
 )
-"""Parts of a text of ONNX Runtime that say where, not what; line numbers change with every release."""
+"""Beginnings that name a position or a status; line numbers change with every release."""
 
 _CONDITION = re.compile(r"^[^.]{1,120} was false\. (?=\S)")
 """The condition in C++ before the sentence that explains it; it changes with releases, the sentence does not."""

@@ -106,7 +106,7 @@ class Reexport(msgspec.Struct, frozen=True, kw_only=True):
     """One model, exported again from its source or by its command."""
 
     model: str
-    place: Place  # the source's line if it is known, else the model's entry in the config
+    place: Place  # the source's line if known, or the model's entry in the config
     source: str  # "export/classifier.py:build", or the command's words
     end: ExportFailure | None = None  # None: there is a file
     opsets: OpsetRequest = OpsetRequest()

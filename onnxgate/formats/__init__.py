@@ -37,4 +37,4 @@ RENDERERS = {
     "junit": ReportFormat("formats.junit", is_data=True),
     "gitlab": ReportFormat("formats.gitlab", is_data=True),
 }
-"""The only place besides its own file where a format is named, in the order of `--help`."""
+"""Formats by name, in the order of `--help`; a format is registered only here."""

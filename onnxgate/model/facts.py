@@ -49,7 +49,7 @@ class ModelFacts(msgspec.Struct, frozen=True):
     metadata_keys: tuple[str, ...]
     external: tuple[ExternalFile, ...] = ()
     function_opsets: dict[str, int] = {}  # what local functions import, the newest per domain; as `opsets`
-    # What a lock does not have, and only the file tells:
+    # Known from the file alone, and not in a lock:
     optional_inputs: tuple[ValueInfo, ...] = ()  # an initializer gives their value, and a caller may feed another
     functions: tuple[str, ...] = ()  # local functions, sorted, spelled as `operators`
     unread: tuple[str, ...] = ()  # locations of external data that `external` lacks: missing, or outside the folder

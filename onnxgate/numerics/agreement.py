@@ -320,9 +320,9 @@ def _as_number(value: float | Tolerance | None) -> float:
 def measure_tolerance(cases: Iterable[tuple[Outputs, Outputs]]) -> dict[str, MeasuredTolerance]:
     """Return per output the noise of the source (float32, float64 outputs per case) and the bound that follows from it.
 
-    An output that is no floating-point number, or whose two versions cannot be subtracted, has no measured tolerance;
-    nor has one whose bound would let zeros pass for it: there, float64 computes something else (a mask filled with the
-    type's smallest number).
+    Outputs of other types, outputs whose two versions cannot be subtracted, and outputs for which the bound would accept
+    zeros have no measured tolerance: in the last case float64 computes something else (a mask filled with the type's
+    smallest number).
     """
     noises: dict[str, list[tuple[float, float] | None]] = {}
     for narrow, wide in cases:

@@ -1,7 +1,7 @@
 """Where two computations of one graph part: how far their values are from each other, and which node it comes from.
 
-Rounding grows from node to node, so that no fixed bound tells it from a fault. What a node itself gets wrong is seen
-when it is fed with the other side's inputs: then nothing that came before counts.
+Rounding grows from node to node, so that no fixed bound separates it from a fault. A node's own fault shows when the
+node is fed with the other side's inputs: earlier differences then do not count.
 """
 
 from __future__ import annotations

@@ -183,7 +183,7 @@ calibration failed kept 4.6 dB, half of its classes and cosine 0.8; measured 202
 SAME_FILE_BOUNDS = RatioBounds(20.0, 0.99, 0.98, "type")
 """The same file on two releases, or at two levels. Source: 61 models of onnxruntime.quantization (static QDQ and
 QOperator, dynamic, 4 and 16 bits) on 1.18.1, 1.23.2 and 1.31.1: across releases equal or above 43 dB, across levels
-equal but for attention in QDQ, whose 27 dB are as much noise as its distance from the float model; 2026-11-20."""
+equal except for attention in QDQ, whose 27 dB are as much noise as its distance from the float model; 2026-11-20."""
 
 MARGIN_DB = 3.0
 """How far the ratio may fall below the recorded one: to twice the noise. Source: on one machine releases differ by less

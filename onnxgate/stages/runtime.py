@@ -321,7 +321,7 @@ def _output_names(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _locate_not_finite(array: NDArray[Any], reference: NDArray[Any] | None) -> Literal["", "own", "both"]:
-    """Return where an output has NaN or infinity: "both" if only where its source does too, else "own"."""
+    """Return "both" if an output is NaN or infinite only at elements at which its source is too, "own" otherwise."""
     places = find_not_finite(array)
     if not places.any():
         return ""

@@ -154,7 +154,7 @@ class _SuggestionSearch:
 
     @property
     def first(self) -> Operation:
-        """The first of the operations, which are equal but for types and attributes."""
+        """The first of the operations, which differ only in types and attributes."""
         return self.missed.operations[0]
 
     def _all_implement(self, operations: Iterable[Operation]) -> bool:

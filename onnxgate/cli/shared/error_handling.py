@@ -58,7 +58,7 @@ def report_errors() -> Iterator[None]:
 
 def print_error(*lines: str) -> None:
     """Write lines to stderr, without sequences that a terminal or GitHub's runner would interpret."""
-    with suppress(OSError):  # the stream is closed or the disk is full; the exit status still tells the result
+    with suppress(OSError):  # the stream is closed or the disk is full; the exit status still shows the result
         for line in "\n".join(lines).splitlines():
             click.echo(escape_log_line(line), err=True)
 
@@ -73,7 +73,7 @@ def _render_error(error: OnnxgateError) -> Iterator[str]:
 
 
 def _report_bug(error: Exception) -> Iterator[str]:
-    """Write what a maintainer needs: versions, the command line and the traceback. Yield where it is, or the text."""
+    """Write a bug report with versions, the command line and the traceback. Yield its path, or the text itself."""
     import hashlib
     import traceback
 

@@ -74,7 +74,7 @@ class ResolvedHit:
 
 @dataclass(frozen=True, slots=True)
 class RelationEffect:
-    """What a relation of one kind does if the hit that it names exists.
+    """Effect of a relation of one kind if the hit that it names exists.
 
     An observation names hits on its own runtime, and counts even if its rule is off. Any other relation also names hits
     on the model as a whole, or from such a hit those on any runtime; they must be at least as severe as its source.

@@ -46,7 +46,7 @@ _DIGIT_RUN = re.compile(r"(\d+)")
 
 
 def describe_model(path: Path) -> Iterator[str]:
-    """The text, line by line, strings of the model as they are; of what is no model, what it is instead.
+    """Yield the lines of the text, with strings of the model as they are; for another file, its type.
 
     Raises:
         OSError: the file cannot be opened.

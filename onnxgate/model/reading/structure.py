@@ -1,6 +1,6 @@
 """Structure of a model: its messages without large weights, and iteration over graphs, nodes and tensors.
 
-What is left is an ordinary serialized `ModelProto` that protobuf itself parses. A tensor whose data was left out has an
+The result is an ordinary serialized `ModelProto` that protobuf itself parses. A tensor whose data was left out has an
 entry of ours in `external_data`, while its `data_location` stays as it was; `pieces` reads it back.
 """
 
@@ -167,7 +167,7 @@ def _encode_omitted_data(omitted: list[OmittedData]) -> list[bytes]:
 LARGE_BYTES = 50 * 1000 * 1000
 """Files of this size and more are read without their weights."""
 LIGHT_BYTES = 8 * 1000 * 1000
-"""The same where a model is only judged."""
+"""The same for static checks."""
 FIRST_IR_WITHOUT_INPUTS = 4
 """From here on an initializer need not be an input too. Source: IR.md of ONNX."""
 MAX_PROTOBUF_BYTES = 2**31 - 1

@@ -204,7 +204,7 @@ def split_by_size(
 def replace_model(fresh: Path, committed: Path) -> None:
     """Replace `committed` (which need not be there yet) by the model at `fresh`.
 
-    Data files keep the name that the committed model has for its own, where it has one; else they are called after it.
+    Data files have the name that the committed model uses for its own; if it has none, they are named after the model.
     They are replaced first, so that no model ever points at data that are not there.
     """
     target = Path(os.path.realpath(committed))

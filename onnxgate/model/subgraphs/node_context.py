@@ -107,7 +107,7 @@ _source_lookup_happened = ContextVar("consulted", default=False)
 def find_source_line(node: NodeProto, root: Path, folder: Path) -> Place | None:
     """The innermost line of the repository at `root` that made the node; its path is relative to `folder`.
 
-    A path of another checkout is matched by its longest tail that exists below `folder`, else below `root`. The line
+    A path of another checkout is matched by its longest tail that exists below `folder`, or else below `root`. The line
     must still be the one that the trace quotes.
     """
     traces = [entry.value for entry in node.metadata_props if entry.key == _STACK_TRACE]

@@ -60,7 +60,7 @@ def quote_names(names: Sequence[str]) -> str:
 
 
 MAX_PAIRINGS = 250_000
-"""Of more values than have so many ways to be paired, a new name is only told by its place."""
+"""Limit of pairs that are compared; beyond it, renamed values are paired by position alone."""
 
 
 class ValuePair(msgspec.Struct, frozen=True):
@@ -118,7 +118,7 @@ def match_fed_inputs(change: ModelChange) -> tuple[ValuePair, ...]:
 
 
 def match_values(before: Sequence[ValueInfo], after: Sequence[ValueInfo]) -> InterfaceMatch:
-    """Match by name; then what has another name, where place, type and shape tell which it is."""
+    """Match by name; then match renamed values by position, type and shape if these are unambiguous."""
     positions: dict[str, list[int]] = {}
     for now, value in enumerate(after):
         positions.setdefault(value.name, []).append(now)
@@ -200,7 +200,7 @@ class SharedSize(msgspec.Struct, frozen=True):
 
     symbol: str
     axes: tuple[tuple[str, int], ...]
-    were_named: bool  # the file said before that they are different ones, by number or name
+    were_named: bool  # the file declared before that they differ, by number or name
 
 
 def is_accepted_type(before: str, after: str) -> bool:
@@ -277,7 +277,7 @@ def is_reshaped(pair: ValuePair) -> bool:
 def has_lost_size(pair: ValuePair, inputs: Sequence[ValuePair]) -> bool:
     """Return whether a known rank or size of an output became unknown.
 
-    A size that follows one of the inputs, which had this very size, is known to whoever feeds what they fed.
+    A size that follows an input of the same size is not lost: callers that feed the same inputs know it.
     """
     if pair.after.shape is None and is_same_kind(pair):
         return pair.before.shape is not None

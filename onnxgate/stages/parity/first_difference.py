@@ -56,7 +56,7 @@ MAX_PORTION_BYTES = 512 * 1024 * 1024
 MAX_TRACE_BYTES = 4 * 1024 * 1024 * 1024
 """Limit of the source's values that are written."""
 MAX_ROUNDING_RATIO = 1e-4
-"""Outputs nearer than this, as a share of their largest value, are alike but for rounding in single precision."""
+"""Outputs nearer than this, as a share of their largest value, differ only by rounding in single precision."""
 SAME_AS_PROGRAM = (
     "what it computes is what the exported program computes: its source takes another way where it is exported"
 )
@@ -71,7 +71,7 @@ class SearchError(Exception):
 
 
 class NoFirstNodeError(Exception):
-    """The mismatch does not begin at a node. The message describes where it begins."""
+    """The mismatch does not begin at a node. The message describes its origin."""
 
 
 @dataclass(frozen=True, slots=True)

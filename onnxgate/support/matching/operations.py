@@ -129,7 +129,7 @@ class NodeProblem:
 
 @dataclass(frozen=True, slots=True)
 class RefusedOperations:
-    """What one release is predicted to refuse of one model, as plain data that can be sent to another process."""
+    """Predicted refusals of one model by one release, as plain data that can be sent to another process."""
 
     opsets_too_new: tuple[str, ...]  # domains
     gaps: tuple[tuple[SupportGap, Operation], ...]
@@ -145,7 +145,7 @@ class Prediction:
 
     @property
     def refused(self) -> RefusedOperations:
-        """What of it is refused, without the nodes themselves."""
+        """The refused operations, without their nodes."""
         gaps = tuple((found.miss, found.node.operation) for found in self.found if found.miss is not None)
         return RefusedOperations(self.opsets_too_new, gaps)
 
