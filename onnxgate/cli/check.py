@@ -11,7 +11,6 @@ from onnxgate.cli.shared.options import CommonOptions, common_options, name_form
 from onnxgate.core.errors import UsageError
 from onnxgate.core.findings import ALL_STAGES, STATIC_STAGES, Stage
 from onnxgate.formats import RENDERERS
-from onnxgate.inputs.case_selection import CaseSelection
 
 
 @click.command("check")
@@ -94,6 +93,7 @@ def command(
     """
     from onnxgate.cli.shared.outputs import parse_outputs
     from onnxgate.cli.shared.project_check import CheckRequest, IgnoreOptions, run_check
+    from onnxgate.inputs.case_selection import CaseSelection
 
     sinks = parse_outputs(outputs)  # before the other options: an old report must not be taken for a new one
     request = CheckRequest(
@@ -111,7 +111,11 @@ def command(
 
 
 def _parse_stages(static: bool, names: str | None) -> frozenset[Stage]:
-    """Return the stages that `--static` or `--stage a,b` select; all without either."""
+    """Return the stages that `--static` or `--stage a,b` select; all without either.
+
+    Raises:
+        UsageError: both are given, or a name is not a stage.
+    """
     if static and names is not None:
         raise UsageError("`--static` and `--stage` exclude each other")
     if names is None:

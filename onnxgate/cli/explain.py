@@ -56,7 +56,11 @@ def command(rule: str | None, log: Path | None, outputs: tuple[str, ...]) -> int
 
 @contextmanager
 def _open_log(path: Path) -> Iterator[BinaryIO]:
-    """Open the log; an error while it is read is one of usage as well."""
+    """Open the log as bytes.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
     if str(path) == "-":
         yield sys.stdin.buffer
         return

@@ -11,7 +11,9 @@ from onnxgate.project.config.project import SelectedModel
 from onnxgate.project.lock.types import Lock
 from onnxgate.project.plan import plan_models
 from onnxgate.rules import ALL
+from onnxgate.rules.export.export_failed import export_failed
 from onnxgate.rules.export.export_stale import export_stale
+from onnxgate.rules.export.source_not_exportable import source_not_exportable
 from onnxgate.rules.export.toolchain_drift import toolchain_drift
 from onnxgate.runtimes.environments.toolchain import probe_interpreter
 from onnxgate.runtimes.pool import WorkerPool
@@ -50,6 +52,7 @@ def apply_export(model: SelectedModel, outcome: ExportOutcome, check: bool) -> t
     """
     subject = outcome.subject
     rules = [it for it in ALL if subject is not None and it.subject is type(subject) and it is not export_stale]
+    rules.sort(key=lambda rule: rule not in (export_failed, source_not_exportable))  # reasons that there is no file
     hits = [(hit.level or rule.level, hit) for rule in rules for hit in rule.judge(subject)]
     state, lines = _apply(model, outcome, [hit for level, hit in hits if level is Level.ERROR], check)
     for level, hit in hits:

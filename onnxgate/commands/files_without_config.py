@@ -154,8 +154,10 @@ def _soften_findings(outcome: GateOutcome, models: Sequence[MatrixModel]) -> Ite
 
 REFUSING_RULES = frozenset({"not-a-model", "lfs-pointer", "external-data-missing"})
 """Rules of the file stage that exclude every release."""
-UNCERTAIN_RULES = frozenset({"invalid-model", "external-data-corrupt", "external-data-escapes"})
-"""Rules whose effect depends on the release, and is not predicted."""
+UNCERTAIN_RULES = ("invalid-model", "external-data-corrupt", "external-data-escapes")
+"""Rules whose effect depends on the release, and is not predicted; the first one is the first reason."""
+VERSION_RULES = ("ir-version-too-new", "opset-too-new", "opset-experimental")
+"""Rules whose reasons come before others."""
 
 
 def predict_matrix(outcome: GateOutcome) -> tuple[MatrixModel, ...]:
@@ -180,7 +182,7 @@ def _predict_entries(
     errors = [rule_hit for rule_hit in hits if rule_hit.stage is Stage.FILE and rule_hit.level is Level.ERROR]
     refused = _select_reasons([error for error in errors if error.rule in REFUSING_RULES], causes)
     doubtful = (
-        *_select_reasons([error for error in errors if error.rule in UNCERTAIN_RULES], causes),
+        *_select_reasons([error for rule in UNCERTAIN_RULES for error in errors if error.rule == rule], causes),
         *(  # the file could not be read
             Reason(rule="", node="", message=undone.reason)
             for undone in outcome.gathered.undone
@@ -219,6 +221,10 @@ def _unique_reasons(hits: Sequence[RuleHit]) -> tuple[Reason, ...]:
             message=rule_hit.hit.message,
             detail=rule_hit.hit.on.detail if rule_hit.hit.on else "",
         )
-        for rule_hit in hits
+        for rule_hit in sorted(hits, key=_reason_rank)
     )
     return tuple(dict.fromkeys(reasons))
+
+
+def _reason_rank(rule_hit: RuleHit) -> int:
+    return VERSION_RULES.index(rule_hit.rule) if rule_hit.rule in VERSION_RULES else len(VERSION_RULES)

@@ -295,10 +295,10 @@ def _is_current(file: ModelFile, model: SelectedModel) -> bool:
     )
 
 
-def _model_files(model: SelectedModel, known: ModelFacts | LockedModel | None) -> Iterator[Path]:
+def _model_files(model: SelectedModel, described: ModelFacts | LockedModel | None) -> Iterator[Path]:
     """Yield a model's file, and the data files that its facts or its entry in the lock name."""
     yield model.absolute
-    yield from (model.absolute.parent / data.location for data in (known.external if known is not None else ()))
+    yield from (model.absolute.parent / data.location for data in (described.external if described is not None else ()))
 
 
 def _describe_lost_child(failure: CallFailure, doing: str) -> tuple[str, str]:

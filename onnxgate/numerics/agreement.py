@@ -320,9 +320,8 @@ def _as_number(value: float | Tolerance | None) -> float:
 def measure_tolerance(cases: Iterable[tuple[Outputs, Outputs]]) -> dict[str, MeasuredTolerance]:
     """Return per output the noise of the source (float32, float64 outputs per case) and the bound that follows from it.
 
-    Outputs of other types, outputs whose two versions cannot be subtracted, and outputs for which the bound would accept
-    zeros have no measured tolerance: in the last case float64 computes something else (a mask filled with the type's
-    smallest number).
+    Outputs of other types and outputs whose two versions cannot be subtracted have none, nor have those whose bound
+    would accept zeros: for them, float64 computes something else (a mask filled with the type's smallest number).
     """
     noises: dict[str, list[tuple[float, float] | None]] = {}
     for narrow, wide in cases:

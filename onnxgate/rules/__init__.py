@@ -1,4 +1,4 @@
-"""All rules: each file in the folder of a stage holds the rule of its name; files with a leading `_` are shared."""
+"""All rules: a file in the folder of a stage defines the rule of the same name, unless its name begins with `_`."""
 
 from __future__ import annotations
 

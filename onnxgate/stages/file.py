@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def add_known_state(model: SelectedModel, entry: LockedModel | None, file: ModelFile, root: Path) -> ModelFile:
-    """Add what is known without opening the file. `root` is git's; a file without a config may lie elsewhere."""
+    """Add what is known without opening the file. `root` is git's; without a config, that of the model."""
     path = model.absolute
     root = find_repository_root(model) if Path(model.path).is_absolute() else root
     git_path = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name

@@ -427,7 +427,7 @@ def _restrict_problem(
         return problem
     if data.depth == "schemas":
         return None
-    others = set(data.planned.providers) - {CPU_PROVIDER}
-    if others and others - list_kernel_providers(implementation):
+    accelerators = set(data.planned.providers) - {CPU_PROVIDER}
+    if accelerators and accelerators - list_kernel_providers(implementation):
         return NodeProblem(problem.node, None, f"{gap.problem}, but {PROVIDER_DOUBT}")
     return problem

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import onnx.parser
 import pytest
 
 from onnxgate.core.matrix import Matrix
@@ -166,6 +167,23 @@ def test_a_model_that_is_not_valid(files: Repository) -> None:
     assert {(each["rule"], each["node"]) for entry in model["runtimes"] for each in entry["reasons"]} == {
         ("invalid-model", "twin")
     }
+
+
+def test_the_order_of_reasons(files: Repository) -> None:
+    """The first reason is shown alone: versions precede operators, and an invalid model precedes its data."""
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 27, "ai.onnx.ml" : 99]> {UNKNOWN}')
+    onnx.save(model, files.folder / "versions.onnx")
+    twins = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {TWINS}')
+    weight = twins.graph.initializer.add(name="w", data_type=1, dims=[4], data_location=1)
+    weight.external_data.add(key="location", value="weights.bin")
+    onnx.save(twins, files.folder / "data.onnx")
+    files.write("weights.bin", "short")
+    data, versions = matrix(files, "data.onnx", "versions.onnx", "--target", "onnxruntime==1.31.1", status=1)["models"]
+
+    assert [each["rule"] for each in data["runtimes"][0]["reasons"]] == ["invalid-model", "external-data-corrupt"]
+    assert [each["rule"] for each in versions["runtimes"][0]["reasons"]] == [
+        *("opset-too-new", "opset-experimental", "unknown-operator")
+    ]
 
 
 def test_an_operator_that_no_release_has(files: Repository) -> None:

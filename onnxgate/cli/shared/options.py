@@ -96,7 +96,7 @@ def name_formats(formats: Iterable[str]) -> str:
 
 
 def unknown_name_error(kind: str, name: str, known: Sequence[str]) -> UsageError:
-    """Return the error of an option's value that is none of the known names, with the nearest of them."""
+    """Return a usage error for an unknown value of an option; it suggests the nearest known name."""
     near = difflib.get_close_matches(name, known, 1)
     suggestion = f"; did you mean `{near[0]}`" if near else ""
     return UsageError(f"unknown {kind} `{name}`{suggestion}", hint=f"one of {', '.join(known)}")

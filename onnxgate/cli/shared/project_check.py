@@ -141,7 +141,6 @@ def _check_project(
         from onnxgate.gate.sharding.plan import select_share
 
         share = select_share(request.shard, request.plan, project, lock, models, request.inputs)
-    results = None if request.stages.isdisjoint(DYNAMIC_STAGES) else _results_folder()
     complete = request.stages.issuperset(DYNAMIC_STAGES) and not request.inputs.cases
     meter = JobMeter() if complete else None
     gate_request = dataclasses.replace(
@@ -151,7 +150,7 @@ def _check_project(
         selection=Selection(request.stages, request.inputs),
         baseline=_choose_baseline(project, request, options),
         share=share,
-        caches=RunCaches(results, fresh=request.fresh, inputs=inputs_dir, support=support_dir),
+        caches=RunCaches(_results_folder(request.stages), fresh=request.fresh, inputs=inputs_dir, support=support_dir),
         static=StaticSettings(options.jobs, None if request.fresh else static_dir),
     )
     outcome = pipeline.run(gate_request)
@@ -182,8 +181,10 @@ def _choose_baseline(project: Project, request: CheckRequest, options: CommonOpt
     return Baseline(chosen.revision, chosen.remark)
 
 
-def _results_folder() -> Path | None:
-    """Return the folder of cached results; None if other users can write to it."""
+def _results_folder(stages: frozenset[Stage]) -> Path | None:
+    """Return the folder of cached results; None if no stage uses it, or if other users can write to it."""
+    if stages.isdisjoint(DYNAMIC_STAGES):
+        return None
     return results_dir() if shared_cache_dir() else create_private_folder(results_dir())
 
 

@@ -86,10 +86,10 @@ def _instantiate_body(operation: Operation, since: int, opset: int) -> _Expanded
         if operation.domain != DEFAULT_DOMAIN or since <= onnx.defs.onnx_opset_version():
             return None  # an operator of the runtime's own
         return f"the installed onnx {onnx.__version__} does not know `{operation.name}({since})`, which may have a body"
-    found = _find_body(schema, opset, node, types)
-    if found is None:
+    selected = _find_body(schema, opset, node, types)
+    if selected is None:
         return None
-    body, written_for = found
+    body, written_for = selected
 
     def type_nodes() -> tuple[TypedNode, ...]:
         imports = {imported.domain: imported.version for imported in body.opset_import}

@@ -217,9 +217,9 @@ def predict(
         for node in _iterate_visible_nodes(prepared.nodes, implementation) if problematic else ():
             result = _match_node(node, implementation, providers) if node.operation in problematic else None
             if result is not None:  # without its model, which protobuf would keep in memory
-                alone = replace(node, proto=deepcopy(node.proto), inner=(), type_of=get_unknown_type)
+                detached = replace(node, proto=deepcopy(node.proto), inner=(), type_of=get_unknown_type)
                 gap, unknown = (result, "") if isinstance(result, SupportGap) else (None, result)
-                problems.append(NodeProblem(alone, gap, unknown))
+                problems.append(NodeProblem(detached, gap, unknown))
     return Prediction(
         ir_too_new=prepared.ir_version > limits.ir,
         opsets_too_new=tuple(
