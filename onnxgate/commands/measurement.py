@@ -169,7 +169,11 @@ def _submit_source(
 
 
 def _measure_tolerance(outputs: Sequence[str], answer: Observation) -> dict[str, MeasuredTolerance]:
-    """Return the tolerance of each output; raise the reason if there is none."""
+    """Return the tolerance of each output.
+
+    Raises:
+        IncomparableError: the source gave no outputs in both precisions, or no output has a tolerance.
+    """
     match answer:
         case Completed(result=ExportResult(eager64=results) as result) if results:
             pairs = (

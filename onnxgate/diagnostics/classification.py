@@ -73,7 +73,6 @@ def classify(text: str) -> Diagnosis | None:
     return next(match_patterns(text, find_literals(text.replace("\n", " ")), len(text)), None)
 
 
-@functools.lru_cache(maxsize=64)
 def find_literals(flat: str) -> tuple[int, ...]:
     """Return the places of the patterns whose literal a text on one line contains."""
     return tuple(place for place, (_, _, literal) in enumerate(list_patterns()) if literal in flat)

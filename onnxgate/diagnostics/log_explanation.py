@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import functools
 import itertools
 import re
 from collections import deque
@@ -272,6 +273,10 @@ def explain_log(stream: BinaryIO, onnxgate: str) -> ExplainedLog:
     )
 
 
+_find_literals = functools.lru_cache(maxsize=64)(find_literals)
+"""Logs repeat lines."""
+
+
 @dataclass(frozen=True, slots=True)
 class _ScannedLine:
     """A line with the places of patterns whose literal it contains."""
@@ -286,7 +291,7 @@ def _windows(stream: Iterable[LogLine]) -> Iterator[deque[_ScannedLine]]:
     following, stream = itertools.tee(stream)
     texts = itertools.chain((f" {line.text}" for line in itertools.islice(following, 1, None)), [""])
     for line, next_text in zip(stream, texts, strict=False):
-        window.append(_ScannedLine(line, find_literals(line.text + next_text)))
+        window.append(_ScannedLine(line, _find_literals(line.text + next_text)))
         if len(window) > WINDOW_LINES:
             yield window
             window.popleft()

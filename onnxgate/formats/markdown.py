@@ -304,7 +304,10 @@ def _render_measurements(report: Report) -> Iterator[str]:
 
 
 SUMMARY_PAGE = Page(max_bytes=80_000, differences=20, drawings=3)
-"""Ten parts have a limit: GitHub drops a summary of more than 1 MiB (Source: actions/runner FileCommandManager.cs)."""
+"""Ten parts have a limit, together below 1 MiB: GitHub drops a longer summary.
+
+Source: actions/runner, FileCommandManager.cs.
+"""
 
 
 def format_summary(report: Report) -> str:

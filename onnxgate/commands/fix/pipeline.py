@@ -154,7 +154,12 @@ class _ModelFixer:
         return replace(result, state="unsafe" if withheld else "left")
 
     def _apply_fixes(self, rules: set[str], unfixed: list[tuple[str, NoFix]], withheld: list[str]) -> Candidate:
-        """Return the model with all changes applied in order."""
+        """Return the model with all changes applied in order.
+
+        Raises:
+            UnreadableModel: it is not a model.
+            OSError: it cannot be read, or its data are incomplete.
+        """
         candidate = Candidate(self.planned.model)
         root, limits = model_root(self.request.project, self.planned.model), self._version_limits()
         for fix in self.fixes:
