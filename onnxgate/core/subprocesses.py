@@ -218,7 +218,11 @@ class CommandRunner:
         return CompletedCommand(ended.returncode, out, err)
 
     def require_open(self) -> None:
-        """Raise `UnavailableError` if the gate is shutting down."""
+        """Check that the gate is not shutting down.
+
+        Raises:
+            UnavailableError: it is.
+        """
         if self._closed:
             raise UnavailableError("the gate was ended")
 

@@ -350,7 +350,7 @@ def _find_domains(uses: Sequence[ValueUse], graph: DataflowGraph) -> Iterator[Va
 
 
 def find_mask_polarity(uses: Sequence[ValueUse], graph: DataflowGraph) -> bool | None:
-    """Return whether ones keep elements, shown by operations on scores, or by sums of the mask, if any."""
+    """Return whether ones keep elements; None if neither operations on scores nor sums of the mask show it."""
     sums = (not use.value.flipped for use in uses if use.operator == "ReduceSum" and use.position == 0)
     for votes in (_find_score_votes(uses, graph), sums):
         polarities = set(votes)

@@ -60,7 +60,11 @@ def parse_event(line: bytes, request: int) -> Event:
 
 
 def validate_reply(reply: Reply, job: jobs.Job) -> Reply:
-    """Return the reply if it fits the job; raise `ProtocolError` if not."""
+    """Return the reply if it fits the job.
+
+    Raises:
+        ProtocolError: it does not.
+    """
     if not isinstance(reply, jobs.Completed):
         return reply
     if reply.result.tag != job.tag:

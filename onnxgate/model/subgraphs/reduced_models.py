@@ -218,13 +218,13 @@ def extract_node(node: NodeProto, around: NodeSurroundings, ir_version: int) -> 
     It cannot where the type of something that it is given is not known, or where its own data is not at hand.
     Inputs have the shapes that are known: without them `Shape` of a static input would not be folded.
     """
-    from onnx import FunctionProto, ModelProto
+    from onnx import ModelProto
 
     model = ModelProto(ir_version=ir_version)
     model.graph.name = "alone"
     for domain, version in sorted(around.imports.items()):
         model.opset_import.add(domain=model_domain(domain), version=version)
-    model.functions.extend(_find_called_functions(FunctionProto(node=[node]), around.functions).values())
+    model.functions.extend(_find_called_functions(node, around.functions).values())
     for name in list_needed_values(node):
         if not _provide_value(model.graph, name, around):
             return None
@@ -282,14 +282,30 @@ def _has_data_elsewhere_in(constant: TensorProto | NodeProto) -> bool:
 
 
 def _find_called_functions(
-    function: FunctionProto, functions: Mapping[FunctionKey, FunctionProto]
+    node: NodeProto, functions: Mapping[FunctionKey, FunctionProto]
 ) -> dict[FunctionKey, FunctionProto]:
-    """Return the local functions that a function calls, directly or indirectly."""
+    """Return the local functions that a node calls, directly or indirectly, each after those that it calls itself.
+
+    Source: the reference evaluator of onnx 1.23 refuses a function that comes before its callees.
+    """
     called: dict[FunctionKey, FunctionProto] = {}
-    ahead = list(iter_function_nodes(function))
+    entered: set[FunctionKey] = set()
+    ahead = [called_function_key(inner) for inner in _iter_nested_nodes(node)]
     while ahead:
-        key = called_function_key(ahead.pop())
-        if key in functions and key not in called:
-            called[key] = functions[key]
-            ahead += iter_function_nodes(functions[key])
+        key = ahead[-1]
+        if key in functions and key not in entered:
+            entered.add(key)
+            ahead += map(called_function_key, iter_function_nodes(functions[key]))
+            continue
+        if key in functions:
+            called.setdefault(key, functions[key])
+        ahead.pop()
     return called
+
+
+def _iter_nested_nodes(node: NodeProto) -> Iterator[NodeProto]:
+    """Yield the node and all nodes inside it."""
+    yield node
+    for graph in iter_node_subgraphs(node):
+        for inner in graph.node:
+            yield from _iter_nested_nodes(inner)

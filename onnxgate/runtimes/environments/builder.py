@@ -194,7 +194,11 @@ class Environments:
         return UnavailableError(f"`{runtime.name}` cannot be installed: {_uv_error(ended)}", hint=_INSTALL_HINT)
 
     def _check_health(self, interpreter: Path, runtime: LockedRuntime, needed: Sequence[LockedPackage]) -> None:
-        """Raise `UnavailableError` if the engine does not run a model, or if a version is not the locked one."""
+        """Check that the engine runs a model and that the versions are the locked ones.
+
+        Raises:
+            UnavailableError: one of these is not the case.
+        """
         expected = {pin.name: pin.version for pin in needed} | {runtime.engine: runtime.release}
         trial = health_check_arguments(runtime.engine, tuple(expected))
         ended = self.commands.run([str(interpreter), *trial], timeout_s=HEALTH_TIMEOUT_S)

@@ -68,7 +68,7 @@ class ParityModel:
 def create_parity_model(
     model: SelectedModel, file: Path, reading: ParsedModel, cases: Iterable[InputCase], locked: LockedModel | None
 ) -> ParityModel:
-    """Create the compared model from its file, which was read, and the cases that it is run on."""
+    """Create the compared model. `reading` was read from `file`, which may be a copy; `cases` are run on it."""
     return ParityModel(
         path=model.path,
         place=model.place,

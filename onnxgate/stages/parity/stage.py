@@ -101,7 +101,7 @@ def compare_runtimes(
 
 
 def _with_scales(model: ParityModel, runs: OutputsByRuntime) -> ParityModel:
-    """Return the model with the scales of its outputs over their cases, which count if it has less precision.
+    """Return the model with the usual scale of each output over its cases, if it is quantized or in half precision.
 
     A scale is that of the run in which it is least, since one may be far off.
     """

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx
 import onnx.parser
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 from onnxgate.model.subgraphs import reduced_models
 from onnxgate.model.subgraphs.reduced_models import NodeSurroundings
@@ -101,7 +103,36 @@ def test_a_local_function_comes_along() -> None:
     cut_out = cut(model)
 
     assert cut_out is not None
-    assert ["outer", "inner"] == [each.name for each in cut_out.functions]
+    assert ["inner", "outer"] == [each.name for each in cut_out.functions]
+
+
+NESTED_CALLS = """
+<ir_version: 8, opset_import: ["" : 17, "my" : 1]>
+g (float[2] x, bool cond) => (float[2] y) {
+  y = If (cond) <
+    then_branch = t () => (float[2] q) {
+      p = If (cond) <
+        then_branch = a () => (float[2] p1) { p1 = my.Outer (x) },
+        else_branch = b () => (float[2] p2) { p2 = my.Outer (x) }
+      >
+      q = my.Inner (p)
+    },
+    else_branch = e () => (float[2] r) { r = Relu (x) }
+  >
+}
+<domain: "my", opset_import: ["" : 17, "my" : 1]> Inner (a) => (c) { c = Relu (a) }
+<domain: "my", opset_import: ["" : 17, "my" : 1]> Outer (a) => (c) { c = my.Inner (a) }
+"""
+
+
+def test_a_function_comes_after_those_that_it_calls() -> None:
+    """The reference evaluator, which is also an engine, requires that order."""
+    cut_out = cut(onnx.parser.parse_model(NESTED_CALLS))
+
+    assert cut_out is not None
+    assert ["Inner", "Outer"] == [function.name for function in cut_out.functions]
+    feeds = {"x": np.ones(2, np.float32), "cond": np.array(True)}
+    assert [[1, 1]] == [output.tolist() for output in ReferenceEvaluator(cut_out).run(None, feeds)]
 
 
 def test_nothing_is_made_of_what_is_not_known() -> None:

@@ -46,9 +46,9 @@ def _check_result(recipe: SourceResult, source: str) -> SourceResult:
         model = describe_value(recipe.model)
         raise unexpected_return(source, f"{model} as the model; expected a function of JAX arrays")
     args = recipe.args if isinstance(recipe.args, (tuple, list)) else (recipe.args,)
-    odd = next((arg for arg in args if not hasattr(arg, "shape") or not hasattr(arg, "dtype")), None)
-    if odd is not None or not args or args == (None,):
-        problem = f"{describe_value(odd)} among `args`; expected arrays or `jax.ShapeDtypeStruct`s"
+    odd = [arg for arg in args if not hasattr(arg, "shape") or not hasattr(arg, "dtype")]
+    if odd or not args:
+        problem = f"{describe_value(odd[0] if odd else None)} among `args`; expected arrays or `jax.ShapeDtypeStruct`s"
         raise unexpected_return(source, problem)
     check_name_count(len(args), recipe.input_names, "input_names", source)
     return recipe._replace(args=tuple(args))

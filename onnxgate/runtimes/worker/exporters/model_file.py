@@ -24,7 +24,10 @@ def export_path(job: Wire) -> str:
 def export_model(
     job: Wire, result: Wire, phase: Phase, convert: Convert, output_names: Optional[Sequence[str]] = None
 ) -> Any:
-    """Return what `write_model` does; None after an error of the exporter, which is stored in `result`."""
+    """Export the model. Return what `convert` returned; None if the exporter failed, with its error in `result`.
+
+    Raises `SourceError`: the source is wrong.
+    """
     phase("export")
     try:
         return write_model(job, result, convert, output_names)
