@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,6 +77,9 @@ class UvIndex:
     """The indexes that uv is configured for; `offline`: only uv's cache."""
 
     offline: bool = False
+
+    def __post_init__(self) -> None:
+        sysconfig.get_config_vars()  # threads of ours use it; Python 3.11 and older initialize it without a lock
 
     def newest(self, requirement: Requirement, python: str) -> Release | ReleaseNotFound:
         """Return the newest release that has wheels for one Python.

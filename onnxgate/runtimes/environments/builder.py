@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+import sysconfig
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -40,6 +41,7 @@ class Environments:
     """
 
     def __init__(self, cache: Path, *, offline: bool, shared: Path | None = None) -> None:
+        sysconfig.get_config_vars()  # threads of ours use it; Python 3.11 and older initialize it without a lock
         self._cache = cache
         self._offline = offline
         self.commands = CommandRunner()

@@ -31,6 +31,36 @@ Locked = tuple[LockedRuntime, tuple[LockedPackage, ...]]
 Locker = Callable[[str], Locked]
 
 
+FIND_UV_IN_THREADS = """
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+
+from uv import find_uv_bin
+
+from onnxgate.project.lock.index import UvIndex
+from onnxgate.runtimes.environments.builder import Environments
+
+USER
+ready = Barrier(8)
+
+
+def find(_: int) -> str:
+    ready.wait()
+    return find_uv_bin()
+
+
+with ThreadPoolExecutor(8) as threads:
+    assert len({*threads.map(find, range(8))}) == 1
+"""
+
+
+@pytest.mark.parametrize("user", ["Environments(Path(), offline=True)", "UvIndex()"])
+def test_threads_find_uv(user: str) -> None:
+    """The first thread that looks for uv initializes `sysconfig`, which other threads must not see unfinished."""
+    subprocess.run([sys.executable, "-c", FIND_UV_IN_THREADS.replace("USER", user)], check=True)
+
+
 @pytest.fixture
 def small(locked: Locker) -> Locked:
     """A release to build again and again."""
