@@ -38,9 +38,12 @@ def repository(command: Repository, tmp_path: Path) -> Repository:
     return made
 
 
-def test_three_times_the_work(repository: Repository) -> None:
-    """Each budget is a finding of its own; the figures are ratios, and no time is in the report."""
-    chain(repository.folder / "models" / "chain.onnx", 30)
+def test_six_times_the_work(repository: Repository) -> None:
+    """Each budget is a finding of its own; the figures are ratios, and no time is in the report.
+
+    Six times as large is far beyond the budgets: the peak memory of one process varies by some MiB.
+    """
+    chain(repository.folder / "models" / "chain.onnx", 60)
     repository.run("lock", "--offline")
     static = repository.report("--static", status=1)
     report = repository.report("--against", "HEAD", status=1)
