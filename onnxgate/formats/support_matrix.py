@@ -262,7 +262,9 @@ def _render_text_verification(matrix: Matrix, paper: Terminal) -> Iterator[str]:
 
 MAX_COLUMNS = 12
 """Columns from which on releases that agree for every model are merged."""
-SIGN_BY_MARK = {"+": "✅", "x": "❌", "?": "❔", "c": "💥", "t": "⏱️", UNVERIFIED_MARK: "🔮", WRONG_MARK: "⚠️"}
+STATE_SIGNS = {"loads": "✅", "refused": "❌", "unknown": "❔", "crashed": "💥", "timed-out": "⏱️"}
+SIGN_BY_MARK = {STATE_MARKS[state]: sign for state, sign in STATE_SIGNS.items()}
+SIGN_BY_MARK |= {UNVERIFIED_MARK: "🔮", WRONG_MARK: "⚠️"}
 
 
 def format_markdown(matrix: Matrix) -> str:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, canonical_domain, format_type
-from onnxgate.model.reading.structure import iter_function_nodes, iter_nodes, iter_subgraphs
+from onnxgate.model.reading.structure import iter_function_nodes, iter_node_subgraphs, iter_nodes
 from onnxgate.model.validity import explain_unfollowed_calls
 from onnxgate.support.matching.node_checks import infer_output_types
 from onnxgate.support.matching.operations import Attribute, Operation, TypedModel, TypedNode
@@ -202,13 +202,12 @@ class _NodeTypeInference:
         )
 
     def _inside(self, node: NodeProto, scope: _ValueTypes) -> Iterator[TypedNode]:
-        for attribute in node.attribute:
-            for graph in iter_subgraphs(attribute):
-                inner = self.scope(graph, scope)
-                self._pass_in(node, graph, inner, scope)
-                self.propagate(graph, inner)
-                for inner_node in graph.node:
-                    yield self.node(inner_node, inner)
+        for graph in iter_node_subgraphs(node):
+            inner = self.scope(graph, scope)
+            self._pass_in(node, graph, inner, scope)
+            self.propagate(graph, inner)
+            for inner_node in graph.node:
+                yield self.node(inner_node, inner)
 
     def _pass_in(self, node: NodeProto, graph: GraphProto, inner: _ValueTypes, scope: _ValueTypes) -> None:
         """Pass the types of a Loop's inputs to its body; declared types of the body's inputs take precedence."""
@@ -343,6 +342,5 @@ def _fill_attributes(nodes: Iterable[NodeProto], values: Mapping[str, AttributeP
                     attributes[-1].name = attribute.name
             del node.attribute[:]
             node.attribute.extend(attributes)
-        for attribute in node.attribute:
-            for graph in iter_subgraphs(attribute):
-                _fill_attributes(graph.node, values, absent)
+        for graph in iter_node_subgraphs(node):
+            _fill_attributes(graph.node, values, absent)
