@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ from onnxgate.gate.request import (
 )
 from onnxgate.gate.results import resolution
 from onnxgate.gate.results.verdict import find_replays
-from onnxgate.gate.static import StaticAnalyzer, SupportQuery, create_caching_analyzer
+from onnxgate.gate.static import StaticAnalyzer, SupportQuery, SupportRequest, create_caching_analyzer
 from onnxgate.gate.static_cache import CustomBuilds, HarvestedBuilds, find_unknown_builds
 from onnxgate.model.reading.external_data import classify_layouts, hash_content, list_content_files
 from onnxgate.project.config.project import Project, SelectedModel
@@ -55,7 +55,12 @@ def run(request: GateRequest) -> GateOutcome:
 def _run_stages(request: GateRequest, analyzer: StaticAnalyzer) -> GateOutcome:
     checkout, stages = request.checkout, request.stages
     planned = plan_models(checkout.project, checkout.lock, checkout.models)
-    files = analyzer.files(checkout.project, _with_lock_places(checkout), checkout.lock)
+    models, builds = _with_lock_places(checkout), HarvestedBuilds()
+    requests: dict[str, SupportRequest] = {}
+    if Stage.SUPPORT in stages:
+        builds = _load_custom_builds(request, planned)
+        requests = _create_support_requests(request, models, planned, builds)
+    files = analyzer.files(checkout.project, models, checkout.lock, requests)
     required = {model.path: tuple(runtime.name for runtime in model.runtimes) for model in planned}
     files = tuple(replace(file, runtimes=required.get(file.path, ())) for file in files)
     comparisons, lock = _compare_with_lock(checkout, stages, files)
@@ -64,8 +69,7 @@ def _run_stages(request: GateRequest, analyzer: StaticAnalyzer) -> GateOutcome:
     if Stage.LOCK in stages:
         change = _compare_with_baseline(request, planned, comparisons, StageResults(file=file, lock=lock))
     if Stage.SUPPORT in stages:
-        builds = _load_custom_builds(request, planned)
-        support = _predict_support(request, analyzer, planned, builds, StageResults(file=file, lock=lock))
+        support = _predict_support(request, analyzer, requests, builds, StageResults(file=file, lock=lock))
     results = StageResults(file, lock, change, support)
     blocked = frozenset(resolution.find_broken_models(request, results))
     undone = _undone_static_stages(checkout, stages, results, blocked)
@@ -203,37 +207,47 @@ def _load_custom_builds(request: GateRequest, planned: Sequence[PlannedModel]) -
         return builds.harvest(unknown, host)
 
 
-def _predict_support(
+def _create_support_requests(
     request: GateRequest,
-    analyzer: StaticAnalyzer,
+    models: Sequence[SelectedModel],
     planned: Sequence[PlannedModel],
     builds: HarvestedBuilds,
-    results: StageResults,
-) -> SupportStageResult:
-    """Predict which runtimes load each model."""
-    project = request.project
-    queries = [
-        SupportQuery(
+) -> dict[str, SupportRequest]:
+    project, places = request.project, {model.path: model.place for model in models}
+    return {
+        model.path: SupportRequest(
             model.model,
-            results.facts[model.path],
-            results.lock.places[model.path],
+            places[model.path],
             project.root,
             project.folder,
             model.runtimes,
             {it.name: builds.supports[it.name] for it in model.runtimes if it.name in builds.supports},
             project.config.rules,
             predictions=not request.stages.isdisjoint(DYNAMIC_STAGES),
-            is_complete=model.path not in results.file.missing,
         )
         for model in planned
-        if model.path in results.facts
+    }
+
+
+def _predict_support(
+    request: GateRequest,
+    analyzer: StaticAnalyzer,
+    requests: Mapping[str, SupportRequest],
+    builds: HarvestedBuilds,
+    results: StageResults,
+) -> SupportStageResult:
+    """Predict which runtimes load each model."""
+    queries = [
+        SupportQuery(support, results.facts[path], is_complete=path not in results.file.missing)
+        for path, support in requests.items()
+        if path in results.facts
     ]
     answers = analyzer.support(queries)
     by_path = [(query.facts.path, answer) for query, (answer, _) in zip(queries, answers, strict=True)]
-    runtimes = tuple({runtime.name: runtime for model in planned for runtime in model.runtimes}.values())
+    runtimes = tuple({runtime.name: runtime for it in requests.values() for runtime in it.runtimes}.values())
     gaps = support_stage.collect_prediction_gaps(runtimes, Place(request.checkout.lock_name), builds.supports)
     return SupportStageResult(
-        hits=(*(hit for _, answer in by_path for hit in answer.findings.judged), *_apply_rules(project, gaps)),
+        hits=(*(hit for _, answer in by_path for hit in answer.findings.judged), *_apply_rules(request.project, gaps)),
         undone=tuple(undone for _, undone in answers if undone is not None),
         skipped=tuple(builds.skipped),
         verdicts={(path, name): it for path, answer in by_path for name, it in answer.findings.verdicts.items()},

@@ -28,6 +28,7 @@ from onnxgate.gate.static_cache import FileDigestCache, StaticResultCache, diges
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.external_data import classify_layout, inspect_data_file
 from onnxgate.model.subgraphs.node_context import track_source_lookups
+from onnxgate.model.validity import CheckedModel
 from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.lock.types import Lock, LockedModel
 from onnxgate.project.plan import PlannedRuntime
@@ -45,15 +46,7 @@ CHILD_MEMORY_BYTES = 4 * 2**30
 MODELS_PER_CHILD = 8
 """Reading this many small models takes as long as the start of a child."""
 BYTES_PER_CHILD = 32 * 2**20
-
-
-@dataclass(frozen=True, slots=True)
-class FileReading:
-    """Facts of one file, and if they follow from the file and its data alone."""
-
-    file: ModelFile
-    lasting: bool
-    digests: tuple[tuple[Identity, str], ...] = ()  # of large files, made for it
+NO_REQUESTS: Mapping[str, SupportRequest] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +67,10 @@ class SupportResult:
 
 
 @dataclass(frozen=True, slots=True)
-class SupportQuery:
-    """Input of the support stage for one model."""
+class SupportRequest:
+    """Input of the support stage for one model, except what its file contains."""
 
     model: SelectedModel
-    facts: ModelFacts
     place: Place
     root: Path
     folder: Path
@@ -86,7 +78,33 @@ class SupportQuery:
     harvested: Mapping[str, BuildSupport]
     levels: Mapping[str, str]
     predictions: bool  # the result includes them
+
+
+@dataclass(frozen=True, slots=True)
+class SupportQuery:
+    """Input of the support stage for one model."""
+
+    request: SupportRequest
+    facts: ModelFacts
     is_complete: bool = True  # the facts come from complete files, not from pointers and the lock
+
+
+@dataclass(frozen=True, slots=True)
+class FileQuery:
+    """One model to read, and what to predict from the same reading."""
+
+    model: SelectedModel
+    support: SupportRequest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FileReading:
+    """Facts of one file, if they follow from the file and its data alone, and what was predicted from them."""
+
+    file: ModelFile
+    lasting: bool
+    digests: tuple[tuple[Identity, str], ...] = ()  # of large files, made for it
+    support: SupportResult | None = None
 
 
 def create_caching_analyzer(jobs: int, folder: Path, project: Path) -> StaticAnalyzer:
@@ -105,6 +123,7 @@ class StaticAnalyzer:
         self._children = ProcessPool(jobs)
         self._unchanged = unchanged
         self._digests = digests
+        self._predicted: dict[str, tuple[SupportQuery, SupportResult]] = {}  # by model, from the reading of its file
 
     def __enter__(self) -> StaticAnalyzer:
         return self
@@ -116,8 +135,17 @@ class StaticAnalyzer:
 
     # The file stage
 
-    def files(self, project: Project, models: Sequence[SelectedModel], lock: Lock) -> tuple[ModelFile, ...]:
-        """Read the file of each model; the result is in the order of `models`."""
+    def files(
+        self,
+        project: Project,
+        models: Sequence[SelectedModel],
+        lock: Lock,
+        requests: Mapping[str, SupportRequest] = NO_REQUESTS,
+    ) -> tuple[ModelFile, ...]:
+        """Read the file of each model; the result is in the order of `models`.
+
+        `requests` has what `support` will be asked, by model: it is predicted from the same reading.
+        """
         locked = ((model, lock.models.get(model.path)) for model in models)
         self._recall((path for model, entry in locked for path in _model_files(model, entry)), project.root)
         keys = [
@@ -133,14 +161,12 @@ class StaticAnalyzer:
             file if file is not None and _is_current(file, model) else None
             for model, file in zip(models, cached, strict=True)
         ]
-        calls = [
-            Call(read_model_file, model, FileReading, _child_bounds(model))
-            for model, file in zip(models, current, strict=True)
-            if not file
+        queries = [
+            FileQuery(model, requests.get(model.path)) for model, file in zip(models, current, strict=True) if not file
         ]
-        answers = iter(self._children.run(calls, at_once=_child_count(calls)))
+        answers = iter(self._read(queries))
         files = [
-            file or self._accept_reading(next(answers), model, key)
+            file or self._accept_reading(next(answers), model, key, requests.get(model.path))
             for model, key, file in zip(models, keys, current, strict=True)
         ]
         if self._digests is not None:
@@ -152,21 +178,34 @@ class StaticAnalyzer:
             for model, file in zip(models, files, strict=True)
         )
 
+    def _read(self, queries: Sequence[FileQuery]) -> list[FileReading | CallFailure]:
+        """Read the files. Where a child failed, the file is read alone: the failure may be one of predicting."""
+        calls = [Call(read_model_file, query, FileReading, _child_bounds(query.model)) for query in queries]
+        answers = self._children.run(calls, at_once=_child_count(calls))
+        failed = [
+            index for index, answer in enumerate(answers) if isinstance(answer, CallFailure) and queries[index].support
+        ]
+        if failed:
+            alone = self._read([FileQuery(queries[index].model) for index in failed])
+            for index, answer in zip(failed, alone, strict=True):
+                answers[index] = answer
+        return answers
+
     def _recall(self, files: Iterable[Path], root: Path) -> None:
         if self._digests is not None:
             self._digests.recall(files, root)
 
-    def _accept_reading(self, answer: FileReading | CallFailure, model: SelectedModel, key: str) -> ModelFile:
+    def _accept_reading(
+        self, answer: FileReading | CallFailure, model: SelectedModel, key: str, request: SupportRequest | None
+    ) -> ModelFile:
         if isinstance(answer, CallFailure):
             return ModelFile(model.path, Place(model.path), undecided=_describe_lost_child(answer, "reading it"))
         file = answer.file
         remember_digests(dict(answer.digests))
-        if (
-            answer.lasting
-            and self._unchanged is not None
-            and file.facts is not None
-            and _is_same_content(file.facts, model)
-        ):
+        if answer.support is not None and request is not None and file.facts is not None:
+            query = SupportQuery(request, file.facts, file.is_complete)
+            self._predicted[model.path] = query, answer.support
+        if answer.lasting and self._unchanged is not None and file.facts is not None:
             read = digest_static_key("file", model.path, file.facts.sha256)
             if key in ("", read) and _is_current(file, model):
                 self._unchanged.keep(read, file)
@@ -177,17 +216,25 @@ class StaticAnalyzer:
     def support(self, queries: Sequence[SupportQuery]) -> list[tuple[SupportResult, IncompleteCheck | None]]:
         """Predict the support of each model; if its child failed, the result is empty, with the reason."""
         keys = [self._support_key(query) for query in queries]
-        cached = [self._unchanged.find(key, SupportFindings) if self._unchanged and key else None for key in keys]
+        known = [self._find_support(query, key) for query, key in zip(queries, keys, strict=True)]
         calls = [
-            Call(match_support, query, SupportResult, _child_bounds(query.model))
-            for query, result in zip(queries, cached, strict=True)
+            Call(match_support, query, SupportResult, _child_bounds(query.request.model))
+            for query, result in zip(queries, known, strict=True)
             if result is None
         ]
         answers = iter(self._children.run(calls, at_once=_child_count(calls)))
         return [
-            (SupportResult(result), None) if result is not None else self._accept_result(next(answers), query, key)
-            for query, key, result in zip(queries, keys, cached, strict=True)
+            self._accept_result(next(answers) if result is None else result, query, key)
+            for query, key, result in zip(queries, keys, known, strict=True)
         ]
+
+    def _find_support(self, query: SupportQuery, key: str) -> SupportResult | None:
+        """Return the result that a reading or the cache has already; None if there is none."""
+        predicted = self._predicted.get(query.request.model.path)
+        if predicted is not None and predicted[0] == query:
+            return predicted[1]
+        findings = self._unchanged.find(key, SupportFindings) if self._unchanged and key else None
+        return None if findings is None else SupportResult(findings)
 
     def _accept_result(
         self, answer: SupportResult | CallFailure, query: SupportQuery, key: str
@@ -196,52 +243,69 @@ class StaticAnalyzer:
             return SupportResult(), IncompleteCheck(
                 Stage.SUPPORT, query.facts.path, "", *_describe_lost_child(answer, "predicting it")
             )
-        if answer.lasting and self._unchanged is not None and key and _is_same_content(query.facts, query.model):
+        if answer.lasting and self._unchanged is not None and key:
             self._unchanged.keep(key, answer.findings)
         return answer, None
 
     def _support_key(self, query: SupportQuery) -> str:
         """Return the key of a query; "" if its result depends on more than a key can contain."""
-        if self._unchanged is None or query.predictions or query.harvested:
+        request = query.request
+        if self._unchanged is None or request.predictions or request.harvested:
             return ""
         if query.facts.unread or not query.is_complete:
             return ""
-        path, external = query.model.absolute, query.facts.external
+        path, external = request.model.absolute, query.facts.external
         digests = [(data.location, data.sha256, classify_layout(path, data.location)) for data in external]
-        runtimes = [(runtime, runtime.runtime.name) for runtime in query.runtimes]
+        runtimes = [(runtime, runtime.runtime.name) for runtime in request.runtimes]
         return digest_static_key(
-            "support", query.model.path, query.facts.sha256, digests, query.place, runtimes, query.levels
+            "support", request.model.path, query.facts.sha256, digests, request.place, runtimes, request.levels
         )
 
 
-def read_model_file(model: SelectedModel) -> FileReading:
-    """Read a model's file. Runs in a child."""
+def read_model_file(query: FileQuery) -> FileReading:
+    """Read a model's file, and predict its support. Runs in a child."""
+    model = query.model
     with track_source_lookups() as was_consulted:
         before = _stat_or_none(model.absolute)
-        file = file_stage.inspect_file(model)
+        inspected = file_stage.inspect_file(model)
+        file = inspected.file
         after = _stat_or_none(model.absolute)
         is_same = before is not None and after is not None and file_identity(before) == file_identity(after)
         statuses = filter(None, map(_stat_or_none, _model_files(model, file.facts)))
         digests = ((file_identity(status), known_digest(status)) for status in statuses)
         known_digests = tuple((identity, digest) for identity, digest in digests if digest is not None)
-        return FileReading(file, is_same and not was_consulted(), known_digests)
+        lasting = is_same and not was_consulted()
+        support = None
+        if query.support is not None and inspected.content is not None and file.facts is not None:
+            support = _match_content(query.support, file.facts, inspected.content, lasting=is_same)
+        return FileReading(file, lasting, known_digests, support)
 
 
 def match_support(query: SupportQuery) -> SupportResult:
     """Run the support stage for a model. Runs in a child."""
+    model = query.request.model
+    content = file_stage.read_checked_model(model.absolute)
+    is_same = content is not None and (content.view.sha256 or sha256_of(model.absolute)) == query.facts.sha256
+    return _match_content(query.request, query.facts, content, lasting=is_same)
+
+
+def _match_content(
+    request: SupportRequest, facts: ModelFacts, content: CheckedModel | None, *, lasting: bool
+) -> SupportResult:
     with track_source_lookups() as was_consulted:
         evidence = support_stage.collect_model_evidence(
-            support_stage.LocatedModel(query.model, query.place, query.root, query.folder),
-            query.facts,
-            query.runtimes,
-            query.harvested,
+            support_stage.LocatedModel(request.model, request.place, request.root, request.folder),
+            facts,
+            content,
+            request.runtimes,
+            request.harvested,
         )
-        judged = tuple(resolution.apply_rules(evidence.subjects, rules.ALL, query.levels))
+        judged = tuple(resolution.apply_rules(evidence.subjects, rules.ALL, request.levels))
         findings = SupportFindings(
             judged, {name: prediction.verdict for name, prediction in evidence.predictions.items()}
         )
         refused = {name: prediction.refused for name, prediction in evidence.predictions.items()}
-        return SupportResult(findings, refused if query.predictions else {}, lasting=not was_consulted())
+        return SupportResult(findings, refused if request.predictions else {}, lasting and not was_consulted())
 
 
 def _child_bounds(model: SelectedModel) -> CallLimits:
@@ -250,7 +314,7 @@ def _child_bounds(model: SelectedModel) -> CallLimits:
 
 
 def _child_count(
-    calls: Sequence[Call[SelectedModel, FileReading]] | Sequence[Call[SupportQuery, SupportResult]],
+    calls: Sequence[Call[FileQuery, FileReading]] | Sequence[Call[SupportQuery, SupportResult]],
 ) -> int:
     """Return the number of children that are worth their start; 0 without work."""
     total = sum((call.bounds.memory_bytes - CHILD_MEMORY_BYTES) // 4 for call in calls)
@@ -273,11 +337,6 @@ def _stat_or_none(path: Path) -> os.stat_result | None:
         return path.stat()
     except (OSError, ValueError):
         return None
-
-
-def _is_same_content(facts: ModelFacts, model: SelectedModel) -> bool:
-    """True if the file still has the content of its facts, so that results belong to this content."""
-    return _sha256_if_known(model.absolute) == facts.sha256
 
 
 def _is_current(file: ModelFile, model: SelectedModel) -> bool:

@@ -15,6 +15,7 @@ from onnx import TensorProto, checker, inliner, numpy_helper
 from onnxgate.model.facts import Dim, count_tensor_elements
 from onnxgate.model.reading.fact_extraction import format_operator_name
 from onnxgate.model.reading.structure import iter_node_subgraphs
+from onnxgate.model.reading.view import ModelView
 from onnxgate.model.validity import explain_unfollowed_calls
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class DataflowGraph:
         self._tensors: dict[str, onnx.TensorProto] = {}
         self._dims: dict[str, tuple[Dim, ...]] = {}
         self._leaving: dict[str, list[str]] = {}  # a subgraph's output -> outputs of its node
-        if model.functions and not explain_unfollowed_calls(model):
+        if model.functions and not explain_unfollowed_calls(ModelView(model)):
             with contextlib.suppress(checker.ValidationError, RuntimeError, ValueError, IndexError):  # an invalid call
                 model = inliner.inline_local_functions(model)
         self._add(model.graph)

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain, count_tensor_elements, element_name, required_bytes
 from onnxgate.model.reading.fact_extraction import format_operator_name, read_opsets
-from onnxgate.model.reading.structure import iter_nodes, iter_tensors
 from onnxgate.model.reading.tensor_data import UnreadableWeightError, decode_elements, read_chunks
+from onnxgate.model.reading.view import ModelView
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
+    from onnx import NodeProto, TensorProto, ValueInfoProto
 
     Array = NDArray[Any]
 
@@ -93,28 +93,29 @@ INPUT_NAMES = {
     "DequantizeLinear": ("x", "x_scale", "x_zero_point"),
 }
 
+_QUANTIZED_OPERATORS = {*QUANTIZED_INPUTS, "com.microsoft.MatMulNBits"}
+_QUANTIZED_NAMES = {name.rpartition(".")[2] for name in _QUANTIZED_OPERATORS}
 _FLOATS = (1, 10, 11, 16)
 _INT32 = 6
 
 
-def find_quantization_faults(proto: ModelProto, path: Path) -> Iterator[QuantizationFault]:
+def find_quantization_faults(model: ModelView, path: Path) -> Iterator[QuantizationFault]:
     """Find every invalid scale and zero point, in the order of the nodes."""
     nodes = [
-        node
-        for node in iter_nodes(proto)
-        if node.op_type in INPUT_NAMES
-        or (name := format_operator_name(node)) in QUANTIZED_INPUTS
-        or name == "com.microsoft.MatMulNBits"
+        node.proto
+        for node in model.nodes()
+        if (name := node.operator[1]) in INPUT_NAMES
+        or (name in _QUANTIZED_NAMES and format_operator_name(node.proto) in _QUANTIZED_OPERATORS)
     ]
     if nodes:
-        checker = _QuantizationChecker(proto, path)
+        checker = _QuantizationChecker(model, path)
         for node in nodes:
             yield from checker.node(node)
 
 
-def find_output_steps(proto: ModelProto, path: Path) -> dict[str, float]:
+def find_output_steps(model: ModelView, path: Path) -> dict[str, float]:
     """Map graph outputs that a stored scale dequantizes to the largest step between two of their values."""
-    checker = _QuantizationChecker(proto, path)
+    proto, checker = model.proto, _QuantizationChecker(model, path)
     makers = {name: node for node in proto.graph.node for name in node.output}
     steps = {}
     for output in proto.graph.output:
@@ -146,11 +147,12 @@ VALUE_PRESERVING_OPERATORS = frozenset(
 class _QuantizationChecker:
     """Checks against the tensors of one model; a name that two graphs use for different tensors is skipped."""
 
-    def __init__(self, proto: ModelProto, path: Path) -> None:
+    def __init__(self, model: ModelView, path: Path) -> None:
+        proto = model.proto
         self._path = path
         self._opset = read_opsets(proto).get(DEFAULT_DOMAIN, 0)
         self._tensors: dict[str, TensorProto | None] = {}
-        for name, tensor in iter_tensors(proto):
+        for name, tensor in model.tensors:
             self._tensors[name] = None if name in self._tensors else tensor
         self._reported: set[str] = set()
         values = (*proto.graph.input, *proto.graph.value_info, *proto.graph.output)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,29 +22,20 @@ from onnxgate.model.facts import (
 )
 from onnxgate.model.reading.external_data import is_external
 from onnxgate.model.reading.file_format import FileWindow, UnreadableModel
-from onnxgate.model.reading.structure import (
-    DATA_FIELDS,
-    RAW_DATA,
-    OmittedData,
-    find_omitted_data,
-    iter_function_nodes,
-    iter_graphs,
-    iter_scopes,
-    iter_tensors,
-)
+from onnxgate.model.reading.structure import DATA_FIELDS, RAW_DATA, OmittedData, find_omitted_data
+from onnxgate.model.reading.view import ModelView, OperatorKey
 from onnxgate.model.subgraphs.reduced_models import (
-    FunctionKey,
     add_missing_shapes,
-    called_function_key,
     copy_for_checker,
     function_key,
     has_data_elsewhere,
     kind_without_shape,
+    needs_copy_for_checker,
     replace_sparse_weights,
 )
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, TensorProto
+    from onnx import GraphProto, ModelProto, TensorProto
 
 
 _FIRST_IR_WITH_OPSETS = 3
@@ -78,8 +69,22 @@ class ModelFault:
     about: str = ""  # a key of `_TOPIC_PATTERNS`, or "input shape", "output shape"
 
 
-def find_fault(model: ModelProto, path: Path) -> ModelFault | None:
-    """Return the first fault of the model at `path`; None if it is valid.
+@dataclass(frozen=True, slots=True)
+class CheckedModel:
+    """A model with its first fault, None if it is valid; and its messages with the types that onnx inferred."""
+
+    view: ModelView
+    fault: ModelFault | None
+    inferred: ModelProto | None = None  # None if a check failed or did not run, or saw a copy with changes
+
+
+def find_fault(model: ModelView, path: Path) -> ModelFault | None:
+    """Return the first fault of the model at `path`; None if it is valid. See `check_model`."""
+    return check_model(model, path).fault
+
+
+def check_model(model: ModelView, path: Path) -> CheckedModel:
+    """Check the model at `path`, and infer the types of its values.
 
     The installed onnx does not check a model that is newer than it; only onnxgate's own checks run then.
 
@@ -88,56 +93,67 @@ def find_fault(model: ModelProto, path: Path) -> ModelFault | None:
     """
     own = next(_iter_own_faults(model, path), None)
     if own or explain_unchecked(model):
-        return own
-    if fault := _run_checker(copy_for_checker(model, path)):
-        return fault
-    for role, values in (("input", model.graph.input), ("output", model.graph.output)):
+        return CheckedModel(model, own)
+    copy = copy_for_checker(model.proto, path) if needs_copy_for_checker(model) else model.proto
+    fault, inferred = _run_checker(copy)
+    if copy is not model.proto or copy.graph.sparse_initializer:
+        inferred = None  # the types of what was changed may differ
+    if fault is not None:
+        return CheckedModel(model, fault)
+    for role, values in (("input", model.proto.graph.input), ("output", model.proto.graph.output)):
         for value in values:
             if kind_without_shape(value):
                 message = f"{role} `{value.name}` says no shape, not even a rank"
-                return ModelFault(message, harmless=True, about=f"{role} shape")
-    return None
+                return CheckedModel(model, ModelFault(message, harmless=True, about=f"{role} shape"), inferred)
+    return CheckedModel(model, None, inferred)
 
 
-def _iter_own_faults(model: ModelProto, path: Path) -> Iterator[ModelFault]:
+def _iter_own_faults(view: ModelView, path: Path) -> Iterator[ModelFault]:
+    model = view.proto
     if not model.HasField("graph"):
         yield ModelFault("it has no graph")
     if not model.HasField("ir_version"):
         yield ModelFault("it has no IR version")
     if not model.opset_import and model.ir_version >= _FIRST_IR_WITH_OPSETS:
         yield ModelFault("it imports no opset")
-    for key in find_recursive_functions(model, measure_calls(model)) if model.functions else ():
+    for key in find_recursive_functions(view, measure_calls(view)):
         yield ModelFault(f"its local function `{format_function_key(key)}` {RECURSION_MESSAGE}")
-    for graph in iter_graphs(model):
-        for name in _find_repeated(node.name for node in graph.node if node.name):
+    for graph in view.graphs:
+        for name in _find_repeated([node.name for node in graph.nodes if node.name]):
             yield ModelFault(f"two nodes are named `{name}`", name)
-        for name in _find_repeated(tensor.name for tensor in graph.initializer):
+        for name in _find_repeated([tensor.name for tensor in graph.proto.initializer]):
             yield ModelFault(f"two initializers are named `{name}`")
-        types = {value.name: value.type.tensor_type.elem_type for value in graph.input}
-        for tensor in graph.initializer:  # `onnx.checker` skips those whose data are external
-            declared = types.get(tensor.name, tensor.data_type)
-            if declared not in (0, tensor.data_type) and has_data_elsewhere(tensor):
-                own, of_input = element_name(tensor.data_type), element_name(declared)
-                yield ModelFault(
-                    f"initializer `{tensor.name}` is tensor({own}), and the input of its name tensor({of_input})"
-                )
-    for name, tensor in iter_tensors(model):
+        yield from _find_mistyped_initializers(graph.proto) if view.declared else ()
+    for name, tensor in view.tensors:
         if wrong := check_tensor_size(tensor, path):
             yield ModelFault(f"tensor `{name}` {wrong}")
 
 
-def _find_repeated(names: Iterable[str]) -> Iterator[str]:
+def _find_mistyped_initializers(graph: GraphProto) -> Iterator[ModelFault]:
+    """Check initializers whose data are elsewhere, which `onnx.checker` skips."""
+    types = {value.name: value.type.tensor_type.elem_type for value in graph.input}
+    for tensor in graph.initializer:
+        declared = types.get(tensor.name, tensor.data_type)
+        if declared not in (0, tensor.data_type) and has_data_elsewhere(tensor):
+            own, of_input = element_name(tensor.data_type), element_name(declared)
+            message = f"initializer `{tensor.name}` is tensor({own}), and the input of its name tensor({of_input})"
+            yield ModelFault(message)
+
+
+def _find_repeated(names: Sequence[str]) -> Iterator[str]:
     """Source: ONNX Runtime 1.15 to 1.31 refuses two nodes of one name in one graph; onnx.checker does not look."""
     unique: set[str] = set()
-    for name in names:
+    for name in names if len(set(names)) < len(names) else ():
         if name in unique:
             yield name
         unique.add(name)
 
 
-def explain_unchecked(model: ModelProto) -> str:
+def explain_unchecked(view: ModelView) -> str:
     """Explain why the installed onnx cannot check the model; "" if it can."""
     import onnx
+
+    model = view.proto
 
     newest = {DEFAULT_DOMAIN: onnx.defs.onnx_opset_version(), "ai.onnx.ml": onnx.defs.onnx_ml_opset_version()}
     imports = [imported for holder in (model, *model.functions) for imported in holder.opset_import]
@@ -146,7 +162,7 @@ def explain_unchecked(model: ModelProto) -> str:
         domain = canonical_domain(imported.domain)
         if imported.version > newest.get(domain, imported.version):
             unknown.append(f"opset {imported.version} of `{domain}`")
-    if not unknown and (reason := explain_unfollowed_calls(model)):
+    if not unknown and (reason := explain_unfollowed_calls(view)):
         return f"{reason}: only onnxgate's own checks ran"
     if not unknown:
         return ""
@@ -155,14 +171,16 @@ def explain_unchecked(model: ModelProto) -> str:
     )
 
 
-def _run_checker(copy: ModelProto) -> ModelFault | None:
+def _run_checker(copy: ModelProto) -> tuple[ModelFault | None, ModelProto | None]:
     """Run `check_model(full_check=True)` in two steps; only the first one may see the added shapes."""
     from onnx import checker, shape_inference
 
+    content = copy.SerializeToString()
+    complete, dense = add_missing_shapes(copy), replace_sparse_weights(copy)
     try:
-        checker.check_model(add_missing_shapes(copy).SerializeToString())
-        shape_inference.infer_shapes(
-            replace_sparse_weights(copy).SerializeToString(), check_type=True, strict_mode=True
+        checker.check_model(content if complete is copy else complete.SerializeToString())
+        inferred = shape_inference.infer_shapes(
+            content if dense is copy else dense.SerializeToString(), check_type=True, strict_mode=True
         )
     except (
         checker.ValidationError,
@@ -172,8 +190,8 @@ def _run_checker(copy: ModelProto) -> ModelFault | None:
         IndexError,
         OverflowError,
     ) as error:
-        return _parse_checker_message(str(error))
-    return None
+        return _parse_checker_message(str(error)), None
+    return None, inferred
 
 
 def _parse_checker_message(text: str) -> ModelFault | None:
@@ -287,28 +305,28 @@ class CallSize:
     depth: int
 
 
-def measure_calls(model: ModelProto) -> dict[FunctionKey, CallSize]:
+def measure_calls(model: ModelView) -> dict[OperatorKey, CallSize]:
     """Measure each local function, in linear time; recursive ones have no size."""
-    functions = {function_key(function): function for function in model.functions}
-    sizes: dict[FunctionKey, int] = {}
-    callees: dict[FunctionKey, Counter[FunctionKey]] = {}
+    functions = {function_key(function.proto): function for function in model.functions}
+    sizes: dict[OperatorKey, int] = {}
+    callees: dict[OperatorKey, Counter[OperatorKey]] = {}
     for key, function in functions.items():
-        calls = [called_function_key(node) for node in iter_function_nodes(function)]
+        calls = [node.operator for node in function.all_nodes()]
         sizes[key], callees[key] = len(calls), Counter(called for called in calls if called in functions)
     return _measure_bottom_up(sizes, callees)
 
 
 def _measure_bottom_up(
-    sizes: Mapping[FunctionKey, int], callees: Mapping[FunctionKey, Counter[FunctionKey]]
-) -> dict[FunctionKey, CallSize]:
+    sizes: Mapping[OperatorKey, int], callees: Mapping[OperatorKey, Counter[OperatorKey]]
+) -> dict[OperatorKey, CallSize]:
     """Measure each function after those that it calls; recursive ones and their callers are never reached."""
-    callers: dict[FunctionKey, list[FunctionKey]] = {key: [] for key in sizes}
+    callers: dict[OperatorKey, list[OperatorKey]] = {key: [] for key in sizes}
     waiting = {key: len(called) for key, called in callees.items()}
     for key, called in callees.items():
         for callee in called:
             callers[callee].append(key)
     ready = [key for key, count in waiting.items() if not count]
-    call_sizes: dict[FunctionKey, CallSize] = {}
+    call_sizes: dict[OperatorKey, CallSize] = {}
     while ready:
         key = ready.pop()
         inner = sum(count * call_sizes[callee].nodes for callee, count in callees[key].items())
@@ -321,12 +339,12 @@ def _measure_bottom_up(
     return call_sizes
 
 
-def find_recursive_functions(model: ModelProto, call_sizes: Mapping[FunctionKey, CallSize]) -> tuple[FunctionKey, ...]:
+def find_recursive_functions(model: ModelView, call_sizes: Mapping[OperatorKey, CallSize]) -> tuple[OperatorKey, ...]:
     """List the local functions without a size, sorted."""
-    return tuple(sorted({function_key(function) for function in model.functions} - call_sizes.keys()))
+    return tuple(sorted({function_key(function.proto) for function in model.functions} - call_sizes.keys()))
 
 
-def explain_unfollowed_calls(model: ModelProto) -> str:
+def explain_unfollowed_calls(model: ModelView) -> str:
     """Explain why the calls of a model's local functions are not followed; "" if they are."""
     if not model.functions:
         return ""
@@ -335,13 +353,13 @@ def explain_unfollowed_calls(model: ModelProto) -> str:
         return f"its local function `{format_function_key(unending[0])}` {RECURSION_MESSAGE}"
     if any(called.depth > MAX_CALL_DEPTH for called in call_sizes.values()):
         return f"its local functions call one another more than {MAX_CALL_DEPTH} deep"
-    calls = (called_function_key(node) for graph in iter_graphs(model) for node in graph.node)
+    calls = (node.operator for graph in model.graphs for node in graph.nodes)
     if sum(call_sizes[key].nodes for key in calls if key in call_sizes) > MAX_FUNCTION_NODES:
         return f"its local functions become more than {MAX_FUNCTION_NODES:,} nodes"
     return ""
 
 
-def format_function_key(key: FunctionKey) -> str:
+def format_function_key(key: OperatorKey) -> str:
     """Format a function's name for messages."""
     domain, name, overload = key
     return f"{domain}.{name}" + (f":{overload}" if overload else "")
@@ -357,14 +375,9 @@ _SERVICE_ACCOUNTS = frozenset(
 """Accounts that services and images have for everybody. Source: images of GitHub, CircleCI, Azure, GitLab, Jupyter."""
 
 
-def find_leaked_paths(model: ModelProto) -> tuple[str, ...]:
+def find_leaked_paths(model: ModelView) -> tuple[str, ...]:
     """List the paths of home directories in the model's metadata, sorted."""
-    holders = list(iter_scopes(model))
-    nodes = [node for holder in holders for node in holder.node]
-    values = (value for holder in holders for value in (*holder.value_info, *getattr(holder, "initializer", ())))
-    described = [it.doc_string for it in (model, *holders, *nodes)]
-    metadata = [entry.value for it in (model, *holders, *nodes, *values) for entry in it.metadata_props]
-    texts = (it if isinstance(it, str) else it.decode(errors="replace") for it in (*described, *metadata))
+    texts = (it if isinstance(it, str) else it.decode(errors="replace") for it in model.remarks)
     suspect = (text for text in texts if "/home/" in text or "Users" in text)
     paths = {hit[0] for text in suspect for hit in re.finditer(_HOME_PATTERN, text) if hit[1] not in _SERVICE_ACCOUNTS}
     return tuple(sorted(paths))

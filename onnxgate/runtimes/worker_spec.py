@@ -13,7 +13,7 @@ from pathlib import Path
 from onnxgate.core.jobs import Export, Job, Load, Run, SessionJob
 from onnxgate.model.reading.external_data import find_data_files
 from onnxgate.model.reading.file_format import UnreadableModel
-from onnxgate.model.reading.structure import read_light_structure
+from onnxgate.model.reading.structure import read_light_view
 from onnxgate.project.lock.types import LockedRuntime, PinnedPackage
 
 DEFAULT_TIME_S = 300.0
@@ -86,7 +86,7 @@ _content_size_lock = threading.Lock()
 def _content_size_bytes(path: Path, *_: int) -> int:
     """Return the size of a model's file and external data; an unreadable model has no external data."""
     try:
-        data_files = find_data_files(read_light_structure(path), path)
+        data_files = find_data_files(read_light_view(path), path)
     except (UnreadableModel, OSError):
         data_files = {}
     return path.stat().st_size + sum(file.size_bytes for file in data_files.values())

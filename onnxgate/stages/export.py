@@ -42,7 +42,7 @@ from onnxgate.model.equality.model_comparison import compare_models
 from onnxgate.model.reading.external_data import check_external_data
 from onnxgate.model.reading.fact_extraction import read_model
 from onnxgate.model.reading.file_format import UnreadableModel, read_pointer
-from onnxgate.model.reading.structure import iter_scopes, read_structure
+from onnxgate.model.reading.structure import iter_scopes, read_view
 from onnxgate.model.subgraphs.node_context import find_source_line
 from onnxgate.model.validity import find_fault
 from onnxgate.runtimes.environments.toolchain import find_drift
@@ -153,7 +153,7 @@ def _evaluate_export(project: Project, plan: ExportPlan, fresh: Path, result: Ex
     # In an unusable file, an opset other than the requested one may be the reason.
     opsets = OpsetRequest(requested=requested, written=written, nearest=nearest)
     comparison: CommittedComparison | IncompleteCheck = CommittedComparison()
-    uses = [use for use in check_external_data(reading.proto, fresh) if use.problem]
+    uses = [use for use in check_external_data(reading.view, fresh) if use.problem]
     fault = f"a file whose external data `{uses[0].location}` are amiss: {uses[0].problem}" if uses else ""
     if not fault:
         comparison = _compare_with_committed(plan, fresh, reading)
@@ -181,7 +181,7 @@ def _evaluate_export(project: Project, plan: ExportPlan, fresh: Path, result: Ex
 
 def _find_checker_fault(reading: ParsedModel, fresh: Path) -> str:
     try:
-        fault = find_fault(reading.proto, fresh)
+        fault = find_fault(reading.view, fresh)
     except UnreadableModel as reason:
         return str(reason)
     return f"a file that `onnx.checker` refuses: {fault.message}" if fault and not fault.harmless else ""
@@ -217,7 +217,7 @@ def _compare_with_committed(
             return CommittedComparison()
         return _create_not_fetched(plan, Path(facts.path), "the committed file")
     try:
-        old = read_structure(committed)
+        old = read_view(committed)
         uses = check_external_data(old, committed)
         if location := next((use.location for use in uses if use.problem == "lfs-pointer"), ""):
             return _create_not_fetched(plan, Path(facts.path).parent / location, f"its external data `{location}`")
@@ -225,7 +225,9 @@ def _compare_with_committed(
     except UnreadableModel as reason:
         problem = f"the committed file cannot be compared: it is {reason}"
         return IncompleteCheck(Stage.EXPORT, plan.model.path, "", problem)
-    ir_change = f"IR version {facts.ir_version}, was {old.ir_version}" if old.ir_version != facts.ir_version else ""
+    ir_change = (
+        f"IR version {facts.ir_version}, was {old.proto.ir_version}" if old.proto.ir_version != facts.ir_version else ""
+    )
     return CommittedComparison(differences=comparison.differences, rounded=comparison.rounded, ir_change=ir_change)
 
 

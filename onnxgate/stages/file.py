@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,8 +13,9 @@ from onnxgate.model.quantization_parameters import find_quantization_faults
 from onnxgate.model.reading.external_data import check_external_data
 from onnxgate.model.reading.fact_extraction import format_operator_name, list_inputs, read_model
 from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type, read_pointer
+from onnxgate.model.reading.structure import read_light_view
 from onnxgate.model.subgraphs.node_context import find_node, find_source_line
-from onnxgate.model.validity import explain_unchecked, find_fault, find_leaked_paths
+from onnxgate.model.validity import CheckedModel, ModelFault, check_model, explain_unchecked, find_leaked_paths
 from onnxgate.project.git.repository import find_git_root
 
 if TYPE_CHECKING:
@@ -38,35 +39,58 @@ def add_known_state(model: SelectedModel, entry: LockedModel | None, file: Model
     return replace(file, place=model.place, git_path=git_path, locked=entry, pointer_is_locked=is_locked)
 
 
-def inspect_file(model: SelectedModel) -> ModelFile:
-    """Return what reading the file alone shows."""
+@dataclass(frozen=True, slots=True)
+class InspectedFile:
+    """What reading a file shows; and the model, if it is one."""
+
+    file: ModelFile
+    content: CheckedModel | None = None
+
+
+def inspect_file(model: SelectedModel) -> InspectedFile:
+    """Inspect a file alone."""
     file = ModelFile(model.path, Place(model.path))
     try:
         if pointer := read_pointer(model.absolute):
-            return replace(file, pointer=pointer)
+            return InspectedFile(replace(file, pointer=pointer))
         if other_type := detect_other_type(model.absolute):
-            return replace(file, other_type=other_type)
+            return InspectedFile(replace(file, other_type=other_type))
         reading = read_model(model.absolute, model.path, lightly=True)
-        external = check_external_data(reading.proto, model.absolute)
-        return replace(
+        external = check_external_data(reading.view, model.absolute)
+        checked = check_model(reading.view, model.absolute)
+        inspected = replace(
             file,
             facts=reading.facts,
             external=external,
             is_complete=not any(use.problem for use in external),
-            graph=_check_graph(model, reading.proto),
+            graph=_check_graph(model, checked),
         )
+        return InspectedFile(inspected, checked)
     except UnreadableModel as reason:
-        return replace(file, other_type=str(reason))
+        return InspectedFile(replace(file, other_type=str(reason)))
     except OSError as error:
-        return replace(file, unreadable=(error.strerror or str(error)).lower())
+        return InspectedFile(replace(file, unreadable=(error.strerror or str(error)).lower()))
 
 
-def _check_graph(model: SelectedModel, proto: ModelProto) -> GraphFaults:
+def read_checked_model(path: Path) -> CheckedModel | None:
+    """Read and check a model; None if it is not here, or no model."""
+    try:
+        view = read_light_view(path)
+    except (OSError, UnreadableModel):
+        return None
+    try:
+        return check_model(view, path)
+    except (OSError, UnreadableModel) as reason:  # of data that were left in the file
+        return CheckedModel(view, ModelFault(str(reason)))
+
+
+def _check_graph(model: SelectedModel, checked: CheckedModel) -> GraphFaults:
+    view = checked.view
     root, folder = find_repository_root(model), _config_folder(model)
     faults = GraphFaults(
-        passthroughs=find_passthroughs(proto),
-        leaked_paths=find_leaked_paths(proto),
-        unchecked=explain_unchecked(proto),
+        passthroughs=find_passthroughs(view.proto),
+        leaked_paths=find_leaked_paths(view),
+        unchecked=explain_unchecked(view),
         quantization=tuple(
             InvalidQuantization(
                 node=bad.node.name,
@@ -75,11 +99,11 @@ def _check_graph(model: SelectedModel, proto: ModelProto) -> GraphFaults:
                 kind=bad.kind,
                 place=find_source_line(bad.node, root, folder),
             )
-            for bad in find_quantization_faults(proto, model.absolute)
+            for bad in find_quantization_faults(view, model.absolute)
         ),
     )
-    invalid = find_fault(proto, model.absolute)
-    node = find_node(proto, invalid.node) if invalid is not None else None
+    invalid = checked.fault
+    node = find_node(view.proto, invalid.node) if invalid is not None else None
     return replace(faults, invalid=invalid, place=find_source_line(node, root, folder) if node is not None else None)
 
 

@@ -12,6 +12,7 @@ from onnxgate.diagnostics import classification
 from onnxgate.evidence.runtime import IsolatedNode, Refusal
 from onnxgate.model.facts import canonical_domain
 from onnxgate.model.reading.structure import iter_node_subgraphs
+from onnxgate.model.reading.view import ModelView
 from onnxgate.model.subgraphs.node_context import describe_nodes, find_node, find_source_line
 from onnxgate.model.subgraphs.reduced_models import FunctionKey, NodeSurroundings, called_function_key, function_key
 from onnxgate.project.plan import PlannedRuntime
@@ -51,7 +52,7 @@ def collect_node_kinds(proto: ModelProto) -> tuple[NodeKind, ...]:
     """
     collector = _NodeKindCollector({function_key(function): function for function in proto.functions})
     constants = {tensor.name: tensor for tensor in proto.graph.initializer}
-    collector.enter(infer_model_types(proto).nodes, constants, _opset_imports(proto))
+    collector.enter(infer_model_types(ModelView(proto)).nodes, constants, _opset_imports(proto))
     return tuple(collector.kinds.values())
 
 

@@ -25,9 +25,9 @@ from onnxgate.model.reading.external_data import (
     classify_layout,
     iter_data_locations,
 )
-from onnxgate.model.reading.file_format import UnreadableModel
-from onnxgate.model.reading.structure import read_light_structure
+from onnxgate.model.reading.view import ModelView
 from onnxgate.model.subgraphs.node_context import describe_nodes, find_source_line
+from onnxgate.model.validity import CheckedModel
 from onnxgate.project.config.project import SelectedModel
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
@@ -47,8 +47,6 @@ from onnxgate.support.matching.type_inference import infer_model_types
 from onnxgate.support.operators import Implementation, Schema
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
-
     from onnxgate.support.harvest import BuildSupport
 
 
@@ -157,16 +155,18 @@ class ModelPrediction:
 def collect_model_evidence(
     model: LocatedModel,
     facts: ModelFacts,
+    content: CheckedModel | None,
     runtimes: Sequence[PlannedRuntime],
     harvested: Mapping[str, BuildSupport] = NO_HARVESTS,
 ) -> ModelPrediction:
-    """Return subjects for the model on each runtime with data: its versions and its operators."""
+    """Return subjects for the model on each runtime with data: its versions and its operators.
+
+    `content` is None for a model that is not here.
+    """
     supports = [data for runtime in runtimes if (data := look_up_runtime(runtime, harvested)) is not None]
     if not supports:
         return ModelPrediction()
-    try:
-        proto = read_light_structure(model.selected.absolute)
-    except (OSError, UnreadableModel):
+    if content is None:
         # The lock describes the model: it can only prove a refusal.
         typed = TypedModel(facts.ir_version, facts.needed_opsets, ())
         predictions = {data.name: predict(typed, None, data.limits) for data in supports}
@@ -176,16 +176,15 @@ def collect_model_evidence(
             (*_compare_limits(facts, model.place, supports, {}), gap),
             {name: prediction for name, prediction in predictions.items() if prediction.verdict == "refused"},
         )
-    operator_predictions = OperatorPredictions(
-        model, infer_model_types(proto), supports, for_all_runtimes=len(supports) == len(runtimes)
-    )
+    typed = infer_model_types(content.view, content.inferred)
+    operator_predictions = OperatorPredictions(model, typed, supports, for_all_runtimes=len(supports) == len(runtimes))
     subjects, predictions = operator_predictions.collect()
     experimental = {data.name: operator_predictions.find_experimental(data) for data in supports}
     return ModelPrediction(
         (
             *_compare_limits(facts, model.place, supports, experimental),
             *subjects,
-            *_find_refused_external_data(model, proto, supports),
+            *_find_refused_external_data(model, content.view, supports),
             *operator_predictions.find_provider_fallbacks(),
         ),
         predictions,
@@ -219,10 +218,10 @@ def _compare_limits(
 
 
 def _find_refused_external_data(
-    model: LocatedModel, proto: ModelProto, supports: Sequence[RuntimeSupportData]
+    model: LocatedModel, view: ModelView, supports: Sequence[RuntimeSupportData]
 ) -> Iterator[ExternalDataOnRuntime]:
     """Yield each file of external data with each runtime that does not read it at its path."""
-    for location, tensor_count in Counter(iter_data_locations(proto)).items():
+    for location, tensor_count in Counter(iter_data_locations(view)).items():
         layout = classify_layout(model.selected.absolute, location) if location else "inside"
         if layout == "inside":
             continue

@@ -26,6 +26,7 @@ from onnxgate.model.reading.external_data import classify_layout, is_external, r
 from onnxgate.model.reading.fact_extraction import extract_facts, list_inputs, read_opsets, read_value_infos
 from onnxgate.model.reading.file_format import VARINT, UnreadableModel, encode_varint, read_pointer
 from onnxgate.model.reading.structure import MAX_PROTOBUF_BYTES, iter_scopes, iter_tensors, read_structure
+from onnxgate.model.reading.view import ModelView
 from onnxgate.model.subgraphs.reduced_models import copy_for_checker, kind_without_shape
 from onnxgate.model.validity import find_leaked_paths
 from onnxgate.runtimes.worker.exporters.model_file import required_ir_version
@@ -362,7 +363,7 @@ def _convert_opset(request: FixRequest) -> Change | NoFix | None:
     except (OSError, UnreadableModel) as error:
         return NoFix(f"onnx's converter wrote what is {error}", EXPORT_HINT)
     _restore_metadata(request.proto, proto)
-    before, after = (extract_facts(model, request.path, "") for model in (request.proto, proto))
+    before, after = (extract_facts(ModelView(model), request.path, "") for model in (request.proto, proto))
     if (before.inputs, before.outputs) != (after.inputs, after.outputs):
         return NoFix("onnx's converter changes what it takes or gives", EXPORT_HINT)
     words = (f"opset {now} of `ai.onnx` becomes {target}, by onnx's converter",)
@@ -408,7 +409,7 @@ _DOCUMENTED_MESSAGES = (
 def _shorten_leaked_paths(request: FixRequest) -> Change | NoFix | None:
     """Make paths relative to the repository or to their package; of others only the file name stays."""
     paths = {}
-    for path in find_leaked_paths(request.proto):
+    for path in find_leaked_paths(ModelView(request.proto)):
         inside = _PACKAGES_FOLDER.sub("", path)
         if path.startswith(f"{request.root}/"):
             paths[path] = path[len(f"{request.root}/") :]

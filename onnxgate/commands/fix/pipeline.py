@@ -27,7 +27,7 @@ from onnxgate.model.diff.model_diff import NamedModel, compute_diff
 from onnxgate.model.diff.result import Difference
 from onnxgate.model.reading.external_data import inspect_data_file, iter_data_locations
 from onnxgate.model.reading.file_format import UnreadableModel, read_pointer
-from onnxgate.model.reading.structure import read_structure
+from onnxgate.model.reading.structure import read_structure, read_view
 from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.plan import PlannedModel
 from onnxgate.runtimes.pool import WorkerPool
@@ -183,7 +183,7 @@ class _ModelFixer:
         place = self._folder() / (Path(name).name if Path(name).is_absolute() else name)
         place.parent.mkdir(parents=True, exist_ok=True)
         write_parts(change.parts, place)
-        locations = sorted(set(iter_data_locations(read_structure(place))))
+        locations = sorted(set(iter_data_locations(read_view(place))))
         files = {location: inspect_data_file(candidate.model.absolute, location) for location in locations}
         for location, file in files.items():
             if file.problem:

@@ -31,6 +31,7 @@ from onnxgate.model.reading.fact_extraction import count_operators, read_opsets
 from onnxgate.model.reading.graph import Graph, ModelGraphs, build_graphs, format_operator_key
 from onnxgate.model.reading.structure import iter_graphs, iter_nodes, iter_tensors, read_structure
 from onnxgate.model.reading.tensor_data import UnreadableWeightError
+from onnxgate.model.reading.view import ModelView
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -92,7 +93,7 @@ def _load_model(model: NamedModel) -> _LoadedModel:
         nodes=sum(len(scope.nodes) for scope in scopes),
         weights=sum(len(scope.weights) for scope in scopes),
     )
-    return _LoadedModel(proto, wired, side, hash_external_files(proto, model.path))
+    return _LoadedModel(proto, wired, side, hash_external_files(ModelView(proto), model.path))
 
 
 def _decide_verdict(result: Difference) -> Verdict:
@@ -184,7 +185,7 @@ def _compare_data_files(old: Sequence[ExternalFile], new: Sequence[ExternalFile]
 
 
 def _compare_operator_counts(old: ModelProto, new: ModelProto) -> Iterator[OperatorChange]:
-    before, after = count_operators(old), count_operators(new)
+    before, after = count_operators(ModelView(old)), count_operators(ModelView(new))
     for name in sorted({*before, *after}):
         if before.get(name, 0) != after.get(name, 0):
             yield OperatorChange(operator=name, before=before.get(name, 0), after=after.get(name, 0))

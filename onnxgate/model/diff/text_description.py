@@ -28,6 +28,7 @@ from onnxgate.model.reading.fact_extraction import (
 from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type, read_pointer
 from onnxgate.model.reading.graph import Graph, Node, ValueSource, Weight, build_graphs, format_operator_key
 from onnxgate.model.reading.structure import MAX_PROTOBUF_BYTES, read_structure
+from onnxgate.model.reading.view import ModelView
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, ModelProto
@@ -87,7 +88,7 @@ def _describe_structure(proto: ModelProto, path: Path) -> Iterator[str]:
     yield from (_describe_value("input", value) for value in read_value_infos(list_inputs(proto.graph)))
     yield from (_describe_value("output", value) for value in read_value_infos(proto.graph.output))
     yield from ("", "operators")
-    yield from (f"  {name} {count}" for name, count in count_operators(proto).items())
+    yield from (f"  {name} {count}" for name, count in count_operators(ModelView(proto)).items())
     wired = build_graphs(proto, path)
     yield from ("", "nodes")
     yield from _describe_nodes(wired.main, "  ")

@@ -45,6 +45,7 @@ from onnxgate.model.reading.graph import (
 )
 from onnxgate.model.reading.structure import iter_tensors, read_structure
 from onnxgate.model.reading.tensor_data import UnreadableWeightError, compare_tensors
+from onnxgate.model.reading.view import ModelView
 
 if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
@@ -181,7 +182,7 @@ def _compare_weight(pair: WeightPair, old: Path, new: Path, rounded: list[str]) 
 
 def _compare_unused_parts(first: ModelProto, second: ModelProto) -> Iterator[str]:
     """What no output needs, and is in one of the models only."""
-    before, after = count_operators(first), count_operators(second)
+    before, after = count_operators(ModelView(first)), count_operators(ModelView(second))
     for name in sorted({*before, *after}):
         if before.get(name, 0) != after.get(name, 0):
             yield f"{after.get(name, 0)} `{name}` nodes, was {before.get(name, 0)}"

@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, Literal
 from onnxgate.core.files import sha256_of
 from onnxgate.model.facts import ExternalFile, ModelFacts, required_bytes
 from onnxgate.model.reading.file_format import LfsPointer, read_pointer
-from onnxgate.model.reading.structure import iter_tensors
+from onnxgate.model.reading.view import EXTERNAL, ModelView
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, TensorProto
+    from onnx import TensorProto
 
 
-_EXTERNAL = 1
-"""`TensorProto.EXTERNAL`, without importing onnx."""
 MAX_OFFSET = 2**63 - 1
 """No file is longer: offsets in files are signed numbers of 64 bits. What says more is taken to say this."""
 _MAX_DIGITS = 20
@@ -77,7 +75,7 @@ class DataFile:
 
 def is_external(tensor: TensorProto) -> bool:
     """Return whether the tensor declares that its data are in another file."""
-    return bool(tensor.data_location == _EXTERNAL)
+    return bool(tensor.data_location == EXTERNAL)
 
 
 def read_external_entries(tensor: TensorProto) -> dict[str, str]:
@@ -85,27 +83,25 @@ def read_external_entries(tensor: TensorProto) -> dict[str, str]:
     return {entry.key: entry.value for entry in tensor.external_data}
 
 
-def iter_data_locations(proto: ModelProto) -> Iterator[str]:
+def iter_data_locations(model: ModelView) -> Iterator[str]:
     """Yield the location of the data of each external tensor; "" if it names none."""
-    for _, tensor in iter_tensors(proto):
-        if is_external(tensor):
-            yield read_external_entries(tensor).get("location", "")
+    return (read_external_entries(tensor).get("location", "") for _, tensor in model.external)
 
 
-def check_external_data(proto: ModelProto, path: Path) -> tuple[ExternalUse, ...]:
+def check_external_data(model: ModelView, path: Path) -> tuple[ExternalUse, ...]:
     """Each use of external data by the model at `path`, checked. A file outside the model's folder is never opened."""
-    files = find_data_files(proto, path)
-    return tuple(_check_use(name, tensor, files) for name, tensor in iter_tensors(proto) if is_external(tensor))
+    files = find_data_files(model, path)
+    return tuple(_check_use(name, tensor, files) for name, tensor in model.external)
 
 
-def hash_external_files(proto: ModelProto, path: Path) -> tuple[ExternalFile, ...]:
+def hash_external_files(model: ModelView, path: Path) -> tuple[ExternalFile, ...]:
     """The files of external data that are there, hashed; of a Git LFS pointer, what it stands for."""
-    return find_external_files(proto, path)[0]
+    return find_external_files(model, path)[0]
 
 
-def find_external_files(proto: ModelProto, path: Path) -> tuple[tuple[ExternalFile, ...], tuple[str, ...]]:
+def find_external_files(model: ModelView, path: Path) -> tuple[tuple[ExternalFile, ...], tuple[str, ...]]:
     """The same, and the locations of those that are not there, or must not be looked at."""
-    files = find_data_files(proto, path)
+    files = find_data_files(model, path)
     external = []
     for file in files.values():
         if file.pointer:
@@ -141,9 +137,9 @@ def shorten_text(text: str) -> str:
     return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}..."
 
 
-def find_data_files(proto: ModelProto, path: Path) -> dict[str, DataFile]:
+def find_data_files(model: ModelView, path: Path) -> dict[str, DataFile]:
     """Return the files that tensors refer to, by location; nothing is read from them."""
-    locations = dict.fromkeys(filter(None, iter_data_locations(proto)))
+    locations = dict.fromkeys(filter(None, iter_data_locations(model)))
     return {location: inspect_data_file(path, location) for location in locations}
 
 

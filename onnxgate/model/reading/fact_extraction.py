@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from onnxgate.core.files import sha256_of
 from onnxgate.model.facts import DEFAULT_DOMAIN, Dim, ModelFacts, ValueInfo, canonical_domain, format_type, model_domain
 from onnxgate.model.reading.external_data import find_external_files
-from onnxgate.model.reading.structure import iter_nodes, read_light_structure, read_structure
+from onnxgate.model.reading.structure import read_light_view, read_view
+from onnxgate.model.reading.view import ModelView
 
 if TYPE_CHECKING:
     from onnx import (
@@ -36,7 +37,12 @@ class ParsedModel:
     """A model's facts, and its structure without large weights."""
 
     facts: ModelFacts
-    proto: ModelProto
+    view: ModelView
+
+    @property
+    def proto(self) -> ModelProto:
+        """Its messages."""
+        return self.view.proto
 
 
 def read_model(path: Path, relative: str, *, lightly: bool = False) -> ParsedModel:
@@ -47,8 +53,8 @@ def read_model(path: Path, relative: str, *, lightly: bool = False) -> ParsedMod
     Raises:
         UnreadableModel: the file is not a model.
     """
-    proto = read_light_structure(path) if lightly else read_structure(path)
-    return ParsedModel(extract_facts(proto, path, relative), proto)
+    view = read_light_view(path) if lightly else read_view(path)
+    return ParsedModel(extract_facts(view, path, relative), view)
 
 
 def read_facts(path: Path, relative: str) -> ModelFacts:
@@ -56,19 +62,19 @@ def read_facts(path: Path, relative: str) -> ModelFacts:
     return read_model(path, relative).facts
 
 
-def extract_facts(proto: ModelProto, path: Path, relative: str) -> ModelFacts:
-    """The facts of a structure that was read from `path`."""
-    external, unread = find_external_files(proto, path)
+def extract_facts(view: ModelView, path: Path, relative: str) -> ModelFacts:
+    """The facts of a model that was read from `path`."""
+    proto, (external, unread) = view.proto, find_external_files(view, path)
     return ModelFacts(
         path=relative,
-        sha256=sha256_of(path),
+        sha256=view.sha256 or sha256_of(path),
         size_bytes=path.stat().st_size,
         ir_version=proto.ir_version,
         opsets=read_opsets(proto),
         producer=f"{proto.producer_name} {proto.producer_version.partition('+')[0]}".strip(),
         inputs=read_value_infos(list_inputs(proto.graph)),
         outputs=read_value_infos(proto.graph.output),
-        operators=count_operators(proto),
+        operators=count_operators(view),
         metadata_keys=tuple(sorted(entry.key for entry in proto.metadata_props)),
         external=external,
         function_opsets=_newest_versions(
@@ -130,9 +136,10 @@ def _read_shape(value: ValueInfoProto) -> tuple[Dim, ...] | None:
     )
 
 
-def count_operators(proto: ModelProto) -> dict[str, int]:
+def count_operators(view: ModelView) -> dict[str, int]:
     """Operator -> how many nodes, sorted; subgraphs and local functions included."""
-    return dict(sorted(Counter(map(format_operator_name, iter_nodes(proto))).items()))
+    counts = Counter(node.operator[:2] for node in view.nodes())
+    return dict(sorted((_qualify_name(domain, name), count) for (domain, name), count in counts.items()))
 
 
 def format_operator_name(node: NodeProto) -> str:

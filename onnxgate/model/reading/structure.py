@@ -7,13 +7,14 @@ entry of ours in `external_data`, while its `data_location` stays as it was; `pi
 from __future__ import annotations
 
 import enum
+import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnxgate.core.files import open_regular
+from onnxgate.core.files import REMEMBERED_BYTES, open_regular
 from onnxgate.model.facts import ELEMENT_TYPES, STRING
 from onnxgate.model.reading.file_format import (
     LENGTH,
@@ -22,6 +23,7 @@ from onnxgate.model.reading.file_format import (
     encode_length_prefix,
     iter_fields,
 )
+from onnxgate.model.reading.view import ModelView
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
@@ -174,8 +176,8 @@ MAX_PROTOBUF_BYTES = 2**31 - 1
 """Source: protobuf refuses messages of 2 GiB and more, and with it every runtime."""
 
 
-def read_structure(path: Path, *, large_bytes: int = LARGE_BYTES, small_bytes: int = SMALL_BYTES) -> ModelProto:
-    """The model, without external data; from `large_bytes` on also without the data of its large tensors.
+def read_view(path: Path, *, large_bytes: int = LARGE_BYTES, small_bytes: int = SMALL_BYTES) -> ModelView:
+    """View the model, without external data; from `large_bytes` on also without the data of its large tensors.
 
     Raises:
         UnreadableModel: the file is not a model.
@@ -191,35 +193,38 @@ def read_structure(path: Path, *, large_bytes: int = LARGE_BYTES, small_bytes: i
         with open_regular(path) as file:
             strip_weights(FileWindow(file))  # raises a more exact error, if it finds one
         raise UnreadableModel("a damaged model (its messages do not parse)") from error
-    for text in _iter_texts(proto):
-        if not isinstance(text, str):  # protobuf returns bytes, which fail wherever they are used
-            raise UnreadableModel(f"a damaged model (the name {text!r} is not UTF-8)")
-    return proto
+    is_small = len(content) < min(large_bytes, REMEMBERED_BYTES)
+    return ModelView(proto, hashlib.sha256(content).hexdigest() if is_small else "")
 
 
-def read_light_structure(path: Path) -> ModelProto:
-    """Read the structure for static checks: plain weights from `LIGHT_BYTES` on are omitted.
+def read_structure(path: Path, *, large_bytes: int = LARGE_BYTES, small_bytes: int = SMALL_BYTES) -> ModelProto:
+    """Read the messages of a model; see `read_view`."""
+    return read_view(path, large_bytes=large_bytes, small_bytes=small_bytes).proto
 
-    If an omitted tensor is anything else, which onnx's checker would read, the model is read as by `read_structure`.
+
+def read_light_view(path: Path) -> ModelView:
+    """View the model for static checks: plain weights from `LIGHT_BYTES` on are omitted.
+
+    If an omitted tensor is anything else, which onnx's checker would read, the model is read as by `read_view`.
 
     Raises:
         UnreadableModel: the file is not a model.
         OSError: the file cannot be opened.
     """
-    light = read_structure(path, large_bytes=LIGHT_BYTES)
+    light = read_view(path, large_bytes=LIGHT_BYTES)
     is_light = LIGHT_BYTES <= path.stat().st_size < LARGE_BYTES
-    return read_structure(path) if is_light and not _omits_only_plain_weights(light) else light
+    return read_view(path) if is_light and not _omits_only_plain_weights(light) else light
 
 
-def _omits_only_plain_weights(model: ModelProto) -> bool:
+def _omits_only_plain_weights(model: ModelView) -> bool:
     """Return whether all omitted data are initializers in one piece, of a known type, that are not inputs."""
-    graphs = list(iter_graphs(model))
+    graphs = [graph.proto for graph in model.graphs]
     inputs = {value.name for graph in graphs for value in graph.input}
     weights = [tensor for graph in graphs for tensor in graph.initializer if find_omitted_data(tensor)]
-    omitted = sum(bool(find_omitted_data(tensor)) for _, tensor in _iter_tensors_of(graphs, model))
+    omitted = sum(bool(find_omitted_data(tensor)) for tensor in model.declared)
     return omitted == len(weights) and all(
         tensor.name not in inputs
-        and model.ir_version >= FIRST_IR_WITHOUT_INPUTS
+        and model.proto.ir_version >= FIRST_IR_WITHOUT_INPUTS
         and tensor.data_type in ELEMENT_TYPES
         and tensor.data_type != STRING
         and len(find_omitted_data(tensor)) == 1
@@ -316,31 +321,3 @@ def iter_sparse_tensors(attribute: AttributeProto) -> Iterator[SparseTensorProto
     if attribute.HasField("sparse_tensor"):
         yield attribute.sparse_tensor
     yield from attribute.sparse_tensors
-
-
-def _iter_texts(model: ModelProto) -> Iterator[object]:
-    yield from (model.producer_name, model.producer_version)
-    for imported in model.opset_import:
-        yield imported.domain
-    for entry in model.metadata_props:
-        yield from (entry.key, entry.value)
-    for function in model.functions:
-        yield from (function.name, function.domain, function.overload)
-        yield from (*function.input, *function.output, *function.attribute)
-        yield from (imported.domain for imported in function.opset_import)
-    graphs = list(iter_graphs(model))
-    for graph in graphs:
-        yield graph.name
-        for value in (*graph.input, *graph.output, *graph.value_info):
-            yield value.name
-            yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim)
-    for holder in (*graphs, *model.functions):
-        for node in holder.node:
-            yield from (node.op_type, node.domain, node.name, node.overload, *node.input, *node.output)
-            for entry in node.metadata_props:
-                yield from (entry.key, entry.value)
-            for attribute in node.attribute:
-                yield from (attribute.name, attribute.ref_attr_name)
-    for _, tensor in _iter_tensors_of(graphs, model):
-        yield tensor.name
-        yield from (text for entry in tensor.external_data for text in (entry.key, entry.value))

@@ -19,6 +19,7 @@ from onnxgate.model.reading.external_data import inspect_data_file, iter_data_lo
 from onnxgate.model.reading.fact_extraction import list_inputs
 from onnxgate.model.reading.file_format import UnreadableModel
 from onnxgate.model.reading.structure import FIRST_IR_WITHOUT_INPUTS, iter_tensors, read_structure
+from onnxgate.model.reading.view import ModelView
 from onnxgate.model.subgraphs.reduced_models import declare_input, has_data_elsewhere, list_needed_values
 
 if TYPE_CHECKING:
@@ -171,7 +172,7 @@ def expose_values(proto: ModelProto, model: Path, names: Iterable[str], folder: 
 
 def link_data(proto: ModelProto, model: Path, folder: Path) -> None:
     """Put the external data of a model next to a copy of it. Runtimes reject symbolic links."""
-    for location in filter(None, sorted(set(iter_data_locations(proto)))):
+    for location in filter(None, sorted(set(iter_data_locations(ModelView(proto))))):
         file = inspect_data_file(model, location)
         if file.problem:
             raise OSError(f"its external data `{location}` are not there")
@@ -236,7 +237,7 @@ def read_data_locations(path: Path) -> tuple[str, ...]:
         structure = read_structure(path)
     except (OSError, UnreadableModel):
         return ()
-    return tuple(sorted(set(iter_data_locations(structure))))
+    return tuple(sorted(set(iter_data_locations(ModelView(structure)))))
 
 
 def _choose_data_names(fresh: Path, target: Path) -> dict[str, str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxgate.core.files import open_regular
-from onnxgate.model.facts import canonical_domain, model_domain, required_bytes
+from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain, model_domain, required_bytes
 from onnxgate.model.reading.external_data import inspect_data_file, is_external, read_data_range, read_external_entries
 from onnxgate.model.reading.structure import (
     DATA_FIELDS,
@@ -23,6 +23,7 @@ from onnxgate.model.reading.structure import (
     iter_sparse_tensors,
     iter_tensors,
 )
+from onnxgate.model.reading.view import ModelView
 
 if TYPE_CHECKING:
     from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
@@ -77,6 +78,21 @@ def copy_for_checker(model: ModelProto, path: Path) -> ModelProto:
     if any(node.domain == _CONTRIB_DOMAIN for node in iter_nodes(copy)):
         _import_domain(copy, _CONTRIB_DOMAIN)  # ONNX Runtime needs no import of it. Source: measured on 1.3 to 1.31
     return copy
+
+
+def needs_copy_for_checker(model: ModelView) -> bool:
+    """Return whether `copy_for_checker` would change anything in the model."""
+    imports = [{opset.domain for opset in holder.opset_import} for holder in (model.proto, *model.proto.functions)]
+    operators = {node.operator[:2] for node in model.nodes()}
+    renamed = {(DEFAULT_DOMAIN, name) for name in _list_renamed_operators(model.proto)}
+    calls_contrib = any(domain == _CONTRIB_DOMAIN for domain, _ in operators)
+    return (
+        bool(model.declared)
+        or model.spells_default_domain
+        or any(DEFAULT_DOMAIN in domains for domains in imports)
+        or (calls_contrib and any(_CONTRIB_DOMAIN not in domains for domains in imports))
+        or not renamed.isdisjoint(operators)
+    )
 
 
 def add_missing_shapes(model: ModelProto) -> ModelProto:
@@ -182,13 +198,21 @@ def _empty_sparse_tensors(model: ModelProto) -> None:
 
 
 def _rename_experimental(model: ModelProto) -> None:
-    opset = max((imported.version for imported in model.opset_import if not imported.domain), default=0)
-    added = _ADDED_OPERATORS | ({"LayerNormalization"} if opset < _LAYER_NORMALIZATION_SINCE else set())
-    nodes = [node for node in iter_nodes(model) if not node.domain and node.op_type in added | _EXPERIMENTAL_OPERATORS]
+    renamed = _list_renamed_operators(model)
+    nodes = [node for node in iter_nodes(model) if not node.domain and node.op_type in renamed]
     for node in nodes:
         node.domain = _EXPERIMENTAL_DOMAIN
     if nodes:
         _import_domain(model, _EXPERIMENTAL_DOMAIN)
+
+
+def _list_renamed_operators(model: ModelProto) -> frozenset[str]:
+    """List the operators of the default domain that get a domain of their own in the copy."""
+    opsets = (
+        imported.version for imported in model.opset_import if canonical_domain(imported.domain) == DEFAULT_DOMAIN
+    )
+    added = {"LayerNormalization"} if max(opsets, default=0) < _LAYER_NORMALIZATION_SINCE else frozenset()
+    return _ADDED_OPERATORS | _EXPERIMENTAL_OPERATORS | added
 
 
 def _import_domain(model: ModelProto, domain: str) -> None:

@@ -16,7 +16,7 @@ from onnxgate.core.errors import UsageError
 from onnxgate.core.files import link_or_copy, replace_atomically, sha256_of, temporary_folder
 from onnxgate.model.reading.external_data import iter_data_locations
 from onnxgate.model.reading.file_format import LfsPointer, UnreadableModel, parse_pointer, read_pointer
-from onnxgate.model.reading.structure import read_structure
+from onnxgate.model.reading.structure import read_view
 from onnxgate.project.git import repository
 
 LINK_MODE, FILE_MODES = "120000", ("100644", "100755")
@@ -141,7 +141,7 @@ def write_model_at_revision(revision: Revision, path: str, folder: Path) -> Path
     model = folder / "model.onnx"
     revision.write(path, model)
     try:
-        locations = set(iter_data_locations(read_structure(model)))
+        locations = set(iter_data_locations(read_view(model)))
     except UnreadableModel as reason:
         raise MissingAtRevisionError(f"`{path}` at `{revision.name}` cannot be read: it is {reason}") from reason
     for location in sorted(locations - {""}):

@@ -168,7 +168,7 @@ def _read_entry(model: SelectedModel) -> LockedModel:
     except UnreadableModel as error:
         raise LockError(f"is no model: {error}") from error
     entry = entry_from_facts(reading.facts)
-    uses = check_external_data(reading.proto, model.absolute)
+    uses = check_external_data(reading.view, model.absolute)
     details = {use.location: use.detail if use.problem == "escapes" else "" for use in uses}
     absent = sorted(details.keys() - {file.location for file in entry.external})
     if not absent:

@@ -18,6 +18,7 @@ from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.file_format import UnreadableModel
 from onnxgate.model.reading.structure import read_structure
 from onnxgate.model.reading.tensor_data import UnreadableWeightError
+from onnxgate.model.reading.view import ModelView
 from onnxgate.project.config.schema import Target
 from onnxgate.project.git.revisions import MissingAtRevisionError
 from onnxgate.project.lock.types import LockedRuntime
@@ -136,7 +137,7 @@ def predict_from_facts(facts: ModelFacts) -> LoadVerdicts:
 
 def predict_from_operators(proto: ModelProto, groups: Sequence[Sequence[Target]]) -> tuple[LoadVerdicts, ...]:
     """Predict for each group whether each release loads a model; its extensions and providers leave it open."""
-    model = infer_model_types(proto)
+    model = infer_model_types(ModelView(proto))
     releases = operators.list_known_releases()
     return tuple({release: _predict_release(model, release, targets) for release in releases} for targets in groups)
 

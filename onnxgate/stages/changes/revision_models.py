@@ -17,7 +17,7 @@ from onnxgate.model.facts import ExternalFile, ModelFacts
 from onnxgate.model.reading import fact_extraction
 from onnxgate.model.reading.external_data import iter_data_locations
 from onnxgate.model.reading.file_format import LfsPointer, UnreadableModel, detect_other_type
-from onnxgate.model.reading.structure import read_structure
+from onnxgate.model.reading.structure import read_structure, read_view
 from onnxgate.project.config.globs import covers, is_glob, matches
 from onnxgate.project.config.project import LOCK_NAME, Project
 from onnxgate.project.git import repository
@@ -173,11 +173,11 @@ class RevisionModels:
         if what := detect_other_type(file):
             raise InvalidAtRevisionError(what)
         try:
-            proto = read_structure(file)
+            view = read_view(file)
         except UnreadableModel as reason:
             raise InvalidAtRevisionError(str(reason)) from reason
-        facts = fact_extraction.extract_facts(proto, file, self.relative(at))
-        locations = set(iter_data_locations(proto))
+        facts = fact_extraction.extract_facts(view, file, self.relative(at))
+        locations = set(iter_data_locations(view))
         entry = self._find_locked(at, LfsPointer(facts.sha256, facts.size_bytes))
         return msgspec.structs.replace(facts, external=tuple(self._data(at, locations, entry)))
 

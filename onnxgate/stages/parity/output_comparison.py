@@ -76,7 +76,7 @@ def create_parity_model(
         tolerance=model.settings.tolerance,
         locked=locked,
         operators=frozenset(reading.facts.operators),
-        steps=find_output_steps(reading.proto, file),
+        steps=find_output_steps(reading.view, file),
         masks=find_output_masks(reading, cases),
     )
 

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
 
+import msgspec
+
 from onnxgate.core.text import join_quoted
 from onnxgate.model.facts import DEFAULT_DOMAIN
 from onnxgate.support.limits import Limits
@@ -135,7 +137,7 @@ def _match_with_float_casts(kernels: Sequence[Kernel], schema: Schema, operation
         tuple(FLOAT if value_type == FLOAT16 else value_type for value_type in types)
         for types in (operation.inputs, operation.outputs)
     )
-    widened = replace(operation, inputs=inputs, outputs=outputs)
+    widened = msgspec.structs.replace(operation, inputs=inputs, outputs=outputs)
     if find_schema_violation(widened, schema):
         return []
     return [_accepts_types(kernel, schema, widened) for kernel in kernels]
@@ -217,7 +219,7 @@ def predict(
         for node in _iterate_visible_nodes(prepared.nodes, implementation) if problematic else ():
             result = _match_node(node, implementation, providers) if node.operation in problematic else None
             if result is not None:  # without its model, which protobuf would keep in memory
-                detached = replace(node, proto=deepcopy(node.proto), inner=(), type_of=get_unknown_type)
+                detached = msgspec.structs.replace(node, proto=deepcopy(node.proto), inner=(), type_of=get_unknown_type)
                 gap, unknown = (result, "") if isinstance(result, SupportGap) else (None, result)
                 problems.append(NodeProblem(detached, gap, unknown))
     return Prediction(

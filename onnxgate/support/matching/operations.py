@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
+
 from onnxgate.model.facts import DEFAULT_DOMAIN
 
 if TYPE_CHECKING:
@@ -25,8 +27,7 @@ SupportGapRule = Literal[
 LoadVerdict = Literal["loads", "refused", "unknown"]
 
 
-@dataclass(frozen=True, slots=True)
-class Attribute:
+class Attribute(msgspec.Struct, frozen=True):
     """One attribute of a node. `data` is the serialized AttributeProto; empty for tensors, graphs and long lists."""
 
     name: str
@@ -34,8 +35,7 @@ class Attribute:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(msgspec.Struct, frozen=True):
     """Properties of a node that decide whether a release implements it; equal operations are matched once.
 
     Types are spelled as in ONNX Runtime; "" is an unknown type, None an omitted argument.
@@ -61,8 +61,7 @@ def get_unknown_type(name: str) -> TypeProto | None:
     return None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TypedNode:
+class TypedNode(msgspec.Struct, frozen=True, eq=False):
     """One node of a model with the types of its arguments."""
 
     operation: Operation

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections import ChainMap
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from operator import itemgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, canonical_domain, format_type
-from onnxgate.model.reading.structure import iter_function_nodes, iter_node_subgraphs, iter_nodes
+from onnxgate.model.reading.structure import iter_node_subgraphs, iter_nodes
+from onnxgate.model.reading.view import GraphView, ModelView, NodeView, OperatorKey
+from onnxgate.model.subgraphs.reduced_models import function_key
 from onnxgate.model.validity import explain_unfollowed_calls
 from onnxgate.support.matching.node_checks import infer_output_types
 from onnxgate.support.matching.operations import Attribute, Operation, TypedModel, TypedNode
@@ -26,27 +29,32 @@ _MAX_ROUNDS = 16
 MAX_FUNCTION_CALLS = 4000
 """Maximum number of different calls of local functions: types are inferred for each one separately."""
 _TOO_MANY_CALLS = f"its local functions are called in more than {MAX_FUNCTION_CALLS:,} different ways"
+_MAX_OPERATIONS = 2**16
+"""Different operations that are remembered across models."""
 _CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 _TENSOR_TYPE_NAMES = {number: f"tensor({element.name})" for number, element in ELEMENT_TYPES.items()}
 
 
-def infer_model_types(proto: ModelProto) -> TypedModel:
-    """Return the model's nodes with argument types, including nodes of subgraphs and called functions."""
+def infer_model_types(model: ModelView, inferred: ModelProto | None = None) -> TypedModel:
+    """Return the model's nodes with argument types, including nodes of subgraphs and called functions.
+
+    `inferred` has the types that onnx has inferred already: the same nodes, with more types of values.
+    """
     opsets: dict[str, int] = {}
-    for holder in (proto, *proto.functions):
+    for holder in (model.proto, *model.proto.functions):
         for imported in holder.opset_import:
             domain = canonical_domain(imported.domain)
             opsets[domain] = max(imported.version, opsets.get(domain, 0))
-    return TypedModel(proto.ir_version, dict(sorted(opsets.items())), infer_node_types(proto))
+    return TypedModel(model.proto.ir_version, dict(sorted(opsets.items())), _infer_nodes(model, inferred))
 
 
 def infer_node_types(proto: ModelProto) -> tuple[TypedNode, ...]:
     """Return the typed nodes of a model's graph. Calls of local functions are followed within limits."""
-    called = proto
-    if reason := explain_unfollowed_calls(proto):
-        proto = deepcopy(proto)  # without functions, since inference would follow each call without a limit
-        proto.ClearField("functions")
-    return _infer_graph_nodes(proto, "", _FunctionCalls(reason), called)
+    return _infer_nodes(ModelView(proto), None)
+
+
+def _infer_nodes(model: ModelView, inferred: ModelProto | None) -> tuple[TypedNode, ...]:
+    return _infer_graph_nodes(model, "", _FunctionCalls(explain_unfollowed_calls(model)), inferred)
 
 
 @dataclass(slots=True, eq=False)
@@ -58,27 +66,32 @@ class _FunctionCalls:
 
 
 def _infer_graph_nodes(
-    proto: ModelProto, within: str, calls: _FunctionCalls, called: ModelProto
+    model: ModelView, within: str, calls: _FunctionCalls, inferred: ModelProto | None = None
 ) -> tuple[TypedNode, ...]:
-    """Infer types in a graph; `within` is the function of which `proto` was made, `called` has local functions."""
-    imports = {canonical_domain(imported.domain): imported.version for imported in proto.opset_import}
-    functions = {
-        (canonical_domain(function.domain), function.name, function.overload): function for function in called.functions
-    }
-    inference = _NodeTypeInference(imports, functions, within, calls)
-    graph = _infer_shapes(proto).graph
-    scope = inference.scope(graph, ChainMap())
+    """Infer types in a model; `within` is the local function of which it was made, if any."""
+    proto, graph = inferred or model.proto, model.graphs[0]
+    if calls.unread and proto.functions:
+        proto = deepcopy(proto)  # without functions, since inference would follow each call without a limit
+        proto.ClearField("functions")
+    inference = _NodeTypeInference(
+        imports={canonical_domain(imported.domain): imported.version for imported in model.proto.opset_import},
+        functions={function_key(function.proto): function for function in model.functions},
+        within=within,
+        calls=calls,
+    )
+    typed = (inferred or _infer_shapes(proto)).graph
+    scope = ValueTypes(typed, graph.proto)
     for _ in range(_MAX_ROUNDS):
         added = inference.propagate(graph, scope)
-        if not added or all(name in scope.maps[0] for node in graph.node for name in node.output if name):
+        if not added or all(name in scope.names for node in graph.nodes for name in node.outputs if name):
             break
         copy = deepcopy(proto)
-        typed = {value.name for value in (*copy.graph.value_info, *copy.graph.output, *copy.graph.input)}
-        for name in inference.learnt - typed:
-            copy.graph.value_info.add(name=name, type=scope[name])
-        graph = _infer_shapes(copy).graph
-        scope = inference.scope(graph, ChainMap())
-    return tuple(inference.node(node, scope) for node in graph.node)
+        known = {value.name for value in (*copy.graph.value_info, *copy.graph.output, *copy.graph.input)}
+        for name in inference.learnt - known:
+            copy.graph.value_info.add(name=name, type=scope.type_of(name))
+        typed = _infer_shapes(copy).graph
+        scope = ValueTypes(typed, graph.proto)
+    return tuple(inference.nodes(graph, typed, scope))
 
 
 def _infer_shapes(proto: ModelProto) -> ModelProto:
@@ -114,123 +127,144 @@ def format_known_type(proto: TypeProto) -> str:
     return "" if "type 0" in name or "()" in name else name
 
 
-_ValueTypes = ChainMap[str, "TypeProto"]
-"""Types of the named values of a graph, and of the graphs around it."""
+class ValueTypes:
+    """Types of the named values of a graph, and of the graphs around it.
+
+    `typed` is the graph as onnx infers it, `held` the one that holds the tensors.
+    """
+
+    __slots__ = ("_parent", "_types", "names")
+
+    def __init__(self, typed: GraphProto, held: GraphProto, parent: ValueTypes | None = None) -> None:
+        self._parent = parent
+        self._types: dict[str, Any] = {}  # a TypeProto, or the tensor that it follows from
+        self.names: dict[str, str] = {}  # value -> its type as ONNX Runtime spells it, of this graph alone
+        for values in (typed.value_info, typed.output, typed.input):
+            for value in values:
+                value_type = value.type
+                name = _TENSOR_TYPE_NAMES.get(value_type.tensor_type.elem_type) or format_known_type(value_type)
+                if name:
+                    self.names[value.name], self._types[value.name] = name, value_type
+        for tensor in held.initializer:
+            self.names[tensor.name], self._types[tensor.name] = _TENSOR_TYPE_NAMES.get(tensor.data_type, ""), tensor
+        for sparse in held.sparse_initializer:
+            if sparse.values.name not in self.names:
+                self.add(sparse.values.name, _make_tensor_type(sparse.values.data_type, sparse.dims))
+
+    def add(self, name: str, value_type: TypeProto) -> None:
+        """Add a value of this graph."""
+        self.names[name], self._types[name] = format_known_type(value_type), value_type
+
+    def spell(self, name: str) -> str | None:
+        """Return the type of a value as ONNX Runtime spells it; "" if it is unknown, None if nothing is named."""
+        if not name:
+            return None
+        scope: ValueTypes | None = self
+        while scope is not None:
+            if (spelled := scope.names.get(name)) is not None:
+                return spelled
+            scope = scope._parent
+        return ""
+
+    def type_of(self, name: str) -> TypeProto | None:
+        """Return the type of a value, with its shape if that is known; None if the type is unknown."""
+        scope: ValueTypes | None = self
+        while scope is not None:
+            if (found := scope._types.get(name)) is not None:
+                return _make_tensor_type(found.data_type, found.dims) if hasattr(found, "data_type") else found
+            scope = scope._parent
+        return None
+
+
+@functools.lru_cache(maxsize=_MAX_OPERATIONS)
+def _make_operation(
+    domain: str,
+    name: str,
+    versions: tuple[int, int],  # of its domain and of ai.onnx
+    types: tuple[tuple[str | None, ...], tuple[str | None, ...]],  # of inputs and outputs
+    attributes: tuple[tuple[str, str, bytes], ...],
+    static: bool,
+) -> Operation:
+    """Return the operation with these properties: equal ones are one object, across models."""
+    return Operation(domain, name, *versions, *types, tuple(Attribute(*it) for it in attributes), static)
 
 
 @dataclass(slots=True, eq=False)
 class _NodeTypeInference:
     imports: Mapping[str, int]
-    functions: Mapping[tuple[str, str, str], FunctionProto]
+    functions: Mapping[OperatorKey, GraphView]
     within: str
     calls: _FunctionCalls
     learnt: set[str] = field(default_factory=set)  # names whose types are known only from schemas of releases
 
-    # Values
-
-    def scope(self, graph: GraphProto, parent: _ValueTypes) -> _ValueTypes:
-        """Return the named values of a graph with their types."""
-        values = {
-            value.name: value.type
-            for value in (*graph.value_info, *graph.output, *graph.input)
-            if value.type.WhichOneof("value") is not None and format_known_type(value.type)
-        }
-        for tensor in graph.initializer:
-            values[tensor.name] = _make_tensor_type(tensor.data_type, tensor.dims)
-        for sparse in graph.sparse_initializer:
-            values.setdefault(sparse.values.name, _make_tensor_type(sparse.values.data_type, sparse.dims))
-        return parent.new_child(values)
-
-    def propagate(self, graph: GraphProto, scope: _ValueTypes) -> bool:
+    def propagate(self, graph: GraphView, scope: ValueTypes) -> bool:
         """Add types that follow from operators' schemas to the scope; return whether there were any."""
-        before = len(self.learnt)
-        for node in graph.node:
-            if any(name and name not in scope.maps[0] for name in node.output):
-                self._learn(node, scope)
+        before, names = len(self.learnt), scope.names
+        for node in graph.nodes:
+            for name in node.outputs:
+                if name and name not in names:
+                    self._learn(node, scope)
+                    break
         return len(self.learnt) > before
 
-    def _learn(self, node: NodeProto, scope: _ValueTypes) -> None:
-        domain = canonical_domain(node.domain)
-        schema = find_newest_schema(
-            domain, node.op_type, self.imports.get(domain, 1 if domain != DEFAULT_DOMAIN else 0)
-        )
-        if schema is None or (domain, node.op_type, node.overload) in self.functions:
+    def _learn(self, node: NodeView, scope: ValueTypes) -> None:
+        domain, name, _ = node.operator
+        schema = find_newest_schema(domain, name, self.imports.get(domain, 1 if domain != DEFAULT_DOMAIN else 0))
+        if schema is None or node.operator in self.functions:
             return
-        operator = node.op_type if domain == DEFAULT_DOMAIN else f"{domain}.{node.op_type}"
-        input_types = [self._spelled(name, scope) for name in node.input]
-        output_types = infer_output_types(operator, schema, input_types, len(node.output))
-        protos = {self._spelled(name, scope): scope.get(name) for name in node.input if name}
-        for name, text in zip(node.output, output_types, strict=True):
-            if name and text and name not in scope.maps[0]:
+        operator = name if domain == DEFAULT_DOMAIN else f"{domain}.{name}"
+        input_types = [scope.spell(name) for name in node.inputs]
+        output_types = infer_output_types(operator, schema, input_types, len(node.outputs))
+        protos = {scope.spell(name): scope.type_of(name) for name in node.inputs if name}
+        for name, text in zip(node.outputs, output_types, strict=True):
+            if name and text and name not in scope.names:
                 value_type = _parse_type(text, protos)
                 if value_type is not None:
-                    scope[name] = value_type
+                    scope.add(name, value_type)
                     self.learnt.add(name)
 
-    def _spelled(self, name: str, scope: _ValueTypes) -> str | None:
-        if not name:
-            return None
-        value_type = scope.get(name)
-        return "" if value_type is None else format_known_type(value_type)
+    def nodes(self, graph: GraphView, typed: GraphProto, scope: ValueTypes) -> Iterator[TypedNode]:
+        """Yield the nodes of a graph with their types, and with the nodes inside them."""
+        opset, type_of, spell = self.imports.get(DEFAULT_DOMAIN, 0), scope.type_of, scope.spell
+        for index, node in enumerate(graph.nodes):
+            domain, name, _ = node.operator
+            operation = _make_operation(
+                domain,
+                name,
+                (self.imports.get(domain, 0), opset),
+                (tuple(map(spell, node.inputs)), tuple(map(spell, node.outputs))),
+                _read_attributes(node) if node.attributes else (),
+                name == "Shape" and _has_static_shape(node, scope),
+            )
+            if node.operator in self.functions:
+                inner = self._called(node, self.functions[node.operator], scope)
+                unread = "" if inner is not None else self.calls.unread or _TOO_MANY_CALLS
+                yield TypedNode(operation, node.name, node.proto, inner or (), True, self.within, type_of, unread)
+            else:
+                inside = tuple(self._inside(node, typed.node[index], scope)) if node.graphs else ()
+                yield TypedNode(operation, node.name, node.proto, inside, False, self.within, type_of)
 
-    # Nodes
-
-    def node(self, node: NodeProto, scope: _ValueTypes) -> TypedNode:
-        """Return the node with its types and the nodes inside it."""
-        function = self.functions.get((canonical_domain(node.domain), node.op_type, node.overload))
-        operation = self._operation(node, scope)
-        if function is None:
-            inside = tuple(self._inside(node, scope))
-            return TypedNode(operation, node.name, node, inside, False, self.within, scope.get)
-        inner = self._called(node, function, scope)
-        unread = "" if inner is not None else self.calls.unread or _TOO_MANY_CALLS
-        return TypedNode(operation, node.name, node, inner or (), True, self.within, scope.get, unread)
-
-    def _operation(self, node: NodeProto, scope: _ValueTypes) -> Operation:
-        domain = canonical_domain(node.domain)
-        first = scope.get(node.input[0]) if node.input and node.op_type == "Shape" else None
-        shape = first.tensor_type.shape if first is not None and first.tensor_type.HasField("shape") else None
-        return Operation(
-            domain=domain,
-            name=node.op_type,
-            version=self.imports.get(domain, 0),
-            opset=self.imports.get(DEFAULT_DOMAIN, 0),
-            inputs=tuple(self._spelled(name, scope) for name in node.input),
-            outputs=tuple(self._spelled(name, scope) for name in node.output),
-            attributes=tuple(_read_attributes(node)),
-            static=shape is not None and all(dim.HasField("dim_value") and dim.dim_value >= 0 for dim in shape.dim),
-        )
-
-    def _inside(self, node: NodeProto, scope: _ValueTypes) -> Iterator[TypedNode]:
-        for graph in iter_node_subgraphs(node):
-            inner = self.scope(graph, scope)
-            self._pass_in(node, graph, inner, scope)
+    def _inside(self, node: NodeView, typed_node: NodeProto, scope: ValueTypes) -> Iterator[TypedNode]:
+        for graph, typed in zip(node.graphs, iter_node_subgraphs(typed_node), strict=True):
+            inner = ValueTypes(typed, graph.proto, scope)
+            if node.operator[1] == "Loop":
+                _pass_in(node, graph.proto, inner, scope)
             self.propagate(graph, inner)
-            for inner_node in graph.node:
-                yield self.node(inner_node, inner)
+            yield from self.nodes(graph, typed, inner)
 
-    def _pass_in(self, node: NodeProto, graph: GraphProto, inner: _ValueTypes, scope: _ValueTypes) -> None:
-        """Pass the types of a Loop's inputs to its body; declared types of the body's inputs take precedence."""
-        if node.op_type != "Loop":
-            return
-        names = [None, None, *node.input[2:]]
-        for value, name in zip(graph.input, names, strict=False):
-            outer_type = scope.get(name) if name else None
-            if value.name not in inner.maps[0] and outer_type is not None:
-                inner[value.name] = _remove_shape(outer_type)
-
-    def _called(self, node: NodeProto, function: FunctionProto, scope: _ValueTypes) -> tuple[TypedNode, ...] | None:
+    def _called(self, node: NodeView, body: GraphView, scope: ValueTypes) -> tuple[TypedNode, ...] | None:
         """Return the typed nodes of the body; None if it is not followed."""
         if self.calls.unread:
             return None
-        types = [scope.get(name) if name else None for name in node.input]
+        function = body.proto
+        types = [scope.type_of(name) if name else None for name in node.inputs]
         # Its nodes become nodes of the model, at the model's versions. Source: loads of functions that import other
         # versions than their model, on ONNX Runtime 1.16 to 1.31.
         imports = {
             opset.domain: self.imports.get(canonical_domain(opset.domain), opset.version)
             for opset in function.opset_import
         }
-        signature = [attribute.SerializeToString() for attribute in node.attribute]
+        signature = [attribute.SerializeToString() for attribute in node.attributes]
         signature += [b"" if value_type is None else value_type.SerializeToString() for value_type in types]
         key = (function.domain, function.name, function.overload, *sorted(imports.items()), *signature)
         bodies = self.calls.bodies
@@ -238,22 +272,38 @@ class _NodeTypeInference:
             if len(bodies) >= MAX_FUNCTION_CALLS:
                 return None
             bodies[key] = ()
-            functions = tuple(self._reached(function).values())
-            model = instantiate_function(function, node, types, imports=imports, functions=functions)
-            bodies[key] = _infer_graph_nodes(model, f"{function.domain}.{function.name}", self.calls, model)
+            functions = tuple(reached.proto for reached in self._reached(body).values())
+            model = instantiate_function(function, node.proto, types, imports=imports, functions=functions)
+            bodies[key] = _infer_graph_nodes(ModelView(model), f"{function.domain}.{function.name}", self.calls)
         return bodies[key]
 
-    def _reached(self, function: FunctionProto) -> dict[tuple[str, str, str], FunctionProto]:
+    def _reached(self, function: GraphView) -> dict[OperatorKey, GraphView]:
         """Return the local functions that the function calls directly or indirectly."""
-        reached: dict[tuple[str, str, str], FunctionProto] = {}
+        reached: dict[OperatorKey, GraphView] = {}
         ahead = [function]
         while ahead:
-            for node in iter_function_nodes(ahead.pop()):
-                key = (canonical_domain(node.domain), node.op_type, node.overload)
-                if key in self.functions and key not in reached:
-                    reached[key] = self.functions[key]
-                    ahead.append(reached[key])
+            for node in ahead.pop().all_nodes():
+                if node.operator in self.functions and node.operator not in reached:
+                    reached[node.operator] = self.functions[node.operator]
+                    ahead.append(reached[node.operator])
         return reached
+
+
+def _pass_in(node: NodeView, body: GraphProto, inner: ValueTypes, scope: ValueTypes) -> None:
+    """Pass the types of a Loop's inputs to its body; declared types of the body's inputs take precedence."""
+    names = [None, None, *node.inputs[2:]]
+    for value, name in zip(body.input, names, strict=False):
+        outer_type = scope.type_of(name) if name else None
+        if value.name not in inner.names and outer_type is not None:
+            inner.add(value.name, _remove_shape(outer_type))
+
+
+def _has_static_shape(node: NodeView, scope: ValueTypes) -> bool:
+    """Return whether all dimensions of the first input are fixed."""
+    first = scope.type_of(node.inputs[0]) if node.inputs else None
+    if first is None or not first.tensor_type.HasField("shape"):
+        return False
+    return all(dim.HasField("dim_value") and dim.dim_value >= 0 for dim in first.tensor_type.shape.dim)
 
 
 def _make_tensor_type(element: int, dims: Sequence[int] | None = None) -> TypeProto:
@@ -285,13 +335,17 @@ def _remove_shape(value_type: TypeProto) -> TypeProto:
     return tensor_type
 
 
-def _read_attributes(node: NodeProto) -> Iterator[Attribute]:
-    """Yield the attributes with the values that a function body can read; tensors and subgraphs are separate."""
-    for attribute in sorted(node.attribute, key=lambda attribute_proto: attribute_proto.name):
-        kind = str(attribute.AttributeType.Name(attribute.type))
-        is_separate = node.op_type == "Constant" or (node.op_type in _CONTROL_FLOW and attribute.HasField("g"))
+def _read_attributes(node: NodeView) -> tuple[tuple[str, str, bytes], ...]:
+    """Return name, kind and data of the attributes, sorted; no data of what a function body does not read."""
+    name = node.operator[1]
+    found = []
+    for attribute in node.attributes:
+        is_separate = name == "Constant" or (name in _CONTROL_FLOW and attribute.HasField("g"))
         is_readable = not is_separate and attribute.ByteSize() <= _MAX_ATTRIBUTE_BYTES
-        yield Attribute(attribute.name, kind, attribute.SerializeToString() if is_readable else b"")
+        data = attribute.SerializeToString() if is_readable else b""
+        found.append((attribute.name, attribute.AttributeType.Name(attribute.type), data))
+    found.sort(key=itemgetter(0))
+    return tuple(found)
 
 
 def instantiate_function(
