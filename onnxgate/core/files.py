@@ -239,7 +239,7 @@ def sha256_of(path: Path) -> str:
             return known
         began_ns = time.time_ns()
         digest = hashlib.sha256()
-        buffer = memoryview(bytearray(_CHUNK_BYTES))
+        buffer = memoryview(bytearray(min(_CHUNK_BYTES, status.st_size)))
         remaining = status.st_size  # a file that grows meanwhile is read up to its first size
         while remaining > 0 and (count := file.readinto(buffer[: min(remaining, _CHUNK_BYTES)])):
             digest.update(buffer[:count])

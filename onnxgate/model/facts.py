@@ -142,9 +142,10 @@ def count_tensor_elements(tensor: TensorProto) -> int:
 def required_bytes(tensor: TensorProto) -> int | None:
     """Return the tensor's size in raw or external data; None if the type has no fixed size."""
     element = ELEMENT_TYPES.get(tensor.data_type)
-    if element is None or not element.bits or any(dim < 0 for dim in tensor.dims):
+    dims = tuple(tensor.dims)
+    if element is None or not element.bits or (dims and min(dims) < 0):
         return None
-    return (count_tensor_elements(tensor) * element.bits + 7) // 8
+    return (count_elements(dims) * element.bits + 7) // 8
 
 
 def format_type(proto: TypeProto) -> str:

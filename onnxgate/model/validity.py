@@ -75,6 +75,7 @@ class CheckedModel:
 
     view: ModelView
     fault: ModelFault | None
+    unchecked: str = ""  # why the installed onnx could not check it
     inferred: ModelProto | None = None  # None if a check failed or did not run, or saw a copy with changes
 
 
@@ -92,8 +93,9 @@ def check_model(model: ModelView, path: Path) -> CheckedModel:
         OSError, UnreadableModel: data that were left in the file cannot be read there.
     """
     own = next(_iter_own_faults(model, path), None)
-    if own or explain_unchecked(model):
-        return CheckedModel(model, own)
+    unchecked = explain_unchecked(model)
+    if own or unchecked:
+        return CheckedModel(model, own, unchecked)
     copy = copy_for_checker(model.proto, path) if needs_copy_for_checker(model) else model.proto
     fault, inferred = _run_checker(copy)
     if copy is not model.proto or copy.graph.sparse_initializer:
@@ -104,8 +106,8 @@ def check_model(model: ModelView, path: Path) -> CheckedModel:
         for value in values:
             if kind_without_shape(value):
                 message = f"{role} `{value.name}` says no shape, not even a rank"
-                return CheckedModel(model, ModelFault(message, harmless=True, about=f"{role} shape"), inferred)
-    return CheckedModel(model, None, inferred)
+                return CheckedModel(model, ModelFault(message, harmless=True, about=f"{role} shape"), "", inferred)
+    return CheckedModel(model, None, "", inferred)
 
 
 def _iter_own_faults(view: ModelView, path: Path) -> Iterator[ModelFault]:
@@ -125,8 +127,16 @@ def _iter_own_faults(view: ModelView, path: Path) -> Iterator[ModelFault]:
             yield ModelFault(f"two initializers are named `{name}`")
         yield from _find_mistyped_initializers(graph.proto) if view.declared else ()
     for name, tensor in view.tensors:
-        if wrong := check_tensor_size(tensor, path):
+        is_right = not view.declared and _has_right_raw_data(tensor)  # most are, and this runs often
+        if not is_right and (wrong := check_tensor_size(tensor, path)):
             yield ModelFault(f"tensor `{name}` {wrong}")
+
+
+def _has_right_raw_data(tensor: TensorProto) -> bool:
+    """Return whether the tensor has raw data of the size that its shape and type need."""
+    element = ELEMENT_TYPES.get(tensor.data_type)
+    raw = len(tensor.raw_data)
+    return bool(raw and element is not None and element.bits) and required_bytes(tensor) == raw
 
 
 def _find_mistyped_initializers(graph: GraphProto) -> Iterator[ModelFault]:

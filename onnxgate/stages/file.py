@@ -15,7 +15,7 @@ from onnxgate.model.reading.fact_extraction import format_operator_name, list_in
 from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type, read_pointer
 from onnxgate.model.reading.structure import read_light_view
 from onnxgate.model.subgraphs.node_context import find_node, find_source_line
-from onnxgate.model.validity import CheckedModel, ModelFault, check_model, explain_unchecked, find_leaked_paths
+from onnxgate.model.validity import CheckedModel, ModelFault, check_model, find_leaked_paths
 from onnxgate.project.git.repository import find_git_root
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _check_graph(model: SelectedModel, checked: CheckedModel) -> GraphFaults:
     faults = GraphFaults(
         passthroughs=find_passthroughs(view.proto),
         leaked_paths=find_leaked_paths(view),
-        unchecked=explain_unchecked(view),
+        unchecked=checked.unchecked,
         quantization=tuple(
             InvalidQuantization(
                 node=bad.node.name,

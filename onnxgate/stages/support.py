@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -33,7 +34,13 @@ from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.support import limits, operators
 from onnxgate.support.limits import Limits, find_layout_span, supports_layout
-from onnxgate.support.matching.kernels import CPU_PROVIDER, SingleProviderImplementation, list_kernel_providers, predict
+from onnxgate.support.matching.kernels import (
+    CPU_PROVIDER,
+    SingleProviderImplementation,
+    list_kernel_providers,
+    match_node,
+    predict,
+)
 from onnxgate.support.matching.node_checks import find_schema_violation
 from onnxgate.support.matching.operations import (
     NodeProblem,
@@ -233,7 +240,13 @@ def _find_refused_external_data(
                 )
 
 
-@dataclass(slots=True)
+@functools.lru_cache(maxsize=64)
+def _remember_implemented(builds: tuple[tuple[Implementation, tuple[str, ...]], ...]) -> set[Operation]:
+    """Return the set of operations that each of these builds was found to implement, with any model."""
+    return set()
+
+
+@dataclass
 class OperatorPredictions:
     """The model's operators, matched with one runtime after the other."""
 
@@ -249,13 +262,33 @@ class OperatorPredictions:
         subjects: list[object] = []
         predictions = {}
         for data in self.supports:
-            complete = predict(self.typed, data.implementation, data.limits, data.planned.providers)
+            complete = predict(
+                self.typed, data.implementation, data.limits, data.planned.providers, self.questionable_kinds
+            )
             prediction = restrict_to_known(complete, data)
             subjects += self._find_refused(data.name, prediction)
             subjects += self._find_unknown(data.name, prediction)
             if data.depth == "all" or prediction.verdict == "refused":
                 predictions[data.name] = prediction
         return subjects, predictions
+
+    @functools.cached_property
+    def questionable_kinds(self) -> tuple[TypedNode, ...]:
+        """The kinds of nodes that a release may reject, or calls experimental."""
+        builds = tuple((it.implementation, it.planned.providers) for it in self.supports if it.implementation)
+        implemented = _remember_implemented(builds)
+        questionable = []
+        for node in self.typed.kinds:
+            if node.operation in implemented and not node.calls:
+                continue
+            if any(
+                match_node(node, implementation, providers) is not None or _name_experimental(node, implementation)
+                for implementation, providers in builds
+            ):
+                questionable.append(node)
+            elif node.operation.version and not node.calls:  # nothing but the operation decides
+                implemented.add(node.operation)
+        return tuple(questionable)
 
     def _find_refused(self, runtime: str, prediction: Prediction) -> Iterator[RefusedOperation]:
         groups: dict[tuple[str, str], list[NodeProblem]] = {}
@@ -322,7 +355,7 @@ class OperatorPredictions:
 
     def find_experimental(self, data: RuntimeSupportData) -> tuple[ExperimentalOperation, ...]:
         """Return the operators that a release calls experimental."""
-        if not any(_name_experimental(node, data.implementation) for node in self.typed.kinds):
+        if not any(_name_experimental(node, data.implementation) for node in self.questionable_kinds):
             return ()
         groups: dict[str, list[TypedNode]] = {}
         for node in self.typed.all_nodes():

@@ -59,11 +59,13 @@ def accepts_versions(limits: Limits, ir_version: int, opsets: dict[str, int]) ->
     )
 
 
+@functools.cache
 def find_first_release_for_ir(ir_version: int) -> str:
     """Return the release since which all accept the IR version; "" if there is none."""
     return _find_first_release(lambda limits: ir_version <= limits.ir)
 
 
+@functools.lru_cache(maxsize=4096)
 def find_first_release_for_opset(domain: str, version: int) -> str:
     """Return the release since which all accept the opset; "" if there is none."""
     return _find_first_release(lambda limits: version <= limits.opsets.get(domain, version))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -47,9 +48,7 @@ def apply_rules(subjects: Iterable[object], rules: Iterable[AnyRule], levels: Ma
     Raises:
         TypeError: no rule reads a subject's type.
     """
-    by_type: dict[type, list[AnyRule]] = {}
-    for rule in rules:
-        by_type.setdefault(rule.subject, []).append(rule)
+    by_type = _group_by_subject(tuple(rules))
     for subject in subjects:
         if type(subject) not in by_type:
             raise TypeError(f"no rule reads evidence of the type `{type(subject).__name__}`")
@@ -62,6 +61,14 @@ def apply_rules(subjects: Iterable[object], rules: Iterable[AnyRule], levels: Ma
                     level = Level(configured)
                 if not off or any(RELATION_EFFECTS[relation.kind].is_observation for relation in hit.relations):
                     yield RuleHit(rule.id, rule.stage, level, hit, silent=off)
+
+
+@functools.lru_cache(maxsize=8)
+def _group_by_subject(rules: tuple[AnyRule, ...]) -> dict[type, list[AnyRule]]:
+    by_type: dict[type, list[AnyRule]] = {}
+    for rule in rules:
+        by_type.setdefault(rule.subject, []).append(rule)
+    return by_type
 
 
 @dataclass(frozen=True, slots=True)

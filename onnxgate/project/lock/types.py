@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import msgspec
 
 from onnxgate.model.facts import ExternalFile, ValueInfo
@@ -33,14 +35,19 @@ class LockedRuntime(Table, frozen=True, kw_only=True):
 
         It contains no space, so that a runtime's name can be parsed.
         """
-        where = [f"@{self.environment}"] if self.environment else []
-        words = "".join((self.engine, *where, *(f"+{extension}" for extension in self.extensions)))
-        return words.replace("%", "%25").replace(" ", "%20")
+        return _format_variant(self.engine, self.environment, self.extensions)
 
     @property
     def name(self) -> str:
         """The runtime's name: `onnxruntime 1.18.1`."""
         return f"{self.variant} {self.release}"
+
+
+@functools.cache
+def _format_variant(engine: str, environment: str, extensions: tuple[str, ...]) -> str:
+    where = [f"@{environment}"] if environment else []
+    words = "".join((engine, *where, *(f"+{extension}" for extension in extensions)))
+    return words.replace("%", "%25").replace(" ", "%20")
 
 
 class LockedTarget(Table, frozen=True, kw_only=True):

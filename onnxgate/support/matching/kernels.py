@@ -209,15 +209,21 @@ def predict(
     implementation: Implementation | None,
     limits: Limits,
     providers: Sequence[str] = (CPU_PROVIDER,),
+    kinds: Sequence[TypedNode] | None = None,
 ) -> Prediction:
-    """Return what the release rejects in the model. Without an implementation only versions are compared."""
+    """Return what the release rejects in the model. Without an implementation only versions are compared.
+
+    `kinds` are the nodes of `prepared.kinds` that may be rejected; None for all.
+    """
     problems = []
     if implementation is not None:
         problematic = {
-            node.operation for node in prepared.kinds if _match_node(node, implementation, providers) is not None
+            node.operation
+            for node in (prepared.kinds if kinds is None else kinds)
+            if match_node(node, implementation, providers) is not None
         }
         for node in _iterate_visible_nodes(prepared.nodes, implementation) if problematic else ():
-            result = _match_node(node, implementation, providers) if node.operation in problematic else None
+            result = match_node(node, implementation, providers) if node.operation in problematic else None
             if result is not None:  # without its model, which protobuf would keep in memory
                 detached = msgspec.structs.replace(node, proto=deepcopy(node.proto), inner=(), type_of=get_unknown_type)
                 gap, unknown = (result, "") if isinstance(result, SupportGap) else (None, result)
@@ -231,7 +237,7 @@ def predict(
     )
 
 
-def _match_node(node: TypedNode, implementation: Implementation, providers: Sequence[str]) -> MatchResult:
+def match_node(node: TypedNode, implementation: Implementation, providers: Sequence[str]) -> MatchResult:
     """Match a node, without the nodes inside it.
 
     Source: ONNX Runtime 1.16 to 1.31 imports domains that it knows implicitly, except in local functions.

@@ -95,13 +95,13 @@ class TypedModel:
 
     @functools.cached_property
     def kinds(self) -> tuple[TypedNode, ...]:
-        """First node of each kind; nodes of one kind have the same match result."""
+        """First node of each kind; nodes of one kind have the same match result. Equal operations are one object."""
         first: dict[tuple[object, ...], TypedNode] = {}
         visited: set[int] = set()  # bodies that several calls share
         ahead = [self.nodes]
         while ahead:
             for node in ahead.pop():
-                first.setdefault((node.operation, node.calls, bool(node.within), node.unread), node)
+                first.setdefault((id(node.operation), node.calls, bool(node.within), node.unread), node)
                 if node.inner and id(node.inner) not in visited:
                     visited.add(id(node.inner))
                     ahead.append(node.inner)
