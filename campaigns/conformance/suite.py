@@ -13,6 +13,7 @@ from campaigns.conformance import backend_models, corpora, environments, schema_
 from campaigns.conformance.comparison import Comparison, compare
 from campaigns.conformance.load_outcome import BACKEND, PAIRS
 from campaigns.conformance.real_loads import listed, observed
+from onnxgate.model.reading.view import ModelView
 from onnxgate.support.limits import get_limits
 from onnxgate.support.matching.operations import TypedModel
 from onnxgate.support.matching.type_inference import infer_model_types
@@ -62,4 +63,4 @@ def fuzzed(release: str, cache: Path, paired: bool = False) -> Iterator[tuple[st
 def prepared(models: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, TypedModel]]:
     """Every model as predictions are made of it."""
     for name, data in models:
-        yield name, infer_model_types(onnx.ModelProto.FromString(data))
+        yield name, infer_model_types(ModelView(onnx.ModelProto.FromString(data)))

@@ -14,7 +14,7 @@ from campaigns.fuzz.mutation_kinds import Input
 from campaigns.fuzz.seed_models import furnish
 from onnxgate.core.findings import Place
 from onnxgate.core.process_pool import Call, CallFailure, CallLimits, ProcessPool
-from onnxgate.gate.static import read_model_file
+from onnxgate.gate.static import FileQuery, read_model_file
 from onnxgate.project.config.project import MergedSettings, SelectedModel
 
 TIME_S = 10
@@ -89,7 +89,7 @@ def _calls(folder: Path, inputs: list[Input]) -> Iterator[tuple[Input, str, Call
 def _checked(path: object) -> object:
     """The file stage's whole look, as its children have it."""
     assert isinstance(path, Path)
-    read_model_file(SelectedModel(path.name, path, MergedSettings(), Place(path.name)))
+    read_model_file(FileQuery(SelectedModel(path.name, path, MergedSettings(), Place(path.name))))
     return None
 
 

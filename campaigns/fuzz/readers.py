@@ -27,6 +27,7 @@ from onnxgate.model.reading import external_data, file_format, structure
 from onnxgate.model.reading.fact_extraction import extract_facts, list_inputs
 from onnxgate.model.reading.file_format import UnreadableModel, read_pointer
 from onnxgate.model.reading.tensor_data import UnreadableWeightError, read_chunks
+from onnxgate.model.reading.view import ModelView
 from onnxgate.model.subgraphs import instrumented_models, node_context
 from onnxgate.model.subgraphs.instrumented_models import isolate_nodes, read_data_locations
 from onnxgate.model.subgraphs.node_context import NamedNode, extract_neighbourhood
@@ -62,9 +63,14 @@ class Subject:
     path: Path
     other: Path
     scratch: Path
-    proto: ModelProto = field(default_factory=ModelProto)
+    view: ModelView = field(default_factory=lambda: ModelView(ModelProto()))
     readable: bool = False
     facts: ModelFacts | None = None
+
+    @property
+    def proto(self) -> ModelProto:
+        """Its messages."""
+        return self.view.proto
 
     @property
     def nodes(self) -> range:
@@ -87,19 +93,19 @@ def _identify(subject: Subject) -> object:
 
 
 def _structure(subject: Subject) -> object:
-    subject.proto = structure.read_structure(subject.path)
+    subject.view = structure.read_view(subject.path)
     subject.readable = True
     return None
 
 
 def _slim(subject: Subject) -> object:
     """As a file of gigabytes is read: with what is larger than a few bytes left where it is."""
-    small = structure.read_structure(subject.path, large_bytes=0, small_bytes=8)
-    for _, tensor in structure.iter_tensors(small):
+    small = structure.read_view(subject.path, large_bytes=0, small_bytes=8)
+    for _, tensor in small.tensors:
         structure.find_omitted_data(tensor)
     extract_facts(small, subject.path, "m.onnx")
     list(validity._iter_own_faults(small, subject.path))
-    for _, tensor in structure.iter_tensors(small):
+    for _, tensor in small.tensors:
         _weigh(tensor, subject.path)
     return None
 
@@ -113,17 +119,17 @@ def _weigh(tensor: object, path: Path) -> None:
 
 
 def _facts(subject: Subject) -> object:
-    subject.facts = extract_facts(subject.proto, subject.path, "m.onnx")
+    subject.facts = extract_facts(subject.view, subject.path, "m.onnx")
     return None
 
 
 def _known(subject: Subject) -> ModelFacts:
     """The facts, where they could be told: who raised instead was found out already."""
-    return subject.facts or extract_facts(ModelProto(), subject.path, "m.onnx")
+    return subject.facts or extract_facts(ModelView(ModelProto()), subject.path, "m.onnx")
 
 
 def _external(subject: Subject) -> object:
-    return external_data.check_external_data(subject.proto, subject.path)
+    return external_data.check_external_data(subject.view, subject.path)
 
 
 def _locations(subject: Subject) -> object:
@@ -133,7 +139,7 @@ def _locations(subject: Subject) -> object:
 def _own_faults(subject: Subject) -> object:
     graph = subject.proto.graph
     shapes = [validity.kind_without_shape(value) for value in (*graph.input, *graph.output)]
-    return [*validity._iter_own_faults(subject.proto, subject.path), *shapes]
+    return [*validity._iter_own_faults(subject.view, subject.path), *shapes]
 
 
 def _checkable(subject: Subject) -> object:
@@ -146,16 +152,16 @@ def _remarks(subject: Subject) -> object:
     found = [node_context.find_node(subject.proto, name) for name in names]
     placed = [node_context.find_source_line(node, subject.path.parent, subject.path.parent) for node in found if node]
     passed = find_passthroughs(subject.proto)
-    return placed, passed, validity.find_leaked_paths(subject.proto), validity.explain_unchecked(subject.proto)
+    return placed, passed, validity.find_leaked_paths(subject.view), validity.explain_unchecked(subject.view)
 
 
 def _quantization(subject: Subject) -> object:
-    found = quantization_parameters.find_quantization_faults(subject.proto, subject.path)
-    return [*found], quantization_parameters.find_output_steps(subject.proto, subject.path)
+    found = quantization_parameters.find_quantization_faults(subject.view, subject.path)
+    return [*found], quantization_parameters.find_output_steps(subject.view, subject.path)
 
 
 def _prediction(subject: Subject) -> object:
-    prepared = infer_model_types(subject.proto)
+    prepared = infer_model_types(subject.view)
     known = operators.list_known_releases()
     found = []
     for name in (known[0], known[len(known) // 2], known[-1]):
@@ -182,7 +188,8 @@ def _stage(subject: Subject) -> object:
     facts = _known(subject)
     folder = subject.path.parent
     model = support_stage.LocatedModel(selected, Place("m.onnx"), folder, folder)
-    return support_stage.collect_model_evidence(model, facts, _runtimes())
+    content = validity.CheckedModel(subject.view, None)
+    return support_stage.collect_model_evidence(model, facts, content, _runtimes())
 
 
 def _roles(subject: Subject) -> object:

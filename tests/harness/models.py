@@ -50,6 +50,6 @@ def inspect_files(models: Sequence[SelectedModel], lock: Lock | None) -> tuple[M
     """The evidence of the file stage about each model, in the same order."""
     locked = lock.models if lock is not None else {}
     return tuple(
-        add_known_state(model, locked.get(model.path), inspect_file(model), find_repository_root(model))
+        add_known_state(model, locked.get(model.path), inspect_file(model).file, find_repository_root(model))
         for model in models
     )

@@ -9,6 +9,7 @@ import onnx.parser
 import pytest
 
 from onnxgate.model.quantization_parameters import find_output_steps, find_quantization_faults
+from onnxgate.model.reading.view import ModelView
 
 Q = '<ir_version: 8, opset_import: ["" : {opset}, "com.microsoft" : 1]> g (float[N, 4] x) => (float[N, 4] y)\n'
 ACTIVATION = (
@@ -26,7 +27,7 @@ def found(tmp_path: Path, body: str, opset: int = 17, **values: str) -> list[str
     path = tmp_path / "m.onnx"
     model = onnx.parser.parse_model(text)
     path.write_bytes(model.SerializeToString())
-    return [each.what for each in find_quantization_faults(model, path)]
+    return [each.what for each in find_quantization_faults(ModelView(model), path)]
 
 
 @pytest.mark.parametrize("scale", ["0.5", "1e-30", "-0.5"])
@@ -124,5 +125,5 @@ def test_steps_of_outputs(tmp_path: Path) -> None:
     model = onnx.parser.parse_model(text)
     plain = onnx.parser.parse_model(Q.format(opset=17) + "{ y = Relu(x) }")
 
-    assert find_output_steps(model, tmp_path / "m.onnx") == {"y": 0.25}
-    assert find_output_steps(plain, tmp_path / "m.onnx") == {}
+    assert find_output_steps(ModelView(model), tmp_path / "m.onnx") == {"y": 0.25}
+    assert find_output_steps(ModelView(plain), tmp_path / "m.onnx") == {}

@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from onnxgate.model.reading.file_format import UnreadableModel, encode_length_prefix
-from onnxgate.model.reading.structure import read_structure
+from onnxgate.model.reading.structure import read_view
 from onnxgate.model.validity import find_fault
 from tests.harness.models import write
 
@@ -35,7 +35,7 @@ def said(path: Path, tensor: TensorProto, large_bytes: int) -> str:
     graph = helper.make_graph([node], "g", [], [output])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     write(path, model)
-    found = find_fault(read_structure(path, large_bytes=large_bytes, small_bytes=4), path)
+    found = find_fault(read_view(path, large_bytes=large_bytes, small_bytes=4), path)
     return found.message if found else ""
 
 
@@ -107,7 +107,7 @@ def test_numbers_that_are_cut(tmp_path: Path, field: int) -> None:
 
     for large_bytes in (0, 10**9):
         with pytest.raises(UnreadableModel):
-            find_fault(read_structure(path, large_bytes=large_bytes, small_bytes=4), path)
+            find_fault(read_view(path, large_bytes=large_bytes, small_bytes=4), path)
 
 
 @LARGE

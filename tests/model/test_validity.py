@@ -9,7 +9,8 @@ import onnx
 import pytest
 from onnx import TensorProto, numpy_helper
 
-from onnxgate.model.reading.structure import read_structure
+from onnxgate.model.reading.structure import read_structure, read_view
+from onnxgate.model.reading.view import ModelView
 from onnxgate.model.validity import ModelFault, explain_unchecked, find_fault
 from tests.harness.models import make_external, parse, write
 from tests.model.equality.test_model_comparison import BRANCHES, FUNCTION
@@ -18,7 +19,7 @@ from tests.model.equality.test_model_comparison import BRANCHES, FUNCTION
 def judged(tmp_path: Path, model: onnx.ModelProto | str, large_bytes: int = 10**9) -> ModelFault | None:
     """The fault of a model, read from a file."""
     path = write(tmp_path / "model.onnx", model)
-    return find_fault(read_structure(path, large_bytes=large_bytes, small_bytes=64), path)
+    return find_fault(read_view(path, large_bytes=large_bytes, small_bytes=64), path)
 
 
 VALID = {
@@ -75,7 +76,7 @@ def test_unchecked(head: str, unknown: str) -> None:
     """What the installed onnx does not know it does not judge, and that is said."""
     reason = f"onnx {onnx.__version__} does not know {unknown}: only onnxgate's own checks ran"
 
-    assert (reason if unknown else "") == explain_unchecked(parse(head=head))
+    assert (reason if unknown else "") == explain_unchecked(ModelView(parse(head=head)))
 
 
 FAULTS = {
@@ -230,7 +231,7 @@ def test_judging_changes_nothing(tmp_path: Path) -> None:
     proto = read_structure(path, large_bytes=0, small_bytes=64)
     before = proto.SerializeToString(deterministic=True)
 
-    find_fault(proto, path)
+    find_fault(ModelView(proto), path)
 
     assert before == proto.SerializeToString(deterministic=True)
 

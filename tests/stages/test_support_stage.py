@@ -20,6 +20,7 @@ from onnxgate.model.reading.fact_extraction import read_facts
 from onnxgate.project.config.project import MergedSettings, SelectedModel
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
+from onnxgate.stages.file import read_checked_model
 from onnxgate.stages.support import LocatedModel, ModelPrediction, collect_model_evidence, collect_prediction_gaps
 from onnxgate.support import limits
 from onnxgate.support import operators as tables_operators
@@ -46,7 +47,7 @@ def gather(folder: Path, *runtimes: PlannedRuntime, kept: dict[str, BuildSupport
     """What is said of the model in the folder."""
     path = folder / "m.onnx"
     model = LocatedModel(SelectedModel("m.onnx", path, MergedSettings(), PLACE), PLACE, folder, folder)
-    return collect_model_evidence(model, read_facts(path, "m.onnx"), runtimes, kept or {})
+    return collect_model_evidence(model, read_facts(path, "m.onnx"), read_checked_model(path), runtimes, kept or {})
 
 
 def said(predicted: ModelPrediction, kind: type) -> list[object]:
@@ -181,7 +182,7 @@ def test_a_model_that_is_not_here_is_judged_by_the_lock(tmp_path: Path) -> None:
     facts = read_facts(path, "m.onnx")
     path.unlink()
     model = LocatedModel(SelectedModel("m.onnx", path, MergedSettings(), PLACE), PLACE, tmp_path, tmp_path)
-    found = collect_model_evidence(model, facts, [planned("1.16.3"), planned("1.31.1")])
+    found = collect_model_evidence(model, facts, None, [planned("1.16.3"), planned("1.31.1")])
     (unread,) = said(found, PredictionGap)
 
     assert {name: each.verdict for name, each in found.predictions.items()} == {"onnxruntime 1.16.3": "refused"}

@@ -10,6 +10,7 @@ import msgspec
 import onnx
 import pytest
 
+from onnxgate.model.reading.view import ModelView
 from onnxgate.support import harvest, limits, operators
 from onnxgate.support.harvest import BuildSupport, HarvestCache
 from onnxgate.support.matching.kernels import predict
@@ -36,7 +37,7 @@ def test_a_kept_harvest_predicts_as_the_shipped_table(tmp_path: Path) -> None:
     """Also for another process, which reads the file."""
     HarvestCache(tmp_path / "a folder").put(KEY, harvested())
     kept = HarvestCache(tmp_path / "a folder").get(KEY)
-    prepared = infer_model_types(onnx.parser.parse_model(MODEL))
+    prepared = infer_model_types(ModelView(onnx.parser.parse_model(MODEL)))
     shipped = predict(prepared, operators.get_implementation(RELEASE), limits.load_limit_table().releases[RELEASE])
 
     assert kept is not None

@@ -9,6 +9,7 @@ import pytest
 from onnx import ModelProto
 
 from onnxgate.core.findings import version_sort_key
+from onnxgate.model.reading.view import ModelView
 from onnxgate.support import limits, operators
 from onnxgate.support.matching.kernels import predict
 from onnxgate.support.matching.operations import (
@@ -62,7 +63,7 @@ def _limits(name: str) -> limits.Limits:
 
 def predictions(model: ModelProto, names: tuple[str, ...]) -> dict[str, Prediction]:
     """What each release does with the model."""
-    prepared = infer_model_types(model)
+    prepared = infer_model_types(ModelView(model))
     return {each.implementation.release: predict(prepared, each.implementation, each.limits) for each in asked(names)}
 
 
@@ -91,7 +92,7 @@ def _refused(model: ModelProto, group: list[NodeProblem], names: tuple[str, ...]
     assert miss is not None
     operations = tuple(dict.fromkeys(found.node.operation for found in group))
     since, _ = find_implemented_span(operations, [_implementation(name) for name in operators.list_known_releases()])
-    ways = find_suggestions(SupportGapGroup(miss, operations, since), infer_model_types(model), asked(names))
+    ways = find_suggestions(SupportGapGroup(miss, operations, since), infer_model_types(ModelView(model)), asked(names))
     return Refused(miss, operations, tuple(dict.fromkeys(found.node.name for found in group)), ways)
 
 

@@ -159,7 +159,8 @@ class _Walk:
         self._values(proto)
         for tensor in proto.initializer:
             self._tensor(self._initializers, tensor.name, tensor)
-            self._remark_metadata(tensor)
+            if tensor.metadata_props:
+                self._remark_metadata(tensor)
         for sparse in proto.sparse_initializer:
             self._sparse(self._initializers, sparse.values.name, sparse)
         tensors: NamedTensors = []
@@ -168,15 +169,19 @@ class _Walk:
         return view
 
     def _nodes(self, proto: GraphProto | FunctionProto, tensors: NamedTensors) -> tuple[NodeView, ...]:
-        nodes = []
+        nodes, names = [], self._names
         for node in proto.node:
             operator, domain, name, overload = node.op_type, node.domain, node.name, node.overload
-            inputs, outputs = tuple(node.input), tuple(node.output)
-            self._names += (operator, domain, name, overload, *inputs, *outputs)
+            inputs, outputs = tuple(node.input[:]), tuple(node.output[:])
+            names += (operator, domain, name, overload)
+            names += inputs
+            names += outputs
             if node.metadata_props:
-                self._names += [text for entry in node.metadata_props for text in (entry.key, entry.value)]
-            self._remark(node)
-            attributes: tuple[AttributeProto, ...] = tuple(node.attribute)
+                names += [text for entry in node.metadata_props for text in (entry.key, entry.value)]
+                self._remark_metadata(node)
+            if node.doc_string:
+                self.remarks.append(node.doc_string)
+            attributes: tuple[AttributeProto, ...] = tuple(node.attribute[:])
             graphs = self._attributes(attributes, next(filter(None, outputs), name), tensors) if attributes else ()
             self.domains.add(domain)
             key = (domain or DEFAULT_DOMAIN, operator, overload)
@@ -220,7 +225,8 @@ class _Walk:
                 self._names.append(value.name)
                 self._names += [dim.dim_param for dim in value.type.tensor_type.shape.dim]
         for value in proto.value_info:
-            self._remark_metadata(value)
+            if value.metadata_props:
+                self._remark_metadata(value)
 
     def _remark(self, holder: ModelProto | GraphProto | FunctionProto | NodeProto) -> None:
         if holder.doc_string:
@@ -228,5 +234,4 @@ class _Walk:
         self._remark_metadata(holder)
 
     def _remark_metadata(self, holder: Any) -> None:
-        if holder.metadata_props:
-            self.remarks += [entry.value for entry in holder.metadata_props]
+        self.remarks += [entry.value for entry in holder.metadata_props]

@@ -10,6 +10,7 @@ from onnx import TensorProto, helper
 from campaigns.conformance.comparison import Comparison, Disagreement, compare
 from campaigns.conformance.known_disagreements import EXPLANATIONS, explanation, idle, unexplained
 from campaigns.conformance.load_outcome import BACKEND, FUZZ
+from onnxgate.model.reading.view import ModelView
 from onnxgate.support.matching.type_inference import infer_model_types
 
 NO_KERNEL = "[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : Could not find an implementation for Conv(11) node with name ''"
@@ -31,7 +32,7 @@ def _compared(corpus: str, element: int, text: str) -> Comparison:
     result = helper.make_tensor_value_info("y", element, None)
     graph = helper.make_graph([helper.make_node("Conv", ["x", "w"], ["y"])], "g", values, [result])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return compare(Comparison(corpus, "all", "1.31.1"), [("conv", infer_model_types(model))], {"conv": text})
+    return compare(Comparison(corpus, "all", "1.31.1"), [("conv", infer_model_types(ModelView(model)))], {"conv": text})
 
 
 @pytest.mark.parametrize(

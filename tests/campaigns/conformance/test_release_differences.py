@@ -11,6 +11,7 @@ from packaging.version import Version
 
 from campaigns.conformance import corpora, environments
 from campaigns.conformance.real_loads import observed
+from onnxgate.model.reading.view import ModelView
 from onnxgate.support import limits, operators
 from onnxgate.support.matching.kernels import predict
 from onnxgate.support.matching.type_inference import infer_model_types
@@ -39,7 +40,8 @@ def test_named_operators_do_what_is_predicted(release: str, shared_folder: Path)
     texts = observed(environments.python_of(release, home), corpus, home / f"named-{release}.json")
 
     predicted = [
-        predict(infer_model_types(model), operators.get_implementation(release), known).verdict for _, model, _ in cases
+        predict(infer_model_types(ModelView(model)), operators.get_implementation(release), known).verdict
+        for _, model, _ in cases
     ]
 
     expected = [what for _, _, what in cases]

@@ -17,6 +17,7 @@ from onnxgate.core.jobs import InputCase
 from onnxgate.formats.sarif import path_to_uri
 from onnxgate.inputs import case_files
 from onnxgate.model.reading.external_data import check_external_data
+from onnxgate.model.reading.view import ModelView
 from onnxgate.project.config.loader import load_config
 from tests.harness.reports.sample_reports import sample
 
@@ -117,7 +118,7 @@ def test_where_a_model_says_that_its_data_lie(
     """What leads out of its folder is never opened; what is no file is said to be none."""
     prepare(here)
 
-    (use,) = check_external_data(model(location), here / "m" / "a.onnx")
+    (use,) = check_external_data(ModelView(model(location)), here / "m" / "a.onnx")
 
     assert problem == use.problem
 
@@ -127,7 +128,7 @@ def test_a_model_whose_data_are_itself(here: Path) -> None:
     """Its own bytes are some bytes: they are there, and nothing is written."""
     save(model("a.onnx"), here / "m" / "a.onnx")
 
-    (use,) = check_external_data(model("a.onnx"), here / "m" / "a.onnx")
+    (use,) = check_external_data(ModelView(model("a.onnx")), here / "m" / "a.onnx")
 
     assert use.problem is None
 
@@ -209,8 +210,8 @@ def test_a_model_that_is_replaced_while_it_is_read(here: Path) -> None:
     """A link that comes in the place of the data after they were looked at: what is read then is looked at again."""
     path = here / "m" / "a.onnx"
     save(model("w.bin"), path)
-    assert check_external_data(load(path, load_external_data=False), path)[0].problem is None
+    assert check_external_data(ModelView(load(path, load_external_data=False)), path)[0].problem is None
     (here / "m" / "w.bin").unlink()
     (here / "m" / "w.bin").symlink_to(here / "outside" / "w.bin")
 
-    assert check_external_data(load(path, load_external_data=False), path)[0].problem == "escapes"
+    assert check_external_data(ModelView(load(path, load_external_data=False)), path)[0].problem == "escapes"

@@ -21,6 +21,7 @@ from onnxgate.commands.fix.fixes import (
     Change,
 )
 from onnxgate.commands.fix.model_file import Span
+from onnxgate.model.reading.view import ModelView
 from onnxgate.model.validity import find_leaked_paths
 from onnxgate.rules import by_id
 from tests.commands.fix.single_model import asked, changed, refused
@@ -290,7 +291,7 @@ def test_paths_taken_out(tmp_path: Path) -> None:
     assert proto.graph.doc_string == "train.py"
     assert proto.metadata_props[0].value == "y.py and /home/runner/z.py"
     assert proto.graph.initializer[0].name == "/home/ada/weight"
-    assert find_leaked_paths(proto) == ()
+    assert find_leaked_paths(ModelView(proto)) == ()
 
 
 # Opset

@@ -11,7 +11,7 @@ import pytest
 
 from onnxgate.model.facts import ExternalFile
 from onnxgate.model.reading.external_data import check_external_data, hash_external_files
-from onnxgate.model.reading.structure import read_structure
+from onnxgate.model.reading.structure import read_view
 from tests.harness.models import make_external, parse, write
 from tests.model.reading.test_file_format import OID, POINTER
 
@@ -29,7 +29,7 @@ def external_model(location: str = "w.bin", *, with_length: bool = True) -> onnx
 
 def problems(path: Path) -> list[str | None]:
     """What is wrong with each use of external data."""
-    return [use.problem for use in check_external_data(read_structure(path), path)]
+    return [use.problem for use in check_external_data(read_view(path), path)]
 
 
 def test_sound(tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def test_sound(tmp_path: Path) -> None:
     path = write(tmp_path / "model.onnx", external_model())
     (tmp_path / "w.bin").write_bytes(bytes(32))
 
-    files = hash_external_files(read_structure(path), path)
+    files = hash_external_files(read_view(path), path)
 
     assert (problems(path), files) == (
         [None, None],
@@ -51,7 +51,7 @@ def test_short(tmp_path: Path, with_length: bool) -> None:
     path = write(tmp_path / "model.onnx", external_model(with_length=with_length))
     (tmp_path / "w.bin").write_bytes(bytes(31))
 
-    uses = check_external_data(read_structure(path), path)
+    uses = check_external_data(read_view(path), path)
 
     assert [(use.problem, use.detail) for use in uses] == [
         (None, ""),
@@ -102,9 +102,9 @@ def test_pointer_stands_for_its_content(tmp_path: Path) -> None:
     path = write(tmp_path / "model.onnx", external_model())
     (tmp_path / "w.bin").write_text(POINTER)
 
-    files = hash_external_files(read_structure(path), path)
+    files = hash_external_files(read_view(path), path)
 
-    assert (files, check_external_data(read_structure(path), path)[0].pointer_sha256) == (
+    assert (files, check_external_data(read_view(path), path)[0].pointer_sha256) == (
         (ExternalFile("w.bin", 12345, OID),),
         OID,
     )
@@ -143,7 +143,7 @@ def test_escaped_files_are_no_facts(tmp_path: Path) -> None:
     (tmp_path / "w.bin").write_bytes(bytes(32))
     path = write(tmp_path / "models" / "model.onnx", external_model("../w.bin"))
 
-    assert hash_external_files(read_structure(path), path) == ()
+    assert hash_external_files(read_view(path), path) == ()
 
 
 def test_links_into_one_folder(tmp_path: Path) -> None:

@@ -20,9 +20,10 @@ from onnxgate.model.reading.structure import (
     OMITTED_KEY,
     find_omitted_data,
     iter_tensors,
-    read_light_structure,
+    read_light_view,
     read_structure,
 )
+from onnxgate.model.reading.view import ModelView
 from onnxgate.model.validity import find_fault
 from tests.harness.models import parse, write
 
@@ -144,9 +145,9 @@ def look_at_everything(path: Path, large_bytes: int) -> None:
         proto = read_structure(path, large_bytes=large_bytes, small_bytes=16)
     except UnreadableModel:
         return
-    extract_facts(proto, path, "model.onnx")
-    check_external_data(proto, path)
-    find_fault(proto, path)
+    extract_facts(ModelView(proto), path, "model.onnx")
+    check_external_data(ModelView(proto), path)
+    find_fault(ModelView(proto), path)
 
 
 @many
@@ -329,9 +330,9 @@ def test_what_is_read_lightly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, o
     path = write(tmp_path / "m.onnx", model)
     monkeypatch.setattr(structure, "LIGHT_BYTES", 1000)
 
-    assert bool(find_omitted_data(read_light_structure(path).graph.initializer[0])) == (not odd)
+    assert bool(find_omitted_data(read_light_view(path).proto.graph.initializer[0])) == (not odd)
     monkeypatch.setattr(structure, "LARGE_BYTES", 1000)
-    assert find_omitted_data(read_light_structure(path).graph.initializer[0])
+    assert find_omitted_data(read_light_view(path).proto.graph.initializer[0])
 
 
 def test_last_data_count(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx.parser
 import pytest
 
+from onnxgate.model.reading.view import ModelView
 from onnxgate.support import limits, operators
 from onnxgate.support.matching.kernels import predict
 from onnxgate.support.matching.operations import Prediction
@@ -16,7 +17,9 @@ def prediction(text: str, release: str) -> Prediction:
     """What the release is said to do with a model."""
     known = limits.get_limits(release)
     assert known is not None
-    return predict(infer_model_types(onnx.parser.parse_model(text)), operators.get_implementation(release), known)
+    return predict(
+        infer_model_types(ModelView(onnx.parser.parse_model(text))), operators.get_implementation(release), known
+    )
 
 
 @pytest.mark.parametrize(("model", "release", "expected"), NAMED)
@@ -63,7 +66,9 @@ def test_an_open_ended_kernel_is_for_its_own_version_alone() -> None:
     known = limits.get_limits("1.31.1")
     assert known is not None
 
-    found = predict(infer_model_types(onnx.parser.parse_model(model)), operators.get_implementation("1.17.3"), known)
+    found = predict(
+        infer_model_types(ModelView(onnx.parser.parse_model(model))), operators.get_implementation("1.17.3"), known
+    )
 
     assert found.verdict == "loads"  # its schema there is that of 19: the limit, not the kernel, is what refuses it
 

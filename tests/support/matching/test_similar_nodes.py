@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx.parser
 
+from onnxgate.model.reading.view import ModelView
 from onnxgate.support import limits, operators
 from onnxgate.support.matching.kernels import predict
 from onnxgate.support.matching.type_inference import infer_model_types
@@ -14,7 +15,9 @@ STAMPS = '<ir_version: 10, opset_import: ["" : 18, "local" : 1]>'
 
 def problems(model: onnx.ModelProto) -> list[str]:
     """What the release has against each node, in their order."""
-    prediction = predict(infer_model_types(model), operators.get_implementation(RELEASE), limits.get_limits(RELEASE))
+    prediction = predict(
+        infer_model_types(ModelView(model)), operators.get_implementation(RELEASE), limits.get_limits(RELEASE)
+    )
     return [f"{found.node.name}: {found.miss.rule if found.miss else found.unknown}" for found in prediction.found]
 
 

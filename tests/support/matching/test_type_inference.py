@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx.parser
 
+from onnxgate.model.reading.view import ModelView
 from onnxgate.support.matching.operations import TypedNode
 from onnxgate.support.matching.type_inference import infer_model_types
 
@@ -12,7 +13,10 @@ STAMPS = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1, "local" :
 
 def typed(text: str) -> dict[str, TypedNode]:
     """Every node of the model, by its operator."""
-    return {node.operation.name: node for node in infer_model_types(onnx.parser.parse_model(STAMPS + text)).all_nodes()}
+    return {
+        node.operation.name: node
+        for node in infer_model_types(ModelView(onnx.parser.parse_model(STAMPS + text))).all_nodes()
+    }
 
 
 def test_types_pass_through_operators_that_onnx_does_not_know() -> None:
@@ -66,7 +70,7 @@ def test_a_function_that_calls_itself_ends() -> None:
     text = "g (float[N] x) => (float[N] y) { y = local.Again (x) }"
     function = '<domain: "local", opset_import: ["" : 17, "local" : 1]> Again (X) => (Y) { Y = local.Again (X) }'
 
-    assert infer_model_types(onnx.parser.parse_model(STAMPS + text + function)).nodes
+    assert infer_model_types(ModelView(onnx.parser.parse_model(STAMPS + text + function))).nodes
 
 
 def test_a_static_shape_is_known() -> None:
