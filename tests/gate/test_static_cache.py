@@ -79,7 +79,6 @@ def test_the_key_has_all_code_that_judges(
         monkeypatch.setattr(static, name, recorded)
 
     record("read_model_file")
-    record("match_support")
     pipeline.run(request_)
     (tmp_path / "calls").write_bytes(pickle.dumps(calls))
     command = [sys.executable, "-c", LIST_MODULES, str(tmp_path / "calls")]
@@ -87,7 +86,7 @@ def test_the_key_has_all_code_that_judges(
     packages = {name for name in listed if any(other.startswith(f"{name}.") for other in listed)}
     modules = {name for name in listed if name not in packages}
 
-    assert {name for name, _ in calls} == {"read_model_file", "match_support"}
+    assert {name for name, _ in calls} == {"read_model_file"}
     assert set(NOT_JUDGING) == {name for name in modules if name.partition(".")[0] not in static_cache._JUDGING_FOLDERS}
 
 
