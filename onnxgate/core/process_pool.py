@@ -19,7 +19,6 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Generic, Literal, TypeVar
 
@@ -43,24 +42,21 @@ _PR_SET_PDEATHSIG = 1
 _IS_WINDOWS = sys.platform == "win32"
 
 
-@dataclass(frozen=True, slots=True)
-class CallLimits:
+class CallLimits(msgspec.Struct, frozen=True):
     """Limits of one call; 0 means unlimited. Enforced on Linux and macOS, memory on Linux only."""
 
     time_s: int = 0
     memory_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class CallFailure:
+class CallFailure(msgspec.Struct, frozen=True):
     """Failure of one call."""
 
     how: Literal["crashed", "timed-out", "memory", "raised"]
     words: str  # "SIGSEGV", "300 s", or the exception
 
 
-@dataclass(frozen=True, slots=True)
-class Call(Generic[Argument, Result]):
+class Call(msgspec.Struct, Generic[Argument, Result], frozen=True):
     """One call of a module's function, with the type that its answer must have."""
 
     function: Callable[[Argument], Result]
@@ -111,8 +107,7 @@ class ProcessPool:
         return queue.results
 
 
-@dataclass(slots=True)
-class _CallQueue:
+class _CallQueue(msgspec.Struct):
     """Pending calls with their positions, and the results of all calls."""
 
     ahead: deque[tuple[int, Call[Any, Any]]]
@@ -124,15 +119,14 @@ class _CallQueue:
         return [self.ahead.popleft() for _ in range(share)]
 
 
-@dataclass(slots=True)
-class _PoolProcess:
+class _PoolProcess(msgspec.Struct):
     """One child and the pipes to it."""
 
     pid: int
     calls: IO[bytes]
     answers: IO[bytes]  # unbuffered: polling the pipe does not see data in a buffer
     process: subprocess.Popen[bytes] | None  # None if it was forked
-    pending: deque[tuple[int, Call[Any, Any]]] = field(default_factory=deque)
+    pending: deque[tuple[int, Call[Any, Any]]] = msgspec.field(default_factory=deque)
     alive: bool = True
 
     def send(self, share: Sequence[tuple[int, Call[Any, Any]]]) -> None:

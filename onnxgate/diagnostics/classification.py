@@ -6,7 +6,8 @@ import functools
 import itertools
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from onnxgate.core.jobs import Failure
 from onnxgate.diagnostics.catalogue import (
@@ -29,8 +30,7 @@ _BLANKS = re.compile(r"[ \t\r\f\v]{1,200}")
 _FRAME = " \t|│╰╭╯╮─▶"
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
+class Diagnosis(msgspec.Struct, frozen=True):
     """The entry of a text, and the names that the text contains."""
 
     entry: Entry

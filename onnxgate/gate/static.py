@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from onnxgate import rules
 from onnxgate.core.files import (
@@ -47,8 +48,7 @@ MODELS_PER_CHILD = 8
 BYTES_PER_CHILD = 32 * 2**20
 
 
-@dataclass(frozen=True, slots=True)
-class FileReading:
+class FileReading(msgspec.Struct, frozen=True):
     """Facts of one file, and if they follow from the file and its data alone."""
 
     file: ModelFile
@@ -56,25 +56,22 @@ class FileReading:
     digests: tuple[tuple[Identity, str], ...] = ()  # of large files, made for it
 
 
-@dataclass(frozen=True, slots=True)
-class SupportFindings:
+class SupportFindings(msgspec.Struct, frozen=True):
     """Cacheable result of the support stage for one model."""
 
     judged: tuple[RuleHit, ...] = ()
-    verdicts: dict[str, LoadVerdict] = field(default_factory=dict)  # by runtime
+    verdicts: dict[str, LoadVerdict] = msgspec.field(default_factory=dict)  # by runtime
 
 
-@dataclass(frozen=True, slots=True)
-class SupportResult:
+class SupportResult(msgspec.Struct, frozen=True):
     """Result of the support stage for one model, with the predicted refusals if the query includes them."""
 
     findings: SupportFindings = SupportFindings()
-    predictions: dict[str, RefusedOperations] = field(default_factory=dict)  # by runtime
+    predictions: dict[str, RefusedOperations] = msgspec.field(default_factory=dict)  # by runtime
     lasting: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SupportQuery:
+class SupportQuery(msgspec.Struct, frozen=True):
     """Input of the support stage for one model."""
 
     model: SelectedModel

@@ -14,12 +14,12 @@ import stat
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from onnxgate.core.files import (
     REMEMBERED_BYTES,
@@ -236,12 +236,11 @@ def find_unknown_builds(planned: Iterable[PlannedRuntime]) -> tuple[PlannedRunti
     return tuple(unknown)
 
 
-@dataclass(slots=True)
-class HarvestedBuilds:
+class HarvestedBuilds(msgspec.Struct):
     """Support data of custom builds, by the name of their runtime."""
 
-    supports: dict[str, BuildSupport] = field(default_factory=dict)
-    skipped: list[IncompleteCheck] = field(default_factory=list)
+    supports: dict[str, BuildSupport] = msgspec.field(default_factory=dict)
+    skipped: list[IncompleteCheck] = msgspec.field(default_factory=list)
 
 
 class CustomBuilds:

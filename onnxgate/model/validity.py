@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from onnxgate.core.files import open_regular
 from onnxgate.model.facts import (
@@ -68,8 +69,7 @@ _MISSING_DATA_MESSAGE = "Cannot parse data from external tensors"
 """Shape inference needs data that the copy does not have: not a fault of the model."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFault:
+class ModelFault(msgspec.Struct, frozen=True):
     """A fault that makes a model invalid."""
 
     message: str
@@ -279,8 +279,7 @@ MAX_CALL_DEPTH = 64
 RECURSION_MESSAGE = "calls itself, directly or through others"
 
 
-@dataclass(frozen=True, slots=True)
-class CallSize:
+class CallSize(msgspec.Struct, frozen=True):
     """Number of nodes and depth of one inlined call of a function."""
 
     nodes: int  # at most `MAX_FUNCTION_NODES` + 1

@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from msgspec.structs import replace
 from onnx import helper
 
 from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES

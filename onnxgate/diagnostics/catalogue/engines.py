@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
 from packaging.specifiers import SpecifierSet
 
 from onnxgate.diagnostics.catalogue import Entry
@@ -234,8 +234,7 @@ ENTRIES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class EngineLimit:
+class EngineLimit(msgspec.Struct, frozen=True):
     """One limit of some releases of an engine, and its symptom."""
 
     engine: str

@@ -9,9 +9,10 @@ from __future__ import annotations
 import enum
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from onnxgate.core.files import open_regular
 from onnxgate.model.facts import ELEMENT_TYPES, STRING
@@ -81,8 +82,7 @@ DATA_FIELDS = {
 _EXTERNAL_DATA = 13
 
 
-@dataclass(frozen=True, slots=True)
-class OmittedData:
+class OmittedData(msgspec.Struct, frozen=True):
     """Data of a tensor that was left out: the field that it came from, and where in the file it lies."""
 
     field: int

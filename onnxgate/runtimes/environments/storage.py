@@ -12,7 +12,6 @@ import stat
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import filelock
@@ -91,8 +90,7 @@ class ReadyMarker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     attempt: str
 
 
-@dataclass(frozen=True, slots=True)
-class EnvironmentSlot:
+class EnvironmentSlot(msgspec.Struct, frozen=True):
     """Folder of one environment.
 
     `attempts/<name>/` is one attempt to build it, made in place; `ready.json` names the attempt that succeeded. A

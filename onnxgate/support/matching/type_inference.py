@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, canonical_domain, format_type
 from onnxgate.model.reading.structure import iter_function_nodes, iter_node_subgraphs, iter_nodes
@@ -49,12 +50,11 @@ def infer_node_types(proto: ModelProto) -> tuple[TypedNode, ...]:
     return _infer_graph_nodes(proto, "", _FunctionCalls(reason), called)
 
 
-@dataclass(slots=True, eq=False)
-class _FunctionCalls:
+class _FunctionCalls(msgspec.Struct, eq=False):
     """Function bodies that all inferences of one model share."""
 
     unread: str  # why no call is followed
-    bodies: dict[tuple[object, ...], tuple[TypedNode, ...]] = field(default_factory=dict)
+    bodies: dict[tuple[object, ...], tuple[TypedNode, ...]] = msgspec.field(default_factory=dict)
 
 
 def _infer_graph_nodes(
@@ -118,13 +118,12 @@ _ValueTypes = ChainMap[str, "TypeProto"]
 """Types of the named values of a graph, and of the graphs around it."""
 
 
-@dataclass(slots=True, eq=False)
-class _NodeTypeInference:
+class _NodeTypeInference(msgspec.Struct, eq=False):
     imports: Mapping[str, int]
     functions: Mapping[tuple[str, str, str], FunctionProto]
     within: str
     calls: _FunctionCalls
-    learnt: set[str] = field(default_factory=set)  # names whose types are known only from schemas of releases
+    learnt: set[str] = msgspec.field(default_factory=set)  # names whose types are known only from schemas of releases
 
     # Values
 
