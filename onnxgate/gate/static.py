@@ -27,6 +27,7 @@ from onnxgate.evidence.file import ModelFile
 from onnxgate.gate.results import resolution
 from onnxgate.gate.static_cache import FileDigestCache, StaticResultCache, digest_static_key
 from onnxgate.model.facts import ModelFacts
+from onnxgate.model.onnx_package import defer_initialization
 from onnxgate.model.reading.external_data import classify_layout, inspect_data_file
 from onnxgate.model.subgraphs.node_context import track_source_lookups
 from onnxgate.project.config.project import Project, SelectedModel
@@ -99,7 +100,7 @@ class StaticAnalyzer:
     def __init__(
         self, jobs: int, unchanged: StaticResultCache | None = None, digests: FileDigestCache | None = None
     ) -> None:
-        self._children = ProcessPool(jobs)
+        self._children = ProcessPool(jobs, defer_initialization)
         self._unchanged = unchanged
         self._digests = digests
 
