@@ -24,7 +24,6 @@ from onnxgate.inputs.case_selection import CaseSelection
 from onnxgate.project.config.ignore_entries import check_writable, write_config
 from onnxgate.project.config.loader import find_config, load_config
 from onnxgate.project.config.project import Project
-from onnxgate.project.git.baseline import choose_baseline
 from onnxgate.project.git.repository import find_git_root
 from onnxgate.project.lock.lock_file import load_lock
 from onnxgate.runtimes.environments.storage import (
@@ -174,6 +173,8 @@ def _choose_baseline(project: Project, request: CheckRequest, options: CommonOpt
     in_ci = not {"GITHUB_ACTIONS", "GITLAB_CI"}.isdisjoint(os.environ) and compares
     if request.against is None and not in_ci:
         return Baseline()
+    from onnxgate.project.git.baseline import choose_baseline
+
     root = find_git_root(project.folder)
     chosen = choose_baseline(root, request.against, os.environ, offline=options.offline)
     return Baseline(chosen.revision, chosen.remark)
