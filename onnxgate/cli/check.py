@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from onnxgate.cli.shared.options import CommonOptions, common_options, name_formats, output_option, unknown_name_error
 from onnxgate.core.errors import UsageError
-from onnxgate.core.findings import ALL_STAGES, STATIC_STAGES, Stage
 from onnxgate.formats import RENDERERS
+
+if TYPE_CHECKING:
+    from onnxgate.core.findings import Stage
 
 
 @click.command("check")
@@ -116,6 +119,8 @@ def _parse_stages(static: bool, names: str | None) -> frozenset[Stage]:
     Raises:
         UsageError: both are given, or a name is not a stage.
     """
+    from onnxgate.core.findings import ALL_STAGES, STATIC_STAGES, Stage
+
     if static and names is not None:
         raise UsageError("`--static` and `--stage` exclude each other")
     if names is None:

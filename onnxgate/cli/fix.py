@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import shlex
 import textwrap
@@ -11,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
+import msgspec
 
 from onnxgate.cli.shared.options import EXIT_FAIL, EXIT_UNDECIDED, CommonOptions, common_options
 from onnxgate.cli.shared.outputs import terminal_width
@@ -115,7 +115,7 @@ def _make_request(
     if project is None:
         request = make_request(paths, target, options.start, options.jobs, "minors")
         if target is None:
-            request = dataclasses.replace(request, checkout=dataclasses.replace(request.checkout, lock=Lock()))
+            request = msgspec.structs.replace(request, checkout=msgspec.structs.replace(request.checkout, lock=Lock()))
         return request.project, request, False
     if not project.lock_path.exists():  # a model that cannot be locked as it is can be repaired without a lock
         requirement = next((target.runtime for target in project.config.targets.values()), "onnxruntime")
@@ -126,7 +126,7 @@ def _make_request(
     lock = load_lock(project.lock_path)
     models = project.models([str(path) for path in paths], base=options.start)
     request = make_project_request(project, lock, models, frozenset(STATIC_STAGES), options)
-    return project, dataclasses.replace(request, baseline=Baseline(chosen.revision)), True
+    return project, msgspec.structs.replace(request, baseline=Baseline(chosen.revision)), True
 
 
 def _fix_models(

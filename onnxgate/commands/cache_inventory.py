@@ -16,7 +16,7 @@ from onnxgate.core.files import remove_path
 from onnxgate.core.findings import version_sort_key
 from onnxgate.core.inventory import Environment, Interpreter, Inventory
 from onnxgate.project.lock.types import Lock, LockedRuntime
-from onnxgate.runtimes.environments import storage
+from onnxgate.runtimes.environments import leases
 from onnxgate.runtimes.environments.builder import Environments
 from onnxgate.runtimes.environments.toolchain import interpreter_in
 from onnxgate.runtimes.worker_spec import environment_path
@@ -125,7 +125,7 @@ def remove_unused(cache: Path, *, named: Collection[Path], before: float, really
     for environment in sorted(environments.iterdir() if environments.is_dir() else ()):
         if not environment.is_dir() or environment.is_symlink() or environment.suffix in COMPANION_SUFFIXES:
             continue
-        uses = (environment / "ready.json", storage.lease_folder(environment), environment)
+        uses = (environment / "ready.json", leases.lease_folder(environment), environment)
         if environment in named or max(map(_modified_at, uses)) >= before:
             kept_count += 1
         elif _remove_environment(environment, sizes, really=really):
@@ -149,12 +149,12 @@ def _remove_environment(environment: Path, sizes: DiskUsage, *, really: bool) ->
     """Remove an environment unless it is in use. Return if it was removed."""
     ready = environment / "ready.json"
     with contextlib.suppress(filelock.Timeout), filelock.FileLock(f"{environment}.lock", timeout=0):
-        if storage.is_in_use(environment):
+        if leases.is_in_use(environment):
             return False
         marker = ready.read_bytes() if really and ready.is_file() else None
         if really:
             ready.unlink(missing_ok=True)
-            if storage.is_in_use(environment):  # somebody came before it was no longer ready
+            if leases.is_in_use(environment):  # somebody came before it was no longer ready
                 if marker is not None:
                     ready.write_bytes(marker)
                 return False
@@ -162,7 +162,7 @@ def _remove_environment(environment: Path, sizes: DiskUsage, *, really: bool) ->
         if really:
             with contextlib.suppress(OSError):
                 remove_path(environment)
-                remove_path(storage.lease_folder(environment))
+                remove_path(leases.lease_folder(environment))
         return True
     return False
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -43,10 +42,10 @@ def check_files(
     models = predict_matrix(outcome)
     unchecked = outcome.gathered.unchecked
     undone = (*unchecked.undone, *_find_undecided_models(models, outcome))
-    gathered = dataclasses.replace(outcome.gathered, unchecked=dataclasses.replace(unchecked, undone=undone))
-    outcome = dataclasses.replace(outcome, gathered=gathered)
+    gathered = msgspec.structs.replace(outcome.gathered, unchecked=msgspec.structs.replace(unchecked, undone=undone))
+    outcome = msgspec.structs.replace(outcome, gathered=gathered)
     findings = tuple(sorted(_soften_findings(outcome, models), key=lambda finding: LEVELS.index(finding.level)))
-    report = build_report(request, dataclasses.replace(outcome, findings=findings), fail_on, drawn=drawn)
+    report = build_report(request, msgspec.structs.replace(outcome, findings=findings), fail_on, drawn=drawn)
     ranges = (
         f"{model.path}: {describe_working_range(model).sentence}"
         for model in models

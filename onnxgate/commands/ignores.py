@@ -116,7 +116,7 @@ class _IgnorePlan:
         """Return the request with the new entries."""
         config = msgspec.structs.replace(request.project.config, ignore=self.edit.apply(self.entries))
         project = replace(request.project, config=config)
-        return replace(request, checkout=replace(request.checkout, project=project))
+        return msgspec.structs.replace(request, checkout=msgspec.structs.replace(request.checkout, project=project))
 
     def accept(self, outcome: GateOutcome) -> bool:
         """Add the findings of the outcome; return False if all that can be accepted is."""

@@ -8,9 +8,10 @@ and the outputs of both are compared.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec.structs import replace
 from msgspec.structs import replace as altered
 
 from onnxgate.core.files import link_or_copy

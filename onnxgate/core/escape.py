@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 
-_LEADING_COMMAND = re.compile(r"^(\s*):(?=:)")
-_UNPRINTABLE = re.compile(r"[^\x20-\x7e\n]")
+# Patterns are compiled when they are used, by `re`, which keeps them: most commands need few of them.
+_LEADING_COMMAND = r"^(\s*):(?=:)"
+_UNPRINTABLE = r"[^\x20-\x7e\n]"
 
 
 def escape_unprintable(text: str) -> str:
@@ -23,7 +24,7 @@ def escape_unprintable(text: str) -> str:
 
 def neutralize_commands(line: str) -> str:
     """Return a line of ours without workflow commands, wherever an untrusted string is part of it."""
-    return _LEADING_COMMAND.sub(r"\1\\x3a", line).replace("##[", r"#\x23[")
+    return re.sub(_LEADING_COMMAND, r"\1\\x3a", line).replace("##[", r"#\x23[")
 
 
 def quote_name(name: str) -> str:
@@ -51,7 +52,7 @@ def escape_command_property(text: str) -> str:
 
 def escape_json(text: str) -> str:
     r"""Return JSON whose strings contain no command and no invisible character; both are escaped as `\u0023`."""
-    return _UNPRINTABLE.sub(_json_escape, text).replace("##[", r"#\u0023[")
+    return re.sub(_UNPRINTABLE, _json_escape, text).replace("##[", r"#\u0023[")
 
 
 def _json_escape(match: re.Match[str]) -> str:
@@ -70,9 +71,9 @@ def markdown_code(text: str) -> str:
     return f"{fence}{pad}{shown}{pad}{fence}"
 
 
-_AUTOLINK = re.compile(r"[@#$]|:(?=\S)|www\.|\bgh-[0-9]|\b[0-9a-f]{40}\b", re.IGNORECASE)
-_BLOCK_START = re.compile(r"^((?:\d+(?=[.)](?:\s|$)))?)([-+=.)])")
-_MARKUP = re.compile(r"[\\`*_\[\]<>|~&]")
+_AUTOLINK = r"(?i)[@#$]|:(?=\S)|www\.|\bgh-[0-9]|\b[0-9a-f]{40}\b"
+_BLOCK_START = r"^((?:\d+(?=[.)](?:\s|$)))?)([-+=.)])"
+_MARKUP = r"[\\`*_\[\]<>|~&]"
 
 
 def escape_markdown(text: str) -> str:
@@ -87,14 +88,15 @@ def escape_markdown(text: str) -> str:
         return markdown_code(shown)
     parts = shown.split("`")
     if len(parts) % 2 == 0:  # an unpaired back-tick
-        return _BLOCK_START.sub(r"\1\\\2", _escape_words(shown))
+        return re.sub(_BLOCK_START, r"\1\\\2", _escape_words(shown))
     written = "".join(markdown_code(part) if index % 2 else _escape_words(part) for index, part in enumerate(parts))
-    return _BLOCK_START.sub(r"\1\\\2", written)
+    return re.sub(_BLOCK_START, r"\1\\\2", written)
 
 
 def _escape_words(text: str) -> str:
     return " ".join(
-        markdown_code(word) if _AUTOLINK.search(word) else _MARKUP.sub(r"\\\g<0>", word) for word in text.split(" ")
+        markdown_code(word) if re.search(_AUTOLINK, word) else re.sub(_MARKUP, r"\\\g<0>", word)
+        for word in text.split(" ")
     )
 
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+import msgspec
 from packaging.version import InvalidVersion, Version
 
 from onnxgate.core.text import join_phrases
@@ -40,8 +41,7 @@ DYNAMIC_STAGES = (Stage.RUNTIME, Stage.PARITY, Stage.EXPORT)
 ALL_STAGES = (*STATIC_STAGES, *DYNAMIC_STAGES)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Place:
+class Place(msgspec.Struct, frozen=True, order=True):
     """Location of a finding: `path` with `/`, relative to the config's folder; lines count from 1, 0 is none."""
 
     path: str
@@ -59,16 +59,14 @@ class RelationKind(enum.Enum):
     OPEN_UNTIL_RUN = "open-until-run"  # names no target: drops the source once the model was run on that runtime
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class HitReference:
+class HitReference(msgspec.Struct, frozen=True, order=True):
     """The hits of one rule on one topic, or all hits of the rule if `topic` is empty."""
 
     rule: str
     topic: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Relation:
+class Relation(msgspec.Struct, frozen=True):
     """One relation of a hit to the hits that `to` names, on the same model."""
 
     kind: RelationKind
@@ -92,8 +90,7 @@ follows_from = functools.partial(_relate, RelationKind.FOLLOWS_FROM)
 """Return relations to faults that have this hit as a consequence."""
 
 
-@dataclass(frozen=True, slots=True)
-class OnRuntime:
+class OnRuntime(msgspec.Struct, frozen=True):
     """The runtime that a hit is about, and what holds for this runtime alone."""
 
     name: str
@@ -102,8 +99,7 @@ class OnRuntime:
     works_until: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(msgspec.Struct, frozen=True):
     """One problem of one model, on at most one runtime, as a rule yields it.
 
     `message` does not name the runtime. Hits that differ only in `on` become one finding.

@@ -19,7 +19,6 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Generic, Literal, TypeVar
 
@@ -43,24 +42,21 @@ _PR_SET_PDEATHSIG = 1
 _IS_WINDOWS = sys.platform == "win32"
 
 
-@dataclass(frozen=True, slots=True)
-class CallLimits:
+class CallLimits(msgspec.Struct, frozen=True):
     """Limits of one call; 0 means unlimited. Enforced on Linux and macOS, memory on Linux only."""
 
     time_s: int = 0
     memory_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class CallFailure:
+class CallFailure(msgspec.Struct, frozen=True):
     """Failure of one call."""
 
     how: Literal["crashed", "timed-out", "memory", "raised"]
     words: str  # "SIGSEGV", "300 s", or the exception
 
 
-@dataclass(frozen=True, slots=True)
-class Call(Generic[Argument, Result]):
+class Call(msgspec.Struct, Generic[Argument, Result], frozen=True):
     """One call of a module's function, with the type that its answer must have."""
 
     function: Callable[[Argument], Result]
@@ -70,10 +66,14 @@ class Call(Generic[Argument, Result]):
 
 
 class ProcessPool:
-    """Up to `count` children, started on demand and ended with the block; with 0, calls run in this process."""
+    """Up to `count` children, started on demand and ended with the block; with 0, calls run in this process.
 
-    def __init__(self, count: int) -> None:
+    Each child calls `prepare`, a function of a module, before all else.
+    """
+
+    def __init__(self, count: int, prepare: Callable[[], None] | None = None) -> None:
         self._count = min(count, 1) if _IS_WINDOWS else count  # Windows cannot wait for several pipes
+        self._prepare = prepare
         self._children: list[_PoolProcess] = []
 
     def __enter__(self) -> ProcessPool:
@@ -94,7 +94,7 @@ class ProcessPool:
         try:
             while queue.ahead or busy:
                 while queue.ahead and len(self._children) < most:
-                    self._children.append(_start_pool_process())
+                    self._children.append(_start_pool_process(self._prepare))
                 idle = [child for child in self._children if child not in busy]
                 for child in idle[: most - len(busy)]:
                     if queue.ahead:
@@ -111,8 +111,7 @@ class ProcessPool:
         return queue.results
 
 
-@dataclass(slots=True)
-class _CallQueue:
+class _CallQueue(msgspec.Struct):
     """Pending calls with their positions, and the results of all calls."""
 
     ahead: deque[tuple[int, Call[Any, Any]]]
@@ -124,15 +123,14 @@ class _CallQueue:
         return [self.ahead.popleft() for _ in range(share)]
 
 
-@dataclass(slots=True)
-class _PoolProcess:
+class _PoolProcess(msgspec.Struct):
     """One child and the pipes to it."""
 
     pid: int
     calls: IO[bytes]
     answers: IO[bytes]  # unbuffered: polling the pipe does not see data in a buffer
     process: subprocess.Popen[bytes] | None  # None if it was forked
-    pending: deque[tuple[int, Call[Any, Any]]] = field(default_factory=deque)
+    pending: deque[tuple[int, Call[Any, Any]]] = msgspec.field(default_factory=deque)
     alive: bool = True
 
     def send(self, share: Sequence[tuple[int, Call[Any, Any]]]) -> None:
@@ -196,14 +194,15 @@ def _wait_for_answers(busy: Sequence[_PoolProcess]) -> list[_PoolProcess]:
     return [by_number[number] for number, _ in poll.poll()]
 
 
-def _start_pool_process() -> _PoolProcess:
+def _start_pool_process(prepare: Callable[[], None] | None) -> _PoolProcess:
     """Start a child: forked, which is fast, if that is safe; in a new interpreter if not."""
     if is_fork_safe():
-        return _fork_pool_process()
+        return _fork_pool_process(prepare)
+    named = pickle.dumps(prepare)
     # Isolated, with the paths of this process alone: a checked folder may hold modules named like ours.
     code = (
         f"import sys; sys.path[:] = {[path for path in sys.path if path]!r}; "
-        f"from onnxgate.core.process_pool import serve_standard; serve_standard({os.getpid()})"
+        f"from onnxgate.core.process_pool import serve_standard; serve_standard({os.getpid()}, {named!r})"
     )
     argv = [sys.executable, "-I", "-c", code]
     process = subprocess.Popen(argv, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -228,7 +227,7 @@ def is_fork_safe() -> bool:
         return False
 
 
-def _fork_pool_process() -> _PoolProcess:
+def _fork_pool_process(prepare: Callable[[], None] | None) -> _PoolProcess:
     their_calls, our_calls = os.pipe()
     our_answers, their_answers = os.pipe()
     sys.stdout.flush()
@@ -241,6 +240,8 @@ def _fork_pool_process() -> _PoolProcess:
             _die_with_parent(parent)
             os.close(our_calls)
             os.close(our_answers)
+            if prepare is not None:
+                prepare()
             _serve_calls(their_calls, their_answers)
             status = 0
         finally:
@@ -261,9 +262,12 @@ def _die_with_parent(parent: int) -> None:
         os._exit(1)  # the parent has already ended
 
 
-def serve_standard(parent: int) -> None:
+def serve_standard(parent: int, named: bytes) -> None:
     """Serve calls in a new interpreter, on its standard input and output, which nothing else may use."""
     _die_with_parent(parent)
+    prepare = pickle.loads(named)  # noqa: S301 - from the parent
+    if prepare is not None:
+        prepare()
     _serve_calls(os.dup(0), os.dup(1))
 
 

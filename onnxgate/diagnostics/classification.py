@@ -6,7 +6,8 @@ import functools
 import itertools
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from onnxgate.core.jobs import Failure
 from onnxgate.diagnostics.catalogue import (
@@ -25,12 +26,11 @@ from onnxgate.diagnostics.catalogue import (
 
 MAX_TEXT_LENGTH = 60_000
 """Characters of a text that are matched; longer texts are not messages."""
-_BLANKS = re.compile(r"[ \t\r\f\v]{1,200}")
+_BLANKS = r"[ \t\r\f\v]{1,200}"
 _FRAME = " \t|│╰╭╯╮─▶"
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
+class Diagnosis(msgspec.Struct, frozen=True):
     """The entry of a text, and the names that the text contains."""
 
     entry: Entry
@@ -62,7 +62,7 @@ class Diagnosis:
 
 def normalize_text(text: str) -> str:
     """Collapse blanks and remove frames around lines, so that the text is equal in all logs."""
-    lines = (_BLANKS.sub(" ", line).strip(_FRAME) for line in text[:MAX_TEXT_LENGTH].splitlines())
+    lines = (re.sub(_BLANKS, " ", line).strip(_FRAME) for line in text[:MAX_TEXT_LENGTH].splitlines())
     return "\n".join(line for line in lines if line)
 
 
@@ -208,13 +208,13 @@ def find_missing_locale(text: str) -> str | None:
 
 MAX_FAILURE_LENGTH = 200
 
-_PREFIXES = re.compile(
+_PREFIXES = (
     r"^(?:\[ONNXRuntimeError\] : \d+ : \w+ : |Load model from \S.*? failed: ?|\{\w+\.(?:cc|h):\d+\} |\w+\.(?:cc|h):\d+ "
     r"|Non-zero status code returned while running \w+ node\. Name:'.*?' Status Message: |Fatal error: )"
 )
 """Beginnings that name a position or a status; line numbers change with every release."""
 
-_CONDITION = re.compile(r"^[^.]{1,120} was false\. (?=\S)")
+_CONDITION = r"^[^.]{1,120} was false\. (?=\S)"
 """The condition in C++ before the sentence that explains it; it changes with releases, the sentence does not."""
 
 
@@ -224,6 +224,6 @@ def shorten_failure(failure: Failure | None) -> str:
     text = " ".join(text.split()).replace("`", "'")
     replaced = 1
     while replaced:
-        text, replaced = _PREFIXES.subn("", text)
-    text = _CONDITION.sub("", text)
+        text, replaced = re.subn(_PREFIXES, "", text)
+    text = re.sub(_CONDITION, "", text)
     return text if len(text) <= MAX_FAILURE_LENGTH else text[: MAX_FAILURE_LENGTH - 1] + "…"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from onnxgate.core.findings import Place
 from onnxgate.model.facts import ModelFacts
@@ -13,8 +14,7 @@ from onnxgate.model.validity import ModelFault
 from onnxgate.project.lock.types import LockedModel
 
 
-@dataclass(frozen=True, slots=True)
-class InvalidQuantization:
+class InvalidQuantization(msgspec.Struct, frozen=True):
     """A scale or a zero point that cannot be right."""
 
     node: str  # "" if it has no name
@@ -24,8 +24,7 @@ class InvalidQuantization:
     place: Place | None  # the source line that made the node
 
 
-@dataclass(frozen=True, slots=True)
-class GraphFaults:
+class GraphFaults(msgspec.Struct, frozen=True):
     """Results of checking the graph of a model that can be read."""
 
     invalid: ModelFault | None = None  # the first fault that makes the model invalid
@@ -36,8 +35,7 @@ class GraphFaults:
     quantization: tuple[InvalidQuantization, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFile:
+class ModelFile(msgspec.Struct, frozen=True):
     """One selected file and the results of reading it; weights of a large file are not read."""
 
     path: str

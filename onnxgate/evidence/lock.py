@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 
 from onnxgate.core.findings import Place
@@ -12,8 +10,7 @@ from onnxgate.model.facts import ModelFacts
 from onnxgate.project.lock.types import LockedModel
 
 
-@dataclass(frozen=True, slots=True)
-class ModelLockComparison:
+class ModelLockComparison(msgspec.Struct, frozen=True):
     """One readable model (or one proven by an LFS pointer: then the facts are the lock's own) and what is pinned."""
 
     facts: ModelFacts
@@ -27,8 +24,7 @@ class ModelLockComparison:
     misrecorded: tuple[str, ...] = ()  # keys of the entry that contradict the file although the content is the same
 
 
-@dataclass(frozen=True, slots=True)
-class LockConfigComparison:
+class LockConfigComparison(msgspec.Struct, frozen=True):
     """The whole lock against the whole config: one sentence per difference ("target `edge` is not locked")."""
 
     place: Place

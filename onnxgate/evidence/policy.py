@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -54,8 +53,7 @@ class Raced(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.ratio:.2f} ({self.low:.2f} to {self.high:.2f})"
 
 
-@dataclass(frozen=True, slots=True)
-class IgnoreUse:
+class IgnoreUse(msgspec.Struct, frozen=True):
     """The use of one `[[ignore]]` entry in a check."""
 
     place: Place

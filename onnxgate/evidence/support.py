@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Literal
+
+import msgspec
 
 from onnxgate.core.findings import Place
 from onnxgate.model.facts import ModelFacts
@@ -13,8 +14,7 @@ OPSET_RULES = ("opset-too-new", "opset-experimental")
 """Rules of which a fault of an operator may be a consequence: at an older opset the model would not have it."""
 
 
-@dataclass(frozen=True, slots=True)
-class RuntimeSupport:
+class RuntimeSupport(msgspec.Struct, frozen=True):
     """The limits of one runtime."""
 
     name: str  # "onnxruntime 1.18.1"
@@ -22,8 +22,7 @@ class RuntimeSupport:
     newest_opsets: dict[str, int]  # domain -> newest version; a domain that is not there is not limited
 
 
-@dataclass(frozen=True, slots=True)
-class NodeGroup:
+class NodeGroup(msgspec.Struct, frozen=True):
     """Nodes of a model with equal requirements."""
 
     name: str  # of the first of them; "" if it has none
@@ -31,8 +30,7 @@ class NodeGroup:
     function: str = ""  # the local function that the first is in
 
 
-@dataclass(frozen=True, slots=True)
-class ExperimentalOperation:
+class ExperimentalOperation(msgspec.Struct, frozen=True):
     """An operator of a model that a release calls experimental."""
 
     place: Place  # the source line that made the first node, or the model's place
@@ -40,8 +38,7 @@ class ExperimentalOperation:
     nodes: NodeGroup
 
 
-@dataclass(frozen=True, slots=True)
-class ModelOnRuntime:
+class ModelOnRuntime(msgspec.Struct, frozen=True):
     """One model and one required runtime, with the limits of its other runtimes and releases."""
 
     model: ModelFacts
@@ -50,13 +47,16 @@ class ModelOnRuntime:
     common_ir: int  # the newest IR version that every runtime of the model takes
     common_opsets: dict[str, int]  # likewise, per limited domain
     ir_works_since: str  # first release that supports the model's IR version, "" if none does
-    opset_works_since: dict[str, str] = field(default_factory=dict)  # domain -> first release that takes its opset
+    opset_works_since: dict[str, str] = msgspec.field(
+        default_factory=dict
+    )  # domain -> first release that takes its opset
     experimental: tuple[ExperimentalOperation, ...] = ()
-    experimental_opsets: dict[str, int] = field(default_factory=dict)  # imported, and only under development there
+    experimental_opsets: dict[str, int] = msgspec.field(
+        default_factory=dict
+    )  # imported, and only under development there
 
 
-@dataclass(frozen=True, slots=True)
-class WaysOut:
+class WaysOut(msgspec.Struct, frozen=True):
     """Changes of a model or its targets with which a refused operation is supported."""
 
     suggestions: tuple[Suggestion, ...] = ()  # the best one first
@@ -65,8 +65,7 @@ class WaysOut:
     everywhere: bool = True  # tried on all runtimes of the model, not only on those with support data
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedOperation:
+class RefusedOperation(msgspec.Struct, frozen=True):
     """One thing that one runtime refuses of a model's operators, with all nodes that it refuses for it."""
 
     rule: SupportGapRule
@@ -81,8 +80,7 @@ class RefusedOperation:
     opset_too_new: bool = False  # the runtime does not take the opset, and this may be but a consequence
 
 
-@dataclass(frozen=True, slots=True)
-class ExternalDataOnRuntime:
+class ExternalDataOnRuntime(msgspec.Struct, frozen=True):
     """A file of external data that one runtime does not read, because of its path."""
 
     model: str
@@ -95,8 +93,7 @@ class ExternalDataOnRuntime:
     works_until: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderFallback:
+class ProviderFallback(msgspec.Struct, frozen=True):
     """Nodes that a provider of the target has no kernel for, and that another of its providers runs."""
 
     model: str
@@ -108,8 +105,7 @@ class ProviderFallback:
     nodes: NodeGroup
 
 
-@dataclass(frozen=True, slots=True)
-class PredictionGap:
+class PredictionGap(msgspec.Struct, frozen=True):
     """A runtime of which nothing can be predicted, or something of a model, and why."""
 
     place: Place

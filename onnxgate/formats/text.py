@@ -6,10 +6,11 @@ import itertools
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+import msgspec
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from onnxgate.core.escape import escape_unprintable, neutralize_commands, quote_name
@@ -45,8 +46,7 @@ SECTION_TITLES = ("undecided", "skipped", "ignored", "replay")
 two, and complete titles. Strings from models that begin so are escaped."""
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(msgspec.Struct, frozen=True, dict=True):
     """One column of a table; neighbours of the same `group` share its name above them."""
 
     group: str
@@ -63,8 +63,7 @@ class Column:
         return (text if inked is None else inked) + " " * (self.width - cell_len(text))
 
 
-@dataclass(frozen=True, slots=True)
-class Terminal:
+class Terminal(msgspec.Struct, frozen=True):
     """A target of text; `width` 0 does not wrap lines, for files and logs."""
 
     color: bool = False

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from onnxgate.core.findings import name_runtimes, runtime_sort_key
 from onnxgate.core.report import Against, Cell, Change, Finding, Measured, NotDone, Report, ReportedPlace
@@ -93,8 +94,7 @@ def group_by_subject(findings: Sequence[Finding]) -> list[tuple[str, list[Findin
     return list(groups.items())
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(msgspec.Struct, frozen=True):
     """Checks that were undecided or skipped for one reason."""
 
     reason: str

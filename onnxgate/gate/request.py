@@ -5,9 +5,10 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from onnxgate.core.findings import OPEN_UNTIL_RUN, IncompleteCheck, Place, RuleHit, Stage
 from onnxgate.core.jobs import InputCase
@@ -31,8 +32,7 @@ if TYPE_CHECKING:
     from onnxgate.runtimes.pool import WorkerPool
 
 
-@dataclass(frozen=True, slots=True)
-class Checkout:
+class Checkout(msgspec.Struct, frozen=True):
     """The project as it is checked out, and the models of it that are judged."""
 
     project: Project
@@ -42,32 +42,28 @@ class Checkout:
     models: tuple[SelectedModel, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(msgspec.Struct, frozen=True):
     """The stages that run, and the input cases that they use."""
 
     stages: frozenset[Stage]
     inputs: CaseSelection = ALL_CASES
 
 
-@dataclass(frozen=True, slots=True)
-class IgnorePolicy:
+class IgnorePolicy(msgspec.Struct, frozen=True):
     """Whether the config's `[[ignore]]` entries apply, and the day that decides which have expired."""
 
     today: datetime.date
     honoured: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Baseline:
+class Baseline(msgspec.Struct, frozen=True):
     """The revision that models are compared with; `missing` is why there is none although one is expected."""
 
     revision: Revision | None = None
     missing: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RunCaches:
+class RunCaches(msgspec.Struct, frozen=True):
     """Folders of the dynamic stages; None means that nothing is stored there."""
 
     results: Path | None = None  # results of runs, by content
@@ -76,16 +72,14 @@ class RunCaches:
     support: Callable[[], Path] | None = None  # harvested support data of builds
 
 
-@dataclass(frozen=True, slots=True)
-class StaticSettings:
+class StaticSettings(msgspec.Struct, frozen=True):
     """How the static stages read models."""
 
     jobs: int = 0  # child processes; 0 reads models in this process
     folder: Callable[[], Path] | None = None  # cache of static results
 
 
-@dataclass(frozen=True, slots=True)
-class GateRequest:
+class GateRequest(msgspec.Struct, frozen=True):
     """Everything that one run of the gate takes."""
 
     checkout: Checkout
@@ -119,15 +113,18 @@ class GateRequest:
         return self.selection.stages
 
 
-@dataclass(frozen=True, slots=True)
-class RunnableModel:
+class RunnableModel(msgspec.Struct, frozen=True):
     """A model that the dynamic stages run: it can be read, and is not broken as a file."""
 
     planned: PlannedModel
     facts: ModelFacts
     place: Place
-    refused_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # runtime -> rules that predict a refusal
-    predictions: Mapping[str, RefusedOperations] = field(default_factory=dict)  # runtime -> prediction, node by node
+    refused_by: Mapping[str, tuple[str, ...]] = msgspec.field(
+        default_factory=dict
+    )  # runtime -> rules that predict a refusal
+    predictions: Mapping[str, RefusedOperations] = msgspec.field(
+        default_factory=dict
+    )  # runtime -> prediction, node by node
 
     @property
     def path(self) -> str:
@@ -135,8 +132,7 @@ class RunnableModel:
         return self.planned.path
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutionSettings:
+class ExecutionSettings(msgspec.Struct, frozen=True):
     """Settings that all models of the dynamic stages share."""
 
     project: Project
@@ -144,12 +140,11 @@ class ExecutionSettings:
     stages: frozenset[Stage]
     inputs: CaseSelection = ALL_CASES
     revision: Revision | None = None  # baseline of the models that have a budget
-    harvested: Mapping[str, BuildSupport] = field(default_factory=dict)  # by runtime
+    harvested: Mapping[str, BuildSupport] = msgspec.field(default_factory=dict)  # by runtime
     watch: ObserveRuns | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StepResult:
+class StepResult(msgspec.Struct, frozen=True):
     """Evidence of one step of the dynamic stages, and what the step did not check."""
 
     subjects: tuple[object, ...] = ()  # evidence for the rules
@@ -158,22 +153,22 @@ class StepResult:
     measured: tuple[Measured, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutionResult:
+class ExecutionResult(msgspec.Struct, frozen=True):
     """Result of running the models and of exporting them again."""
 
     step: StepResult = StepResult()  # of all models
     ran: frozenset[tuple[str, str]] = frozenset()  # (model, runtime) that have an observation
     faulty: tuple[ModelRuns, ...] = ()  # those with an attempt that did not complete
     compared: frozenset[tuple[str, str]] = frozenset()  # (model, runtime) compared with the source
-    cases: Mapping[str, tuple[InputCase, ...]] = field(default_factory=dict)  # by model; their files are temporary
+    cases: Mapping[str, tuple[InputCase, ...]] = msgspec.field(
+        default_factory=dict
+    )  # by model; their files are temporary
     reused: tuple[tuple[str, str], ...] = ()  # (model's file, runtime) of each run that the cache answered
     replays: tuple[Replay, ...] = ()
     hits: tuple[RuleHit, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageResult:
+class StageResult(msgspec.Struct, frozen=True, kw_only=True):
     """What every stage results in."""
 
     hits: tuple[RuleHit, ...] = ()
@@ -182,39 +177,36 @@ class StageResult:
     remarks: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class FileResult(StageResult):
+class FileResult(StageResult, frozen=True):
     """Result of the file stage."""
 
-    missing: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # incomplete models: reason and hint
+    missing: Mapping[str, tuple[str, str]] = msgspec.field(default_factory=dict)  # incomplete models: reason and hint
 
 
-@dataclass(frozen=True, slots=True)
-class LockResult(StageResult):
+class LockResult(StageResult, frozen=True):
     """Result of comparing the models with the lock."""
 
-    facts: Mapping[str, ModelFacts] = field(default_factory=dict)  # by path; read, or proven by the lock
-    places: Mapping[str, Place] = field(default_factory=dict)  # of findings about these models
+    facts: Mapping[str, ModelFacts] = msgspec.field(default_factory=dict)  # by path; read, or proven by the lock
+    places: Mapping[str, Place] = msgspec.field(default_factory=dict)  # of findings about these models
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeResult(StageResult):
+class ChangeResult(StageResult, frozen=True):
     """Result of comparing the models with the baseline."""
 
     changes: tuple[Change, ...] = ()  # by model
 
 
-@dataclass(frozen=True, slots=True)
-class SupportStageResult(StageResult):
+class SupportStageResult(StageResult, frozen=True):
     """Result of the support stage."""
 
-    verdicts: Mapping[tuple[str, str], LoadVerdict] = field(default_factory=dict)  # by model and runtime
-    predictions: Mapping[tuple[str, str], RefusedOperations] = field(default_factory=dict)  # of models that may be run
-    harvested: Mapping[str, BuildSupport] = field(default_factory=dict)  # by runtime
+    verdicts: Mapping[tuple[str, str], LoadVerdict] = msgspec.field(default_factory=dict)  # by model and runtime
+    predictions: Mapping[tuple[str, str], RefusedOperations] = msgspec.field(
+        default_factory=dict
+    )  # of models that may be run
+    harvested: Mapping[str, BuildSupport] = msgspec.field(default_factory=dict)  # by runtime
 
 
-@dataclass(frozen=True, slots=True)
-class StageResults:
+class StageResults(msgspec.Struct, frozen=True):
     """The result of each stage."""
 
     file: FileResult = FileResult()
@@ -255,8 +247,7 @@ class StageResults:
         return self.lock.facts
 
 
-@dataclass(frozen=True, slots=True)
-class GateOutcome:
+class GateOutcome(msgspec.Struct, frozen=True):
     """Everything that the report is made from."""
 
     planned: tuple[PlannedModel, ...]

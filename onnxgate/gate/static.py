@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from onnxgate import rules
 from onnxgate.core.files import (
@@ -26,6 +27,7 @@ from onnxgate.evidence.file import ModelFile
 from onnxgate.gate.results import resolution
 from onnxgate.gate.static_cache import FileDigestCache, StaticResultCache, digest_static_key
 from onnxgate.model.facts import ModelFacts
+from onnxgate.model.onnx_package import defer_initialization
 from onnxgate.model.reading.external_data import classify_layout, inspect_data_file
 from onnxgate.model.subgraphs.node_context import track_source_lookups
 from onnxgate.model.validity import CheckedModel
@@ -49,25 +51,22 @@ BYTES_PER_CHILD = 32 * 2**20
 NO_REQUESTS: Mapping[str, SupportRequest] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class SupportFindings:
+class SupportFindings(msgspec.Struct, frozen=True):
     """Cacheable result of the support stage for one model."""
 
     judged: tuple[RuleHit, ...] = ()
-    verdicts: dict[str, LoadVerdict] = field(default_factory=dict)  # by runtime
+    verdicts: dict[str, LoadVerdict] = msgspec.field(default_factory=dict)  # by runtime
 
 
-@dataclass(frozen=True, slots=True)
-class SupportResult:
+class SupportResult(msgspec.Struct, frozen=True):
     """Result of the support stage for one model, with the predicted refusals if the query includes them."""
 
     findings: SupportFindings = SupportFindings()
-    predictions: dict[str, RefusedOperations] = field(default_factory=dict)  # by runtime
+    predictions: dict[str, RefusedOperations] = msgspec.field(default_factory=dict)  # by runtime
     lasting: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SupportRequest:
+class SupportRequest(msgspec.Struct, frozen=True):
     """Input of the support stage for one model, except what its file contains."""
 
     model: SelectedModel
@@ -80,8 +79,7 @@ class SupportRequest:
     predictions: bool  # the result includes them
 
 
-@dataclass(frozen=True, slots=True)
-class SupportQuery:
+class SupportQuery(msgspec.Struct, frozen=True):
     """Input of the support stage for one model."""
 
     request: SupportRequest
@@ -89,16 +87,14 @@ class SupportQuery:
     is_complete: bool = True  # the facts come from complete files, not from pointers and the lock
 
 
-@dataclass(frozen=True, slots=True)
-class FileQuery:
+class FileQuery(msgspec.Struct, frozen=True):
     """One model to read, and what to predict from the same reading."""
 
     model: SelectedModel
     support: SupportRequest | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FileReading:
+class FileReading(msgspec.Struct, frozen=True):
     """Facts of one file, if they follow from the file and its data alone, and what was predicted from them."""
 
     file: ModelFile
@@ -120,7 +116,7 @@ class StaticAnalyzer:
     def __init__(
         self, jobs: int, unchanged: StaticResultCache | None = None, digests: FileDigestCache | None = None
     ) -> None:
-        self._children = ProcessPool(jobs)
+        self._children = ProcessPool(jobs, defer_initialization)
         self._unchanged = unchanged
         self._digests = digests
         self._predicted: dict[str, tuple[SupportQuery, SupportResult]] = {}  # by model, from the reading of its file

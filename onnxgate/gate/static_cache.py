@@ -13,13 +13,13 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from onnxgate.core.files import (
     REMEMBERED_BYTES,
@@ -129,15 +129,21 @@ def digest_static_key(*parts: object) -> str:
 @functools.cache
 def _digest_program() -> tuple[str, ...]:
     """Digest the files of this program and of the packages that read models; versions alone are not enough."""
-    digest = hashlib.sha256()
-    package = Path(__file__).parents[1]
-    ours = [folder for name in _JUDGING_FOLDERS for folder, _, _ in os.walk(package / name)]
+    package = os.fspath(Path(__file__).parents[1])
     specs = filter(None, map(find_spec, _READING_PACKAGES))
     theirs = [folder for spec in specs for folder in list(spec.submodule_search_locations or ())[:1]]
-    for folder in (str(package), *sorted(it for it in ours if not it.endswith("__pycache__")), *theirs):
-        for entry in sorted(filter(os.DirEntry.is_file, os.scandir(folder)), key=lambda entry: entry.name):
-            digest.update(f"{entry.path}\0{file_identity(entry.stat())}\n".encode(errors="surrogateescape"))
-    return str(ENTRY_LAYOUT), digest.hexdigest(), sys.version
+    files = [file for folder in (package, *theirs) for file in _identify_files(folder, nested=False)]
+    files += [file for name in _JUDGING_FOLDERS for file in _identify_files(f"{package}/{name}", nested=True)]
+    return str(ENTRY_LAYOUT), hashlib.sha256(repr(sorted(files)).encode()).hexdigest(), sys.version
+
+
+def _identify_files(folder: str, *, nested: bool) -> Iterator[tuple[str, Identity]]:
+    """Yield path and identity of the files in a folder, and in those below it if `nested`."""
+    for entry in os.scandir(folder):
+        if entry.is_file():
+            yield entry.path, file_identity(entry.stat())
+        elif nested and entry.name != "__pycache__":
+            yield from _identify_files(entry.path, nested=True)
 
 
 DIGESTS_FILE_NAME = "digests.json"
@@ -236,12 +242,11 @@ def find_unknown_builds(planned: Iterable[PlannedRuntime]) -> tuple[PlannedRunti
     return tuple(unknown)
 
 
-@dataclass(slots=True)
-class HarvestedBuilds:
+class HarvestedBuilds(msgspec.Struct):
     """Support data of custom builds, by the name of their runtime."""
 
-    supports: dict[str, BuildSupport] = field(default_factory=dict)
-    skipped: list[IncompleteCheck] = field(default_factory=list)
+    supports: dict[str, BuildSupport] = msgspec.field(default_factory=dict)
+    skipped: list[IncompleteCheck] = msgspec.field(default_factory=list)
 
 
 class CustomBuilds:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from onnxgate.core.errors import UsageError
 from onnxgate.core.jobs import InputCase
@@ -17,8 +18,7 @@ MAX_NEAREST_NAMES = 5
 """Maximum number of names in the hint about an unknown one."""
 
 
-@dataclass(frozen=True, slots=True)
-class CaseSelection:
+class CaseSelection(msgspec.Struct, frozen=True):
     """Names of selected cases, () for all, and the seed of generated values."""
 
     seed: int = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -76,8 +75,7 @@ MAX_ELEMENTS = 2**63 - 1
 """No tensor has more. Source: sizes and offsets of ONNX Runtime are signed numbers of 64 bits."""
 
 
-@dataclass(frozen=True, slots=True)
-class ElementType:
+class ElementType(msgspec.Struct, frozen=True):
     """One value of `TensorProto.DataType`."""
 
     name: str  # as ONNX Runtime spells it

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
 
 from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain, count_tensor_elements, element_name, required_bytes
 from onnxgate.model.reading.fact_extraction import format_operator_name, read_opsets
@@ -26,8 +27,7 @@ MAX_SCALE_BYTES = 64 * 1024 * 1024
 """Scales that take more are not read."""
 
 
-@dataclass(frozen=True, slots=True)
-class QuantizationFault:
+class QuantizationFault(msgspec.Struct, frozen=True):
     """An invalid scale or zero point of a node."""
 
     node: NodeProto
@@ -35,8 +35,7 @@ class QuantizationFault:
     kind: Literal["value", "shape", "type"]
 
 
-@dataclass(frozen=True, slots=True)
-class QuantizedInput:
+class QuantizedInput(msgspec.Struct, frozen=True):
     """Positions of a quantized value, its scale and its zero point among a node's inputs; -1 if absent.
 
     `axis` is the value's axis that may have a scale for each index, None if there must be one scale. `divides`:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from onnxgate.core.files import open_regular
 from onnxgate.model.facts import (
@@ -59,8 +60,7 @@ _MISSING_DATA_MESSAGE = "Cannot parse data from external tensors"
 """Shape inference needs data that the copy does not have: not a fault of the model."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFault:
+class ModelFault(msgspec.Struct, frozen=True):
     """A fault that makes a model invalid."""
 
     message: str
@@ -69,8 +69,7 @@ class ModelFault:
     about: str = ""  # a key of `_TOPIC_PATTERNS`, or "input shape", "output shape"
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedModel:
+class CheckedModel(msgspec.Struct, frozen=True):
     """A model with its first fault, None if it is valid; and its messages with the types that onnx inferred."""
 
     view: ModelView
@@ -307,8 +306,7 @@ MAX_CALL_DEPTH = 64
 RECURSION_MESSAGE = "calls itself, directly or through others"
 
 
-@dataclass(frozen=True, slots=True)
-class CallSize:
+class CallSize(msgspec.Struct, frozen=True):
     """Number of nodes and depth of one inlined call of a function."""
 
     nodes: int  # at most `MAX_FUNCTION_NODES` + 1

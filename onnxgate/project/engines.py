@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
@@ -16,8 +16,7 @@ from onnxgate.project.lock.types import LockedRuntime
 ONNXRUNTIME = "onnxruntime"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Engine:
+class Engine(msgspec.Struct, frozen=True, kw_only=True):
     """One engine; `runtimes/worker/adapters/` has a module of the same name, with `_` for `-`."""
 
     name: str  # the package's normalised name

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from onnxgate.core.findings import IncompleteCheck, Stage, runtime_sort_key
 from onnxgate.core.jobs import Optimization
@@ -15,8 +16,7 @@ from onnxgate.project.lock.comparison import is_optional_build
 from onnxgate.project.lock.types import Lock, LockedRuntime
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedRuntime:
+class PlannedRuntime(msgspec.Struct, frozen=True):
     """One runtime of one or more targets, with their merged settings."""
 
     runtime: LockedRuntime
@@ -32,8 +32,7 @@ class PlannedRuntime:
         return self.runtime.name
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedModel:
+class PlannedModel(msgspec.Struct, frozen=True):
     """One model with its runtimes, in ascending order."""
 
     model: SelectedModel

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from onnxgate.core.findings import Hit, Level, Stage
 
@@ -13,8 +14,7 @@ Subject = TypeVar("Subject")
 CheckFunction = Callable[[Subject], Iterator[Hit]]
 
 
-@dataclass(frozen=True, slots=True)
-class Rule(Generic[Subject]):
+class Rule(msgspec.Struct, Generic[Subject], frozen=True):
     """One named judgement. `stage` is the folder that its file lies in."""
 
     id: str

@@ -7,8 +7,9 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from onnxgate.core.jobs import Export, Job, Load, Run, SessionJob
 from onnxgate.model.reading.external_data import find_data_files
@@ -21,16 +22,14 @@ MEMORY_FACTOR = 4
 MEMORY_BASE_MIB = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class JobLimits:
+class JobLimits(msgspec.Struct, frozen=True):
     """Limits of one job. Without `memory_mib`, a model has the default for its size, a source has no limit."""
 
     time_s: float = DEFAULT_TIME_S
     memory_mib: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerSpec:
+class WorkerSpec(msgspec.Struct, frozen=True):
     """Specification of one worker. Equal specifications share one process."""
 
     name: str  # "onnxruntime 1.18.1"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
 
 from onnxgate.core.findings import Place
 from onnxgate.evidence.file import GraphFaults, InvalidQuantization, ModelFile
@@ -39,8 +41,7 @@ def add_known_state(model: SelectedModel, entry: LockedModel | None, file: Model
     return replace(file, place=model.place, git_path=git_path, locked=entry, pointer_is_locked=is_locked)
 
 
-@dataclass(frozen=True, slots=True)
-class InspectedFile:
+class InspectedFile(msgspec.Struct, frozen=True):
     """What reading a file shows; and the model, if it is one."""
 
     file: ModelFile

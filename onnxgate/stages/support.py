@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from onnxgate.core.findings import Place
 from onnxgate.evidence.support import (
@@ -70,8 +72,7 @@ MISSING_PREDICTIONS = {"schemas": "kernels are not predicted", "versions": "oper
 NodeKey = tuple[str, str, tuple[str, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class RuntimeSupportData:
+class RuntimeSupportData(msgspec.Struct, frozen=True):
     """The support data of one runtime."""
 
     planned: PlannedRuntime
@@ -136,8 +137,7 @@ def collect_prediction_gaps(
             yield PredictionGap(place, MISSING_PREDICTIONS[data.depth], data.reason, runtime.name, fix=fix)
 
 
-@dataclass(frozen=True, slots=True)
-class LocatedModel:
+class LocatedModel(msgspec.Struct, frozen=True):
     """A model, and what places its nodes."""
 
     selected: SelectedModel
@@ -151,12 +151,11 @@ class LocatedModel:
         return self.selected.path
 
 
-@dataclass(frozen=True, slots=True)
-class ModelPrediction:
+class ModelPrediction(msgspec.Struct, frozen=True):
     """Predictions for one model."""
 
     subjects: tuple[object, ...] = ()  # of the rules
-    predictions: Mapping[str, Prediction] = field(default_factory=dict)  # by runtime; a missing one has none
+    predictions: Mapping[str, Prediction] = msgspec.field(default_factory=dict)  # by runtime; a missing one has none
 
 
 def collect_model_evidence(
@@ -246,15 +245,14 @@ def _remember_implemented(builds: tuple[tuple[Implementation, tuple[str, ...]], 
     return set()
 
 
-@dataclass
-class OperatorPredictions:
+class OperatorPredictions(msgspec.Struct, dict=True):
     """The model's operators, matched with one runtime after the other."""
 
     model: LocatedModel
     typed: TypedModel
     supports: Sequence[RuntimeSupportData]
     for_all_runtimes: bool  # the model requires no other runtime
-    _ways: dict[tuple[object, ...], WaysOut] = field(default_factory=dict)
+    _ways: dict[tuple[object, ...], WaysOut] = msgspec.field(default_factory=dict)
     _parents: dict[NodeKey, str] | None = None
 
     def collect(self) -> tuple[list[object], dict[str, Prediction]]:

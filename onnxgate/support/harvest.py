@@ -6,7 +6,6 @@ import re
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -249,20 +248,18 @@ def _sort_rows(rows: Iterable[RowType]) -> tuple[RowType, ...]:
     return tuple(sorted(rows, key=msgspec.to_builtins))
 
 
-@dataclass(frozen=True, slots=True)
-class BuildSupport:
+class BuildSupport(msgspec.Struct, frozen=True):
     """Limits and implementation of one build."""
 
     limits: Limits
     implementation: Implementation | None  # None if the build has no kernel registry to read
 
 
-@dataclass(slots=True)
-class HarvestCache:
+class HarvestCache(msgspec.Struct):
     """One file for each build in a folder, named by `make_harvest_key`. Damaged files are ignored."""
 
     folder: Path
-    _loaded: dict[str, BuildSupport] = field(default_factory=dict)
+    _loaded: dict[str, BuildSupport] = msgspec.field(default_factory=dict)
 
     def get(self, key: str) -> BuildSupport | None:
         """Return a build's support, None if it is not cached."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import re
 import zlib
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -87,8 +86,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     operators: dict[str, dict[str, msgspec.Raw]]  # domain -> operator -> OperatorRows
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Kernel:
+class Kernel(msgspec.Struct, frozen=True, eq=False):
     """A kernel as used for matching. Equal kernels of several releases are one object."""
 
     start: int
@@ -97,8 +95,7 @@ class Kernel:
     constraints: dict[str, frozenset[str]]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Schema:
+class Schema(msgspec.Struct, frozen=True, eq=False):
     """A schema as used for matching. Equal schemas of several releases are one object."""
 
     since: int
@@ -118,8 +115,7 @@ class Schema:
         return self.constraints.get(formal.type) or frozenset({formal.type})
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Operator:
+class Operator(msgspec.Struct, frozen=True, eq=False):
     """One operator with its schemas and kernels. Releases with equal ones share the object."""
 
     domain: str  # "ai.onnx" for the default one
@@ -132,16 +128,16 @@ class Operator:
         return next((schema for schema in reversed(self.schemas) if schema.since <= version), None)
 
 
-@dataclass(slots=True, eq=False)
 class Implementation:
-    """Operators that one release implements."""
+    """Operators that one release implements. `newest_opsets`: measured; a domain that is absent is not limited."""
 
-    release: str
-    newest_opsets: dict[str, int]  # measured: domain -> newest accepted opset; absent: not limited
-    _source: _OperatorCache
-    _bit: int
-    _operators: dict[tuple[str, str], Operator | None] = field(default_factory=dict)
-    answers: dict[object, object] = field(default_factory=dict)  # cached results of matching
+    def __init__(self, release: str, newest_opsets: dict[str, int], source: _OperatorCache, bit: int) -> None:
+        self.release = release
+        self.newest_opsets = newest_opsets
+        self.answers: dict[object, object] = {}  # cached results of matching
+        self._source = source
+        self._bit = bit
+        self._operators: dict[tuple[str, str], Operator | None] = {}
 
     def operator(self, domain: str, name: str) -> Operator | None:
         """Return the operator's schemas and kernels; None if the release has neither."""

@@ -41,6 +41,20 @@ finally:
     assert python(code, *arguments).stdout.splitlines()[-1] == "loaded: []"
 
 
+def test_help_of_a_command_imports_no_library() -> None:
+    """`check --help` answers before the values of the gate are imported."""
+    code = f"""
+import sys
+from onnxgate.cli import main
+try:
+    main(["check", "--help"])
+finally:
+    print("loaded:", [name for name in {HEAVY} if name in sys.modules])
+"""
+
+    assert python(code).stdout.splitlines()[-1] == "loaded: []"
+
+
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_every_command_of_the_table_is_there(name: str) -> None:
     """Each has a module with a command of that name, whose help says what the table says of it."""

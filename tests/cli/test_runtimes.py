@@ -18,7 +18,7 @@ from onnxgate.cli.runtimes import parse_age
 from onnxgate.commands.cache_inventory import DiskUsage, environment_folders, remove_unused
 from onnxgate.core.errors import UsageError
 from onnxgate.project.lock.lock_file import load_lock
-from onnxgate.runtimes.environments import storage
+from onnxgate.runtimes.environments import leases as environment_leases
 from onnxgate.runtimes.environments.builder import Environments
 
 ROOT = Path(__file__).parents[2]
@@ -166,10 +166,10 @@ def test_only_what_nobody_needs_is_removed(capsys: pytest.CaptureFixture[str], p
     backup, result, fresh = (entry(own_cache / name) for name in ("backups/a.onnx", "results/1/e", "results/2"))
     os.utime(result.parent, (LONG_AGO, LONG_AGO))
     os.utime(fresh)
-    leases = storage.EnvironmentLeases()
+    leases = environment_leases.EnvironmentLeases()
     with leases.acquire(used):
         pass
-    os.utime(storage.lease_folder(used), (LONG_AGO, LONG_AGO))
+    os.utime(environment_leases.lease_folder(used), (LONG_AGO, LONG_AGO))
     before = sorted(own_cache.rglob("*"))
     said = run(capsys, "prune", "--dry-run", "--directory", project)
 
@@ -230,7 +230,7 @@ def test_one_that_came_at_the_last_moment_keeps_its_environment(
     """It saw that it was ready before that was taken back, which is undone."""
     folder = environment(own_cache / "environments" / "x-1")
     answers = iter((False, True))
-    monkeypatch.setattr(storage, "is_in_use", lambda _: next(answers))
+    monkeypatch.setattr(environment_leases, "is_in_use", lambda _: next(answers))
     pruned = remove_unused(own_cache, named=(), before=float("inf"), really=True)
 
     assert pruned.in_use == ("x-1",)

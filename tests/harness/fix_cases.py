@@ -7,10 +7,10 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from onnxgate import rules
 from onnxgate.cli.shared.options import CommonOptions

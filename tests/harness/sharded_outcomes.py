@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import datetime
 from collections.abc import Collection
-from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from onnxgate.core.findings import ALL_STAGES, Hit, IncompleteCheck, Level, OnRuntime, Place, RuleHit, Stage
 from onnxgate.core.report import Change, Measured, Replay, Report

@@ -7,10 +7,10 @@ import shutil
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from onnxgate.core.jobs import (
     Benchmark,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import tempfile
 from collections.abc import Mapping
@@ -87,7 +86,7 @@ def _loads(host: WorkerPool, seat: WorkerSpec, paths: Mapping[str, Path]) -> dic
     for name, path in paths.items():
         environment = tuple(probes.get_probe_environment(name).items())
         job: Job = Load(model=str(path))
-        waiting[name] = host.submit(dataclasses.replace(seat, environment=environment), job)
+        waiting[name] = host.submit(msgspec.structs.replace(seat, environment=environment), job)
     return {name: _done(seat, future.result()) for name, future in waiting.items()}
 
 

@@ -7,7 +7,6 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -24,8 +23,7 @@ from onnxgate.gate.results.verdict import build_command
 from onnxgate.runtimes.environments.storage import inputs_dir
 
 
-@dataclass(frozen=True, slots=True)
-class Sink:
+class Sink(msgspec.Struct, frozen=True):
     """One `--output`; `file` is None for standard output."""
 
     format: str

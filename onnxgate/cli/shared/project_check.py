@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from onnxgate import rules
 from onnxgate.cli.shared.options import CommonOptions
@@ -24,7 +24,6 @@ from onnxgate.inputs.case_selection import CaseSelection
 from onnxgate.project.config.ignore_entries import check_writable, write_config
 from onnxgate.project.config.loader import find_config, load_config
 from onnxgate.project.config.project import Project
-from onnxgate.project.git.baseline import choose_baseline
 from onnxgate.project.git.repository import find_git_root
 from onnxgate.project.lock.lock_file import load_lock
 from onnxgate.runtimes.environments.storage import (
@@ -41,8 +40,7 @@ Snippets = Mapping[str, Sequence[str]]
 """Fingerprint of a finding -> lines of TOML that accept it."""
 
 
-@dataclass(frozen=True, slots=True)
-class IgnoreOptions:
+class IgnoreOptions(msgspec.Struct, frozen=True):
     """`--show-ignores`, `--write-ignores` and `--until`."""
 
     show: bool
@@ -69,8 +67,7 @@ class IgnoreOptions:
             raise UsageError("`--write-ignores` needs the verdict over all models", hint="leave `--shard` out")
 
 
-@dataclass(frozen=True, slots=True)
-class CheckRequest:
+class CheckRequest(msgspec.Struct, frozen=True):
     """The options of `onnxgate check`, parsed."""
 
     paths: tuple[Path, ...]
@@ -143,7 +140,7 @@ def _check_project(
         share = select_share(request.shard, request.plan, project, lock, models, request.inputs)
     complete = request.stages.issuperset(DYNAMIC_STAGES) and not request.inputs.cases
     meter = JobMeter() if complete else None
-    gate_request = dataclasses.replace(
+    gate_request = msgspec.structs.replace(
         make_project_request(
             project, lock, models if share is None else share.own(models), request.stages, options, meter
         ),
@@ -176,6 +173,8 @@ def _choose_baseline(project: Project, request: CheckRequest, options: CommonOpt
     in_ci = not {"GITHUB_ACTIONS", "GITLAB_CI"}.isdisjoint(os.environ) and compares
     if request.against is None and not in_ci:
         return Baseline()
+    from onnxgate.project.git.baseline import choose_baseline
+
     root = find_git_root(project.folder)
     chosen = choose_baseline(root, request.against, os.environ, offline=options.offline)
     return Baseline(chosen.revision, chosen.remark)
@@ -219,6 +218,6 @@ def _settle_ignores(
         if adopted.data != before:
             write_config(request.project.path, adopted.data, before)
         gathered = adopted.outcome.gathered
-        change = dataclasses.replace(gathered.change, remarks=(*gathered.change.remarks, *adopted.remarks))
-        outcome = dataclasses.replace(adopted.outcome, gathered=dataclasses.replace(gathered, change=change))
+        change = msgspec.structs.replace(gathered.change, remarks=(*gathered.change.remarks, *adopted.remarks))
+        outcome = msgspec.structs.replace(adopted.outcome, gathered=msgspec.structs.replace(gathered, change=change))
     return outcome, render_ignore_snippets(request, outcome) if ignoring.show else {}

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+import msgspec
+
 from onnxgate import __version__
 from onnxgate.commands.fix.fixes import FIXES, Change, Fix, FixRequest, NoFix, VersionLimits
 from onnxgate.commands.fix.model_file import write_parts
@@ -95,8 +97,8 @@ def fix_models(
 
     Without `runs`, none of the planned runtimes can be started: the reference evaluator alone says what is computed.
     """
-    selection = replace(request.selection, stages=frozenset(STATIC_STAGES) & request.stages)
-    request = replace(request, selection=selection)
+    selection = msgspec.structs.replace(request.selection, stages=frozenset(STATIC_STAGES) & request.stages)
+    request = msgspec.structs.replace(request, selection=selection)
     outcome = pipeline.run(request)
     for index, planned in enumerate(outcome.planned):
         folder = scratch / str(index)
@@ -190,7 +192,9 @@ class _ModelFixer:
                 raise OSError(f"its external data `{location}` are not all here")
         for location, file in files.items():
             _copy_or_link(file.path, place.parent / location)
-        return Candidate(replace(self.planned.model, absolute=place), (*candidate.changes, (fix, change)))
+        return Candidate(
+            msgspec.structs.replace(self.planned.model, absolute=place), (*candidate.changes, (fix, change))
+        )
 
     def _version_limits(self) -> VersionLimits:
         runtimes = [runtime.runtime for runtime in self.planned.runtimes]
@@ -258,8 +262,8 @@ class _ModelFixer:
 
     def _find_objection(self, candidate: Candidate) -> str:
         """Return why the static stages reject the result; "" if the problem is gone and no new one appeared."""
-        checkout = replace(self.request.checkout, models=(candidate.model,))
-        outcome = pipeline.run(replace(self.request, checkout=checkout))
+        checkout = msgspec.structs.replace(self.request.checkout, models=(candidate.model,))
+        outcome = pipeline.run(msgspec.structs.replace(self.request, checkout=checkout))
         expected = ALWAYS_EXPECTED_RULES.union(*(change.follows for _, change in candidate.changes))
         runtimes_before = {
             (finding.rule, finding.fingerprint): {"", *finding.runtimes} for finding in self._of_model(self.before)

@@ -9,8 +9,9 @@ import collections
 import functools
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from string import Formatter
+
+import msgspec
 
 CapturedGroups = Mapping[str, str]
 """Named groups of a pattern -> text, without empty ones."""
@@ -19,8 +20,7 @@ Template = str | tuple[str, ...] | Callable[[CapturedGroups], str]
 _LITERAL = re.compile(r"[^\\.^$*+?{}\[\]|()]")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """A failure that is recognised by its text.
 
     A blank in a pattern also matches the end of a line, since logs wrap; `.` does not.

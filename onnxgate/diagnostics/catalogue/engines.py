@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
 from packaging.specifiers import SpecifierSet
 
 from onnxgate.diagnostics.catalogue import Entry
@@ -234,16 +234,15 @@ ENTRIES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class EngineLimit:
+class EngineLimit(msgspec.Struct, frozen=True):
     """One limit of some releases of an engine, and its symptom."""
 
     engine: str
-    releases: SpecifierSet
+    releases: str  # a version specifier
     words: str  # after "a known limit of <engine>: "
     quantized: bool = False  # outputs of models that round to steps differ
     operators: frozenset[str] = frozenset()  # of models with all of these
-    pattern: re.Pattern[str] | None = None  # a refusal in these words
+    pattern: str = ""  # a refusal in these words
 
 
 # Source, unless an entry has its own: measured on a CNN, BERT, GPT-2 and ViT of two layers in float, float16 and int8.
@@ -251,55 +250,55 @@ ENGINE_LIMITS = (
     EngineLimit(
         # Source: the three nodes alone are 0.76 off; nine other operators in the place of Softmax are right.
         "tract",
-        SpecifierSet("<=0.23.9"),
+        "<=0.23.9",
         "it computes a Softmax between DequantizeLinear and QuantizeLinear wrongly, and says nothing",
         quantized=True,
         operators=frozenset({"Softmax", "QuantizeLinear", "DequantizeLinear"}),
     ),
     EngineLimit(
         "tract",
-        SpecifierSet("<=0.23.9"),
+        "<=0.23.9",
         "it has no Gemm in float16",
-        pattern=re.compile(r"(?i)gemm[\s\S]*\bf16|\bf16\b[\s\S]*gemm"),
+        pattern=r"(?i)gemm[\s\S]*\bf16|\bf16\b[\s\S]*gemm",
     ),
     EngineLimit(
         # Source: an Equal of two booleans, as exporters of floor division write it.
         "tract",
-        SpecifierSet("<=0.23.9"),
+        "<=0.23.9",
         "it compares no booleans",
-        pattern=re.compile(r"Eq\s+Caused by:\s+Bool is not a number"),
+        pattern=r"Eq\s+Caused by:\s+Bool is not a number",
     ),
     EngineLimit(
         "openvino",
-        SpecifierSet("<=2026.4.1"),
+        "<=2026.4.1",
         "where a value lies between two int8 steps it may take the other one, and that can grow",
         quantized=True,
     ),
     EngineLimit(
         "onnx",
-        SpecifierSet("<=1.23.2"),
+        "<=1.23.2",
         "its reference evaluator cannot run every GatherElements",
-        pattern=re.compile(r"cannot reshape array of size \d+ into shape"),
+        pattern=r"cannot reshape array of size \d+ into shape",
     ),
     EngineLimit(
         # Source: a GRU of both directions on 1.13.1 to 1.22.0; 1.23.2 runs it.
         "onnx",
-        SpecifierSet("<1.23"),
+        "<1.23",
         "its reference evaluator runs recurrent layers in one direction only",
-        pattern=re.compile(r"Unsupported value 2 for num_directions and operator '(GRU|LSTM|RNN)'"),
+        pattern=r"Unsupported value 2 for num_directions and operator '(GRU|LSTM|RNN)'",
     ),
     EngineLimit(
         # Source: `No implementation for operator 'DequantizeLinear' domain '' and version 18, found 19, 21, 23, 25`.
         "onnx",
-        SpecifierSet("<=1.23.2"),
+        "<=1.23.2",
         "its reference evaluator has some operators of newer opsets alone: DequantizeLinear since 19",
-        pattern=re.compile(r"No implementation for operator '\w+' domain '' and version \d+, found \d"),
+        pattern=r"No implementation for operator '\w+' domain '' and version \d+, found \d",
     ),
     EngineLimit(
         "opencv-python-headless",
-        SpecifierSet("<=5.0.0.93"),
+        "<=5.0.0.93",
         "its GatherND takes no booleans, and it reads few quantized models",
-        pattern=re.compile(r"GatherND|bufidx|zpshape"),
+        pattern=r"GatherND|bufidx|zpshape",
     ),
 )
 
@@ -313,12 +312,16 @@ def find_value_limit(runtime: str, comparability: NumericTraits, operators: Coll
 
 def find_text_limit(runtime: str, text: str) -> str:
     """Return the known limit that explains an error text, "" if there is none."""
-    return _describe_limit(runtime, lambda limit: limit.pattern is not None and limit.pattern.search(text) is not None)
+    return _describe_limit(runtime, lambda limit: limit.pattern != "" and re.search(limit.pattern, text) is not None)
 
 
 def _describe_limit(runtime: str, applies: Callable[[EngineLimit], bool]) -> str:
     engine, release = parse_engine(runtime), runtime.rpartition(" ")[2]
     for limit in ENGINE_LIMITS:
-        if limit.engine == engine and limit.releases.contains(release, prereleases=True) and applies(limit):
+        if (
+            limit.engine == engine
+            and SpecifierSet(limit.releases).contains(release, prereleases=True)
+            and applies(limit)
+        ):
             return f"a known limit of {engine}: {limit.words}"
     return ""

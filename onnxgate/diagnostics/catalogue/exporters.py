@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from onnxgate.diagnostics.catalogue import Entry
 
@@ -231,8 +233,7 @@ OTHER_EXPORTERS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ExportErrorCause:
+class ExportErrorCause(msgspec.Struct, frozen=True):
     """One known cause. `exportable` is False if the source contains something that the exporter cannot write."""
 
     pattern: str  # of "Class: text"; compiled when something failed, and not before

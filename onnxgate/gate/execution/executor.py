@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+import msgspec
+
 from onnxgate.core.files import temporary_folder
 from onnxgate.core.findings import IncompleteCheck, Stage
 from onnxgate.core.jobs import Crashed, InputCase, Job, Load, Observation, Probe, Run, TimedOut, Unavailable
@@ -254,7 +256,7 @@ class _Executor:
 
         def attempt(runtime: str, setting: Mapping[str, int]) -> Sequence[ObservedRun]:
             planned = next(planned for planned in started.levels if planned.name == runtime)
-            first_level = replace(planned, levels=planned.levels[:1])
+            first_level = msgspec.structs.replace(planned, levels=planned.levels[:1])
             return self._levels(prepared, first_level, self._create_cases_at(prepared, [setting]).cases).result()
 
         sizes: Sequence[Mapping[str, int]] = ()

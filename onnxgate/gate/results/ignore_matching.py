@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -17,14 +16,13 @@ from onnxgate.project.config.project import Project
 from onnxgate.project.config.schema import Ignore
 
 
-@dataclass(slots=True)
-class Ignores:
+class Ignores(msgspec.Struct):
     """Entries by rule and fingerprint. `contents` has the known SHA-256 of each model's content."""
 
     entries: Sequence[Ignore]
     today: datetime.date
-    contents: Mapping[str, str] = field(default_factory=dict)
-    _by_key: dict[tuple[str, str], list[int]] = field(default_factory=dict)  # rule; fingerprint, "" for any
+    contents: Mapping[str, str] = msgspec.field(default_factory=dict)
+    _by_key: dict[tuple[str, str], list[int]] = msgspec.field(default_factory=dict)  # rule; fingerprint, "" for any
 
     def __post_init__(self) -> None:
         for index, entry in enumerate(self.entries):
@@ -77,8 +75,7 @@ ALL_MODELS = ""
 """In place of a model: all of them."""
 
 
-@dataclass(slots=True)
-class CheckScope:
+class CheckScope(msgspec.Struct):
     """Models and stages of a check, and the models of which a stage lacks information."""
 
     project: Project
@@ -86,7 +83,7 @@ class CheckScope:
     stages: frozenset[Stage]
     contents: Mapping[str, str]  # known SHA-256 of each model's content
     held_to_baseline: bool
-    unknown: dict[Stage, set[str]] = field(default_factory=dict)
+    unknown: dict[Stage, set[str]] = msgspec.field(default_factory=dict)
 
     def leave_open(self, stages: Iterable[Stage], models: Iterable[str]) -> None:
         """Record that missing findings prove nothing for these stages and models."""

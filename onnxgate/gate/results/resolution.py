@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from onnxgate import rules
 from onnxgate.core.findings import (
@@ -71,16 +72,14 @@ def _group_by_subject(rules: tuple[AnyRule, ...]) -> dict[type, list[AnyRule]]:
     return by_type
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedHit:
+class ResolvedHit(msgspec.Struct, frozen=True):
     """A hit that remains, and whether an observation confirmed it."""
 
     judged: RuleHit
     confirmed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class RelationEffect:
+class RelationEffect(msgspec.Struct, frozen=True):
     """Effect of a relation of one kind if the hit that it names exists.
 
     An observation names hits on its own runtime, and counts even if its rule is off. Any other relation also names hits

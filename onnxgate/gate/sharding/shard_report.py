@@ -6,10 +6,11 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from onnxgate import __version__, rules
 from onnxgate.core.findings import Stage, assign_fingerprints

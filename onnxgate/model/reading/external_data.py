@@ -6,9 +6,11 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from onnxgate.core.files import sha256_of
 from onnxgate.model.facts import ExternalFile, ModelFacts, required_bytes
@@ -50,8 +52,7 @@ _ESCAPES: dict[DataLayout, str] = {
 """Source: ONNX Runtime 1.24.2 and later refuse these, and follow links of a linked model."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExternalUse:
+class ExternalUse(msgspec.Struct, frozen=True):
     """One use of external data by one tensor; `problem` is None if it is valid."""
 
     location: str  # as the model writes it
@@ -61,8 +62,7 @@ class ExternalUse:
     pointer_sha256: str = ""  # of an LFS pointer
 
 
-@dataclass(frozen=True, slots=True)
-class DataFile:
+class DataFile(msgspec.Struct, frozen=True):
     """One file of external data; `problem` if no tensor can be read from it."""
 
     location: str

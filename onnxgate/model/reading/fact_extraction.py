@@ -8,9 +8,10 @@ import operator
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from onnxgate.core.files import sha256_of
 from onnxgate.model.facts import DEFAULT_DOMAIN, Dim, ModelFacts, ValueInfo, canonical_domain, format_type, model_domain
@@ -32,8 +33,7 @@ if TYPE_CHECKING:
 FIRST_IR_WITH_OPTIONAL_INPUTS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedModel:
+class ParsedModel(msgspec.Struct, frozen=True):
     """A model's facts, and its structure without large weights."""
 
     facts: ModelFacts

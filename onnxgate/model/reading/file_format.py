@@ -8,10 +8,11 @@ import re
 import stat
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
+
+import msgspec
 
 from onnxgate.core.files import open_regular
 
@@ -85,8 +86,7 @@ class FileWindow:
         return self._file.read(count)
 
 
-@dataclass(slots=True)
-class Field:
+class Field(msgspec.Struct):
     """One field of a message. A varint's value is in `value`; the bytes of the others lie from `start` to `end`."""
 
     number: int
@@ -186,8 +186,7 @@ _POINTER_OID = re.compile(rb"^oid sha256:([0-9a-f]{64})\r?$", re.MULTILINE)
 _POINTER_SIZE = re.compile(rb"^size ([0-9]+)\r?$", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class LfsPointer:
+class LfsPointer(msgspec.Struct, frozen=True):
     """A Git LFS pointer that stands where the content should be."""
 
     sha256: str

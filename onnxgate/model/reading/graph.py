@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+
+import msgspec
 
 from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain
 from onnxgate.model.reading.fact_extraction import AttributeValue, read_attributes, read_opsets
@@ -26,8 +27,7 @@ _FLOAT, _INT64 = 1, 7
 _CONSTANT_ATTRIBUTES = {"value", "value_float", "value_floats", "value_int", "value_ints"}
 
 
-@dataclass(eq=False, slots=True)
-class Weight:
+class Weight(msgspec.Struct, eq=False):
     """A tensor that a model holds: an initializer, a `Constant`, or an attribute of a node. Nothing of it is in memory
     that the model's structure does not have."""
 
@@ -69,8 +69,7 @@ class Weight:
         return (self.type, self.dims)
 
 
-@dataclass(frozen=True, slots=True)
-class ValueSource:
+class ValueSource(msgspec.Struct, frozen=True):
     """Origin of a value: output `index` of `node`, or input `index` of the graph."""
 
     kind: Literal["nothing", "input", "weight", "node", "outer", "unknown"]
@@ -82,8 +81,7 @@ class ValueSource:
 NO_VALUE = ValueSource("nothing")
 
 
-@dataclass(eq=False, slots=True)
-class Node:
+class Node(msgspec.Struct, eq=False):
     """One node. `captured` is what graphs inside it take from around it, in the order of its first use there."""
 
     proto: NodeProto
@@ -92,8 +90,8 @@ class Node:
     operator: OperatorKey
     attributes: dict[str, AttributeValue]
     sources: tuple[ValueSource, ...]
-    tensors: dict[str, tuple[Weight, ...]] = field(default_factory=dict)  # by attribute
-    bodies: dict[str, tuple[Graph, ...]] = field(default_factory=dict)  # by attribute
+    tensors: dict[str, tuple[Weight, ...]] = msgspec.field(default_factory=dict)  # by attribute
+    bodies: dict[str, tuple[Graph, ...]] = msgspec.field(default_factory=dict)  # by attribute
     captured: tuple[ValueSource, ...] = ()
 
     @property
@@ -212,8 +210,7 @@ class Graph:
         return scope.weights[source.name] if scope is not None and source.kind == "weight" else None
 
 
-@dataclass(frozen=True, slots=True)
-class ModelGraphs:
+class ModelGraphs(msgspec.Struct, frozen=True):
     """A whole model: its main graph and its local functions, each wired."""
 
     main: Graph

@@ -10,9 +10,10 @@ import enum
 import hashlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from onnxgate.core.files import REMEMBERED_BYTES, open_regular
 from onnxgate.model.facts import ELEMENT_TYPES, STRING
@@ -83,8 +84,7 @@ DATA_FIELDS = {
 _EXTERNAL_DATA = 13
 
 
-@dataclass(frozen=True, slots=True)
-class OmittedData:
+class OmittedData(msgspec.Struct, frozen=True):
     """Data of a tensor that was left out: the field that it came from, and where in the file it lies."""
 
     field: int

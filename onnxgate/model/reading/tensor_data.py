@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from onnxgate.core.files import open_regular
 from onnxgate.model.facts import BFLOAT16, ELEMENT_TYPES, STRING, count_tensor_elements, required_bytes
@@ -33,8 +34,7 @@ class UnreadableWeightError(Exception):
     """A tensor's data are not there; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class TensorDifference:
+class TensorDifference(msgspec.Struct, frozen=True):
     """How two tensors of one type and shape differ."""
 
     elements: int  # 0 where all that differs is rounded

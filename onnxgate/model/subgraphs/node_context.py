@@ -198,14 +198,13 @@ BoxKey = tuple[str, int] | tuple[str, str]
 """What a box stands for: ("node", its identity), or a kind and a value's name."""
 
 
-@dataclass(slots=True)
-class _Scope:
+class _Scope(msgspec.Struct):
     """Who makes and who takes each value that the nodes of one graph see."""
 
     chain: Sequence[GraphProto | FunctionProto]
-    nodes: dict[BoxKey, NodeProto] = field(default_factory=dict)
-    makers: dict[str, BoxKey] = field(default_factory=dict)
-    takers: dict[str, list[BoxKey]] = field(default_factory=dict)
+    nodes: dict[BoxKey, NodeProto] = msgspec.field(default_factory=dict)
+    makers: dict[str, BoxKey] = msgspec.field(default_factory=dict)
+    takers: dict[str, list[BoxKey]] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for holder in reversed(self.chain):  # an inner value hides an outer one of its name
@@ -266,13 +265,13 @@ def _value_names(values: Iterable[ValueInfoProto | str]) -> Iterator[str]:
     return (value if isinstance(value, str) else value.name for value in values)
 
 
-@dataclass(slots=True)
-class _NeighbourhoodBuilder:
+class _NeighbourhoodBuilder(msgspec.Struct):
     """Boxes gathered around one node, the nearest first."""
 
     scope: _Scope
-    boxes: dict[BoxKey, DrawnNode] = field(default_factory=dict)
-    more: list[tuple[BoxKey, bool, int]] = field(default_factory=list)  # (box, before it, how many are left out)
+    boxes: dict[BoxKey, DrawnNode] = msgspec.field(default_factory=dict)
+    # (box, before it, how many are left out)
+    more: list[tuple[BoxKey, bool, int]] = msgspec.field(default_factory=list)
 
     def drawn(self, node: NodeProto) -> tuple[tuple[DrawnNode, ...], tuple[DrawnEdge, ...]]:
         """Two steps each way."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from onnxgate.core.files import open_regular
 from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain, model_domain, required_bytes
@@ -226,8 +227,7 @@ MAX_CONSTANT_BYTES = 64 * 1024
 FunctionKey = tuple[str, str, str]  # domain, name, overload
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSurroundings:
+class NodeSurroundings(msgspec.Struct, frozen=True):
     """What a node sees of its model."""
 
     imports: Mapping[str, int]  # what the node needs of them, by domain; "ai.onnx" is the default one

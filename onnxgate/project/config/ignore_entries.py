@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,7 @@ from onnxgate.project.config.schema import Ignore
 from onnxgate.project.toml import Keys, decode, escape_character, find_key_lines, format_key_path, loads, quote_string
 
 
-@dataclass(frozen=True, slots=True)
-class IgnoreEdit:
+class IgnoreEdit(msgspec.Struct, frozen=True):
     """A change of the entries."""
 
     listed: Mapping[int, tuple[str, ...]]  # index of an entry -> its new fingerprints; without any, it is removed

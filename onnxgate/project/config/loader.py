@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from packaging.specifiers import SpecifierSet
 
 from onnxgate import __version__
@@ -154,8 +154,7 @@ UNKNOWN_NAME_FIX = "spell it as the model does; a size or a tolerance that means
 """The hint for a name that no model has."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelNames:
+class ModelNames(msgspec.Struct, frozen=True):
     """The names of one model's dynamic axes (one without a name is spelled `x[1]`) and of its outputs."""
 
     axes: Collection[str]

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import msgspec
+
 from onnxgate.core.errors import ConfigError, UsageError
 from onnxgate.core.findings import Place
 from onnxgate.core.text import suggest_spelling
@@ -21,16 +23,15 @@ from onnxgate.project.toml import Keys, find_nearest_line, format_key_path
 LOCK_NAME = "onnxgate.lock"
 
 
-@dataclass(frozen=True, slots=True)
-class MergedSettings:
+class MergedSettings(msgspec.Struct, frozen=True):
     """The `[[model]]` entries that match one model, merged key by key; later entries win."""
 
     targets: tuple[str, ...] = ()  # all targets of the config unless an entry names some
     source: str | None = None
     command: tuple[str, ...] | None = None
-    sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    sizes: Mapping[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
     inputs: str | None = None
-    tolerance: Mapping[str, float | Tolerance] = field(default_factory=dict)
+    tolerance: Mapping[str, float | Tolerance] = msgspec.field(default_factory=dict)
     quantized_from: str | None = None  # relative to the config's folder
     budget: Budget | None = None
 
@@ -45,8 +46,7 @@ class MergedSettings:
         return self.inputs if ".py:" in (self.inputs or "") else None
 
 
-@dataclass(frozen=True, slots=True)
-class SelectedModel:
+class SelectedModel(msgspec.Struct, frozen=True):
     """One model of the project. `path` is relative to the config's folder, with `/`."""
 
     path: str

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
@@ -123,8 +122,7 @@ def json_schema(rule_ids: Iterable[str] = ()) -> dict[str, Any]:
 AnyTable = TypeVar("AnyTable", bound=Table)
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """A problem of one key."""
 
     keys: Keys
@@ -140,12 +138,11 @@ _INVALID: Any = object()
 """Stands for a value that is not used; its problem is recorded already."""
 
 
-@dataclass(slots=True)
-class Conversion:
+class Conversion(msgspec.Struct):
     """One pass over a file. `check` validates each table that has the right types."""
 
     check: TableCheck
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[Problem] = msgspec.field(default_factory=list)
 
     def table(self, raw: object, type_: type[AnyTable]) -> AnyTable | None:
         """Return the file's values as their type; None if a required key is missing or wrong."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from onnxgate.project.git import repository
 from onnxgate.project.git.repository import COMMIT_ID
@@ -23,8 +24,7 @@ PARENT_HINT = "check out two commits (`fetch-depth: 2`), or give `--against REF`
 HISTORY_HINT = "check out the history (`fetch-depth: 0`, on GitLab `GIT_DEPTH: 0`), or give `--against REF`"
 
 
-@dataclass(frozen=True, slots=True)
-class BaselineChoice:
+class BaselineChoice(msgspec.Struct, frozen=True):
     """A baseline, or why there is none; `remark` is "" if none was requested or expected."""
 
     revision: Revision | None = None
@@ -53,8 +53,7 @@ def choose_baseline(
     return run.on_github() if on_github else run.on_gitlab()
 
 
-@dataclass(frozen=True, slots=True)
-class _CiRun:
+class _CiRun(msgspec.Struct, frozen=True):
     """A run in CI: the commit that is checked out, and the variables of the CI system."""
 
     root: Path

@@ -9,8 +9,9 @@ import posixpath
 import subprocess
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+
+import msgspec
 
 from onnxgate.core.errors import UsageError
 from onnxgate.core.files import link_or_copy, replace_atomically, sha256_of, temporary_folder
@@ -36,8 +37,7 @@ class MissingAtRevisionError(Exception):
         self.is_new = is_new
 
 
-@dataclass(frozen=True, slots=True)
-class Revision:
+class Revision(msgspec.Struct, frozen=True):
     """One commit of the repository at `root`. `offline`: missing Git LFS content is not fetched."""
 
     root: Path
@@ -159,20 +159,18 @@ _MAX_LINKS = 8
 _CHUNK_BYTES = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class TreeEntry:
+class TreeEntry(msgspec.Struct, frozen=True):
     """One entry of a tree. `blob` is git's digest of the content, or the commit of a submodule."""
 
     mode: str
     blob: str
 
 
-@dataclass(frozen=True)
-class Tree:
+class Tree(msgspec.Struct, frozen=True, dict=True):
     """The files of one revision; paths are relative to git's root."""
 
     revision: Revision
-    _pointers: dict[str, LfsPointer | None] = field(default_factory=dict)
+    _pointers: dict[str, LfsPointer | None] = msgspec.field(default_factory=dict)
 
     @functools.cached_property
     def entries(self) -> Mapping[str, TreeEntry]:
@@ -279,8 +277,7 @@ MAX_COMPARED_FILES = 200
 """Git compares each file with each other."""
 
 
-@dataclass(frozen=True, slots=True)
-class NewFile:
+class NewFile(msgspec.Struct, frozen=True):
     """A file that does not exist at the revision under this name."""
 
     path: str

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import groupby
+
+import msgspec
 
 from onnxgate.model.reading.external_data import ExternalProblem, ExternalUse
 
 
-@dataclass(frozen=True, slots=True)
-class ExternalFault:
+class ExternalFault(msgspec.Struct, frozen=True):
     """One problem of one file, and the tensors that need it, in the model's order."""
 
     location: str

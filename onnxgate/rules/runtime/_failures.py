@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from onnxgate.core.findings import Place
 from onnxgate.core.text import join_quoted
@@ -20,8 +21,7 @@ def select_refused_attempts(runs: ModelRuns) -> tuple[Attempt, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class BrokenSizes:
+class BrokenSizes(msgspec.Struct, frozen=True):
     """Sizes at which the model fails, and sizes at which it runs, of the axes that differ."""
 
     attempts: tuple[Attempt, ...]

@@ -21,6 +21,7 @@ from onnxgate.core.subprocesses import TIMED_OUT, CommandRunner, CompletedComman
 from onnxgate.project.engines import find_engine, import_name, runs_on_node
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime, PinnedPackage
 from onnxgate.runtimes.environments import node, storage, wheels
+from onnxgate.runtimes.environments.leases import EnvironmentLeases
 
 CREATE_TIMEOUT_S = 60
 INSTALL_TIMEOUT_S = 600
@@ -49,7 +50,7 @@ class Environments:
         self._unreachable = ""  # why the index could not be reached; it is then not contacted a second time
         self._interpreters: dict[str, Path | UnavailableError] = {}
         self._interpreter_lock = threading.Lock()
-        self._leases = storage.EnvironmentLeases()
+        self._leases = EnvironmentLeases()
         npm_cache = shared / wheels.NPM_FOLDER if shared else None
         self.node = node.NodeBuilder(self.commands, offline=offline, npm_cache=npm_cache)
 

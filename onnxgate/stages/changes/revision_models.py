@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from onnxgate.core.errors import LockError
 from onnxgate.core.files import replace_atomically

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from onnxgate.core.findings import version_sort_key
 from onnxgate.model.facts import DEFAULT_DOMAIN
@@ -142,8 +143,7 @@ AttributeValues = dict[str, int | str]
 """Attributes with one integer or string, by name."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReleaseRestriction:
+class ReleaseRestriction(msgspec.Struct, frozen=True):
     """A condition under which releases from `first` to `last` ("": no bound) reject certain operators."""
 
     operators: tuple[str, ...]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -80,8 +79,7 @@ class TypedNode(msgspec.Struct, frozen=True, eq=False):
             yield from node.all_nodes()
 
 
-@dataclass(frozen=True, eq=False)
-class TypedModel:
+class TypedModel(msgspec.Struct, frozen=True, eq=False, dict=True):
     """Typed nodes and imports of a model, the same for every release."""
 
     ir_version: int
@@ -108,8 +106,7 @@ class TypedModel:
         return tuple(first.values())
 
 
-@dataclass(frozen=True, slots=True)
-class SupportGap:
+class SupportGap(msgspec.Struct, frozen=True):
     """Reason why a release rejects an operation."""
 
     rule: SupportGapRule
@@ -117,8 +114,7 @@ class SupportGap:
     detail: str = ""  # verb phrase about the release: "implements `T` as `tensor(float)` only"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class NodeProblem:
+class NodeProblem(msgspec.Struct, frozen=True, eq=False):
     """A node that is rejected, or whose result is unknown, with the reason."""
 
     node: TypedNode
@@ -126,16 +122,14 @@ class NodeProblem:
     unknown: str = ""  # "the type of its input 2 is not known"
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedOperations:
+class RefusedOperations(msgspec.Struct, frozen=True):
     """Predicted refusals of one model by one release, as plain data that can be sent to another process."""
 
     opsets_too_new: tuple[str, ...]  # domains
     gaps: tuple[tuple[SupportGap, Operation], ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Prediction:
+class Prediction(msgspec.Struct, frozen=True, eq=False):
     """Predicted problems of one model on one release. Without any the model loads."""
 
     ir_too_new: bool
@@ -156,8 +150,7 @@ class Prediction:
         return "unknown" if self.found else "loads"
 
 
-@dataclass(frozen=True, slots=True)
-class OpsetChange:
+class OpsetChange(msgspec.Struct, frozen=True):
     """Export at another opset of a domain, at which all runtimes implement the operation."""
 
     domain: str
@@ -165,8 +158,7 @@ class OpsetChange:
     whole: bool  # all other operations of the model are implemented there, too
 
 
-@dataclass(frozen=True, slots=True)
-class TypeCast:
+class TypeCast(msgspec.Struct, frozen=True):
     """Cast the inputs of one type parameter, and its outputs back."""
 
     parameter: str  # a constraint's name (`T`), or the type that the schema fixes
@@ -175,22 +167,19 @@ class TypeCast:
     back: bool  # an output has to be cast back
 
 
-@dataclass(frozen=True, slots=True)
-class AttributeRemoval:
+class AttributeRemoval(msgspec.Struct, frozen=True):
     """Remove an attribute."""
 
     attribute: str
 
 
-@dataclass(frozen=True, slots=True)
-class AttributeAddition:
+class AttributeAddition(msgspec.Struct, frozen=True):
     """Add attributes of the kinds that the schema declares."""
 
     attributes: tuple[tuple[str, str], ...]  # name, kind ("INT")
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorReplacement:
+class OperatorReplacement(msgspec.Struct, frozen=True):
     """Use another operator with the same arguments, or with those listed here."""
 
     domain: str
@@ -199,21 +188,18 @@ class OperatorReplacement:
     attributes: tuple[tuple[str, str], ...] = ()  # strings to add, so that it computes the same
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionExpansion:
+class FunctionExpansion(msgspec.Struct, frozen=True):
     """Replace the node by the operator's function body, which ONNX defines as equivalent."""
 
 
-@dataclass(frozen=True, slots=True)
-class DomainImport:
+class DomainImport(msgspec.Struct, frozen=True):
     """Import the operator's domain."""
 
     domain: str
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class MinimumReleaseRaise:
+class MinimumReleaseRaise(msgspec.Struct, frozen=True):
     """Require this release or a newer one."""
 
     release: str

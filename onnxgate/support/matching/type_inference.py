@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
 from operator import itemgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, canonical_domain, format_type
 from onnxgate.model.reading.structure import iter_node_subgraphs, iter_nodes
@@ -57,12 +58,11 @@ def _infer_nodes(model: ModelView, inferred: ModelProto | None) -> tuple[TypedNo
     return _infer_graph_nodes(model, "", _FunctionCalls(explain_unfollowed_calls(model)), inferred)
 
 
-@dataclass(slots=True, eq=False)
-class _FunctionCalls:
+class _FunctionCalls(msgspec.Struct, eq=False):
     """Function bodies that all inferences of one model share."""
 
     unread: str  # why no call is followed
-    bodies: dict[tuple[object, ...], tuple[TypedNode, ...]] = field(default_factory=dict)
+    bodies: dict[tuple[object, ...], tuple[TypedNode, ...]] = msgspec.field(default_factory=dict)
 
 
 def _infer_graph_nodes(
@@ -189,13 +189,12 @@ def _make_operation(
     return Operation(domain, name, *versions, *types, tuple(Attribute(*it) for it in attributes), static)
 
 
-@dataclass(slots=True, eq=False)
-class _NodeTypeInference:
+class _NodeTypeInference(msgspec.Struct, eq=False):
     imports: Mapping[str, int]
     functions: Mapping[OperatorKey, GraphView]
     within: str
     calls: _FunctionCalls
-    learnt: set[str] = field(default_factory=set)  # names whose types are known only from schemas of releases
+    learnt: set[str] = msgspec.field(default_factory=set)  # names whose types are known only from schemas of releases
 
     def propagate(self, graph: GraphView, scope: ValueTypes) -> bool:
         """Add types that follow from operators' schemas to the scope; return whether there were any."""

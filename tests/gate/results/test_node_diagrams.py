@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from onnxgate.commands.files_without_config import make_request
 from onnxgate.core.report import Finding

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from onnxgate.commands.files_without_config import make_request
 from onnxgate.core.findings import STATIC_STAGES

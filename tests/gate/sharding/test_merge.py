@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 import inspect
 from collections.abc import Sequence
 
@@ -133,7 +132,7 @@ def sound() -> StageResults:
 
 def replace_in(gathered: StageResults, *judged: RuleHit) -> StageResults:
     """The same with what rules say."""
-    return dataclasses.replace(gathered, file=FileResult(hits=judged))
+    return replace(gathered, file=FileResult(hits=judged))
 
 
 def reasons(report: Report) -> str:

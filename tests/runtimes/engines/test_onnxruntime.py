@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import onnx
 import pytest
@@ -403,7 +404,7 @@ def test_the_worker_runs_under_python_3_8(
 def test_an_unavailable_runtime_is_an_observation(locked: Callable[..., Locked], tmp_path: Path) -> None:
     """Its reason and hint are those of the environment."""
     runtime, packages = locked("1.18.1")
-    elsewhere = dataclasses.replace(WorkerSpec.of_runtime(runtime, packages), packages=())
+    elsewhere = msgspec.structs.replace(WorkerSpec.of_runtime(runtime, packages), packages=())
     with WorkerPool(Environments(tmp_path, offline=True), 1) as host:
         observation = host.submit(elsewhere, Probe()).result(60)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from onnxgate.core.errors import UnavailableError
 from onnxgate.core.jobs import Completed, Crashed, Harvest, HarvestResult
