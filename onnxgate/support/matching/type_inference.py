@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, canonical_domain, format_type
-from onnxgate.model.reading.structure import iter_function_nodes, iter_node_subgraphs, iter_nodes
+from onnxgate.model.reading.structure import find_omitted_list, iter_function_nodes, iter_node_subgraphs, iter_nodes
 from onnxgate.model.validity import explain_unfollowed_calls
 from onnxgate.support.matching.node_checks import infer_output_types
 from onnxgate.support.matching.operations import Attribute, Operation, TypedModel, TypedNode
@@ -290,7 +290,8 @@ def _read_attributes(node: NodeProto) -> Iterator[Attribute]:
     for attribute in sorted(node.attribute, key=lambda attribute_proto: attribute_proto.name):
         kind = str(attribute.AttributeType.Name(attribute.type))
         is_separate = node.op_type == "Constant" or (node.op_type in _CONTROL_FLOW and attribute.HasField("g"))
-        is_readable = not is_separate and attribute.ByteSize() <= _MAX_ATTRIBUTE_BYTES
+        is_short = attribute.ByteSize() <= _MAX_ATTRIBUTE_BYTES and not find_omitted_list(attribute)
+        is_readable = not is_separate and is_short
         yield Attribute(attribute.name, kind, attribute.SerializeToString() if is_readable else b"")
 
 
