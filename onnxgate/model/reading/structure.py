@@ -372,7 +372,7 @@ def read_structure(path: Path, *, large_bytes: int = LARGE_BYTES, small_bytes: i
     for text in _iter_texts(proto):
         if not isinstance(text, str):  # protobuf returns bytes, which fail wherever they are used
             raise UnreadableModel(f"a damaged model (the name {text!r} is not UTF-8)")
-    if OMITTED_KEY.encode() in content:
+    if path.stat().st_size >= large_bytes and OMITTED_KEY.encode() in content:
         # Training information is compared as it is, and bodies of functions with such names could read the lists.
         restore_lists((graph for it in proto.training_info for graph in (it.initialization, it.algorithm)), path)
         if any(it.domain == _ML_DOMAIN and it.name in OMITTED_LISTS for it in proto.functions):
