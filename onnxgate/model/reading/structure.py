@@ -56,8 +56,8 @@ OMITTED_LISTS: dict[str, frozenset[str]] = {
 }
 """Operator of `ai.onnx.ml` -> attributes whose lists are omitted: onnx checks their type and that they have elements,
 and reads neither the elements nor their number. Others are complete: onnx compares lengths in `TreeEnsemble` and
-`LabelEncoder`, and reads class labels, categories, intercepts and n-grams.
-Source: onnx 1.23, `defs/traditionalml`; measured with onnx 1.23."""
+`LabelEncoder`, and reads class labels, categories, intercepts, n-grams and values of `Constant`.
+Source: onnx's `defs/traditionalml`; measured with onnx 1.18 and 1.23."""
 _LIST_FIELDS = {6: "floats", 7: "ints", 8: "strings"}
 """Type of an attribute -> its field."""
 _LIST_NUMBERS = (7, 8, 9)
@@ -65,6 +65,7 @@ _LIST_NUMBERS = (7, 8, 9)
 _LEADING_FIELDS = 3
 """Name, type and the first element of a list."""
 _PIECE_BYTES = 128 * 1024
+_MAX_STUB_BYTES = 2 * _PIECE_BYTES
 _MAX_SPLITS = 16
 """Bytes that are tried as the start of an element; of numbers at least each 11th is one."""
 
@@ -114,6 +115,7 @@ _EXTERNAL_DATA = 13
 _NAME, _OPERATOR, _DOMAIN = 1, 4, 7
 """Fields of AttributeProto and NodeProto."""
 _MAX_NAME_BYTES = 100
+"""Names in `OMITTED_LISTS` are shorter."""
 _NO_LISTS: frozenset[str] = frozenset()
 
 
@@ -277,9 +279,13 @@ class _WeightStripper:
     def _find_omitted_lists(self, start: int, end: int) -> frozenset[str]:
         """Return the attributes of the node between `start` and `end` whose lists need not be held."""
         texts = {_OPERATOR: b"", _DOMAIN: b""}
-        for field in iter_fields(self._source, start, end):
-            if field.number in texts and field.wire == LENGTH and field.end - field.start <= _MAX_NAME_BYTES:
-                texts[field.number] = self._source.read(field.start, field.end)
+        try:
+            for field in iter_fields(self._source, start, end):
+                if field.number in texts and field.wire == LENGTH:  # the last one counts
+                    end_of_text = min(field.end, field.start + _MAX_NAME_BYTES)
+                    texts[field.number] = self._source.read(field.start, end_of_text)
+        except UnreadableModel:  # of several errors the first one in the file is reported
+            return _NO_LISTS
         is_known = texts[_DOMAIN] == _ML_DOMAIN.encode()
         return OMITTED_LISTS.get(texts[_OPERATOR].decode(errors="replace"), _NO_LISTS) if is_known else _NO_LISTS
 
@@ -301,6 +307,8 @@ class _WeightStripper:
                     counts[name] += len(elements)
                     piece.ClearField(name)
                 stub.MergeFrom(piece)
+                if stub.ByteSize() > _MAX_STUB_BYTES:
+                    return b""
         except DecodeError:
             return b""
         held = {field.name for field, _ in stub.ListFields()}

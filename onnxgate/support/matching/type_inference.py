@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 _MAX_ATTRIBUTE_BYTES = 4096
 """Attributes up to this size take part in matching."""
-_LIST_KINDS = frozenset({"FLOATS", "INTS", "STRINGS"})
 _MAX_ROUNDS = 16
 """Maximum repetitions of inference after operators that onnx does not know."""
 MAX_FUNCTION_CALLS = 4000
@@ -291,9 +290,10 @@ def _read_attributes(node: NodeProto) -> Iterator[Attribute]:
     for attribute in sorted(node.attribute, key=lambda attribute_proto: attribute_proto.name):
         kind = str(attribute.AttributeType.Name(attribute.type))
         is_separate = node.op_type == "Constant" or (node.op_type in _CONTROL_FLOW and attribute.HasField("g"))
-        is_readable = not is_separate and attribute.ByteSize() <= _MAX_ATTRIBUTE_BYTES
-        if is_readable and kind in _LIST_KINDS:
-            is_readable = find_omitted_list(attribute) is None
+        is_short = attribute.ByteSize() <= _MAX_ATTRIBUTE_BYTES
+        if attribute.doc_string and find_omitted_list(attribute):
+            is_short = False
+        is_readable = not is_separate and is_short
         yield Attribute(attribute.name, kind, attribute.SerializeToString() if is_readable else b"")
 
 

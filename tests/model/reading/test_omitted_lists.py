@@ -150,6 +150,7 @@ UNUSUAL: dict[str, Callable[[ModelProto], object]] = {
     "a number": lambda model: setattr(get_node_ids(model), "i", 5),
     "another domain": lambda model: setattr(model.graph.node[0], "domain", "mine"),
     "another operator": lambda model: setattr(model.graph.node[0], "op_type", "TreeEnsemble"),
+    "another long name behind its own": lambda model: model.graph.node[0].MergeFrom(NodeProto(op_type="x" * 9000)),
     "a function of this name": lambda model: model.functions.add(name="TreeEnsembleRegressor", domain="ai.onnx.ml"),
 }
 
