@@ -71,12 +71,12 @@ class NodeLoader:
             return examined
         kinds = collect_node_kinds(model.proto)
         first = {planned: isolated_nodes.select_predicted_kinds(refusal, kinds) for planned, refusal in worth.items()}
-        loaded = self._round(worth, first, model.proto.ir_version)
+        loaded = self._round(worth, first, model)
         rest = {
             planned: isolated_nodes.select_remaining_kinds(refusal, kinds, loaded[planned])
             for planned, refusal in worth.items()
         }
-        more = self._round(worth, rest, model.proto.ir_version)
+        more = self._round(worth, rest, model)
         for planned, refusal in worth.items():
             loads = {**loaded[planned], **more[planned]}
             count = len(first[planned]) + len(rest[planned])
@@ -90,22 +90,23 @@ class NodeLoader:
         self,
         refusing: Mapping[PlannedRuntime, RefusingRuntime],
         kinds: Mapping[PlannedRuntime, Sequence[NodeKind]],
-        ir_version: int,
+        model: ExecutedModel,
     ) -> dict[PlannedRuntime, dict[NodeKind, IsolatedLoad]]:
         """Load nodes on all runtimes at the same time; the result leaves out nodes that were not tried."""
         pending = {
-            planned: list(self._submit_nodes(planned, refusing[planned], selected[:MAX_NODE_KINDS], ir_version))
+            planned: list(self._submit_nodes(planned, refusing[planned], selected[:MAX_NODE_KINDS], model))
             for planned, selected in kinds.items()
         }
         return {planned: dict(_await_loads(loads)) for planned, loads in pending.items()}
 
     def _submit_nodes(
-        self, planned: PlannedRuntime, refusing: RefusingRuntime, kinds: Iterable[NodeKind], ir_version: int
+        self, planned: PlannedRuntime, refusing: RefusingRuntime, kinds: Iterable[NodeKind], model: ExecutedModel
     ) -> Iterator[PendingNode]:
+        ir_version = model.proto.ir_version
         if any(refusal.family == "ir" for refusal in refusing.refusals):
             ir_version = min(ir_version, NODE_IR_VERSION)
         for kind in kinds:
-            data = extract_node(kind.first.proto, kind.around, ir_version)
+            data = extract_node(kind.first.proto, kind.around, ir_version, model.folder / model.path)
             if data is not None:
                 yield kind, tuple(self._load(planned, data, refusal.level) for refusal in refusing.refusals)
 

@@ -27,7 +27,12 @@ from onnxgate.model.reading.fact_extraction import (
 )
 from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type, read_pointer
 from onnxgate.model.reading.graph import Graph, Node, ValueSource, Weight, build_graphs, format_operator_key
-from onnxgate.model.reading.structure import MAX_PROTOBUF_BYTES, read_structure
+from onnxgate.model.reading.structure import (
+    MAX_PROTOBUF_BYTES,
+    find_omitted_list,
+    read_omitted_list,
+    read_structure,
+)
 from onnxgate.model.reading.view import ModelView
 
 if TYPE_CHECKING:
@@ -110,7 +115,9 @@ def _describe_nodes(wiring: Graph, indent: str, around: ValueNames | None = None
         node = wiring.nodes[index]
         outputs = [names.output(node, index) for index, name in enumerate(node.proto.output) if name] or ["_"]
         inputs = ", ".join(names.of(source) or "_" for source in node.sources)
-        attributes = [_format_attribute(it, node) for it in sorted(node.proto.attribute, key=lambda it: it.name)]
+        attributes = [
+            _format_attribute(it, node, wiring.model) for it in sorted(node.proto.attribute, key=lambda it: it.name)
+        ]
         call = f"{', '.join(outputs)} = {format_operator_key(node.operator)}({inputs})"
         yield indent + " ".join([call, *filter(None, attributes)])
         for attribute, bodies in sorted(node.bodies.items()):
@@ -126,13 +133,15 @@ def _describe_nodes(wiring: Graph, indent: str, around: ValueNames | None = None
         yield from (f"{indent}weight {line.strip()}" for line in _describe_weights(wiring))
 
 
-def _format_attribute(attribute: AttributeProto, node: Node) -> str:
+def _format_attribute(attribute: AttributeProto, node: Node, model: Path) -> str:
     if attribute.name in node.bodies:
         return ""
     if attribute.ref_attr_name:
         return f"{attribute.name}=@{attribute.ref_attr_name}"
     if attribute.name in node.tensors:
         return f"{attribute.name}={', '.join(_format_reference(it) for it in node.tensors[attribute.name])}"
+    if omitted := find_omitted_list(attribute):
+        attribute = read_omitted_list(omitted, model)
     match attribute.type:
         case attribute.FLOAT:
             value = format_float(attribute.f)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import math
 import operator
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,13 @@ import msgspec
 from onnxgate.core.files import sha256_of
 from onnxgate.model.facts import DEFAULT_DOMAIN, Dim, ModelFacts, ValueInfo, canonical_domain, format_type, model_domain
 from onnxgate.model.reading.external_data import find_external_files
-from onnxgate.model.reading.structure import read_light_view, read_view
+from onnxgate.model.reading.structure import (
+    find_omitted_list,
+    iter_omitted_list,
+    read_light_view,
+    read_omitted_list,
+    read_view,
+)
 from onnxgate.model.reading.view import ModelView
 
 if TYPE_CHECKING:
@@ -151,7 +158,69 @@ def _qualify_name(domain: str, name: str) -> str:
     return name if canonical_domain(domain) == DEFAULT_DOMAIN else f"{domain}.{name}"
 
 
-AttributeValue = int | float | bytes | str | tuple["AttributeValue", ...]
+_MAX_TUPLE_ELEMENTS = 4096
+"""Longer lists of attributes are not in memory."""
+
+
+class LongList:
+    """A long list of an attribute, read when it is needed. Lists are equal if their elements are, wherever they lie."""
+
+    __slots__ = ("_count", "_digest", "_kind", "_read")
+
+    def __init__(self, kind: int, count: int, read: Callable[[], Iterator[AttributeProto]]) -> None:
+        self._kind, self._count, self._read = kind, count, read  # `read` returns pieces of the attribute
+        self._digest = b""
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[AttributeValue]:
+        for piece in self._read():
+            elements = _DECODERS[self._kind](piece)
+            assert isinstance(elements, tuple)
+            yield from elements
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, LongList):
+            return NotImplemented
+        return (self._kind, self._count) == (other._kind, other._count) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of the elements; NaN is always the same, and so is zero."""
+        if not self._digest:
+            digest = hashlib.sha256()
+            for piece in self._read():
+                digest.update(_encode_elements(piece, self._kind))
+            self._digest = digest.digest()
+        return self._digest
+
+
+def _encode_elements(piece: AttributeProto, kind: int) -> bytes:
+    """Encode the elements of one list one after the other, the same however many there are in a piece."""
+    import numpy as np
+
+    own = type(piece)()
+    own.MergeFrom(piece)
+    for held, _ in own.ListFields():
+        if held.name != _LIST_NAMES[kind]:
+            own.ClearField(held.name)
+    own.DiscardUnknownFields()
+    content: bytes = own.SerializeToString()
+    if kind != _FLOATS:
+        return content
+    values = np.frombuffer(content, [("tag", "u1"), ("value", "<f4")])["value"] + np.float32(0)  # -0.0 becomes 0.0
+    values[np.isnan(values)] = np.nan
+    return bytes(values.tobytes())
+
+
+AttributeValue = int | float | bytes | str | LongList | tuple["AttributeValue", ...]
 """Value of an attribute that is neither a tensor nor a graph."""
 DimsLookup = Callable[[str], Sequence[int] | None]
 """Function that returns the dims of a weight by name; None if there is no such weight."""
@@ -167,6 +236,7 @@ _DECODERS: dict[int, Callable[[AttributeProto], AttributeValue]] = {
     _INTS: lambda attribute: tuple(attribute.ints),
     _STRINGS: lambda attribute: tuple(attribute.strings),
 }
+_LIST_NAMES = {_FLOATS: "floats", _INTS: "ints", _STRINGS: "strings"}
 _KERNEL_INPUT = {"Conv": 1, "ConvTranspose": 1, "ConvInteger": 1, "DeformConv": 1, "QLinearConv": 3}
 """Input whose dims define a missing `kernel_shape`."""
 _WINDOW_OPERATORS = {*_KERNEL_INPUT, "MaxPool", "AveragePool", "LpPool", "MaxUnpool"}
@@ -176,9 +246,16 @@ MAX_LISTED = 8
 """Messages show lists up to this length."""
 
 
-def read_attributes(node: NodeProto, opset: int, dims: DimsLookup) -> dict[str, AttributeValue]:
-    """The node's attributes that are neither tensors nor graphs; defaults of its schema are filled in."""
-    explicit = {attribute.name: _decode_attribute(attribute) for attribute in node.attribute if _is_plain(attribute)}
+def read_attributes(node: NodeProto, opset: int, dims: DimsLookup, model: Path) -> dict[str, AttributeValue]:
+    """The node's attributes that are neither tensors nor graphs; defaults of its schema are filled in.
+
+    `model` is the file that omitted lists are read from.
+    """
+    explicit = {
+        attribute.name: _decode_list(attribute, model) or _decode_attribute(attribute)
+        for attribute in node.attribute
+        if _is_plain(attribute)
+    }
     elsewhere = {attribute.name for attribute in node.attribute if not _is_plain(attribute)}
     filled = {
         name: value for name, value in _schema_defaults(node.op_type, opset, node.domain) if name not in elsewhere
@@ -188,6 +265,19 @@ def read_attributes(node: NodeProto, opset: int, dims: DimsLookup) -> dict[str, 
 
 def _is_plain(attribute: AttributeProto) -> bool:
     return bool(attribute.ref_attr_name) or attribute.type not in _NESTED_TYPES
+
+
+def _decode_list(attribute: AttributeProto, model: Path) -> AttributeValue | None:
+    """A list that is long, or was omitted; None for any other attribute."""
+    if attribute.ref_attr_name or attribute.type not in _LIST_NAMES:
+        return None
+    omitted = find_omitted_list(attribute)
+    count = omitted.count if omitted else len(getattr(attribute, _LIST_NAMES[attribute.type]))
+    if count <= _MAX_TUPLE_ELEMENTS:
+        return _decode_attribute(read_omitted_list(omitted, model)) if omitted else None
+    if omitted:
+        return LongList(attribute.type, count, functools.partial(iter_omitted_list, omitted, model))
+    return LongList(attribute.type, count, lambda: iter((attribute,)))
 
 
 def _decode_attribute(attribute: AttributeProto) -> AttributeValue:
@@ -247,7 +337,7 @@ def format_value(value: AttributeValue | None) -> str:
             return "absent"
         case bytes():
             return f'"{value.decode(errors="replace")}"'
-        case tuple():
+        case tuple() | LongList():
             return f"[{', '.join(map(format_value, value))}]"
         case float():
             return format_float(value)
@@ -272,7 +362,8 @@ def _float32_bytes(value: float | str) -> bytes:
 
 def format_change(before: AttributeValue | None, after: AttributeValue | None) -> str:
     """Describe the change of an attribute: both values, or the number of differences of a long list."""
-    if isinstance(before, tuple) and isinstance(after, tuple) and max(len(before), len(after)) > MAX_LISTED:
+    lists = (tuple, LongList)
+    if isinstance(before, lists) and isinstance(after, lists) and max(len(before), len(after)) > MAX_LISTED:
         if len(before) != len(after):
             return f"has {len(after):,} elements, had {len(before):,}"
         return f"differs in {sum(map(operator.ne, before, after)):,} of {len(after):,} elements"

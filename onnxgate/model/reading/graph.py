@@ -153,7 +153,7 @@ class Graph:
 
     def _node(self, index: int, position: int, proto: NodeProto) -> Node:
         domain = canonical_domain(proto.domain)
-        attributes = read_attributes(proto, self.imports.get(domain, 1), self.dims)
+        attributes = read_attributes(proto, self.imports.get(domain, 1), self.dims, self.model)
         sources = tuple(map(self.resolve, trim_trailing_empty(proto.input)))
         operator = (domain, proto.op_type, getattr(proto, "overload", ""))
         node = Node(proto, index, position, operator, attributes, sources)

@@ -13,6 +13,7 @@ import msgspec
 from onnxgate.core.files import open_regular
 from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain, model_domain, required_bytes
 from onnxgate.model.reading.external_data import inspect_data_file, is_external, read_data_range, read_external_entries
+from onnxgate.model.reading.file_format import UnreadableModel
 from onnxgate.model.reading.structure import (
     DATA_FIELDS,
     SMALL_BYTES,
@@ -23,6 +24,7 @@ from onnxgate.model.reading.structure import (
     iter_nodes,
     iter_sparse_tensors,
     iter_tensors,
+    restore_lists,
 )
 from onnxgate.model.reading.view import ModelView
 
@@ -236,10 +238,11 @@ class NodeSurroundings(msgspec.Struct, frozen=True):
     functions: Mapping[FunctionKey, FunctionProto]  # the model's own
 
 
-def extract_node(node: NodeProto, around: NodeSurroundings, ir_version: int) -> bytes | None:
+def extract_node(node: NodeProto, around: NodeSurroundings, ir_version: int, path: Path) -> bytes | None:
     """Extract a model of the node and the functions that it calls; None if that is impossible.
 
-    It cannot where the type of something that it is given is not known, or where its own data is not at hand.
+    It cannot where the type of something that it is given is not known, or where its own data is not at hand; omitted
+    lists of its attributes are read from the model at `path`.
     Inputs have the shapes that are known: without them `Shape` of a static input would not be folded.
     """
     from onnx import ModelProto
@@ -257,7 +260,13 @@ def extract_node(node: NodeProto, around: NodeSurroundings, ir_version: int) -> 
         output = model.graph.output.add(name=name, type=around.type_of(name))
         if output.type.HasField("tensor_type"):
             output.type.tensor_type.ClearField("shape")  # a wrong one would be another fault
-    return None if any(has_data_elsewhere(tensor) for _, tensor in iter_tensors(model)) else model.SerializeToString()
+    if any(has_data_elsewhere(tensor) for _, tensor in iter_tensors(model)):
+        return None
+    try:
+        restore_lists((model.graph, *model.functions), path)
+    except (OSError, UnreadableModel):
+        return None
+    return bytes(model.SerializeToString())
 
 
 def list_needed_values(node: NodeProto) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from onnxgate.evidence.parity import FirstDifference
 from onnxgate.model.equality.model_comparison import GraphComparison, WeightPair
 from onnxgate.model.reading.fact_extraction import format_operator_name
 from onnxgate.model.reading.file_format import UnreadableModel
-from onnxgate.model.reading.structure import read_structure
+from onnxgate.model.reading.structure import read_structure, restore_lists
 from onnxgate.model.reading.tensor_data import UnreadableWeightError, compare_tensors, read_chunks
 from onnxgate.model.subgraphs.instrumented_models import (
     KnownValue,
@@ -190,6 +190,10 @@ def _measure_own_distances(
     for number, tensor in enumerate(isolated.weights):  # the structure left them out
         inputs[tensor.name] = str(_write_weight(tensor, side.model, folder / f"{number}.npy"))
     path = folder / "model.onnx"
+    try:
+        restore_lists((isolated.model.graph, *isolated.model.functions), side.model)
+    except (OSError, UnreadableModel) as reason:
+        raise SearchError(f"the attributes of its nodes: {reason}") from reason
     path.write_bytes(isolated.model.SerializeToString())
     outputs = side.outputs(path, jobs.InputCase(name="apart", origin="generated", inputs=inputs))
     return {

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, canonical_domain, format_type
-from onnxgate.model.reading.structure import iter_node_subgraphs, iter_nodes
+from onnxgate.model.reading.structure import find_omitted_list, iter_node_subgraphs, iter_nodes
 from onnxgate.model.reading.view import GraphView, ModelView, NodeView, OperatorKey
 from onnxgate.model.subgraphs.reduced_models import function_key
 from onnxgate.model.validity import explain_unfollowed_calls
@@ -340,7 +340,10 @@ def _read_attributes(node: NodeView) -> tuple[tuple[str, str, bytes], ...]:
     found = []
     for attribute in node.attributes:
         is_separate = name == "Constant" or (name in _CONTROL_FLOW and attribute.HasField("g"))
-        is_readable = not is_separate and attribute.ByteSize() <= _MAX_ATTRIBUTE_BYTES
+        is_short = attribute.ByteSize() <= _MAX_ATTRIBUTE_BYTES
+        if attribute.doc_string and find_omitted_list(attribute):
+            is_short = False
+        is_readable = not is_separate and is_short
         data = attribute.SerializeToString() if is_readable else b""
         found.append((attribute.name, attribute.AttributeType.Name(attribute.type), data))
     found.sort(key=itemgetter(0))

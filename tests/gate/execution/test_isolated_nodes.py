@@ -14,6 +14,7 @@ from onnxgate.core.findings import IncompleteCheck, Place, Stage
 from onnxgate.core.jobs import Completed, Crashed, Failure, Load, LoadResult, Observation, Refused
 from onnxgate.gate.execution import failed_runs
 from onnxgate.gate.execution.failed_runs import NodeLoader
+from onnxgate.model.reading.structure import read_structure
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.stages.isolated_nodes import LevelRefusal, RefusingRuntime
@@ -77,6 +78,21 @@ def test_each_kind_is_asked_once_per_runtime_and_level(tmp_path: Path) -> None:
     assert {("all", ("Some",), ("more",)), ("disabled", ("Some",), ("more",))} == {
         (job.optimization, job.providers, job.extensions) for _, job in answering.asked
     }
+
+
+def test_lists_that_were_left_out_are_read_from_the_model(tmp_path: Path) -> None:
+    """A runtime must not be given a node with an emptied attribute."""
+    body = f"y = ai.onnx.ml.LinearRegressor <coefficients = {[0.5] * 2000}> (x)"
+    text = f'<ir_version: 8, opset_import: ["ai.onnx.ml" : 1]> g (float[2, 2000] x) => (float[2, 1] y) {{ {body} }}'
+    complete = onnx.parser.parse_model(text)
+    onnx.save(complete, tmp_path / "m.onnx")
+    proto = read_structure(tmp_path / "m.onnx", large_bytes=0)
+    assert proto != complete
+
+    answering = Answering(lambda _: LOADS)
+    model = ExecutedModel("m.onnx", Place("onnxgate.lock", 3), proto, tmp_path, tmp_path)
+    NodeLoader(answering, tmp_path).examine(model, {OLD: UNKNOWN})
+    assert [complete.graph.node[0]] * 2 == [onnx.load(job.model).graph.node[0] for _, job in answering.asked]
 
 
 def test_a_node_is_stamped_as_its_model_unless_that_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import onnx.parser
@@ -28,7 +30,7 @@ def surroundings(model: onnx.ModelProto) -> NodeSurroundings:
 
 def cut(model: onnx.ModelProto, index: int = 0) -> onnx.ModelProto | None:
     """One node of the main graph alone."""
-    data = reduced_models.extract_node(model.graph.node[index], surroundings(model), IR)
+    data = reduced_models.extract_node(model.graph.node[index], surroundings(model), IR, Path("no file"))
     return None if data is None else onnx.ModelProto.FromString(data)
 
 

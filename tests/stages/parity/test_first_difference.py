@@ -15,6 +15,7 @@ from onnx.reference import ReferenceEvaluator
 from onnxgate.core.findings import Place
 from onnxgate.core.jobs import CaseResult, Completed, Failure, InputCase, Observation, Refused, RunResult
 from onnxgate.evidence.parity import Comparison, FirstDifference
+from onnxgate.model.reading.structure import find_omitted_list, read_structure
 from onnxgate.rules.parity._mismatches import describe_first_values
 from onnxgate.stages.parity import first_difference
 from onnxgate.stages.parity.first_difference import (
@@ -128,6 +129,24 @@ def test_the_wrong_node_is_found(name: str, tmp_path: Path) -> None:
     assert first is not None
     assert (proto.graph.node[first.node].name, first.within) == (name, ())
     assert first.after.relative > 100 * first.before.relative
+
+
+LINEAR = """<ir_version: 8, opset_import: ["" : 18, "ai.onnx.ml" : 3]>
+g (float[N, 8] x) => (float[N, 1] y) {
+  [sum] a = ai.onnx.ml.LinearRegressor <coefficients = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], intercepts = [0.5]> (x)
+  [neg] y = Neg(a)
+}"""
+
+
+def test_nodes_are_run_alone_with_their_lists(tmp_path: Path) -> None:
+    """Lists of attributes that the structure left out are read from the model, or the search ends."""
+    candidate, reference = (side(tmp_path, name, fault, LINEAR) for name, fault in (("a", wrong("sum")), ("b", right)))
+    candidate.proto = read_structure(candidate.model, large_bytes=0, small_bytes=16)
+    assert find_omitted_list(candidate.proto.graph.node[0].attribute[0]) is not None
+
+    first = search_origin(candidate, reference.values, None, ["y"], exact=False)
+    assert first is not None
+    assert (0, True) == (first.node, first.after.relative > 100 * first.before.relative)
 
 
 @pytest.mark.parametrize("name", ["exp", "tanh", "add"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import onnx
 import onnx.parser
 
@@ -23,7 +25,7 @@ def named(found: list[NodeKind]) -> list[tuple[str, int]]:
 
 def alone(single: NodeKind) -> onnx.ModelProto:
     """The first node as a model of its own."""
-    data = extract_node(single.first.proto, single.around, 8)
+    data = extract_node(single.first.proto, single.around, 8, Path("no file"))
     assert data is not None
     return onnx.ModelProto.FromString(data)
 

@@ -1,0 +1,395 @@
+"""Long lists of attributes stay in the file, and every reader gets the same answers as from a complete model."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import onnx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from onnx import AttributeProto, ModelProto, NodeProto, helper
+
+from onnxgate.model.diff import text_description
+from onnxgate.model.equality.model_comparison import GraphComparison
+from onnxgate.model.reading.fact_extraction import read_attributes
+from onnxgate.model.reading.file_format import UnreadableModel, encode_length_prefix
+from onnxgate.model.reading.structure import (
+    OMITTED_KEY,
+    OMITTED_LISTS,
+    find_omitted_list,
+    iter_nodes,
+    read_omitted_list,
+    read_structure,
+    read_view,
+    restore_lists,
+)
+from onnxgate.model.subgraphs.reduced_models import NodeSurroundings, extract_node
+from onnxgate.model.validity import ModelFault, find_fault
+from onnxgate.support.matching.type_inference import infer_model_types
+from tests.harness.models import write
+
+HELD, OMITTED = 10**9, 0
+"""Values of `large_bytes`."""
+NODES = 6000
+NODE_LISTS: dict[str, list[object]] = {
+    "nodes_treeids": [0] * NODES,
+    "nodes_nodeids": list(range(NODES)),
+    "nodes_featureids": [index % 61 for index in range(NODES)],
+    "nodes_modes": ["LEAF" if index % 2 else "BRANCH_LEQ" for index in range(NODES)],
+    "nodes_values": [index / 8 for index in range(NODES)],
+    "nodes_hitrates": [1.0] * NODES,
+    "nodes_truenodeids": list(range(NODES)),
+    "nodes_falsenodeids": list(range(NODES)),
+    "nodes_missing_value_tracks_true": [0] * NODES,
+}
+
+
+def leaves(prefix: str) -> dict[str, list[object]]:
+    """The lists of leaves of a classifier or a regressor."""
+    numbers = {f"{prefix}_{name}": list[object](range(NODES)) for name in ("treeids", "nodeids", "ids")}
+    return {**numbers, f"{prefix}_weights": [0.5] * NODES}
+
+
+FLOATS: list[object] = [0.25] * NODES
+LISTS: dict[str, dict[str, list[object]]] = {
+    "TreeEnsembleClassifier": {**NODE_LISTS, **leaves("class")},
+    "TreeEnsembleRegressor": {**NODE_LISTS, **leaves("target")},
+    "SVMClassifier": {"support_vectors": FLOATS, "coefficients": FLOATS},
+    "SVMRegressor": {"support_vectors": FLOATS, "coefficients": FLOATS},
+    "LinearClassifier": {"coefficients": FLOATS},
+    "LinearRegressor": {"coefficients": FLOATS},
+}
+SHORT: dict[str, dict[str, object]] = {
+    "TreeEnsembleClassifier": {"classlabels_int64s": [0, 1, 2], "base_values": [0.0, 0.0, 0.0]},
+    "TreeEnsembleRegressor": {"n_targets": 1},
+    "SVMClassifier": {"classlabels_ints": [0, 1, 2], "kernel_params": [0.1, 0.0, 3.0]},
+    "LinearClassifier": {"classlabels_ints": [0, 1, 2], "intercepts": [0.0, 0.0, 0.0]},
+}
+
+
+def make_model(operator: str = "TreeEnsembleRegressor", version: int = 3, **attributes: object) -> ModelProto:
+    """A model of one node with lists of 6,000 elements; attributes that are None are left out."""
+    both = {**LISTS[operator], **SHORT.get(operator, {}), **attributes}
+    names = ["label", "scores"] if operator.endswith("Classifier") else ["scores"]
+    node = helper.make_node(
+        operator,
+        ["x"],
+        names,
+        domain="ai.onnx.ml",
+        **{name: value for name, value in both.items() if value is not None},
+    )
+    outputs = [helper.make_tensor_value_info("scores", 1, ["N", "E"])]
+    if len(names) > 1:
+        outputs.insert(0, helper.make_tensor_value_info("label", 7, ["N"]))
+    graph = helper.make_graph([node], "g", [helper.make_tensor_value_info("x", 1, ["N", 61])], outputs)
+    imports = [helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", version)]
+    model: ModelProto = helper.make_model(graph, opset_imports=imports, ir_version=8)
+    return model
+
+
+def list_omitted(model: ModelProto) -> set[str]:
+    """The names of attributes whose lists are omitted."""
+    return {it.name for node in iter_nodes(model) for it in node.attribute if find_omitted_list(it)}
+
+
+@pytest.mark.parametrize("operator", OMITTED_LISTS)
+def test_long_lists_stay_in_the_file(tmp_path: Path, operator: str) -> None:
+    """Of each list one element is in the structure, and the rest is where it is said to lie."""
+    model = make_model(operator)
+    path = write(tmp_path / "m.onnx", model)
+
+    structure = read_structure(path, large_bytes=OMITTED)
+    size, omitted = structure.ByteSize(), list_omitted(structure)
+    counts = {it.count for node in structure.graph.node for at in node.attribute if (it := find_omitted_list(at))}
+    restore_lists((structure.graph,), path)
+
+    assert (OMITTED_LISTS[operator], {NODES}, True, model) == (omitted, counts, size < 4096, structure)
+
+
+ELEMENTS = {
+    "floats": st.floats(width=32, allow_nan=False),
+    "ints": st.sampled_from([0, 1, -1, 0x3D, 0x40, 0x4A, 64 << 7, 61 << 14, 2**63 - 1, -(2**63)]) | st.integers(0, 300),
+    "strings": st.sampled_from([b"", b"LEAF", b"BRANCH_LEQ", b"J" * 12, b"@=J\x0a", b"\x3d" * 20]),
+}
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), kind=st.sampled_from(sorted(ELEMENTS)), repeats=st.sampled_from([1, 4000, 20_000]))
+def test_restored_lists_are_what_onnx_reads(tmp_path: Path, data: st.DataObject, kind: str, repeats: int) -> None:
+    """Wherever pieces are divided: elements may hold bytes that look like the start of another one."""
+    elements = data.draw(st.lists(ELEMENTS[kind], min_size=1, max_size=12)) * repeats
+    name = {"floats": "nodes_values", "ints": "nodes_nodeids", "strings": "nodes_modes"}[kind]
+    attribute = AttributeProto(name=name, type=kind.upper(), **{kind: elements})
+    model = ModelProto(ir_version=8)
+    model.graph.node.add(op_type="TreeEnsembleRegressor", domain="ai.onnx.ml").attribute.append(attribute)
+    path = write(tmp_path / "m.onnx", model)
+
+    structure = read_structure(path, large_bytes=OMITTED, small_bytes=16)
+    stub = structure.graph.node[0].attribute[0]
+    omitted = find_omitted_list(stub)
+    shown = (omitted.count, read_omitted_list(omitted, path)) if omitted else (len(elements), stub)
+
+    assert (len(elements), attribute) == shown
+    assert omitted is not None or attribute.ByteSize() <= 16
+
+
+def get_node_ids(model: ModelProto) -> AttributeProto:
+    """One of the attributes that are omitted."""
+    return next(it for it in model.graph.node[0].attribute if it.name == "nodes_nodeids")
+
+
+UNUSUAL: dict[str, Callable[[ModelProto], object]] = {
+    "a document string": lambda model: setattr(get_node_ids(model), "doc_string", "mine"),
+    "a reference": lambda model: setattr(get_node_ids(model), "ref_attr_name", "other"),
+    "two lists": lambda model: get_node_ids(model).floats.append(1),
+    "another type": lambda model: setattr(get_node_ids(model), "type", AttributeProto.FLOATS),
+    "no type": lambda model: get_node_ids(model).ClearField("type"),
+    "a number": lambda model: setattr(get_node_ids(model), "i", 5),
+    "another domain": lambda model: setattr(model.graph.node[0], "domain", "mine"),
+    "another operator": lambda model: setattr(model.graph.node[0], "op_type", "TreeEnsemble"),
+    "another long name behind its own": lambda model: model.graph.node[0].MergeFrom(NodeProto(op_type="x" * 9000)),
+    "a function of this name": lambda model: model.functions.add(name="TreeEnsembleRegressor", domain="ai.onnx.ml"),
+}
+
+
+@pytest.mark.parametrize("unusual", UNUSUAL)
+def test_lists_that_readers_may_need_are_complete(tmp_path: Path, unusual: str) -> None:
+    """An attribute with anything else in it, or of an operator whose lists are read, is as onnx reads it."""
+    model = make_model()
+    UNUSUAL[unusual](model)
+    path = write(tmp_path / "m.onnx", model)
+
+    assert get_node_ids(model) == get_node_ids(read_structure(path, large_bytes=OMITTED))
+
+
+def test_packed_lists_are_complete(tmp_path: Path) -> None:
+    """No exporter packs them, and protobuf reads them all the same."""
+    numbers = b"\x05" * 9000
+    packed = encode_length_prefix(1, 13) + b"nodes_nodeids" + b"\xa0\x01\x07" + encode_length_prefix(8, 9000) + numbers
+    node = NodeProto(op_type="TreeEnsembleRegressor", domain="ai.onnx.ml").SerializeToString()
+    node += encode_length_prefix(5, len(packed)) + packed
+    graph = encode_length_prefix(1, len(node)) + node
+    path = tmp_path / "m.onnx"
+    path.write_bytes(b"\x08\x08" + encode_length_prefix(7, len(graph)) + graph)
+
+    for large_bytes in (HELD, OMITTED):
+        read = read_structure(path, large_bytes=large_bytes)
+        restore_lists((read.graph,), path)
+        assert [5] * 9000 == list(read.graph.node[0].attribute[0].ints)
+
+
+def test_training_information_is_complete(tmp_path: Path) -> None:
+    """It is compared as it is."""
+    model = make_model()
+    model.training_info.add().algorithm.CopyFrom(model.graph)
+    path = write(tmp_path / "m.onnx", model)
+
+    assert model.training_info == read_structure(path, large_bytes=OMITTED).training_info
+
+
+def test_document_strings_need_not_be_text(tmp_path: Path) -> None:
+    """Protobuf returns bytes that are not UTF-8 as they are."""
+    model = make_model()
+    get_node_ids(model).doc_string = "doc?"
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model.SerializeToString().replace(b"doc?", b"doc\xff"))
+
+    assert find_omitted_list(get_node_ids(read_structure(path, large_bytes=OMITTED))) is None
+
+
+# Validity and types
+
+
+def changes_of(operator: str) -> dict[str, dict[str, object]]:
+    """Variants of the operator's attributes: lengths, types, missing ones, empty ones."""
+    variants: dict[str, dict[str, object]] = {"valid": {}, "unknown": {"nodes_nothing": [1] * 100}}
+    for name, elements in LISTS[operator].items():
+        variants |= {
+            f"{name} is shorter": {name: elements[:50]},
+            f"{name} has one element": {name: elements[:1]},
+            f"{name} is missing": {name: None},
+            f"{name} is of other numbers": {name: elements[:100][::-1]},
+            f"{name} is of another kind": {name: ["text"] * 100 if isinstance(elements[0], float) else [0.5] * 100},
+        }
+    for name in SHORT.get(operator, {}):
+        variants[f"{name} is missing"] = {name: None}
+    return variants
+
+
+def check(path: Path, large_bytes: int) -> tuple[ModelFault | None, list[object], list[object]]:
+    """The fault, and the attributes and types that matching reads."""
+    model = read_view(path, large_bytes=large_bytes, small_bytes=64)
+    nodes = infer_model_types(model).nodes
+    types: list[object] = [node.type_of(name) for node in nodes for name in node.proto.output]
+    attributes: list[object] = [(it.name, it.kind) for node in nodes for it in node.operation.attributes]
+    return find_fault(model, path), attributes, types
+
+
+@pytest.mark.parametrize("operator", OMITTED_LISTS)
+def test_omission_changes_no_answer_of_onnx(tmp_path: Path, operator: str) -> None:
+    """Neither the checker nor inference, in any version of the operator, depends on what is omitted."""
+    faults = set()
+    short = {name: elements[:100] for name, elements in LISTS[operator].items()}
+    for version in (1, 2, 3, 4, 5):
+        for name, attributes in changes_of(operator).items():
+            path = write(tmp_path / "m.onnx", make_model(operator, version, **{**short, **attributes}))
+            held = check(path, HELD)
+
+            assert (version, name, held) == (version, name, check(path, OMITTED))
+            faults.add(held[0] is None)
+    assert {True, False} == faults
+
+
+def test_matching_reads_no_long_list(tmp_path: Path) -> None:
+    """Operations are equal, so that what is known of one holds for the other."""
+    path = write(tmp_path / "m.onnx", make_model())
+
+    held, omitted = (infer_model_types(read_view(path, large_bytes=it)).nodes for it in (HELD, OMITTED))
+    assert held[0].operation == omitted[0].operation
+
+
+# Equality and texts
+
+
+def pairs(tmp_path: Path, old: ModelProto, new: ModelProto) -> list[list[str]]:
+    """The differences, each of the models once held and once omitted."""
+    first, second = write(tmp_path / "old.onnx", old), write(tmp_path / "new.onnx", new)
+    differences = []
+    for sizes in ((HELD, HELD), (HELD, OMITTED), (OMITTED, HELD), (OMITTED, OMITTED)):
+        a, b = (read_structure(path, large_bytes=size) for path, size in zip((first, second), sizes, strict=True))
+        differences.append([text for _, text in GraphComparison(a, first, b, second).differences])
+    return differences
+
+
+@pytest.mark.parametrize("name", LISTS["TreeEnsembleRegressor"])
+def test_one_element_makes_a_difference(tmp_path: Path, name: str) -> None:
+    """Elements are compared where they lie."""
+    elements = [*LISTS["TreeEnsembleRegressor"][name]]
+    elements[4321] = "BRANCH_LT" if name == "nodes_modes" else 99
+    text = f"node 0 `ai.onnx.ml.TreeEnsembleRegressor`: attribute `{name}` differs in 1 of 6,000 elements"
+
+    assert [[text]] * 4 == pairs(tmp_path, make_model(), make_model(**{name: [*map(type(elements[0]), elements)]}))
+
+
+def test_equal_elements_make_none(tmp_path: Path) -> None:
+    """The order of attributes does not count, NaN equals itself, and so do both zeros."""
+    old, new = (make_model(nodes_values=[float("nan"), zero] * (NODES // 2)) for zero in (0.0, -0.0))
+    attributes = [*new.graph.node[0].attribute]
+    del new.graph.node[0].attribute[:]
+    new.graph.node[0].attribute.extend(reversed(attributes))
+
+    assert [[]] * 4 == pairs(tmp_path, old, new)
+
+
+@pytest.mark.parametrize("elements", [[0.5] * 7000, [0.5] * 3000, [0.5] * 3, None])
+def test_lists_of_other_lengths_differ(tmp_path: Path, elements: list[float] | None) -> None:
+    """Long and short lists are told apart as before."""
+    held, *others = pairs(tmp_path, make_model(), make_model(target_weights=elements))
+
+    assert ([held] * 3, 1) == (others, len(held))
+    assert elements is None or f"has {len(elements):,} elements, had 6,000" in held[0]
+
+
+def test_few_long_strings_are_a_tuple(tmp_path: Path) -> None:
+    """Whether a list is in memory depends on its number of elements, not on the file."""
+    path = write(tmp_path / "m.onnx", make_model(nodes_modes=["x" * 900] * 10))
+
+    values = [
+        read_attributes(read_structure(path, large_bytes=it).graph.node[0], 3, {}.get, path)["nodes_modes"]
+        for it in (HELD, OMITTED)
+    ]
+    assert [(b"x" * 900,) * 10] * 2 == values
+
+
+def test_texts_are_the_same(tmp_path: Path) -> None:
+    """git keeps texts, and compares them."""
+    path = write(tmp_path / "m.onnx", make_model())
+
+    held, omitted = (
+        [*text_description._describe_structure(read_structure(path, large_bytes=it), path)] for it in (HELD, OMITTED)
+    )
+    assert held == omitted
+
+
+def test_extracted_nodes_are_complete(tmp_path: Path) -> None:
+    """A runtime must never be given a model whose lists were left out."""
+    model = make_model()
+    path = write(tmp_path / "m.onnx", model)
+    types = {value.name: value.type for value in (*model.graph.input, *model.graph.output)}
+    around = NodeSurroundings({"ai.onnx": 18, "ai.onnx.ml": 3}, types.get, {}, {})
+    node = read_structure(path, large_bytes=OMITTED).graph.node[0]
+
+    data = extract_node(node, around, 8, path)
+    assert data is not None
+    path.unlink()
+
+    assert model.graph.node[0] == onnx.load_from_string(data).graph.node[0]
+    assert extract_node(node, around, 8, path) is None
+
+
+# Damage
+
+
+def outcome(path: Path, large_bytes: int) -> object:
+    """The model, or why it cannot be read."""
+    try:
+        model = read_structure(path, large_bytes=large_bytes)
+        restore_lists((model.graph, *model.functions), path)
+    except UnreadableModel as reason:
+        return str(reason)
+    return model.SerializeToString(deterministic=True)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_damage_is_reported_as_before(tmp_path: Path, data: st.DataObject) -> None:
+    """A file that is damaged in a list, or cut off there, is described in the same words."""
+    content = bytearray(make_model().SerializeToString())
+    for _ in range(data.draw(st.integers(0, 2))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    path = tmp_path / "m.onnx"
+    path.write_bytes(content[: data.draw(st.just(len(content)) | st.integers(0, len(content)))])
+
+    assert outcome(path, HELD) == outcome(path, OMITTED)
+
+
+def test_marks_cannot_be_forged(tmp_path: Path) -> None:
+    """A file cannot claim that a list of it was left out."""
+    model = make_model()
+    get_node_ids(model).doc_string = f"{OMITTED_KEY.rpartition('.')[0]}.0:1:0:9"
+    path = write(tmp_path / "m.onnx", model)
+
+    assert find_omitted_list(get_node_ids(read_structure(path, large_bytes=OMITTED))) is None
+
+
+READ = """
+import resource, sys
+from pathlib import Path
+import onnx
+from onnxgate.model.reading.structure import read_light_view
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+read_light_view(Path(sys.argv[1]))
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no `resource`")
+def test_memory_does_not_grow_with_lists(tmp_path: Path) -> None:
+    """Of 100 MB of a list, which protobuf holds in 600 MB, a few are in memory at a time."""
+    elements = b"\x4a\x04LEAF" * 16_000_000
+    head = AttributeProto(name="nodes_modes", type=AttributeProto.STRINGS).SerializeToString()
+    attribute = encode_length_prefix(5, len(head) + len(elements)) + head
+    node = NodeProto(op_type="TreeEnsembleRegressor", domain="ai.onnx.ml").SerializeToString() + attribute
+    path = tmp_path / "m.onnx"
+    with path.open("wb") as file:
+        size = len(node) + len(elements)
+        inner = encode_length_prefix(1, size) + node
+        file.write(b"\x08\x08" + encode_length_prefix(7, len(inner) + len(elements)) + inner + elements)
+
+    run = subprocess.run([sys.executable, "-c", READ, path], capture_output=True, text=True, check=True)
+
+    assert int(run.stdout) < 20
