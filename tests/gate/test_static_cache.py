@@ -22,7 +22,9 @@ from onnxgate.evidence.file import ModelFile
 from onnxgate.gate import pipeline, static, static_cache
 from onnxgate.gate.request import GateOutcome, GateRequest, StaticSettings
 from onnxgate.gate.static_cache import StaticResultCache
+from onnxgate.model.reading import structure
 from onnxgate.model.reading.fact_extraction import read_facts
+from onnxgate.model.reading.view import ModelView
 from onnxgate.project.config.project import SelectedModel
 from onnxgate.project.lock.comparison import entry_from_facts
 from onnxgate.project.lock.types import Lock, LockedModel
@@ -131,6 +133,22 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
     monkeypatch.setattr(file_stage, "inspect_file", looked)
     monkeypatch.setattr(support_stage, "collect_model_evidence", gathered)
     return since
+
+
+def test_a_model_is_parsed_once(request_: GateRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file stage and the support stage share one reading of it."""
+    read: list[str] = []
+    view = structure.read_view
+
+    def viewed(path: Path, **bounds: int) -> ModelView:
+        read.append(path.name)
+        return view(path, **bounds)
+
+    monkeypatch.setattr(structure, "read_view", viewed)
+    outcome = pipeline.run(request_)
+
+    assert sorted(read) == sorted(model.absolute.name for model in request_.models)
+    assert outcome.gathered.support.verdicts
 
 
 def test_nothing_changed(request_: GateRequest, counted: Counted) -> None:
