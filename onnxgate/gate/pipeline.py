@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -25,6 +25,7 @@ from onnxgate.gate.request import (
     StageResult,
     StageResults,
     SupportStageResult,
+    join_executions,
 )
 from onnxgate.gate.results import resolution
 from onnxgate.gate.results.verdict import find_replays
@@ -38,7 +39,9 @@ from onnxgate.stages import lock as lock_stage
 from onnxgate.stages import support as support_stage
 
 if TYPE_CHECKING:
+    from onnxgate.gate.outcome_cache import OutcomeCache
     from onnxgate.gate.result_cache import ResultCache
+    from onnxgate.support.harvest import BuildSupport
 
 
 def run(request: GateRequest) -> GateOutcome:
@@ -61,6 +64,7 @@ def _run_stages(request: GateRequest, analyzer: StaticAnalyzer) -> GateOutcome:
     comparisons, lock = _compare_with_lock(checkout, stages, files)
     file = _judge_files(checkout, stages, files, planned, lock)
     change, support = ChangeResult(), SupportStageResult()
+    outcomes = _recall_outcomes(request, planned, StageResults(file=file, lock=lock))
     if Stage.LOCK in stages:
         change = _compare_with_baseline(request, planned, comparisons, StageResults(file=file, lock=lock))
     if Stage.SUPPORT in stages:
@@ -80,7 +84,15 @@ def _run_stages(request: GateRequest, analyzer: StaticAnalyzer) -> GateOutcome:
             if stage is not Stage.EXPORT or model.model.settings.is_exported
         ]
         runnable = [model for model in present if model.path not in results.file.missing]
-        results = replace(results, execution=_run_dynamic_stages(request, runnable, dynamic, results))
+        reused = [] if outcomes is None else [result for model in runnable for result in outcomes.restore(model)]
+        ran = [] if outcomes is None else outcomes.known
+        changed = [model for model in runnable if model.path not in ran]
+        if Stage.RUNTIME in dynamic:
+            results = replace(results, support=_add_predictions(request, analyzer, changed, results))
+        executed = [_execute(request, changed, dynamic, results, outcomes)] if changed else []
+        execution = join_executions([*reused, *executed])
+        hits = _apply_rules(request.project, execution.step.subjects)
+        results = replace(results, execution=replace(execution, hits=hits))
         if Stage.RUNTIME not in dynamic:
             undone += _not_compared(results.execution)
         undone += resolution.report_unknown_names(request, results.facts)
@@ -212,22 +224,7 @@ def _predict_support(
 ) -> SupportStageResult:
     """Predict which runtimes load each model."""
     project = request.project
-    queries = [
-        SupportQuery(
-            model.model,
-            results.facts[model.path],
-            results.lock.places[model.path],
-            project.root,
-            project.folder,
-            model.runtimes,
-            {it.name: builds.supports[it.name] for it in model.runtimes if it.name in builds.supports},
-            project.config.rules,
-            predictions=not request.stages.isdisjoint(DYNAMIC_STAGES),
-            is_complete=model.path not in results.file.missing,
-        )
-        for model in planned
-        if model.path in results.facts
-    ]
+    queries = _create_support_queries(request, planned, builds.supports, results)
     answers = analyzer.support(queries)
     by_path = [(query.facts.path, answer) for query, (answer, _) in zip(queries, answers, strict=True)]
     runtimes = tuple({runtime.name: runtime for model in planned for runtime in model.runtimes}.values())
@@ -242,10 +239,75 @@ def _predict_support(
     )
 
 
-def _run_dynamic_stages(
-    request: GateRequest, planned: Sequence[PlannedModel], stages: frozenset[Stage], results: StageResults
+def _create_support_queries(
+    request: GateRequest,
+    planned: Sequence[PlannedModel],
+    supports: Mapping[str, BuildSupport],
+    results: StageResults,
+) -> list[SupportQuery]:
+    project = request.project
+    return [
+        SupportQuery(
+            model.model,
+            results.facts[model.path],
+            results.lock.places[model.path],
+            project.root,
+            project.folder,
+            model.runtimes,
+            {it.name: supports[it.name] for it in model.runtimes if it.name in supports},
+            project.config.rules,
+            predictions=Stage.RUNTIME in request.stages,
+            is_complete=model.path not in results.file.missing,
+        )
+        for model in planned
+        if model.path in results.facts
+    ]
+
+
+def _add_predictions(
+    request: GateRequest, analyzer: StaticAnalyzer, planned: Sequence[PlannedModel], results: StageResults
+) -> SupportStageResult:
+    """Add the predicted refusals of models whose support findings came from the cache."""
+    predicted = {path for path, _ in results.support.predictions}
+    missing = [model for model in planned if model.path not in predicted]
+    if Stage.SUPPORT not in request.stages or not missing:
+        return results.support
+    queries = _create_support_queries(request, missing, results.support.harvested, results)
+    answers = analyzer.support(queries, reuse=False)
+    added = {
+        (query.facts.path, name): refused
+        for query, (answer, _) in zip(queries, answers, strict=True)
+        for name, refused in answer.predictions.items()
+    }
+    return replace(
+        results.support,
+        undone=(*results.support.undone, *(undone for _, undone in answers if undone is not None)),
+        predictions={**results.support.predictions, **added},
+    )
+
+
+def _recall_outcomes(
+    request: GateRequest, planned: Sequence[PlannedModel], results: StageResults
+) -> OutcomeCache | None:
+    """Recall what the dynamic stages found of unchanged models; None if that is not cached."""
+    folder = request.caches.results
+    if request.stages.isdisjoint(DYNAMIC_STAGES) or folder is None:
+        return None
+    if request.watch is not None or request.selection.inputs.cases:  # files of runs, and names of all cases, are needed
+        return None
+    from onnxgate.gate.outcome_cache import OutcomeCache
+
+    return OutcomeCache(request, folder, results, planned)
+
+
+def _execute(
+    request: GateRequest,
+    planned: Sequence[PlannedModel],
+    stages: frozenset[Stage],
+    results: StageResults,
+    outcomes: OutcomeCache | None,
 ) -> ExecutionResult:
-    """Run the stages that start processes: runtime, parity, export."""
+    """Run models through the stages that start processes (runtime, parity, export), and cache their outcomes."""
     from onnxgate.gate.execution.executor import execute
 
     models = tuple(_create_runnable_models(planned, results))
@@ -262,15 +324,22 @@ def _run_dynamic_stages(
     with request.open_host() as host, execute(models, settings, host, cache) as execution:
         replays = find_replays(
             execution.step.subjects,
-            execution.cases,
+            {path: model.cases for path, model in execution.collected.items()},
             lambda subjects: [hit for hit in _apply_rules(request.project, subjects) if not hit.silent],
             request.selection.inputs.seed,
             request.project.path.name,
             request.caches.inputs() if request.caches.inputs is not None else None,
         )
+    if cache is not None and outcomes is not None:
+        by_model = {replay.model: replay for replay in replays}
+        for model in planned:
+            if model.path in execution.collected:
+                entries = cache.entries_of(model.model.absolute)
+                outcomes.keep(model, execution.collected[model.path], by_model.get(model.path), entries)
+        outcomes.tidy()
     if cache is not None:
         cache.tidy()
-    return replace(execution, replays=replays, hits=_apply_rules(request.project, execution.step.subjects))
+    return replace(execution, replays=replays)
 
 
 def _create_runnable_models(planned: Sequence[PlannedModel], results: StageResults) -> Iterator[RunnableModel]:

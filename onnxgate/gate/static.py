@@ -174,10 +174,17 @@ class StaticAnalyzer:
 
     # The support stage
 
-    def support(self, queries: Sequence[SupportQuery]) -> list[tuple[SupportResult, IncompleteCheck | None]]:
-        """Predict the support of each model; if its child failed, the result is empty, with the reason."""
+    def support(
+        self, queries: Sequence[SupportQuery], *, reuse: bool = True
+    ) -> list[tuple[SupportResult, IncompleteCheck | None]]:
+        """Predict the support of each model; if its child failed, the result is empty, with the reason.
+
+        With `reuse`, findings may come from the cache, which has no predicted refusals.
+        """
         keys = [self._support_key(query) for query in queries]
-        cached = [self._unchanged.find(key, SupportFindings) if self._unchanged and key else None for key in keys]
+        cached = [
+            self._unchanged.find(key, SupportFindings) if reuse and self._unchanged and key else None for key in keys
+        ]
         calls = [
             Call(match_support, query, SupportResult, _child_bounds(query.model))
             for query, result in zip(queries, cached, strict=True)
@@ -202,7 +209,7 @@ class StaticAnalyzer:
 
     def _support_key(self, query: SupportQuery) -> str:
         """Return the key of a query; "" if its result depends on more than a key can contain."""
-        if self._unchanged is None or query.predictions or query.harvested:
+        if self._unchanged is None or query.harvested:
             return ""
         if query.facts.unread or not query.is_complete:
             return ""
