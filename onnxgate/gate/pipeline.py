@@ -37,6 +37,7 @@ from onnxgate.project.plan import PlannedModel, find_unlocked_builds, plan_model
 from onnxgate.project.toml import find_key_lines, find_nearest_line
 from onnxgate.stages import lock as lock_stage
 from onnxgate.stages import support as support_stage
+from onnxgate.support.matching.operations import RefusedOperations
 
 if TYPE_CHECKING:
     from onnxgate.gate.outcome_cache import OutcomeCache
@@ -268,22 +269,19 @@ def _add_predictions(
     request: GateRequest, analyzer: StaticAnalyzer, planned: Sequence[PlannedModel], results: StageResults
 ) -> SupportStageResult:
     """Add the predicted refusals of models whose support findings came from the cache."""
-    predicted = {path for path, _ in results.support.predictions}
-    missing = [model for model in planned if model.path not in predicted]
-    if Stage.SUPPORT not in request.stages or not missing:
-        return results.support
-    queries = _create_support_queries(request, missing, results.support.harvested, results)
-    answers = analyzer.support(queries, reuse=False)
-    added = {
-        (query.facts.path, name): refused
-        for query, (answer, _) in zip(queries, answers, strict=True)
-        for name, refused in answer.predictions.items()
-    }
-    return replace(
-        results.support,
-        undone=(*results.support.undone, *(undone for _, undone in answers if undone is not None)),
-        predictions={**results.support.predictions, **added},
+    support, predicted = results.support, {path for path, _ in results.support.predictions}
+    missing = {model.path: model for model in planned if model.path not in predicted}
+    verdicts = {pair: verdict for pair, verdict in support.verdicts.items() if pair[0] in missing}
+    added = {pair: RefusedOperations((), ()) for pair, verdict in verdicts.items() if verdict == "loads"}
+    refused = {path for path, name in verdicts if (path, name) not in added}
+    queries = _create_support_queries(
+        request, [model for path, model in missing.items() if path in refused], support.harvested, results
     )
+    answers = analyzer.support(queries, reuse=False)
+    for query, (answer, _) in zip(queries, answers, strict=True):
+        added |= {(query.facts.path, name): operations for name, operations in answer.predictions.items()}
+    undone = (undone for _, undone in answers if undone is not None)
+    return replace(support, undone=(*support.undone, *undone), predictions={**support.predictions, **added})
 
 
 def _recall_outcomes(
