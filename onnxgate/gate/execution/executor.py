@@ -275,11 +275,8 @@ class _Executor:
     def _collect(self, started: StartedModel) -> CollectedModel:
         with track_source_lookups() as was_consulted:
             collected, answers = self._collect_evidence(started)
-        is_lasting = (
-            not was_consulted()  # places follow from other files, too
-            and all(map(is_lasting_answer, answers))
-            and is_lasting_step(collected.step)
-        )
+            has_only_own_places = not was_consulted()  # others follow from source files
+        is_lasting = has_only_own_places and all(map(is_lasting_answer, answers)) and is_lasting_step(collected.step)
         return replace(collected, is_lasting=is_lasting)
 
     def _collect_evidence(self, started: StartedModel) -> tuple[CollectedModel, list[Future[Observation]]]:
