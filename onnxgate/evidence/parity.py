@@ -11,6 +11,9 @@ import msgspec
 from onnxgate.core.findings import Place
 from onnxgate.core.report import RATIO_METRICS
 
+SOURCE = "the source"
+"""Name of the reference whose outputs the source computed."""
+
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
     """One more figure of an output; `bound` is None if the figure has no bound."""

@@ -147,9 +147,7 @@ def describe_comparisons(report: Report) -> list[str]:
         of = f"{len(models)} of {pluralize(len(report.models), 'model')}, in {cells} of {pluralize(len(run), 'run')}"
         sentences.append(f"outputs were compared with the source for {of}")
     if reused := report.counts.get("reused", 0):
-        sentences.append(
-            f"{pluralize(reused, 'run')} taken over from an earlier check of the same bytes (`--no-cache`: none)"
-        )
+        sentences.append(f"{pluralize(reused, 'result')} reused from cache (disable with `--no-cache`)")
     without = report.counts.get("without_source", 0)
     if without and {"parity", "export"} & set(report.stages):
         sentences.append(f"{pluralize(without, 'model')} without a source: neither compared with it nor exported again")

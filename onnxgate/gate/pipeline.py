@@ -26,6 +26,7 @@ from onnxgate.gate.request import (
     StageResult,
     StageResults,
     SupportStageResult,
+    join_executions,
 )
 from onnxgate.gate.results import resolution
 from onnxgate.gate.results.verdict import find_replays
@@ -37,8 +38,10 @@ from onnxgate.project.plan import PlannedModel, find_unlocked_builds, plan_model
 from onnxgate.project.toml import find_key_lines, find_nearest_line
 from onnxgate.stages import lock as lock_stage
 from onnxgate.stages import support as support_stage
+from onnxgate.support.matching.operations import RefusedOperations
 
 if TYPE_CHECKING:
+    from onnxgate.gate.outcome_cache import OutcomeCache
     from onnxgate.gate.result_cache import ResultCache
 
 
@@ -67,6 +70,7 @@ def _run_stages(request: GateRequest, analyzer: StaticAnalyzer) -> GateOutcome:
     comparisons, lock = _compare_with_lock(checkout, stages, files)
     file = _judge_files(checkout, stages, files, planned, lock)
     change, support = ChangeResult(), SupportStageResult()
+    outcomes = _recall_outcomes(request, planned, StageResults(file=file, lock=lock))
     if Stage.LOCK in stages:
         change = _compare_with_baseline(request, planned, comparisons, StageResults(file=file, lock=lock))
     if Stage.SUPPORT in stages:
@@ -85,7 +89,16 @@ def _run_stages(request: GateRequest, analyzer: StaticAnalyzer) -> GateOutcome:
             if stage is not Stage.EXPORT or model.model.settings.is_exported
         ]
         runnable = [model for model in present if model.path not in results.file.missing]
-        results = replace(results, execution=_run_dynamic_stages(request, runnable, dynamic, results))
+        reused = [] if outcomes is None else [result for model in runnable for result in outcomes.restore(model)]
+        ran = [] if outcomes is None else outcomes.known
+        changed = [model for model in runnable if model.path not in ran]
+        if Stage.RUNTIME in dynamic:
+            awaited = [requests[model.path] for model in changed if model.path in requests]
+            results = replace(results, support=_add_predictions(analyzer, awaited, results))
+        executed = [_execute(request, changed, dynamic, results, outcomes)] if changed else []
+        execution = join_executions([*reused, *executed])
+        hits = _apply_rules(request.project, execution.step.subjects)
+        results = replace(results, execution=replace(execution, hits=hits))
         if Stage.RUNTIME not in dynamic:
             undone += _not_compared(results.execution)
         undone += resolution.report_unknown_names(request, results.facts)
@@ -224,7 +237,7 @@ def _create_support_requests(
             model.runtimes,
             {it.name: builds.supports[it.name] for it in model.runtimes if it.name in builds.supports},
             project.config.rules,
-            predictions=not request.stages.isdisjoint(DYNAMIC_STAGES),
+            predictions=Stage.RUNTIME in request.stages,
         )
         for model in planned
     }
@@ -238,11 +251,7 @@ def _predict_support(
     results: StageResults,
 ) -> SupportStageResult:
     """Predict which runtimes load each model."""
-    queries = [
-        SupportQuery(support, results.facts[path], is_complete=path not in results.file.missing)
-        for path, support in requests.items()
-        if path in results.facts
-    ]
+    queries = _create_support_queries(requests.values(), results)
     answers = analyzer.support(queries)
     by_path = [(query.facts.path, answer) for query, (answer, _) in zip(queries, answers, strict=True)]
     runtimes = tuple({runtime.name: runtime for it in requests.values() for runtime in it.runtimes}.values())
@@ -257,10 +266,53 @@ def _predict_support(
     )
 
 
-def _run_dynamic_stages(
-    request: GateRequest, planned: Sequence[PlannedModel], stages: frozenset[Stage], results: StageResults
+def _create_support_queries(requests: Iterable[SupportRequest], results: StageResults) -> list[SupportQuery]:
+    return [
+        SupportQuery(it, results.facts[it.model.path], is_complete=it.model.path not in results.file.missing)
+        for it in requests
+        if it.model.path in results.facts
+    ]
+
+
+def _add_predictions(
+    analyzer: StaticAnalyzer, requests: Sequence[SupportRequest], results: StageResults
+) -> SupportStageResult:
+    """Add the predicted refusals of models whose support findings came from the cache."""
+    support, predicted = results.support, {path for path, _ in results.support.predictions}
+    missing = {it.model.path: it for it in requests if it.model.path not in predicted}
+    verdicts = {pair: verdict for pair, verdict in support.verdicts.items() if pair[0] in missing}
+    added = {pair: RefusedOperations((), ()) for pair, verdict in verdicts.items() if verdict == "loads"}
+    refused = {path for path, name in verdicts if (path, name) not in added}
+    queries = _create_support_queries([it for path, it in missing.items() if path in refused], results)
+    answers = analyzer.support(queries, reuse=False)
+    for query, (answer, _) in zip(queries, answers, strict=True):
+        added |= {(query.facts.path, name): operations for name, operations in answer.predictions.items()}
+    undone = (undone for _, undone in answers if undone is not None)
+    return replace(support, undone=(*support.undone, *undone), predictions={**support.predictions, **added})
+
+
+def _recall_outcomes(
+    request: GateRequest, planned: Sequence[PlannedModel], results: StageResults
+) -> OutcomeCache | None:
+    """Recall what the dynamic stages found of unchanged models; None if that is not cached."""
+    folder = request.caches.results
+    if request.stages.isdisjoint(DYNAMIC_STAGES) or folder is None:
+        return None
+    if request.watch is not None or request.selection.inputs.cases:  # files of runs, and names of all cases, are needed
+        return None
+    from onnxgate.gate.outcome_cache import OutcomeCache
+
+    return OutcomeCache(request, folder, results, planned)
+
+
+def _execute(
+    request: GateRequest,
+    planned: Sequence[PlannedModel],
+    stages: frozenset[Stage],
+    results: StageResults,
+    outcomes: OutcomeCache | None,
 ) -> ExecutionResult:
-    """Run the stages that start processes: runtime, parity, export."""
+    """Run models through the stages that start processes (runtime, parity, export), and cache their outcomes."""
     from onnxgate.gate.execution.executor import execute
 
     models = tuple(_create_runnable_models(planned, results))
@@ -277,15 +329,22 @@ def _run_dynamic_stages(
     with request.open_host() as host, execute(models, settings, host, cache) as execution:
         replays = find_replays(
             execution.step.subjects,
-            execution.cases,
+            {path: model.cases for path, model in execution.collected.items()},
             lambda subjects: [hit for hit in _apply_rules(request.project, subjects) if not hit.silent],
             request.selection.inputs.seed,
             request.project.path.name,
             request.caches.inputs() if request.caches.inputs is not None else None,
         )
+    if cache is not None and outcomes is not None:
+        by_model = {replay.model: replay for replay in replays}
+        for model in planned:
+            if model.path in execution.collected:
+                entries = cache.entries_of(model.model.absolute)
+                outcomes.keep(model, execution.collected[model.path], by_model.get(model.path), entries)
+        outcomes.tidy()
     if cache is not None:
         cache.tidy()
-    return replace(execution, replays=replays, hits=_apply_rules(request.project, execution.step.subjects))
+    return replace(execution, replays=replays)
 
 
 def _create_runnable_models(planned: Sequence[PlannedModel], results: StageResults) -> Iterator[RunnableModel]:

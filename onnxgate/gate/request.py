@@ -13,7 +13,8 @@ import msgspec
 from onnxgate.core.findings import OPEN_UNTIL_RUN, IncompleteCheck, Place, RuleHit, Stage
 from onnxgate.core.jobs import InputCase
 from onnxgate.core.report import Change, Finding, Measured, Replay
-from onnxgate.evidence.runtime import ModelRuns
+from onnxgate.evidence.parity import SOURCE, Comparison
+from onnxgate.evidence.runtime import ModelRuns, has_guessed_sizes
 from onnxgate.inputs.case_selection import ALL_CASES, CaseSelection
 from onnxgate.model.facts import ModelFacts
 from onnxgate.project.config.project import Project, SelectedModel
@@ -153,6 +154,16 @@ class StepResult(msgspec.Struct, frozen=True):
     measured: tuple[Measured, ...] = ()
 
 
+class CollectedModel(msgspec.Struct, frozen=True):
+    """A model that was run on all its runtimes."""
+
+    cases: tuple[InputCase, ...]  # their files are temporary
+    runs: tuple[ModelRuns, ...]
+    step: StepResult
+    observed: tuple[str, ...] = ()  # the runtime of each run
+    is_lasting: bool = False  # a check of the same content with the same runtimes results in the same
+
+
 class ExecutionResult(msgspec.Struct, frozen=True):
     """Result of running the models and of exporting them again."""
 
@@ -160,10 +171,8 @@ class ExecutionResult(msgspec.Struct, frozen=True):
     ran: frozenset[tuple[str, str]] = frozenset()  # (model, runtime) that have an observation
     faulty: tuple[ModelRuns, ...] = ()  # those with an attempt that did not complete
     compared: frozenset[tuple[str, str]] = frozenset()  # (model, runtime) compared with the source
-    cases: Mapping[str, tuple[InputCase, ...]] = msgspec.field(
-        default_factory=dict
-    )  # by model; their files are temporary
-    reused: tuple[tuple[str, str], ...] = ()  # (model's file, runtime) of each run that the cache answered
+    collected: Mapping[str, CollectedModel] = msgspec.field(default_factory=dict)  # the models that were run, by path
+    reused: tuple[tuple[str, str], ...] = ()  # (model's file, runtime) of each run that a cache answered
     replays: tuple[Replay, ...] = ()
     hits: tuple[RuleHit, ...] = ()
 
@@ -266,6 +275,40 @@ def join_steps(steps: Iterable[StepResult]) -> StepResult:
         undone=tuple(undone for part in parts for undone in part.undone),
         skipped=tuple(skipped for part in parts for skipped in part.skipped),
         measured=tuple(measured for part in parts for measured in part.measured),
+    )
+
+
+def create_execution_result(step: StepResult, runs: Iterable[ModelRuns]) -> ExecutionResult:
+    """Create the result of running models from their evidence; `runs` also has what no stage of the check judges."""
+    runs = tuple(runs)
+    return ExecutionResult(
+        step,
+        ran=frozenset((it.model, it.runtime) for it in runs),
+        faulty=tuple(
+            it
+            for it in runs
+            if any(attempt.outcome != "completed" and not has_guessed_sizes(attempt, it) for attempt in it.attempts)
+        ),
+        compared=frozenset(
+            (subject.model, subject.runtime)
+            for subject in step.subjects
+            if isinstance(subject, Comparison) and subject.reference == SOURCE
+        ),
+    )
+
+
+def join_executions(results: Iterable[ExecutionResult]) -> ExecutionResult:
+    """Join the results of running different models."""
+    parts = tuple(results)
+    return ExecutionResult(
+        join_steps(part.step for part in parts),
+        ran=frozenset(pair for part in parts for pair in part.ran),
+        faulty=tuple(runs for part in parts for runs in part.faulty),
+        compared=frozenset(pair for part in parts for pair in part.compared),
+        collected={path: model for part in parts for path, model in part.collected.items()},
+        reused=tuple(pair for part in parts for pair in part.reused),
+        replays=tuple(sorted((replay for part in parts for replay in part.replays), key=lambda replay: replay.model)),
+        hits=tuple(hit for part in parts for hit in part.hits),
     )
 
 

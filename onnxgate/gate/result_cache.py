@@ -74,6 +74,7 @@ class ResultCache:
         self._digests = FileDigests()
         self._has_content = functools.cache(self._check_content)
         self._added = False
+        self._used: dict[str, list[str]] = {}
 
     def find(self, spec: WorkerSpec, job: Job) -> Observation | None:
         """Return the cached observation of a job; None if it must run."""
@@ -89,6 +90,7 @@ class ResultCache:
             return None
         with contextlib.suppress(OSError):
             os.utime(folder)
+        self._used.setdefault(job.model, []).append(folder.name)
         return Completed(result=result)
 
     def expects(self, spec: WorkerSpec, jobs: Sequence[Run]) -> bool:
@@ -113,6 +115,11 @@ class ResultCache:
             with contextlib.suppress(OSError):
                 _write_entry(self._at(run), run, result, anew=self._fresh)
                 self._added = True
+                self._used.setdefault(job.model, []).append(self._at(run).name)
+
+    def entries_of(self, model: Path) -> tuple[str, ...]:
+        """Return the names of the entries that this check read or wrote for a model."""
+        return tuple(self._used.get(str(model.absolute()), ()))
 
     def tidy(self) -> None:
         """Prune the cache if entries were added."""
@@ -265,13 +272,12 @@ def digest_context(spec: WorkerSpec, job: Run, content: str, limits: JobLimits, 
     `content` is the digest of the model with external data.
     """
     assert spec.runtime is not None
-    variables = sandbox.runtime_variables(os.environ, Path(), own=False)
     values = {
         "layout": RESULT_LAYOUT,
         "worker": _digest_worker(),
         "processor": identify_machine(),
-        "variables": {name: variables[name] for name in variables if name.upper() not in IRRELEVANT_VARIABLES},
-        "node": _identify_node() if runs_on_node(spec.engine) else "",
+        "variables": list_relevant_variables(),
+        "node": identify_node() if runs_on_node(spec.engine) else "",
         "runtime": spec.runtime,
         "packages": spec.packages,
         "model": content,
@@ -300,8 +306,14 @@ def _digest_worker() -> str:
     return digest.hexdigest()
 
 
+def list_relevant_variables() -> dict[str, str]:
+    """Return the environment variables that outputs may depend on."""
+    variables = sandbox.runtime_variables(os.environ, Path(), own=False)
+    return {name: value for name, value in variables.items() if name.upper() not in IRRELEVANT_VARIABLES}
+
+
 @functools.cache
-def _identify_node() -> str:
+def identify_node() -> str:
     """Identify the Node.js that an engine runs on; it is not locked."""
     node = shutil.which("node")
     if node is None:

@@ -209,10 +209,15 @@ class StaticAnalyzer:
 
     # The support stage
 
-    def support(self, queries: Sequence[SupportQuery]) -> list[tuple[SupportResult, IncompleteCheck | None]]:
-        """Predict the support of each model; if its child failed, the result is empty, with the reason."""
+    def support(
+        self, queries: Sequence[SupportQuery], *, reuse: bool = True
+    ) -> list[tuple[SupportResult, IncompleteCheck | None]]:
+        """Predict the support of each model; if its child failed, the result is empty, with the reason.
+
+        With `reuse`, findings may come from the cache, which has no predicted refusals.
+        """
         keys = [self._support_key(query) for query in queries]
-        known = [self._find_support(query, key) for query, key in zip(queries, keys, strict=True)]
+        known = [self._find_support(query, key if reuse else "") for query, key in zip(queries, keys, strict=True)]
         calls = [
             Call(match_support, query, SupportResult, _child_bounds(query.request.model))
             for query, result in zip(queries, known, strict=True)
@@ -246,7 +251,7 @@ class StaticAnalyzer:
     def _support_key(self, query: SupportQuery) -> str:
         """Return the key of a query; "" if its result depends on more than a key can contain."""
         request = query.request
-        if self._unchanged is None or request.predictions or request.harvested:
+        if self._unchanged is None or request.harvested:
             return ""
         if query.facts.unread or not query.is_complete:
             return ""

@@ -225,7 +225,7 @@ MAX_RECORD_BYTES = 4 * 2**20
 UNUSED_TIME_S = 0
 """The modification time of unused files: no clock is compared."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_ENTRY_FILE = re.compile(r"entry\.json|\d{1,6}/\d{1,6}\.npy")
+_ENTRY_FILE = re.compile(r"entry\.json|outcome\.msgpack|\d{1,6}/\d{1,6}\.npy")
 
 
 def remove_untrusted_entries(folder: Path, contents: Collection[str]) -> list[str]:
@@ -271,7 +271,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _is_result(entry: Path) -> bool:
-    """Return if it is a folder with a record and arrays: plain files, none of them too large."""
+    """Return if it is a folder with a record and arrays, or with an outcome: plain files, none of them too large."""
     if not _SHA256.fullmatch(entry.name) or entry.is_symlink() or not entry.is_dir():
         return False
     files = list(_walk_entry(entry))

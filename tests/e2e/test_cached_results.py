@@ -11,6 +11,8 @@ import onnx
 import pytest
 
 import onnxgate
+from tests.conftest import ROOT
+from tests.harness.repositories.checkout import commit
 from tests.harness.repositories.user_repository import Repository
 
 pytestmark = pytest.mark.index
@@ -76,7 +78,7 @@ def test_it_is_said_what_was_taken_over(alone: Repository) -> None:
 
     assert (before["counts"]["reused"], after["counts"]["reused"]) == (0, 4)
     assert before["cells"] == after["cells"]
-    assert "4 runs taken over from an earlier check of the same bytes" in alone.run("check").out
+    assert "4 results reused from cache (disable with `--no-cache`)" in alone.run("check").out
     assert alone.report("--seed", "1")["counts"]["reused"] == 0
 
 
@@ -90,3 +92,74 @@ def test_one_byte_more_is_run(alone: Repository) -> None:
     alone.run("lock", "--offline")
 
     assert alone.report()["counts"]["reused"] == 0
+
+
+FAULTY = ("ceil-pool", "custom-operator", "ir-13", "overflow", "trees", "wrong-reshape")
+"""Models of the broken project that mismatch, are refused, refused in part, not finite, too new or undecided."""
+IDLE = """
+import os, subprocess, sys
+def refuse(*arguments, **named):
+    raise AssertionError(f"a program is started: {arguments}")
+os.fork = refuse
+from onnxgate.runtimes.pool import WorkerPool
+WorkerPool.__init__ = refuse
+sys.argv = ["onnxgate", "check", "--output", "text=report"]
+from onnxgate.cli import main
+try:
+    main()
+finally:
+    print(sorted({"onnx", "numpy"}.intersection(sys.modules)))
+"""
+
+
+@pytest.fixture
+def faulty(alone: Repository) -> Repository:
+    """The same with models that do not pass."""
+    for name in FAULTY:
+        shutil.copy(ROOT / "fixtures" / "projects" / "broken" / "models" / f"{name}.onnx", alone.folder / "models")
+    alone.run("lock", "--offline")
+    commit(alone.folder)
+    return alone
+
+
+def test_report_of_unchanged_models_is_the_same(faulty: Repository) -> None:
+    """Whatever came of them, cold, reused and run again; only the count of what was reused differs."""
+    reports = [faulty.report(*arguments, status=1) for arguments in ((), (), ("--no-cache",), ())]
+    reused = [report["counts"].pop("reused") for report in reports]
+
+    assert [reports[0]] * 4 == reports
+    assert [0, 0] == reused[::2]
+    assert reused[1] == reused[3] >= 2 * len(reports[0]["models"])
+    assert {"parity", "runtime"} & {part["stage"] for part in reports[0]["undecided"]}
+
+
+def test_nothing_is_imported_or_started_for_unchanged_models(faulty: Repository) -> None:
+    """No environment, no worker, no child, and no package that reads models."""
+    faulty.report(status=1)
+    python = faulty.program.with_name("python")
+    ended = subprocess.run(
+        [str(python), "-c", IDLE],
+        cwd=faulty.folder,
+        env=faulty.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (1, "[]") == (ended.returncode, ended.stdout.strip().splitlines()[-1]), ended.stderr
+
+
+def test_change_of_one_model_runs_that_one(faulty: Repository, tmp_path: Path) -> None:
+    """The outcomes of the others are reused, and the lines of the lock that moved are those of the report."""
+    before = faulty.report(status=1)
+    path = faulty.folder / "models" / "ceil-pool.onnx"
+    model = onnx.load(path)
+    model.metadata_props.add(key="note", value="another")
+    onnx.save(model, path)
+    faulty.run("lock", "--offline")
+    after, cold = faulty.report(status=1), faulty.report("--no-cache", status=1)
+    counts = [report.pop("counts") for report in (before, after, cold)]
+
+    assert cold == after
+    assert before["findings"] != after["findings"]
+    assert 0 < counts[1]["reused"] < 2 * counts[1]["ran"]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
@@ -16,18 +17,26 @@ import msgspec
 from onnxgate.core.files import temporary_folder
 from onnxgate.core.findings import IncompleteCheck, Stage
 from onnxgate.core.jobs import Crashed, InputCase, Job, Load, Observation, Probe, Run, TimedOut, Unavailable
-from onnxgate.evidence.parity import Comparison
-from onnxgate.evidence.runtime import ModelRuns, has_guessed_sizes
+from onnxgate.evidence.runtime import ModelRuns
 from onnxgate.gate.execution import failed_runs
 from onnxgate.gate.execution.benchmark import Benchmarks
 from onnxgate.gate.execution.failed_runs import NODE_TIME_S, NodeLoader, NodeLoads
-from onnxgate.gate.execution.mismatch_search import SOURCE
 from onnxgate.gate.execution.parity import OutputComparer
 from onnxgate.gate.execution.toolchain import Exporter, PreparedModel, SourceOutputs, StartedModel, call_inputs, settle
-from onnxgate.gate.request import ExecutionResult, ExecutionSettings, RunnableModel, StepResult, join_steps
+from onnxgate.gate.outcome_cache import is_lasting_answer, is_lasting_step
+from onnxgate.gate.request import (
+    CollectedModel,
+    ExecutionResult,
+    ExecutionSettings,
+    RunnableModel,
+    StepResult,
+    create_execution_result,
+    join_steps,
+)
 from onnxgate.inputs.case_selection import require_known_cases
 from onnxgate.inputs.cases import InputCases, create_cases, create_cases_at
 from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
+from onnxgate.model.subgraphs.node_context import track_source_lookups
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedModel, PlannedRuntime
 from onnxgate.runtimes.pool import WorkerPool
@@ -54,15 +63,6 @@ def execute(
         yield _Executor(models, settings, host, cache, Path(scratch)).run()
 
 
-@dataclass(frozen=True, slots=True)
-class _CollectedModel:
-    """A model that was run on all its runtimes."""
-
-    cases: tuple[InputCase, ...]
-    runs: tuple[ModelRuns, ...]
-    step: StepResult
-
-
 class _Executor:
     def __init__(
         self,
@@ -78,10 +78,10 @@ class _Executor:
         self._cache = cache
         self._scratch = scratch
         self._reused: list[tuple[str, str]] = []
+        self._answers: defaultdict[Path, list[Future[Observation]]] = defaultdict(list)  # by model's file
         self._folders = itertools.count()
         self._node_loader = NodeLoader(self._load_node, scratch / "nodes")
         self._exporter = Exporter(settings, host, self._folder)
-        self._comparer = OutputComparer(settings, self._submit, self._exporter.run, self._folder)
         self._wants_runs = bool(settings.stages & {Stage.RUNTIME, Stage.PARITY})
 
     def run(self) -> ExecutionResult:
@@ -101,22 +101,7 @@ class _Executor:
         measured = list(self._measure_budgets(collected)) if Stage.RUNTIME in self._settings.stages else []
         runs = [runs for model in collected.values() for runs in model.runs]
         step = join_steps([probed, *(model.step for model in collected.values()), *exported, *measured])
-        return ExecutionResult(
-            step,
-            ran=frozenset((it.model, it.runtime) for it in runs),
-            faulty=tuple(
-                it
-                for it in runs
-                if any(attempt.outcome != "completed" and not has_guessed_sizes(attempt, it) for attempt in it.attempts)
-            ),
-            compared=frozenset(
-                (subject.model, subject.runtime)
-                for subject in step.subjects
-                if isinstance(subject, Comparison) and subject.reference == SOURCE
-            ),
-            cases={path: model.cases for path, model in collected.items()},
-            reused=tuple(self._reused),
-        )
+        return replace(create_execution_result(step, runs), collected=collected, reused=tuple(self._reused))
 
     def _metered(self, planned: PlannedModel, step: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Take a step with one model; the jobs that it submits count as cost of that model."""
@@ -147,8 +132,21 @@ class _Executor:
     def _submit(self, planned: PlannedRuntime, job: Job, limits: JobLimits | None = None) -> Future[Observation]:
         return self._host.submit(self._spec(planned.runtime), job, limits=limits)
 
+    def _submit_for(
+        self, model: Path, planned: PlannedRuntime, job: Job, limits: JobLimits | None = None
+    ) -> Future[Observation]:
+        """Run a job whose answer the outcome of the model depends on."""
+        answer = self._submit(planned, job, limits)
+        self._answers[model].append(answer)
+        return answer
+
     def _run(self, planned: PlannedRuntime, job: Run) -> Future[Observation]:
         """Run a model, or take its result from the cache."""
+        answer = self._find_or_run(planned, job)
+        self._answers[Path(job.model)].append(answer)
+        return answer
+
+    def _find_or_run(self, planned: PlannedRuntime, job: Run) -> Future[Observation]:
         cache, spec = self._cache, self._spec(planned.runtime)
         observation = cache.find(spec, job) if cache is not None else None
         if observation is not None:
@@ -276,21 +274,34 @@ class _Executor:
 
     # Collecting the evidence
 
-    def _collect(self, started: StartedModel) -> _CollectedModel:
+    def _collect(self, started: StartedModel) -> CollectedModel:
+        with track_source_lookups() as was_consulted:
+            collected, answers = self._collect_evidence(started)
+            has_only_own_places = not was_consulted()  # others follow from source files
+        is_lasting = has_only_own_places and all(map(is_lasting_answer, answers)) and is_lasting_step(collected.step)
+        return replace(collected, is_lasting=is_lasting)
+
+    def _collect_evidence(self, started: StartedModel) -> tuple[CollectedModel, list[Future[Observation]]]:
+        model = started.prepared.planned.model.absolute.absolute()
         steps = [StepResult(undone=started.sourced.undone)]
         ran = _collect_runs(started)
         if failed_runs.has_failed_case(ran):
             started = self._follow(started, ran)
             ran = _collect_runs(started)
-        runs, step = self._judge_runs(started, ran)
+        runs, step, answers = self._judge_runs(started, ran)
         steps.append(step)
         if Stage.PARITY in self._settings.stages:
-            steps.append(self._comparer.compare(started, ran, runs))
-        return _CollectedModel(started.cases, runs, join_steps(steps))
+            submit = functools.partial(self._submit_for, model)
+            comparer = OutputComparer(self._settings, submit, self._exporter.run, self._folder)
+            steps.append(comparer.compare(started, ran, runs))
+        observed = tuple(run.runtime for run in ran)
+        collected = CollectedModel(started.cases, runs, join_steps(steps), observed)
+        return collected, [*answers, *self._answers.pop(model, ())]
 
     def _judge_runs(
         self, started: StartedModel, ran: Sequence[ObservedRun]
-    ) -> tuple[tuple[ModelRuns, ...], StepResult]:
+    ) -> tuple[tuple[ModelRuns, ...], StepResult, list[Future[Observation]]]:
+        """Return the runs, the evidence, and the answers for single nodes that it depends on."""
         prepared, settings = started.prepared, self._settings
         facts = prepared.reading.facts
         model = ExecutedModel(
@@ -320,7 +331,7 @@ class _Executor:
             ),
             skipped=(*nodes.skipped, *(it for it in undone if it.runtime in optional)),
         )
-        return runs, step
+        return runs, step, nodes.answers
 
     def _load_nodes(self, model: ExecutedModel, started: StartedModel, ran: Sequence[ObservedRun]) -> NodeLoads:
         """Load nodes alone on the runtimes that refuse the model."""
@@ -336,7 +347,7 @@ class _Executor:
         allowed = JobLimits(time_s=min(limits.time_s, NODE_TIME_S), memory_mib=limits.memory_mib)
         return self._submit(planned, job, allowed)
 
-    def _measure_budgets(self, collected: Mapping[str, _CollectedModel]) -> Iterator[StepResult]:
+    def _measure_budgets(self, collected: Mapping[str, CollectedModel]) -> Iterator[StepResult]:
         """Measure models against their baselines while nothing else runs."""
         settings = self._settings
         benchmarks = Benchmarks(settings.project.folder, settings.revision, self._submit, self._folder)

@@ -53,6 +53,7 @@ class NodeLoads:
 
     alone: dict[str, tuple[IsolatedNode, ...]] = field(default_factory=dict)  # by runtime
     skipped: list[IncompleteCheck] = field(default_factory=list)
+    answers: list[Future[Observation]] = field(default_factory=list)  # cancelled ones, too
 
 
 @dataclass(slots=True)
@@ -71,12 +72,12 @@ class NodeLoader:
             return examined
         kinds = collect_node_kinds(model.proto)
         first = {planned: isolated_nodes.select_predicted_kinds(refusal, kinds) for planned, refusal in worth.items()}
-        loaded = self._round(worth, first, model)
+        loaded = self._round(worth, first, model, examined.answers)
         rest = {
             planned: isolated_nodes.select_remaining_kinds(refusal, kinds, loaded[planned])
             for planned, refusal in worth.items()
         }
-        more = self._round(worth, rest, model)
+        more = self._round(worth, rest, model, examined.answers)
         for planned, refusal in worth.items():
             loads = {**loaded[planned], **more[planned]}
             count = len(first[planned]) + len(rest[planned])
@@ -91,12 +92,14 @@ class NodeLoader:
         refusing: Mapping[PlannedRuntime, RefusingRuntime],
         kinds: Mapping[PlannedRuntime, Sequence[NodeKind]],
         model: ExecutedModel,
+        answers: list[Future[Observation]],
     ) -> dict[PlannedRuntime, dict[NodeKind, IsolatedLoad]]:
         """Load nodes on all runtimes at the same time; the result leaves out nodes that were not tried."""
         pending = {
             planned: list(self._submit_nodes(planned, refusing[planned], selected[:MAX_NODE_KINDS], model))
             for planned, selected in kinds.items()
         }
+        answers += [answer for loads in pending.values() for _, futures in loads for answer in futures]
         return {planned: dict(_await_loads(loads)) for planned, loads in pending.items()}
 
     def _submit_nodes(

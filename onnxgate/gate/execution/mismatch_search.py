@@ -16,7 +16,7 @@ from onnxgate.core.errors import UnavailableError
 from onnxgate.core.findings import IncompleteCheck, Stage
 from onnxgate.core.jobs import CaseResult, Completed, Export, ExportResult, InputCase, Job, Observation, Optimization
 from onnxgate.core.report import RATIO_METRICS
-from onnxgate.evidence.parity import Comparison, Difference, FirstDifference, find_mismatches, find_worst
+from onnxgate.evidence.parity import SOURCE, Comparison, Difference, FirstDifference, find_mismatches, find_worst
 from onnxgate.gate.execution.toolchain import StartedModel
 from onnxgate.gate.request import ExecutionSettings
 from onnxgate.project.plan import PlannedRuntime
@@ -48,7 +48,6 @@ SEARCH_TIME_S = 120.0
 JOB_TIME_S = 120.0
 SAME_FAULT_RATIO = 2.0
 """Mismatches of the same outputs whose sizes differ by less than this factor count as one fault."""
-SOURCE = "the source"
 PAIRS = ("source", "runtime", "optimization", "engine")
 ERROR_METRICS = ("worst_abs", "mismatched elements", "not finite")
 
@@ -106,10 +105,12 @@ class MismatchSearch:
         ends_at = time.monotonic() + SEARCH_TIME_S
         named, undone = list(comparisons), list[IncompleteCheck]()
         for searches, group in enumerate(_group_similar(comparisons)):
+            is_passing = False
             if searches < MAX_SEARCHES and time.monotonic() <= ends_at:
-                origin = self._try(model, comparisons[group[0]])
+                origin, is_passing = self._try(model, comparisons[group[0]])
             else:
                 origin = "the time for that is spent on other mismatches of the model"
+                is_passing = searches < MAX_SEARCHES
             if isinstance(origin, dict):
                 for index in group:
                     named[index] = msgspec.structs.replace(named[index], **origin)
@@ -118,19 +119,19 @@ class MismatchSearch:
             runtimes = {comparisons[index].runtime for index in group}
             on = runtimes.pop() if len(runtimes) == 1 else ""
             reason = f"the first node that differs from {references} was not found: {origin}"
-            undone.append(IncompleteCheck(Stage.PARITY, model.path, on, reason, by_design=True))
+            undone.append(IncompleteCheck(Stage.PARITY, model.path, on, reason, by_design=True, passing=is_passing))
         return tuple(named), tuple(undone)
 
-    def _try(self, model: SearchedModel, comparison: Comparison) -> dict[str, object] | str:
-        """Return the origin as fields of the comparison, or the reason why it is not found."""
+    def _try(self, model: SearchedModel, comparison: Comparison) -> tuple[dict[str, object] | str, bool]:
+        """Return the origin as fields of the comparison, or the reason why it is not found; and if that may pass."""
         try:
-            return {"first": self._search(model, comparison)}
+            return {"first": self._search(model, comparison)}, False
         except NoFirstNodeError as reason:
-            return {"at_no_node": str(reason)}
+            return {"at_no_node": str(reason)}, False
         except (SearchError, UnavailableError) as reason:
-            return str(reason)
+            return str(reason), isinstance(reason.__cause__, OSError)
         except (OSError, ValueError, KeyError) as error:  # a failed search never ends a check
-            return f"{type(error).__name__}: {error}"
+            return f"{type(error).__name__}: {error}", isinstance(error, OSError)
 
     def _search(self, model: SearchedModel, comparison: Comparison) -> FirstDifference:
         mismatch = _select_mismatch(comparison)

@@ -1,0 +1,383 @@
+"""Outcomes of models by content: observations, comparisons and undecided answers that an unchanged model has again.
+
+One entry is the whole outcome of one model on all its runtimes; nothing is imported, prepared or generated to reuse it.
+An outcome is cached if all that it follows from can be digested and nothing in it may be different next time: not after
+crashes, timeouts, lack of memory, unstable outputs, missing environments or errors that may be the machine's. Models
+with a source are run again with it, and so are builds of the user's own and models on a GPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import platform
+import re
+import secrets
+import shutil
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import msgspec
+
+from onnxgate.core.files import file_identity
+from onnxgate.core.findings import IncompleteCheck, Stage
+from onnxgate.core.jobs import Completed, Failure, Observation, Refused, RunResult
+from onnxgate.core.report import Measured, Replay
+from onnxgate.diagnostics.classification import failure_family
+from onnxgate.evidence.parity import Comparison, find_mismatches
+from onnxgate.evidence.runtime import ModelRuns
+from onnxgate.gate.request import (
+    CollectedModel,
+    ExecutionResult,
+    GateRequest,
+    StageResults,
+    StepResult,
+    create_execution_result,
+)
+from onnxgate.gate.result_cache import (
+    FileChangedError,
+    FileDigests,
+    identify_machine,
+    identify_node,
+    list_relevant_variables,
+    prune,
+)
+from onnxgate.gate.static_cache import find_unknown_builds
+from onnxgate.model.facts import ModelFacts
+from onnxgate.model.reading.external_data import classify_layouts, list_content_files
+from onnxgate.project.engines import runs_on_node
+from onnxgate.project.plan import PlannedModel, PlannedRuntime
+from onnxgate.runtimes.worker_spec import WorkerSpec
+
+OUTCOME_LAYOUT = 1
+"""Version of the meaning of an entry."""
+OUTCOME_FILE = "outcome.msgpack"
+ENTRY_NAME = re.compile("[0-9a-f]{64}")
+MAX_OUTCOME_BYTES = 8 * 2**20
+"""Larger outcomes are not cached."""
+CPU_PROVIDERS = frozenset({"CPUExecutionProvider"})
+"""Results on others depend on drivers and devices, which have no digest."""
+MACHINE_FAMILIES = frozenset({"", "ext_missing", "locale", "no_file"})
+"""Families of error texts that may be due to the machine; "" are unknown texts."""
+DIGEST_BYTES = hashlib.sha256().digest_size
+
+_COMPUTING_PACKAGES = {
+    "onnx": "onnx",
+    "numpy": "numpy",
+    "ml_dtypes": "ml_dtypes",
+    "google.protobuf": "protobuf",
+    "msgspec": "msgspec",
+}
+"""Modules that outcomes are computed with, and the distributions that they are installed from."""
+
+
+class ModelOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The evidence of one model on all its runtimes, and what was not checked for a reason that still holds."""
+
+    runs: tuple[ModelRuns, ...]
+    comparisons: tuple[Comparison, ...]
+    undone: tuple[IncompleteCheck, ...]
+    skipped: tuple[IncompleteCheck, ...]
+    measured: tuple[Measured, ...]
+    observed: tuple[str, ...]  # the runtime of each run
+    replay: Replay | None
+    entries: tuple[str, ...]  # results of runs that it was made from; kept as long as it is used
+
+
+class OutcomeEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An outcome with its key. The file has the SHA-256 of this before it."""
+
+    key: str
+    outcome: ModelOutcome
+
+
+class OutcomeCache:
+    """Outcomes of the models of one request, in the folder of its cached results.
+
+    `results` are those of the file and lock stages, which read the files of the models.
+    """
+
+    def __init__(
+        self, request: GateRequest, folder: Path, results: StageResults, planned: Iterable[PlannedModel]
+    ) -> None:
+        self._request = request
+        self._folder = folder
+        self._results = results
+        self._digests = FileDigests()
+        self._keys = {model.path: self._key(model) for model in planned}  # before anything runs
+        self._added = False
+        found = ((path, self._find(key)) for path, key in self._keys.items() if key and not request.caches.fresh)
+        self.known = {path: outcome for path, outcome in found if outcome is not None}
+        """The outcomes of unchanged models, by path."""
+
+    def _find(self, key: str) -> ModelOutcome | None:
+        outcome = _read_entry(self._folder / key, key)
+        if outcome is None or not self._touch_replayed_inputs(outcome.replay):
+            return None
+        for name in (key, *filter(ENTRY_NAME.fullmatch, outcome.entries)):
+            with contextlib.suppress(OSError):
+                os.utime(self._folder / name)
+        return outcome
+
+    def keep(
+        self, planned: PlannedModel, collected: CollectedModel, replay: Replay | None, entries: Iterable[str]
+    ) -> None:
+        """Cache the outcome of a model unless it may be different next time; errors of the disk are ignored."""
+        key = self._keys.get(planned.path, "")
+        if not key or not collected.is_lasting or not self._has_all_inputs(collected, replay):
+            return
+        if self._key(planned) != key:  # a file changed during the run
+            return
+        step = collected.step
+        outcome = ModelOutcome(
+            collected.runs,
+            tuple(subject for subject in step.subjects if isinstance(subject, Comparison)),
+            step.undone,
+            step.skipped,
+            step.measured,
+            collected.observed,
+            replay,
+            tuple(entries),
+        )
+        with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeError, TypeError, OverflowError):
+            self._added |= _write_entry(self._folder / key, OutcomeEntry(key, outcome))
+
+    def restore(self, planned: PlannedModel) -> Iterator[ExecutionResult]:
+        """Yield the result of running a model as the stages of the request would have it, if it is known."""
+        outcome = self.known.get(planned.path)
+        if outcome is None:
+            return
+        place = self._results.lock.places[planned.path]  # a line of the lock, which entries of other models move
+        runs = tuple(msgspec.structs.replace(it, place=place) for it in outcome.runs)
+        comparisons = tuple(msgspec.structs.replace(it, place=place) for it in outcome.comparisons)
+        subjects = (*(runs if Stage.RUNTIME in self._request.stages else ()), *comparisons)
+        step = StepResult(subjects, outcome.undone, outcome.skipped, outcome.measured)
+        yield replace(
+            create_execution_result(step, runs),
+            reused=tuple((str(planned.model.absolute), runtime) for runtime in outcome.observed),
+            replays=(outcome.replay,) if outcome.replay is not None else (),
+        )
+
+    def tidy(self) -> None:
+        """Prune the cache if entries were added."""
+        if self._added:
+            prune(self._folder)
+
+    def _touch_replayed_inputs(self, replay: Replay | None) -> bool:
+        """Mark the stored inputs of a replay as used; return False if one is missing."""
+        if replay is None or self._request.caches.inputs is None:
+            return True
+        folder = self._request.caches.inputs()
+        try:
+            for name in replay.inputs:
+                os.utime(folder / Path(name).name)
+        except (OSError, ValueError):
+            return False
+        return True
+
+    def _has_all_inputs(self, collected: CollectedModel, replay: Replay | None) -> bool:
+        """Return whether all generated inputs of a replay could be stored."""
+        if replay is None or self._request.caches.inputs is None:
+            return True
+        generated = [case for case in collected.cases if case.name in replay.cases and case.origin != "user"]
+        return len(generated) == len(replay.inputs)
+
+    # Keys
+
+    def _key(self, planned: PlannedModel) -> str:
+        """Digest all that the outcome of a model follows from; "" if that is not possible."""
+        facts = self._results.facts.get(planned.path)
+        if facts is None or planned.path in self._results.file.missing or not self._is_digestible(planned, facts):
+            return ""
+        try:
+            values = self._key_values(planned, facts)
+            return hashlib.sha256(msgspec.json.encode(values, order="sorted")).hexdigest()
+        except (FileChangedError, OSError, UnicodeError):
+            return ""
+
+    def _is_digestible(self, planned: PlannedModel, facts: ModelFacts) -> bool:
+        """Return whether nothing but files, settings and this machine decides the outcome."""
+        settings = planned.model.settings
+        races = settings.budget is not None and (
+            settings.budget.slower_than_baseline is not None or settings.budget.memory_over_baseline is not None
+        )
+        return not (
+            facts.unread
+            or settings.is_exported
+            or settings.called_inputs
+            or (races and Stage.RUNTIME in self._request.stages)
+            or any(it.runtime.environment or not CPU_PROVIDERS.issuperset(it.providers) for it in planned.runtimes)
+            or find_unknown_builds(planned.runtimes)
+        )
+
+    def _key_values(self, planned: PlannedModel, facts: ModelFacts) -> dict[str, object]:
+        request, model, project = self._request, planned.model, self._request.project
+        settings, limits = model.settings, project.config.limits
+        return {
+            "layout": OUTCOME_LAYOUT,
+            "program": _digest_program(),
+            "machine": [identify_machine(), platform.release(), list_relevant_variables()],
+            "stages": sorted(stage.value for stage in request.stages),
+            "seed": request.selection.inputs.seed,
+            "stores inputs": request.caches.inputs is not None,
+            "folders": [os.fsdecode(project.folder), os.fsdecode(project.root), project.path.name],
+            "levels": project.config.rules,
+            "limits": limits,
+            "model": [planned.path, os.fsdecode(model.absolute), self._content(facts, model.absolute)],
+            "settings": settings,
+            "locked": request.lock.models.get(planned.path),
+            "runtimes": [self._runtime_values(runtime) for runtime in planned.runtimes],
+            "inputs": _digest_input_files(settings.inputs, project.folder, self._digests),
+            "float model": self._float_content(settings.quantized_from),
+        }
+
+    def _runtime_values(self, planned: PlannedRuntime) -> list[object]:
+        libraries = [Path(it) for it in planned.extensions if Path(it).is_absolute()]
+        return [
+            planned,
+            WorkerSpec.of_runtime(planned.runtime, self._request.lock.pinned, self._request.project.folder).packages,
+            [self._digests.of(library) for library in libraries],
+            identify_node() if runs_on_node(planned.runtime.engine) else "",
+        ]
+
+    def _content(self, facts: ModelFacts, path: Path) -> list[object]:
+        """Return the digests of a model's files, which must be those of its facts."""
+        files = list_content_files(facts, path)
+        for file, sha256 in files.items():
+            if self._digests.of(file) != sha256:
+                raise FileChangedError(str(file))
+        return [[os.fsdecode(file) for file in files], list(files.values()), classify_layouts(facts, path)]
+
+    def _float_content(self, name: str | None) -> object:
+        """Return the content of a float model, which must be a model of the check."""
+        if name is None:
+            return None
+        path = self._request.project.folder / name
+        facts = next((self._results.facts.get(it.path) for it in self._request.models if it.absolute == path), None)
+        if facts is None or facts.unread or facts.path in self._results.file.missing:
+            raise FileChangedError(name)
+        return self._content(facts, path)
+
+
+# What lasts
+
+
+def is_lasting_answer(answer: Future[Observation]) -> bool:
+    """Return whether a runtime would answer the same again: not if that may be due to the machine or to chance."""
+    if not answer.done() or answer.cancelled() or answer.exception() is not None:
+        return False
+    match answer.result():
+        case Completed(result=RunResult(cases=cases)):
+            return all(not case.unstable and (case.failure is None or _is_lasting(case.failure)) for case in cases)
+        case Completed():
+            return True
+        case Refused(failure=failure):
+            return _is_lasting(failure)
+        case _:
+            return False
+
+
+def _is_lasting(failure: Failure) -> bool:
+    return not failure.memory and failure_family(failure.text) not in MACHINE_FAMILIES
+
+
+def is_lasting_step(step: StepResult) -> bool:
+    """Return whether nothing was left out for lack of time or because of a fault of the machine."""
+    return not any(check.passing for check in (*step.undone, *step.skipped)) and not any(
+        isinstance(subject, Comparison)
+        and subject.pair == "quantized"
+        and find_mismatches(subject)
+        and not subject.layers
+        for subject in step.subjects
+    )
+
+
+# Digests
+
+
+@functools.cache
+def _digest_program() -> str:
+    """Digest this program and the packages that it computes with."""
+    digest = hashlib.sha256(sys.version.encode())
+    package = Path(__file__).parents[1]
+    for folder, folders, files in os.walk(package):
+        folders[:] = sorted(set(folders) - {"__pycache__"})
+        for name in sorted(files):
+            path = Path(folder, name)
+            digest.update(f"{path.relative_to(package).as_posix()}\0".encode(errors="surrogateescape"))
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    for module, distribution in _COMPUTING_PACKAGES.items():
+        digest.update(f"{module}\0{_digest_package(module, distribution)}\n".encode())
+    return digest.hexdigest()
+
+
+def _digest_package(module: str, distribution: str) -> str:
+    """Digest the record of an installed package, which has the digests of its files; without one, its own files."""
+    spec = find_spec(module)
+    if spec is None or not spec.submodule_search_locations:
+        return ""
+    folder = Path(next(iter(spec.submodule_search_locations)))
+    site = folder.parents[module.count(".")]
+    records = sorted(site.glob(f"{distribution}-*.dist-info/RECORD"))
+    if len(records) == 1:
+        return hashlib.sha256(records[0].read_bytes()).hexdigest()
+    identities = [(path.name, file_identity(path.stat())) for path in sorted(folder.iterdir()) if path.is_file()]
+    return hashlib.sha256(repr(identities).encode(errors="surrogateescape")).hexdigest()
+
+
+def _digest_input_files(pattern: str | None, base: Path, digests: FileDigests) -> list[tuple[str, str]]:
+    """Return the names and digests of the user's input files, and of all files in folders of test data."""
+    if pattern is None:
+        return []
+    return [
+        (file.relative_to(base).as_posix(), digests.of(file) if file.is_file() else "")
+        for path in sorted(base.glob(pattern))
+        for file in ((path, *sorted(path.iterdir())) if path.is_dir() else (path,))
+    ]
+
+
+# Entries
+
+
+def _read_entry(folder: Path, key: str) -> ModelOutcome | None:
+    """Return the outcome in a folder; None, and remove the folder, if it is not exactly what was written."""
+    path, outcome = folder / OUTCOME_FILE, None
+    try:
+        status = path.lstat()
+    except OSError:
+        return None
+    with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeError, ValueError, RecursionError):
+        if stat.S_ISREG(status.st_mode) and status.st_size <= MAX_OUTCOME_BYTES:
+            content = path.read_bytes()
+            payload = content[DIGEST_BYTES:]
+            if hashlib.sha256(payload).digest() == content[:DIGEST_BYTES]:
+                entry = msgspec.msgpack.decode(payload, type=OutcomeEntry)
+                outcome = entry.outcome if entry.key == key else None
+    if outcome is None:
+        shutil.rmtree(folder, ignore_errors=True)
+    return outcome
+
+
+def _write_entry(folder: Path, entry: OutcomeEntry) -> bool:
+    """Write an entry in place of an older one; return False if it is too large or would not be read as it is."""
+    payload = msgspec.msgpack.encode(entry)
+    if len(payload) + DIGEST_BYTES > MAX_OUTCOME_BYTES:
+        return False
+    if msgspec.msgpack.encode(msgspec.msgpack.decode(payload, type=OutcomeEntry)) != payload:
+        return False
+    scratch = folder.with_name(f"{secrets.token_hex(8)}.part")
+    try:
+        scratch.mkdir(parents=True)
+        (scratch / OUTCOME_FILE).write_bytes(hashlib.sha256(payload).digest() + payload)
+        shutil.rmtree(folder, ignore_errors=True)
+        scratch.rename(folder)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return True
