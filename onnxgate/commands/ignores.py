@@ -69,7 +69,8 @@ def accept_findings(
         data = edit_ignores(data, project.prefix, edit, project.path.name)
         lines = find_key_lines(decode(data))
         request = plan.under(request)
-        request = replace(request, checkout=replace(request.checkout, project=replace(request.project, lines=lines)))
+        checkout = msgspec.structs.replace(request.checkout, project=replace(request.project, lines=lines))
+        request = msgspec.structs.replace(request, checkout=checkout)
         # Findings that are shown in the config need its new lines.
         moved = any(lines.get(keys) != line for keys, line in project.lines.items() if "ignore" not in keys)
         if moved and any(rule_hit.hit.place.path == project.path.name for rule_hit in outcome.gathered.judged):

@@ -101,7 +101,7 @@ class _Executor:
         measured = list(self._measure_budgets(collected)) if Stage.RUNTIME in self._settings.stages else []
         runs = [runs for model in collected.values() for runs in model.runs]
         step = join_steps([probed, *(model.step for model in collected.values()), *exported, *measured])
-        return replace(create_execution_result(step, runs), collected=collected, reused=tuple(self._reused))
+        return msgspec.structs.replace(create_execution_result(step, runs), collected=collected, reused=tuple(self._reused))
 
     def _metered(self, planned: PlannedModel, step: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Take a step with one model; the jobs that it submits count as cost of that model."""
@@ -279,7 +279,7 @@ class _Executor:
             collected, answers = self._collect_evidence(started)
             has_only_own_places = not was_consulted()  # others follow from source files
         is_lasting = has_only_own_places and all(map(is_lasting_answer, answers)) and is_lasting_step(collected.step)
-        return replace(collected, is_lasting=is_lasting)
+        return msgspec.structs.replace(collected, is_lasting=is_lasting)
 
     def _collect_evidence(self, started: StartedModel) -> tuple[CollectedModel, list[Future[Observation]]]:
         model = started.prepared.planned.model.absolute.absolute()
