@@ -50,6 +50,16 @@ def cache(shared_folder: Path) -> Path:
     return shared_folder / "a cache"
 
 
+@pytest.fixture
+def own_cache(cache: Path, tmp_path: Path) -> Path:
+    """A cache without results, with the environments that all tests share."""
+    own = tmp_path / "a cache"
+    own.mkdir()
+    (cache / "environments").mkdir(parents=True, exist_ok=True)
+    (own / "environments").symlink_to(cache / "environments")
+    return own
+
+
 @pytest.fixture(scope="session")
 def command(installed: Path, cache: Path) -> Repository:
     """The installed command, in no folder yet."""
