@@ -1,4 +1,4 @@
-"""What is run on a change: `nox` runs lint, types and tests; `nox --list` names the rest."""
+"""Sessions of nox: lint, types and tests by default; `nox --list` names the others."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ ACTIONS = ("action.yml", "comment/action.yml")
 WORKFLOWS = [str(path) for where in (".github/workflows", "examples") for path in sorted(Path(where).glob("*.yml"))]
 DEPENDABOT = ".github/dependabot.yml"
 FORMS = [str(path) for path in sorted(Path(".github/ISSUE_TEMPLATE").glob("*.yml"))]
+PYTEST = ("python", "-m", "pytest", "--numprocesses=2", "--dist=worksteal")
 HOOKS = (".pre-commit-config.yaml", ".pre-commit-hooks.yaml")
 
 nox.options.sessions = ["lint", "types", "tests"]
@@ -56,9 +57,16 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run all tests; what a machine lacks is skipped, with the reason."""
+    """Run the quick tier: unit and component tests, and one check on real runtimes."""
+    session.install(".", *group("test"))
+    session.run(*PYTEST, "-m", "not full", *session.posargs)
+
+
+@nox.session
+def full(session: nox.Session) -> None:
+    """Run all other tests; `nox -s full -- -m index` selects by another mark."""
     session.install(".", *group("test", "surface"), *node(), "-r", TOOLCHAIN)
-    session.run("python", "-m", "pytest", "--numprocesses=2", "--dist=worksteal", *session.posargs)
+    session.run(*PYTEST, "-m", "full", *session.posargs)
 
 
 @nox.session
@@ -67,13 +75,6 @@ def minimums(session: nox.Session) -> None:
     session.install(*group("test"), "uv")
     session.run("uv", "pip", "install", f"--python={session.bin}/python", "--resolution=lowest-direct", ".")
     session.run("python", "-m", "pytest", "-m", "not index and not torch and not surface", *session.posargs)
-
-
-@nox.session
-def runtimes(session: nox.Session) -> None:
-    """Run the tests that install and run real runtimes."""
-    session.install(".", *group("test", "surface"), *node(), "-r", TOOLCHAIN)
-    session.run("python", "-m", "pytest", "-m", "index", *session.posargs)
 
 
 @nox.session

@@ -19,6 +19,8 @@ from uv import find_uv_bin
 ROOT = Path(__file__).resolve().parents[1]
 TOOLCHAIN = "2.13."  # the torch that fixtures/projects/quickstart exports with
 FOREIGN = ("CI", "NO_COLOR", "FORCE_COLOR", "VIRTUAL_ENV", "PYTHONPATH")
+TOOLS = ("index", "torch", "surface", "frameworks")  # marks of tests that need more than the `test` group
+FULL_FOLDERS = ("tests/campaigns/", "tests/e2e/")
 INTERRUPTING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 FOREIGN_PREFIXES = ("GITHUB_", "RUNNER_", "ACTIONS_", "ONNXGATE_INPUT_")
 
@@ -135,8 +137,16 @@ def need(name: str) -> Path:
     return found
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark the tests of the full tier; each test is in `-m full` or in `-m "not full"`."""
+    needs_tools = any(item.get_closest_marker(name) for name in TOOLS)
+    if not item.get_closest_marker("quick") and (needs_tools or item.nodeid.startswith(FULL_FOLDERS)):
+        item.add_marker("full")
+
+
+@pytest.hookimpl(trylast=True)  # after `-m` has deselected tests: an index is asked only if a selected test needs it
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Skip what cannot run here, with the reason."""
+    """Skip tests that cannot run here, with the reason."""
     for item in items:
         reason = _missing(item)
         if reason:

@@ -16,6 +16,7 @@ from onnxgate.diagnostics.log_explanation import MAX_LINE_LENGTH, explain_log, r
 from onnxgate.formats import explained_log
 
 SIZE = 16_000
+NEGLIGIBLE_S = 0.004
 
 
 def nearly(pattern: str) -> str:
@@ -31,12 +32,14 @@ def units(pattern: str, literal: str) -> Iterator[str]:
 
 
 def seconds(pattern: str, text: str) -> float:
-    """The best of three tries."""
+    """The best of three tries; the first one if it is below what counts."""
     found = []
     for _ in range(3):
         begin = time.process_time()
         compile_pattern(pattern).search(text)
         found.append(time.process_time() - begin)
+        if found[-1] <= NEGLIGIBLE_S:
+            break
     return min(found)
 
 
@@ -52,7 +55,7 @@ def test_no_pattern_takes_more_than_its_share() -> None:
         for unit in units(pattern, literal):
             short = (unit * (SIZE // len(unit) + 1))[:SIZE]
             first = seconds(pattern, short)
-            if first > 0.004 and is_superlinear(pattern, short, first):
+            if first > NEGLIGIBLE_S and is_superlinear(pattern, short, first):
                 slow.append((entry.name, pattern, unit))
 
     assert slow == []

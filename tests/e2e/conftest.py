@@ -50,6 +50,16 @@ def cache(shared_folder: Path) -> Path:
     return shared_folder / "a cache"
 
 
+@pytest.fixture
+def own_cache(cache: Path, tmp_path: Path) -> Path:
+    """A cache without results, with the environments that all tests share."""
+    own = tmp_path / "a cache"
+    own.mkdir()
+    (cache / "environments").mkdir(parents=True, exist_ok=True)
+    (own / "environments").symlink_to(cache / "environments")
+    return own
+
+
 @pytest.fixture(scope="session")
 def command(installed: Path, cache: Path) -> Repository:
     """The installed command, in no folder yet."""
@@ -86,15 +96,19 @@ def project(command: Repository, tmp_path: Path) -> Callable[[str], Repository]:
 
 
 @pytest.fixture
-def small(command: Repository, tmp_path: Path) -> Repository:
+def small(command: Repository, made_once: Callable[[str, Make], Path], tmp_path: Path) -> Repository:
     """A repository of one small model, to run on two releases; its lock was made without any index."""
-    repository = command.at(tmp_path / "small")
-    write(repository.folder / "models" / "small.onnx")
-    repository.write("onnxgate.toml", SMALL)
-    shutil.copy(ROOT / PROJECTS / "broken" / "onnxgate.lock", repository.folder)
-    commit(repository.folder)
-    repository.run("lock", "--offline")
-    return repository
+
+    def make(folder: Path) -> None:
+        repository = command.at(folder / "repository")
+        write(repository.folder / "models" / "small.onnx")
+        repository.write("onnxgate.toml", SMALL)
+        shutil.copy(ROOT / PROJECTS / "broken" / "onnxgate.lock", repository.folder)
+        commit(repository.folder)
+        repository.run("lock", "--offline")
+
+    shutil.copytree(made_once("small", make) / "repository", tmp_path / "small")
+    return command.at(tmp_path / "small")
 
 
 @pytest.fixture

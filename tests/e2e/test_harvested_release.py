@@ -18,9 +18,9 @@ pytestmark = pytest.mark.index
 OLD, NEW = "onnxruntime 1.18.1", "onnxruntime 1.19.2"
 
 
-def test_a_release_without_data_is_harvested_where_it_runs(small: Repository, tmp_path: Path) -> None:
+def test_a_release_without_data_is_harvested_where_it_runs(small: Repository, own_cache: Path, tmp_path: Path) -> None:
     """Then it is predicted as by its shipped rows: the same findings, from the same table and limits."""
-    whole = given(small, MISSES).given(ONNXGATE_CACHE_DIR=tmp_path / "a cache")
+    whole = given(small, MISSES).given(ONNXGATE_CACHE_DIR=own_cache)
     lacking = whole.given(PYTHONPATH=altered_package.without(tmp_path / "package", "1.19.2"))
     expected = whole.report("--static", status=1)
 
@@ -30,7 +30,7 @@ def test_a_release_without_data_is_harvested_where_it_runs(small: Repository, tm
     assert {("missing-kernel", (OLD, NEW))} == rules(run)
     assert [True] * 3 == [confirmed for _, _, _, confirmed in said(run)]
     assert expected == lacking.report("--static", status=1)
-    (kept,) = (tmp_path / "a cache" / "support").iterdir()
+    (kept,) = (own_cache / "support").iterdir()
     found = harvest.decode_harvest(kept.read_bytes())
     assert found is not None
     assert (harvest.select_releases(operators.load_shipped_table(), ["1.19.2"]), limits.get_limits("1.19.2")) == (
@@ -63,12 +63,11 @@ def test_static_stages_harvest_nothing(small: Repository, tmp_path: Path) -> Non
     assert len(list(folder.iterdir())) == 1
 
 
-def test_what_cannot_be_kept_is_used_all_the_same(small: Repository, tmp_path: Path) -> None:
+def test_what_cannot_be_kept_is_used_all_the_same(small: Repository, own_cache: Path, tmp_path: Path) -> None:
     """A cache that cannot be written to is no reason to know less; no path of this machine is in the report."""
     package = altered_package.without(tmp_path / "package", "1.19.2")
-    lacking = given(small, MISSES, package).given(ONNXGATE_CACHE_DIR=tmp_path / "a cache")
-    (tmp_path / "a cache").mkdir()
-    (tmp_path / "a cache" / "support").touch()
+    lacking = given(small, MISSES, package).given(ONNXGATE_CACHE_DIR=own_cache)
+    (own_cache / "support").touch()
     run = lacking.report(status=1)
 
     assert {("missing-kernel", (OLD, NEW))} == rules(run)
@@ -77,16 +76,16 @@ def test_what_cannot_be_kept_is_used_all_the_same(small: Repository, tmp_path: P
     ]
 
 
-def test_two_gates_harvest_at_once(small: Repository, tmp_path: Path) -> None:
+def test_two_gates_harvest_at_once(small: Repository, own_cache: Path, tmp_path: Path) -> None:
     """Neither is disturbed by the other, and one table is kept."""
     package = altered_package.without(tmp_path / "package", "1.19.2")
-    lacking = given(small, MISSES, package).given(ONNXGATE_CACHE_DIR=tmp_path / "a cache")
+    lacking = given(small, MISSES, package).given(ONNXGATE_CACHE_DIR=own_cache)
     with lacking.start("check", "--output", "json") as one, lacking.start("check", "--output", "json") as other:
         ended = [wait(each) for each in (one, other)]
 
     assert [1, 1] == [each.status for each in ended], [each.err for each in ended]
     assert ended[0].out == ended[1].out
-    assert 1 == len(list((tmp_path / "a cache" / "support").iterdir()))
+    assert 1 == len(list((own_cache / "support").iterdir()))
 
 
 def ready(environments: Path, pattern: str) -> list[Path]:

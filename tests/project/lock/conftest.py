@@ -100,7 +100,7 @@ def local_index(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPa
             """Say nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})  # what `shutdown` waits
     thread.start()
     use_index(monkeypatch, f"http://127.0.0.1:{server.server_port}/simple", tmp_path_factory.mktemp("uv-cache"))
     yield index

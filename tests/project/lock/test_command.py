@@ -55,6 +55,22 @@ def checkout(installed: Path, tmp_path: Path, local_index: LocalIndex) -> Checko
     return made
 
 
+@pytest.fixture(scope="module")
+def first_lock() -> dict[str, bytes]:
+    """Keeps the first lock of the project for the tests of this file."""
+    return {}
+
+
+@pytest.fixture
+def locked(checkout: Checkout, first_lock: dict[str, bytes]) -> Checkout:
+    """The project after its first lock, which is resolved once."""
+    if not first_lock:
+        checkout.run()
+        first_lock["bytes"] = checkout.lock.read_bytes()
+    checkout.lock.write_bytes(first_lock["bytes"])
+    return checkout
+
+
 def test_lock(checkout: Checkout) -> None:
     """The first lock, the same again, and the check of both."""
     first = checkout.run()
@@ -71,16 +87,15 @@ def test_lock(checkout: Checkout) -> None:
     assert checkout.lock.read_bytes() == data
 
 
-def test_offline(checkout: Checkout, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_offline(locked: Checkout, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Relocking models and checking need no index; a new target does, and without one that is said, with status 3."""
-    checkout.run()
     use_index(monkeypatch, "http://127.0.0.1:9/simple", tmp_path_factory.mktemp("cache"))
-    checkout.write("a.onnx", RELU.replace("17", "16"))
+    locked.write("a.onnx", RELU.replace("17", "16"))
 
-    stale = checkout.run("--check", status=1)
-    updated = checkout.run()
-    (checkout.folder / "onnxgate.toml").write_text(CONFIG.replace("<1.20", "<1.21"))
-    unreachable = checkout.run(status=3)
+    stale = locked.run("--check", status=1)
+    updated = locked.run()
+    (locked.folder / "onnxgate.toml").write_text(CONFIG.replace("<1.20", "<1.21"))
+    unreachable = locked.run(status=3)
 
     assert stale.splitlines() == [
         "`a.onnx` changed since it was locked: imports opset 16 of `ai.onnx` instead of 17",
@@ -90,16 +105,15 @@ def test_offline(checkout: Checkout, monkeypatch: pytest.MonkeyPatch, tmp_path_f
     assert "error: the package index cannot be asked: Failed to fetch" in unreachable
 
 
-def test_check_writes_nothing(checkout: Checkout) -> None:
+def test_check_writes_nothing(locked: Checkout) -> None:
     """A stale lock is left as it is, and everything that is stale is said."""
-    checkout.run()
-    data = checkout.lock.read_bytes()
-    (checkout.folder / "onnxgate.toml").write_text(CONFIG + "[targets.edge]\nruntime = 'onnxruntime'\n")
-    checkout.write("c.onnx", RELU)
-    (checkout.folder / "b.onnx").unlink()
-    (checkout.folder / "a.onnx").write_bytes(b"")
+    data = locked.lock.read_bytes()
+    (locked.folder / "onnxgate.toml").write_text(CONFIG + "[targets.edge]\nruntime = 'onnxruntime'\n")
+    locked.write("c.onnx", RELU)
+    (locked.folder / "b.onnx").unlink()
+    (locked.folder / "a.onnx").write_bytes(b"")
 
-    said = checkout.run("--check", status=1).splitlines()
+    said = locked.run("--check", status=1).splitlines()
 
     assert said == [
         "target `edge` is not locked",
@@ -108,43 +122,41 @@ def test_check_writes_nothing(checkout: Checkout) -> None:
         "`a.onnx` cannot be compared: it is an empty file",
         "`onnxgate.lock` is stale: 4 differences",
     ]
-    assert checkout.lock.read_bytes() == data
+    assert locked.lock.read_bytes() == data
 
 
-def test_paths(checkout: Checkout) -> None:
+def test_paths(locked: Checkout) -> None:
     """Only the entries that are named are rewritten; one of a model that is gone is taken out."""
-    checkout.run()
-    checkout.write("a.onnx", RELU.replace("17", "16"))
-    checkout.write("b.onnx", RELU.replace("17", "16"))
+    locked.write("a.onnx", RELU.replace("17", "16"))
+    locked.write("b.onnx", RELU.replace("17", "16"))
 
-    assert checkout.run("b.onnx").startswith("updated `b.onnx`: imports opset 16")
-    assert checkout.run("--check", status=1).startswith("`a.onnx` changed since it was locked")
-    (checkout.folder / "b.onnx").unlink()
-    assert checkout.run("b.onnx").startswith("removed `b.onnx`\n")
-    assert "there is no file or folder `b.onnx`" in checkout.run("b.onnx", status=2)
+    assert locked.run("b.onnx").startswith("updated `b.onnx`: imports opset 16")
+    assert locked.run("--check", status=1).startswith("`a.onnx` changed since it was locked")
+    (locked.folder / "b.onnx").unlink()
+    assert locked.run("b.onnx").startswith("removed `b.onnx`\n")
+    assert "there is no file or folder `b.onnx`" in locked.run("b.onnx", status=2)
 
 
 def test_upgrade(
-    checkout: Checkout,
+    locked: Checkout,
     local_index: LocalIndex,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     """An upgrade gives up the pins that it names."""
-    checkout.run()
     local_index.add("onnxruntime", "1.18.2", ("3.11",))
     local_index.add("onnxruntime", "1.19.3", ("3.11",))
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
 
-    one = checkout.run("--upgrade", "onnxruntime=1.18.2").splitlines()
-    every = checkout.run("--upgrade").splitlines()
+    one = locked.run("--upgrade", "onnxruntime=1.18.2").splitlines()
+    every = locked.run("--upgrade").splitlines()
 
     assert one == [
         "updated target `server`: added onnxruntime 1.18.2; removed onnxruntime 1.18.1",
         "wrote `onnxgate.lock`: 2 models, 1 pin kept",
     ]
     assert every[0] == "updated target `server`: added onnxruntime 1.19.3; removed onnxruntime 1.19.2"
-    assert "give one of them" in checkout.run("a.onnx", "--upgrade", "numpy", status=2)
+    assert "give one of them" in locked.run("a.onnx", "--upgrade", "numpy", status=2)
 
 
 @pytest.mark.parametrize(

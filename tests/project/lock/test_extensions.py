@@ -13,7 +13,7 @@ from onnxgate.project.lock.types import Lock
 from tests.harness.locks import project_of
 
 from .conftest import LocalIndex, use_index
-from .test_update import CONFIG, locked, pins
+from .test_update import CONFIG, lock_first, locked, pins
 
 WITH = CONFIG + 'extensions = ["ort-extras"]\n'
 OLD = "numpy==1.26.4 onnxruntime==1.18.1 ort-extras=={}"
@@ -61,7 +61,7 @@ def test_pins_stay(
 ) -> None:
     """A pin stays when a newer release comes out, and no index is asked."""
     project = project_of(tmp_path, WITH)
-    first = locked(project)
+    first = lock_first(project, published)
     publish(published, "0.3")
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
     asked = published.asked
@@ -72,7 +72,7 @@ def test_pins_stay(
 
 def test_added_to_a_locked_target(tmp_path: Path, published: LocalIndex) -> None:
     """The lock is stale until it has the extension; the engine keeps its patch."""
-    before = locked(project_of(tmp_path, CONFIG))
+    before = lock_first(project_of(tmp_path, CONFIG), published)
     published.add("onnxruntime", "1.19.1", ("3.11",))
     project = project_of(tmp_path, WITH)
 
@@ -83,10 +83,10 @@ def test_added_to_a_locked_target(tmp_path: Path, published: LocalIndex) -> None
     assert policy_differences(project.config, after) == ()
 
 
-def test_taken_out(tmp_path: Path) -> None:
+def test_taken_out(tmp_path: Path, published: LocalIndex) -> None:
     """Neither pin nor wheels are left, and the lock is what it would have been without it."""
-    without = locked(project_of(tmp_path, CONFIG))
-    with_it = locked(project_of(tmp_path, WITH))
+    without = lock_first(project_of(tmp_path, CONFIG), published)
+    with_it = lock_first(project_of(tmp_path, WITH), published)
 
     assert without == locked(project_of(tmp_path, CONFIG), with_it)
 
@@ -111,7 +111,7 @@ def test_upgrade(
 ) -> None:
     """It gives up its pin where it is named, and keeps it where something else is."""
     project = project_of(tmp_path, WITH)
-    first = locked(project)
+    first = lock_first(project, published)
     publish(published, "0.3")
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
 
@@ -121,12 +121,12 @@ def test_upgrade(
     assert policy_differences(project.config, upgraded) == ()
 
 
-def test_upgrade_outside_of_what_is_asked_for(tmp_path: Path) -> None:
+def test_upgrade_outside_of_what_is_asked_for(tmp_path: Path, published: LocalIndex) -> None:
     """A release that the target does not take is an error."""
     project = project_of(tmp_path, CONFIG + 'extensions = ["ort-extras<0.2"]\n')
 
     with pytest.raises(UsageError, match=r"takes `ort-extras==0\.2`"):
-        locked(project, locked(project), upgrade=("ort-extras=0.2",))
+        locked(project, lock_first(project, published), upgrade=("ort-extras=0.2",))
 
 
 def test_targets_that_differ(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_targets_that_differ(tmp_path: Path) -> None:
 
 def test_new_runtimes_share_what_is_locked(tmp_path: Path, published: LocalIndex) -> None:
     """A target that is added takes the release that others have pinned for the same words."""
-    first = locked(project_of(tmp_path, WITH))
+    first = lock_first(project_of(tmp_path, WITH), published)
     publish(published, "0.3")
     edge = '[targets.edge]\nruntime = "onnxruntime==1.19.*"\nextensions = ["{}"]\n'
 
@@ -181,10 +181,10 @@ def test_no_wheels(tmp_path: Path, published: LocalIndex) -> None:
 
 
 def test_libraries_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+    tmp_path: Path, published: LocalIndex, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """A library is nothing to resolve: it changes the lock without a pin."""
-    before = locked(project_of(tmp_path, CONFIG))
+    before = lock_first(project_of(tmp_path, CONFIG), published)
     lock: Lock = locked(project_of(tmp_path, CONFIG + 'extensions = ["libs/foo.so"]\n'), before)
     use_index(monkeypatch, "http://127.0.0.1:9/simple", tmp_path_factory.mktemp("cache"))
 

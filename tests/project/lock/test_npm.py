@@ -63,6 +63,7 @@ def locked(folder: Path, old: Lock | None = None, config: str = CONFIG, upgrade:
     ).lock
 
 
+@pytest.mark.surface
 @pytest.mark.parametrize(
     ("specifier", "select", "expected"),
     [
@@ -80,6 +81,7 @@ def test_select(registry: Registry, specifier: str, select: ReleaseSelection, ex
     assert expected == [str(each.version) for each in found]
 
 
+@pytest.mark.surface
 def test_a_target_is_locked_by_integrity(registry: Registry, tmp_path: Path) -> None:
     """Engine and companion alone, and nothing of where they lie."""
     lock = locked(tmp_path)
@@ -89,6 +91,7 @@ def test_a_target_is_locked_by_integrity(registry: Registry, tmp_path: Path) -> 
     assert "127.0.0.1" not in render_lock(lock)
 
 
+@pytest.mark.surface
 def test_the_same_bytes_again(registry: Registry, tmp_path: Path) -> None:
     """What is written is what is read; a second lock asks nobody, whatever was published since."""
     first = locked(tmp_path)
@@ -100,6 +103,7 @@ def test_the_same_bytes_again(registry: Registry, tmp_path: Path) -> None:
     assert (text, 0) == (render_lock(again), registry.asked)
 
 
+@pytest.mark.surface
 def test_an_upgrade_takes_the_place_of_the_old_pins(
     registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,6 +119,7 @@ def test_an_upgrade_takes_the_place_of_the_old_pins(
     assert one == every
 
 
+@pytest.mark.surface
 def test_a_narrower_range_drops_pins(registry: Registry, tmp_path: Path) -> None:
     """A minor that both ranges have stays."""
     lock = locked(tmp_path, locked(tmp_path), CONFIG.replace(">=1.20", ">=1.21"))
@@ -122,6 +127,7 @@ def test_a_narrower_range_drops_pins(registry: Registry, tmp_path: Path) -> None
     assert (ROWS[1:], {"1.30.0"}) == (lock.targets["web"].runtimes, {each.version for each in lock.npm})
 
 
+@pytest.mark.surface
 def test_a_lost_table_is_missed_and_asked_for_again(registry: Registry, tmp_path: Path) -> None:
     """The row's own pins say what it was."""
     lock = locked(tmp_path)
@@ -132,6 +138,7 @@ def test_a_lost_table_is_missed_and_asked_for_again(registry: Registry, tmp_path
     assert lock == locked(tmp_path, lost)
 
 
+@pytest.mark.surface
 def test_what_cannot_be_locked(registry: Registry, tmp_path: Path) -> None:
     """No release, and one without sha512, each with words of their own."""
     registry.add(COMPANION, "2.0.0")
@@ -143,6 +150,7 @@ def test_what_cannot_be_locked(registry: Registry, tmp_path: Path) -> None:
         locked(tmp_path, config=CONFIG.replace(">=1.20", ">=2"))
 
 
+@pytest.mark.surface
 def test_no_registry(registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that does not know the package, one that is not there, npm's empty cache, and no npm."""
     with pytest.raises(ResolutionError, match=r"npm cannot say it: 404 Not Found"):

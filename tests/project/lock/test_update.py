@@ -69,6 +69,17 @@ def locked(
     return update_lock(project, old, {"m.onnx": MODEL}, machine, parse_upgrade(upgrade)).lock
 
 
+_FIRST_LOCKS: dict[str, Lock] = {}
+
+
+def lock_first(project: Project, index: LocalIndex) -> Lock:
+    """Return the lock of a project that has none; uv resolves it once for the same config and files."""
+    question = repr((project.config, index.files))
+    if question not in _FIRST_LOCKS:
+        _FIRST_LOCKS[question] = locked(project)
+    return _FIRST_LOCKS[question]
+
+
 def pins(lock: Lock, target: str = "server") -> list[str]:
     """Each runtime's packages."""
     return [" ".join(runtime.packages) for runtime in lock.targets[target].runtimes]
@@ -117,7 +128,7 @@ def test_pins_stay(
 ) -> None:
     """A pin stays when a newer release comes out, and no index is asked."""
     project = project_of(tmp_path, CONFIG)
-    first = locked(project)
+    first = lock_first(project, published)
     publish_later(published, monkeypatch, tmp_path_factory.mktemp("cache"))
     asked = published.asked
 
@@ -130,7 +141,7 @@ def test_pins_stay_without_an_index(
 ) -> None:
     """Where nothing must be resolved, no network is needed."""
     project = project_of(tmp_path, CONFIG)
-    first = locked(project)
+    first = lock_first(project, published)
     use_index(monkeypatch, "http://127.0.0.1:9/simple", tmp_path_factory.mktemp("cache"))
 
     assert first == locked(project, first)
@@ -142,7 +153,7 @@ def test_wider_range(
     tmp_path: Path, published: LocalIndex, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """A policy that takes one more minor adds it; the other pins stay, and so does the numpy that they share."""
-    first = locked(project_of(tmp_path, CONFIG))
+    first = lock_first(project_of(tmp_path, CONFIG), published)
     publish_later(published, monkeypatch, tmp_path_factory.mktemp("cache"))
 
     second = locked(project_of(tmp_path, CONFIG.replace("<1.20", "<1.21")), first)
@@ -152,7 +163,7 @@ def test_wider_range(
 
 def test_narrower_range(tmp_path: Path, published: LocalIndex) -> None:
     """Pins that no longer fit go, with packages that nothing else needs."""
-    first = locked(project_of(tmp_path, CONFIG))
+    first = lock_first(project_of(tmp_path, CONFIG), published)
 
     second = locked(project_of(tmp_path, CONFIG.replace(">=1.18", ">=1.19")), first)
 
@@ -162,7 +173,7 @@ def test_narrower_range(tmp_path: Path, published: LocalIndex) -> None:
 
 def test_a_pin_that_no_longer_fits(tmp_path: Path, published: LocalIndex) -> None:
     """A patch that the policy excludes is replaced by another one of its minor."""
-    first = locked(project_of(tmp_path, CONFIG))
+    first = lock_first(project_of(tmp_path, CONFIG), published)
 
     second = locked(project_of(tmp_path, CONFIG.replace("<1.20", "<1.20,!=1.18.1")), first)
 
@@ -174,7 +185,7 @@ def test_newest(
 ) -> None:
     """`newest` takes the newest when its policy changes, and not before."""
     config = CONFIG + 'select = "newest"\n'
-    first = locked(project_of(tmp_path, config))
+    first = lock_first(project_of(tmp_path, config), published)
     publish_later(published, monkeypatch, tmp_path_factory.mktemp("cache"))
 
     assert ["numpy==2.4.0 onnxruntime==1.19.0"] == pins(first) == pins(locked(project_of(tmp_path, config), first))
@@ -205,7 +216,7 @@ def test_selection_changes(
     expected: list[str],
 ) -> None:
     """Another policy over the same range: who asks for the newest or for all gets it, else a minor keeps its patch."""
-    first = locked(project_of(tmp_path, CONFIG))
+    first = lock_first(project_of(tmp_path, CONFIG), published)
     publish_later(published, monkeypatch, tmp_path_factory.mktemp("cache"))
     text = CONFIG.replace(">=1.18,<1.20", ">=1.18.0,<1.20") + f'select = "{select}"\n'
 
@@ -215,7 +226,7 @@ def test_selection_changes(
 def test_pins_that_differ(tmp_path: Path, published: LocalIndex) -> None:
     """A pin stays though another runtime of its kind has another one."""
     config = CONFIG.replace("<1.20", "<1.21")
-    first = locked(project_of(tmp_path, config))
+    first = lock_first(project_of(tmp_path, config), published)
     mixed = locked(project_of(tmp_path, config), first, upgrade=("numpy<2",))
     target = mixed.targets["server"]
     own = msgspec.structs.replace(target.runtimes[2], packages=first.targets["server"].runtimes[2].packages)
@@ -257,7 +268,7 @@ def test_upgrade(
 ) -> None:
     """What is named gives up its pins, and nothing else does."""
     project = project_of(tmp_path, CONFIG)
-    first = locked(project)
+    first = lock_first(project, published)
     publish_later(published, monkeypatch, tmp_path_factory.mktemp("cache"))
 
     upgraded = locked(project, first, upgrade=upgrade)
@@ -270,7 +281,7 @@ def test_upgrade(
 def test_upgrade_that_nobody_takes(tmp_path: Path, published: LocalIndex, upgrade: str) -> None:
     """A release outside of every range is an error, and not silently left out."""
     project = project_of(tmp_path, CONFIG)
-    first = locked(project)
+    first = lock_first(project, published)
 
     with pytest.raises(UsageError):
         locked(project, first, upgrade=(upgrade,))
@@ -281,13 +292,13 @@ def test_upgrade_to_what_is_not_there(tmp_path: Path, published: LocalIndex) -> 
     project = project_of(tmp_path, CONFIG)
 
     with pytest.raises(ConfigError, match=r"1\.18\.7"):
-        locked(project, locked(project), upgrade=("onnxruntime==1.18.7",))
+        locked(project, lock_first(project, published), upgrade=("onnxruntime==1.18.7",))
 
 
 def test_lost_wheels(tmp_path: Path, published: LocalIndex) -> None:
     """A pin whose wheels a merge lost gets them back, at the same version."""
     project = project_of(tmp_path, CONFIG)
-    first = locked(project)
+    first = lock_first(project, published)
     published.add("onnxruntime", "1.18.2", ("3.11",))
 
     assert first == locked(project, msgspec.structs.replace(first, packages=first.packages[:1]))
@@ -296,7 +307,7 @@ def test_lost_wheels(tmp_path: Path, published: LocalIndex) -> None:
 def test_lost_rows(tmp_path: Path, published: LocalIndex) -> None:
     """A row that a merge lost is resolved anew; the pin that is left stays, whatever has been released since."""
     project = project_of(tmp_path, CONFIG)
-    first = locked(project)
+    first = lock_first(project, published)
     target = first.targets["server"]
     lost = msgspec.structs.replace(target, runtimes=target.runtimes[1:])
     published.add("onnxruntime", "1.19.1", ("3.11",))
@@ -309,7 +320,7 @@ def test_lost_rows(tmp_path: Path, published: LocalIndex) -> None:
 
 def test_targets_of_the_config_alone(tmp_path: Path, published: LocalIndex) -> None:
     """A target that is new is added, one that is gone is taken out, the other stays."""
-    first = locked(project_of(tmp_path, CONFIG))
+    first = lock_first(project_of(tmp_path, CONFIG), published)
     renamed = CONFIG + '[targets.edge]\nruntime = "onnxruntime==1.20.*"\n'
 
     second = locked(project_of(tmp_path, renamed), first)

@@ -21,6 +21,8 @@ from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 from tests.conftest import need
 
+pytestmark = pytest.mark.surface
+
 ENGINE, COMPANION, RELEASE = "onnxruntime-web", "onnxruntime-common", "1.30.0"
 RUNTIME = LockedRuntime(engine=ENGINE, release=RELEASE, packages=(f"{COMPANION}=={RELEASE}", f"{ENGINE}=={RELEASE}"))
 NPM = (

@@ -39,6 +39,8 @@ from tests.conftest import need
 
 from .test_worker import SIGNATURES
 
+pytestmark = pytest.mark.surface
+
 WEB = WORKER_FOLDER / "web"
 FAKE = Path(__file__).parents[1] / "fakes" / "onnxruntime-web"
 ELEMENTS = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?")
