@@ -101,7 +101,8 @@ class _Executor:
         measured = list(self._measure_budgets(collected)) if Stage.RUNTIME in self._settings.stages else []
         runs = [runs for model in collected.values() for runs in model.runs]
         step = join_steps([probed, *(model.step for model in collected.values()), *exported, *measured])
-        return msgspec.structs.replace(create_execution_result(step, runs), collected=collected, reused=tuple(self._reused))
+        result = create_execution_result(step, runs)
+        return msgspec.structs.replace(result, collected=collected, reused=tuple(self._reused))
 
     def _metered(self, planned: PlannedModel, step: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Take a step with one model; the jobs that it submits count as cost of that model."""
