@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import msgspec
 
 from onnxgate.model.facts import ExternalFile, ValueInfo
@@ -16,7 +18,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defa
     """One table of the file; unknown keys are skipped, so that a newer `revision` can be read."""
 
 
-class LockedRuntime(Table, frozen=True, kw_only=True):
+class LockedRuntime(Table, frozen=True, kw_only=True, dict=True):
     """One exact release of an engine: in one locked environment, or in an environment of the user's own."""
 
     engine: str  # the package's normalised name: "onnxruntime"
@@ -37,7 +39,7 @@ class LockedRuntime(Table, frozen=True, kw_only=True):
         words = "".join((self.engine, *where, *(f"+{extension}" for extension in self.extensions)))
         return words.replace("%", "%25").replace(" ", "%20")
 
-    @property
+    @functools.cached_property
     def name(self) -> str:
         """The runtime's name: `onnxruntime 1.18.1`."""
         return f"{self.variant} {self.release}"
