@@ -120,13 +120,20 @@ def _read_keys(text: str, at: int) -> tuple[Keys, int]:
     keys: Keys = ()
     while part := _KEY.match(text, at):
         try:
-            keys = (*keys, part["bare"] or str(loads(f"key = {part['string']}")["key"]))
+            keys = (*keys, part["bare"] or _read_string(part["string"]))
         except TOMLDecodeError:  # a string with an invalid escape
             break
         at = part.end()
         if not part["dot"]:
             return keys, at
     return (), at
+
+
+def _read_string(literal: str) -> str:
+    """Return the value of a string as TOML spells it."""
+    if literal.isprintable() and "\\" not in literal and literal[:3] not in (3 * '"', "'''"):
+        return literal[1:-1]  # nothing in it has a meaning of its own
+    return str(loads(f"key = {literal}")["key"])
 
 
 def _resolve_header(keys: Keys, arrays: dict[Keys, int], *, is_array: bool) -> Keys:

@@ -18,7 +18,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defa
     """One table of the file; unknown keys are skipped, so that a newer `revision` can be read."""
 
 
-class LockedRuntime(Table, frozen=True, kw_only=True):
+class LockedRuntime(Table, frozen=True, kw_only=True, dict=True):
     """One exact release of an engine: in one locked environment, or in an environment of the user's own."""
 
     engine: str  # the package's normalised name: "onnxruntime"
@@ -37,7 +37,7 @@ class LockedRuntime(Table, frozen=True, kw_only=True):
         """
         return _format_variant(self.engine, self.environment, self.extensions)
 
-    @property
+    @functools.cached_property
     def name(self) -> str:
         """The runtime's name: `onnxruntime 1.18.1`."""
         return f"{self.variant} {self.release}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import msgspec
@@ -120,7 +121,7 @@ def test_another_state_is_refused(tmp_path: Path, changed: dict[str, object]) ->
     fields = {"of": 2, **changed}
     of = fields.pop("of")
     with pytest.raises(UsageError, match="another check"):
-        load_division(file, msgspec.structs.replace(state(), **fields), of)  # type: ignore[arg-type]
+        load_division(file, dataclasses.replace(state(), **fields), of)  # type: ignore[arg-type]
 
 
 def test_a_model_that_was_moved_is_refused(tmp_path: Path) -> None:
