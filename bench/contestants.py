@@ -18,6 +18,9 @@ DOCTOR = "onnx-doctor check"
 LOAD = "onnx.load, in a loop"
 HASH = "hashlib.sha256"
 STATIC, UNCHANGED = "check --static", "check --static, unchanged"
+FULL_COLD, FULL_WARM, FULL_UNCHANGED = "check, nothing cached", "check, environments cached", "check, unchanged"
+ALONE = "the runtimes alone"
+TORCH = 'python -c "import torch"'
 
 
 @dataclass(frozen=True, slots=True)

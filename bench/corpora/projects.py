@@ -29,7 +29,7 @@ _GIT = {
 
 
 def make(corpus: Corpus, folder: Path, onnxgate: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Write the corpus into `folder`, lock it with the command `onnxgate`, and commit it, unless it is already complete."""
+    """Write the corpus into `folder`, lock it with the command `onnxgate`, and commit it, unless that was done."""
     if is_complete(folder):
         return
     (folder / "models").mkdir(parents=True, exist_ok=True)
