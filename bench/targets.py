@@ -201,7 +201,9 @@ def _timed(
 
 def _peak(row: Row | None, title: str, at_most_mib: int) -> Target:
     peak, at_most = figures.peak_mib(row), f"peak at most {at_most_mib} MiB"
-    return Target(title, at_most, "" if peak is None else f"{peak:,.0f} MiB", peak is not None and peak <= at_most_mib)
+    if peak is None:
+        return Target(title, at_most, "", None)
+    return Target(title, at_most, f"{peak:,.0f} MiB", peak <= at_most_mib)
 
 
 def _within(span: Span | None, seconds: float) -> bool | None:
