@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench import contests, corpora, full, static, tables
+from bench import contests, corpora, full, peers, static, tables
 from bench.contestants import HERE, ROOT
 from bench.figures import Pair, Result, Row
 
@@ -84,6 +84,7 @@ def _measure(arguments: argparse.Namespace, folder: Path, scratch: Path) -> Resu
     is_quick = arguments.quick
     is_chosen = bool(arguments.corpus or arguments.project or arguments.startup)
     names = arguments.corpus or (() if is_chosen else static.QUICK if is_quick else static.ALL)
+    programs, missing_peers = _install_peers(folder) if names and not arguments.no_peers else (None, {})
     measured_corpora = static.measure_corpora(
         names,
         checkouts,
@@ -92,7 +93,7 @@ def _measure(arguments: argparse.Namespace, folder: Path, scratch: Path) -> Resu
         repeat=arguments.repeat or (_QUICK_REPEAT if is_quick else _REPEAT),
         limit_s=arguments.limit,
         keep=arguments.keep,
-        with_peers=not arguments.no_peers,
+        programs=programs,
     )
     pairs: tuple[Pair, ...] = ()
     commands: tuple[Row, ...] = ()
@@ -105,7 +106,15 @@ def _measure(arguments: argparse.Namespace, folder: Path, scratch: Path) -> Resu
     options = full.Options(checkouts, folder, arguments.models, arguments.keep, arguments.pip)
     projects = tuple(arguments.project or (() if is_chosen or is_quick else full.PROJECTS))
     measured_projects, skipped = full.measure_projects(projects, options, scratch, arguments.repeat or _FULL_REPEAT)
-    return Result(contests.machine(), measured_corpora, measured_projects, pairs, commands, skipped)
+    return Result(contests.machine(), measured_corpora, measured_projects, pairs, commands, missing_peers | skipped)
+
+
+def _install_peers(folder: Path) -> tuple[Path | None, dict[str, str]]:
+    """Return the folder of the peers' programs, or the reason why they are missing."""
+    try:
+        return peers.environment(folder), {}
+    except peers.NotInstallableError as error:
+        return None, {"onnx-doctor and Polygraphy": str(error)}
 
 
 def _has_own_failure(result: Result) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bench import contests, corpora, peers
+from bench import contests, corpora
 from bench.contestants import bounds, gates, peers_of
 from bench.figures import Pair, WorkResult
 
@@ -29,12 +29,9 @@ def measure_corpora(
     repeat: int,
     limit_s: float,
     keep: bool,
-    with_peers: bool,
+    programs: Path | None,
 ) -> tuple[WorkResult, ...]:
-    """Measure the static check of each corpus, written below `folder`."""
-    if not names:
-        return ()
-    programs = peers.environment(folder) if with_peers else None
+    """Measure the static check of each corpus, written below `folder`, and the peers in the folder `programs`."""
     contestants = (*gates(checkouts, scratch / "caches"), *peers_of(programs), *bounds())
     results = []
     for name in names:

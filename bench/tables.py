@@ -15,12 +15,12 @@ _COLUMNS = ("", "CPU s", "x bound", "wall s", "x bound", "peak MiB")
 
 def markdown(result: Result) -> str:
     """Return the whole result."""
-    return _joined([_machine(result), *_targets(result), *_static(result), *_full(result)])
+    return _joined([_machine(result), *_targets(result), *_static(result), *_full(result), *_skipped(result)])
 
 
 def write_figures(result: Result, folder: Path) -> None:
     """Write the parts that the documentation includes, and leave those that were not measured as they are."""
-    parts = {"targets": _targets(result), "static": _static(result), "full": _full(result)}
+    parts = {"targets": _targets(result), "static": _static(result), "full": [*_full(result), *_skipped(result)]}
     for name, part in parts.items():
         sections = list(part)
         if sections:
@@ -39,8 +39,13 @@ def _static(result: Result) -> Iterator[str]:
 
 def _full(result: Result) -> Iterator[str]:
     yield from map(_work, result.projects)
+
+
+def _skipped(result: Result) -> Iterator[str]:
     if result.skipped:
-        yield "Not measured:\n\n" + "\n".join(f"- {name}: {reason}" for name, reason in result.skipped.items())
+        yield "Not measured:\n\n" + "\n".join(
+            f"- {name}: {' '.join(reason.split())}" for name, reason in result.skipped.items()
+        )
 
 
 def _targets(result: Result) -> Iterator[str]:

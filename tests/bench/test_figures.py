@@ -164,3 +164,15 @@ def test_an_accepted_exit_status_is_not_a_failure(tmp_path: Path) -> None:
 
     assert not run(command, tmp_path, {}, 60, accepted=(0, 1, 3)).failed
     assert run(command, tmp_path, {}, 60).failed
+
+
+def test_a_part_that_was_not_measured_is_listed(tmp_path: Path) -> None:
+    """A machine without an index has no full checks, and the tables show that; older figures stay."""
+    (tmp_path / "static.md").write_text("older", encoding="utf-8")
+    result = Result({"Python": "3"}, skipped={"models": "no index\nhint: check the network"})
+
+    tables.write_figures(result, tmp_path)
+
+    assert "- models: no index hint: check the network\n" in tables.markdown(result)
+    assert (tmp_path / "full.md").read_text(encoding="utf-8").endswith("hint: check the network\n")
+    assert "older" == (tmp_path / "static.md").read_text(encoding="utf-8")
