@@ -20,7 +20,7 @@ from bench.contestants import HERE, ROOT
 from bench.figures import Pair, Result, Row
 
 _PAIRS, _QUICK_PAIRS = 11, 3
-_REPEAT, _QUICK_REPEAT, _FULL_REPEAT = 3, 1, 2
+_REPEAT, _QUICK_REPEAT = 2, 1
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -53,7 +53,7 @@ def _parse(words: Sequence[str] | None) -> argparse.Namespace:
     how = parser.add_argument_group("measurement")
     how.add_argument("--also", action="append", type=_checkout, default=[], metavar="NAME=CHECKOUT")
     how.add_argument("--models", type=Path, help="a folder of .onnx files for the project `models`")
-    how.add_argument("--repeat", type=int, help="repetitions (default: 3 for corpora, 2 for projects)")
+    how.add_argument("--repeat", type=int, help="repetitions (default: 2; with --quick 1)")
     how.add_argument("--limit", type=float, default=60.0, help="time limit of a contestant on a corpus, in seconds")
     how.add_argument("--folder", type=Path, help="folder of the corpora and of the peers' environment")
     how.add_argument("--keep", action="store_true", help="do not remove the corpora from --folder")
@@ -105,7 +105,7 @@ def _measure(arguments: argparse.Namespace, folder: Path, scratch: Path) -> Resu
         commands = () if is_quick else (contests.predictions(scratch),)
     options = full.Options(checkouts, folder, arguments.models, arguments.keep, arguments.pip)
     projects = tuple(arguments.project or (() if is_chosen or is_quick else full.PROJECTS))
-    measured_projects, skipped = full.measure_projects(projects, options, scratch, arguments.repeat or _FULL_REPEAT)
+    measured_projects, skipped = full.measure_projects(projects, options, scratch, arguments.repeat or _REPEAT)
     return Result(contests.machine(), measured_corpora, measured_projects, pairs, commands, missing_peers | skipped)
 
 

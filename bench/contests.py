@@ -60,7 +60,7 @@ def contest(
 def measure(
     work: str, contestants: Sequence[Contestant], project: Path, repeat: int, limit_s: float, *, warm_up: bool = False
 ) -> tuple[Row, ...]:
-    """Run each contestant `repeat` times in turn, with `warm_up` once more before that.
+    """Run each contestant `repeat` times in turn; `warm_up` adds a first round that is not measured.
 
     A contestant that failed is not run again, and neither is a peer that was slow.
     """
