@@ -15,7 +15,8 @@ _COLUMNS = ("", "CPU s", "x bound", "wall s", "x bound", "peak MiB")
 
 def markdown(result: Result) -> str:
     """Return the whole result."""
-    return _joined([_machine(result), *_targets(result), *_static(result), *_full(result), *_skipped(result)])
+    targets = [f"### Targets\n\n{table}" for table in _targets(result)]
+    return _joined([_machine(result), *targets, *_static(result), *_full(result), *_skipped(result)])
 
 
 def write_figures(result: Result, folder: Path) -> None:
@@ -52,7 +53,7 @@ def _targets(result: Result) -> Iterator[str]:
     targets = list(list_targets(result))
     if targets:
         rows = [_target(target) for target in targets]
-        yield f"### Targets\n\n{_table(('work', 'target', 'measured', 'met'), rows)}"
+        yield _table(("work", "target", "measured", "met"), rows)
 
 
 def _target(target: Target) -> tuple[str, ...]:
