@@ -94,7 +94,7 @@ def conformance(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Compare what onnxgate costs with peers and bounds: a quarter of an hour, 7.2 GB; `-- --quick`: two minutes."""
+    """Compare the cost of onnxgate with peers and bounds: a quarter of an hour, 10 GB; `-- --quick`: two minutes."""
     session.install(".", *group("test"))
     session.run("python", "-m", "bench", *session.posargs)
 

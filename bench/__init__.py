@@ -1,1 +1,1 @@
-"""What onnxgate costs, measured side by side with peers in one run: `python -m bench`."""
+"""Benchmark of onnxgate, compared with other tools and with lower bounds in the same run: `python -m bench`."""

@@ -1,4 +1,4 @@
-"""Who takes part: onnxgate (this checkout, and others), its peers, and bounds that nothing can be faster than."""
+"""The commands that are compared: onnxgate (this checkout and others), its peers, and lower bounds."""
 
 from __future__ import annotations
 
@@ -8,72 +8,83 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.processes import Taken, run
+from bench.processes import Measurement, run
 
 ROOT = Path(__file__).resolve().parent.parent
 LOOPS = Path(__file__).with_name("loops")
-IMPORT, SHA256SUM = 'python -c "import onnx"', "sha256sum"
 HERE = "onnxgate"
+IMPORT, SHA256SUM = 'python -c "import onnx"', "sha256sum"
+DOCTOR = "onnx-doctor check"
+LOAD = "onnx.load, in a loop"
+HASH = "hashlib.sha256"
+STATIC, UNCHANGED = "check --static", "check --static, unchanged"
+FULL_COLD, FULL_WARM, FULL_UNCHANGED = "check, nothing cached", "check, environments cached", "check, unchanged"
+ALONE = "the runtimes alone"
+TORCH = 'python -c "import torch"'
 
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """A command that judges, or only reads, all models of a project; it runs in the project's folder."""
+    """A command that runs in the folder of a project."""
 
     name: str
     command: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
-    forgets: Path | None = None  # a cache that is emptied before each run
+    removes: tuple[Path, ...] = ()  # folders that are removed before each run
+    accepted: tuple[int, ...] = (0,)  # exit statuses of a complete run
+    is_peer: bool = False  # another tool: measured only once if it is slow
 
-    def take(self, project: Path, limit_s: float) -> Taken:
-        """One run over a project."""
-        if self.forgets is not None:
-            shutil.rmtree(self.forgets, ignore_errors=True)
-        return run(self.command, project, self.environment, limit_s)
+    def measure(self, project: Path, limit_s: float) -> Measurement:
+        """Run the command once."""
+        for folder in self.removes:
+            shutil.rmtree(folder, ignore_errors=True)
+        return run(self.command, project, self.environment, limit_s, accepted=self.accepted)
 
 
 def gates(checkouts: Mapping[str, Path], caches: Path) -> tuple[Contestant, ...]:
-    """Each checkout of onnxgate, first with an empty cache and then on the unchanged repository."""
-    found = []
+    """Return the static check of each checkout, first with an empty cache, then on the unchanged project."""
+    contestants = []
     for name, checkout in checkouts.items():
         command = (*gate(), "check", "--static", "--quiet")
         cache = caches / name
         environment = {**at(checkout), "ONNXGATE_CACHE_DIR": str(cache)}
-        found.append(Contestant(f"{name} check --static", command, environment, forgets=cache))
-        found.append(Contestant(f"{name} check --static, again", command, environment))
-    return tuple(found)
+        contestants.append(Contestant(f"{name} {STATIC}", command, environment, removes=(cache,)))
+        contestants.append(Contestant(f"{name} {UNCHANGED}", command, environment))
+    return tuple(contestants)
 
 
 def gate() -> tuple[str, ...]:
-    """The command, from a checkout that `at` names."""
+    """Return the command of onnxgate; `at` chooses the checkout."""
     return (sys.executable, "-m", "onnxgate")
 
 
 def at(checkout: Path) -> dict[str, str]:
-    """What makes Python take onnxgate from that checkout."""
+    """Return the environment in which Python imports onnxgate from that checkout."""
     return {"PYTHONPATH": str(checkout)}
 
 
-def contenders(programs: Path | None) -> tuple[Contestant, ...]:
-    """onnx itself, and the peers where they are installed.
+def peers_of(programs: Path | None) -> tuple[Contestant, ...]:
+    """Return onnx's own checker, and the other tools if they are installed.
 
     onnx-doctor takes a folder. Polygraphy's lint takes one model: its entry point is called in a loop in one process,
-    so that it need not start a thousand times.
+    so that it does not start a thousand times.
     """
-    found = [Contestant("onnx.checker, full, in a loop", (sys.executable, str(LOOPS / "checker.py"), "models"))]
+    checker = (sys.executable, str(LOOPS / "checker.py"), "models")
+    contestants = [Contestant("onnx.checker, full, in a loop", checker, is_peer=True)]
     if programs is not None:
-        found.append(Contestant("onnx-doctor check", (str(programs / "onnx-doctor"), "check", "models")))
+        doctor = (str(programs / "onnx-doctor"), "check", "models")
         lint = (str(programs / "python"), str(LOOPS / "lint.py"), "models")
-        found.append(Contestant("polygraphy check lint, in a loop", lint))
-    return tuple(found)
+        contestants.append(Contestant(DOCTOR, doctor, is_peer=True))
+        contestants.append(Contestant("polygraphy check lint, in a loop", lint, is_peer=True))
+    return tuple(contestants)
 
 
 def bounds() -> tuple[Contestant, ...]:
-    """What reads the files and judges nothing, or does not even read them."""
+    """Return lower bounds: commands that only read the files, and one that does not even read them."""
     return (
         Contestant(IMPORT, (sys.executable, "-c", "import onnx")),
-        Contestant("onnx.load, in a loop", (sys.executable, str(LOOPS / "load.py"), "models")),
-        Contestant("hashlib.sha256", (sys.executable, str(LOOPS / "digest.py"), "models")),
+        Contestant(LOAD, (sys.executable, str(LOOPS / "load.py"), "models")),
+        Contestant(HASH, (sys.executable, str(LOOPS / "digest.py"), "models")),
         Contestant(SHA256SUM, ("sh", "-c", "sha256sum models/* > /dev/null")),
         Contestant("cat", ("sh", "-c", "cat models/* > /dev/null")),
     )

@@ -1,4 +1,4 @@
-"""Contestants beside each other: repetition by repetition in turn, over one corpus, or two of them as a pair."""
+"""Measuring contestants in turn, repetition by repetition, so that a busy machine affects all of them."""
 
 from __future__ import annotations
 
@@ -12,28 +12,31 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
-from bench.contestants import IMPORT, ROOT, SHA256SUM, Contestant, at, gate
+from bench.contestants import IMPORT, ROOT, SHA256SUM, STATIC, UNCHANGED, Contestant, at, gate
 from bench.corpora import Corpus
 from bench.corpora.projects import is_complete
-from bench.figures import CorpusResult, Pair, Row
-from bench.processes import Taken, run
+from bench.figures import Pair, Row, WorkResult
+from bench.processes import Measurement, run
 
 _BIG_BYTES = 100_000_000
+_SLOW_S = 20.0
+"""A peer that takes longer than this is not measured a second time."""
 _PREDICTIONS = ("bench/predictions.py", "400", "4000")
 _PREDICTIONS_S = 300.0
 _CLICK = 'python -c "import click"'
+_HELP_AT_MOST, _START_AT_MOST, _UNCHANGED_AT_MOST = 2.0, 1.5, 1.0
 
 
 @contextlib.contextmanager
 def written(corpus: Corpus, folder: Path, *, keep: bool) -> Iterator[Path]:
-    """The corpus as a project in a folder; what was not there before goes away, unless it is kept.
+    """Yield the project of a corpus below `folder`. A project that was created here is removed, unless `keep` is set.
 
-    A process of its own writes it, so that ours stays small: no child's peak is below the memory of its parent.
+    Another process writes it, so that this one stays small: the peak of a child is never below that of its parent.
     """
     project = folder.resolve() / corpus.name
     was_there = is_complete(project)
     if not was_there:
-        say(f"writing {corpus.says}")
+        log_progress(f"writing {corpus.title}")
         subprocess.run([sys.executable, "-m", "bench.corpora", str(folder), corpus.name], cwd=ROOT, check=True)
     try:
         yield project
@@ -44,73 +47,84 @@ def written(corpus: Corpus, folder: Path, *, keep: bool) -> Iterator[Path]:
 
 def contest(
     corpus: Corpus, project: Path, contestants: Sequence[Contestant], repeat: int, limit_s: float
-) -> CorpusResult:
-    """Every contestant on one corpus; whoever failed is not tried again."""
+) -> WorkResult:
+    """Measure all contestants on one corpus."""
     files = sorted((project / "models").iterdir())
-    run(("sh", "-c", "cat models/* > /dev/null"), project, {}, limit_s)  # nobody is the first to read
-    runs: dict[str, list[Taken]] = {each.name: [] for each in contestants}
-    for repetition in range(repeat):
-        for each in contestants:
-            if any(taken.failed for taken in runs[each.name]):
-                continue
-            taken = each.take(project, limit_s)
-            runs[each.name].append(taken)
-            say(f"{corpus.name} {repetition + 1}/{repeat}: {each.name}: {taken.wall_s:.2f} s, exit {taken.exit}")
+    run(("sh", "-c", "cat models/* > /dev/null"), project, {}, limit_s)  # the page cache is the same for all
+    rows = measure(corpus.name, contestants, project, repeat, limit_s)
     size_bytes = sum(file.stat().st_size for file in files)
     bound = SHA256SUM if size_bytes >= _BIG_BYTES else IMPORT
-    rows = tuple(Row(name, tuple(taken)) for name, taken in runs.items())
-    return CorpusResult(corpus.name, corpus.says, len(files), size_bytes, bound, rows)
+    return WorkResult(corpus.name, corpus.title, len(files), size_bytes, bound, rows)
+
+
+def measure(
+    work: str, contestants: Sequence[Contestant], project: Path, repeat: int, limit_s: float, *, warm_up: bool = False
+) -> tuple[Row, ...]:
+    """Run each contestant `repeat` times in turn; `warm_up` adds a first round that is not measured.
+
+    A contestant that failed is not run again, and neither is a peer that was slow.
+    """
+    runs: dict[str, list[Measurement]] = {contestant.name: [] for contestant in contestants}
+    for repetition in range(0 if warm_up else 1, repeat + 1):
+        for contestant in contestants:
+            earlier = runs[contestant.name]
+            is_slow = contestant.is_peer and any(measurement.wall_s > _SLOW_S for measurement in earlier)
+            if is_slow or any(measurement.failed for measurement in earlier):
+                continue
+            measurement = contestant.measure(project, limit_s)
+            if repetition or measurement.failed:
+                earlier.append(measurement)
+            result = f"{measurement.wall_s:.2f} s, exit {measurement.exit} {measurement.output}"
+            log_progress(f"{work} {repetition}/{repeat}: {contestant.name}: {result}")
+    return tuple(Row(name, tuple(measurements)) for name, measurements in runs.items())
 
 
 def pairs(project: Path, checkouts: Mapping[str, Path], caches: Path, count: int, limit_s: float) -> tuple[Pair, ...]:
-    """Start-up: each command and its bound in turn, after one run of each that leaves bytecode behind."""
+    """Measure start-up: each command and its bound in turn, after one run of each that writes bytecode."""
     click = Contestant(_CLICK, (sys.executable, "-c", "import click"))
     onnx = Contestant(IMPORT, (sys.executable, "-c", "import onnx"))
-    found = []
+    measured = []
     for name, checkout in checkouts.items():
         cache = caches / f"{name}-startup"
         environment = {**at(checkout), "ONNXGATE_CACHE_DIR": str(cache)}
-        check = (*gate(), "check", "--static", "--quiet")
-        asked = (
-            (Contestant(f"{name} --help", (*gate(), "--help"), environment), click),
-            (Contestant(f"{name} check --static, one small model", check, environment, forgets=cache), onnx),
-            (Contestant(f"{name} check --static, one small model, again", check, environment), onnx),
-        )
-        found += [_pair(project, subject, bound, count, limit_s) for subject, bound in asked]
-    return tuple(found)
-
-
-def _pair(project: Path, subject: Contestant, bound: Contestant, count: int, limit_s: float) -> Pair:
-    rows: tuple[list[Taken], list[Taken]] = ([], [])
-    for repetition in range(count + 1):
-        for each, runs in zip((subject, bound), rows, strict=True):
-            taken = each.take(project, limit_s)
-            if repetition or taken.failed:
-                runs.append(taken)
-    say(f"{subject.name}: {count} pairs")
-    return Pair(subject.name, Row(subject.name, tuple(rows[0])), Row(bound.name, tuple(rows[1])), 2.0)
+        command = (*gate(), "check", "--static", "--quiet")
+        small = Contestant(f"{name} {STATIC}, one small model", command, environment, removes=(cache,))
+        unchanged = Contestant(f"{name} {UNCHANGED}, one small model", command, environment)
+        for subject, bound, at_most in (
+            (Contestant(f"{name} --help", (*gate(), "--help"), environment), click, _HELP_AT_MOST),
+            (small, onnx, _START_AT_MOST),
+            (unchanged, onnx, _UNCHANGED_AT_MOST),
+        ):
+            subject_row, bound_row = measure("startup", (subject, bound), project, count, limit_s, warm_up=True)
+            measured.append(Pair(subject.name, subject_row, bound_row, at_most))
+    return tuple(measured)
 
 
 def predictions(scratch: Path) -> Row:
-    """Predicting 4,000 models on 16 releases, as its own benchmark does it."""
-    say("predictions")
+    """Run the benchmark of predictions: 4,000 models on 16 releases."""
+    log_progress("predictions")
     command = (sys.executable, str(ROOT / _PREDICTIONS[0]), *_PREDICTIONS[1:])
-    taken = run(command, scratch, at(ROOT), _PREDICTIONS_S, telling=True)
-    return Row(f"python {' '.join(_PREDICTIONS)}", (taken,))
+    measurement = run(command, scratch, at(ROOT), _PREDICTIONS_S, keep_output=True)
+    return Row(f"python {' '.join(_PREDICTIONS)}", (measurement,))
+
+
+def count_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def machine() -> dict[str, str]:
-    """What the figures depend on; no name of a host."""
+    """Return the properties of the machine that figures depend on, without its name."""
     versions = {name: metadata.version(name) for name in ("onnx", "numpy", "click")}
     return {
         platform.system(): platform.machine(),
-        "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
+        "cores": str(count_cores()),
         "GiB of memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f}",
         "Python": platform.python_version(),
         **versions,
     }
 
 
-def say(what: str) -> None:
-    """Progress, beside the tables."""
-    print(what, file=sys.stderr, flush=True)
+def log_progress(text: str) -> None:
+    """Print progress to standard error; the tables go to standard output."""
+    print(text.strip(), file=sys.stderr, flush=True)

@@ -1,12 +1,12 @@
-"""What was measured, and the arithmetic on it: nothing that failed has a figure."""
+"""The measured values and the arithmetic on them: a contestant that failed has no figures."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-from bench.processes import Taken
+from bench.processes import Measurement
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,47 +19,49 @@ class Span:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Span:
-        """The span of at least one value."""
+        """Return the span of at least one value."""
         return cls(statistics.median(values), min(values), max(values))
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One contestant on one corpus: a run per repetition, in their order; none after one that failed."""
+    """The runs of one contestant on one work, in order; none follows one that failed."""
 
     name: str
-    runs: tuple[Taken, ...]
+    runs: tuple[Measurement, ...]
 
     @property
-    def failure(self) -> Taken | None:
-        """The first run that did not do its work."""
+    def failure(self) -> Measurement | None:
+        """The run that failed."""
         return next((run for run in self.runs if run.failed), None)
 
 
 @dataclass(frozen=True, slots=True)
-class CorpusResult:
-    """All contestants on one corpus."""
+class WorkResult:
+    """All contestants on one corpus or project."""
 
     name: str
-    says: str
+    title: str
     models: int
     size_bytes: int
     bound: str  # the contestant that ratios are relative to
     rows: tuple[Row, ...]
+    runtimes: int = 0  # full checks: how many releases run
+    own_work_s: Mapping[str, float] = field(default_factory=dict)  # import, session and run of all releases, in sum
 
     def row(self, name: str) -> Row | None:
-        """The row of that contestant."""
+        """Return the row of that contestant."""
         return next((row for row in self.rows if row.name == name), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two commands in turn: `subject` must cost at most `allowed` times what `bound` costs."""
+    """Two commands in turn: `subject` may take at most `at_most` times what `bound` takes."""
 
     name: str
     subject: Row
     bound: Row
-    allowed: float
+    at_most: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,65 +69,67 @@ class Result:
     """One whole run of the benchmark."""
 
     machine: dict[str, str]
-    corpora: tuple[CorpusResult, ...] = ()
+    corpora: tuple[WorkResult, ...] = ()  # static checks
+    projects: tuple[WorkResult, ...] = ()  # full checks
     pairs: tuple[Pair, ...] = ()
     commands: tuple[Row, ...] = ()  # other benchmarks, each a process that prints its own figures
+    skipped: dict[str, str] = field(default_factory=dict)  # full checks that could not be measured: reason
 
-    def corpus(self, name: str) -> CorpusResult | None:
-        """The result on that corpus."""
-        return next((each for each in self.corpora if each.name == name), None)
+    def work(self, name: str) -> WorkResult | None:
+        """Return the result of that corpus or project."""
+        return next((work for work in (*self.corpora, *self.projects) if work.name == name), None)
 
 
 def cpu_s(row: Row | None) -> Span | None:
-    """Processor time over the repetitions; None where the contestant failed, or was not there."""
-    return None if row is None or row.failure else Span.of([run.cpu_s for run in row.runs])
+    """Return the CPU time over the repetitions; None if the contestant failed or did not run."""
+    return None if row is None or row.failure or not row.runs else Span.of([run.cpu_s for run in row.runs])
 
 
 def wall_s(row: Row | None) -> Span | None:
-    """Time that passed, over the repetitions; None as for `cpu_s`."""
-    return None if row is None or row.failure else Span.of([run.wall_s for run in row.runs])
+    """Return the elapsed time over the repetitions; None as for `cpu_s`."""
+    return None if row is None or row.failure or not row.runs else Span.of([run.wall_s for run in row.runs])
 
 
 def peak_mib(row: Row | None) -> float | None:
-    """The most memory of all repetitions; None as for `cpu_s`."""
-    return None if row is None or row.failure else max(run.peak_mib for run in row.runs)
+    """Return the largest peak of all repetitions; None as for `cpu_s`."""
+    return None if row is None or row.failure or not row.runs else max(run.peak_mib for run in row.runs)
 
 
 def cpu_ratio(row: Row | None, bound: Row | None) -> Span | None:
-    """The processor time of one over that of the other, repetition by repetition."""
+    """Return the CPU time of one over that of the other, repetition by repetition."""
     return _ratio(row, bound, "cpu_s")
 
 
 def wall_ratio(row: Row | None, bound: Row | None) -> Span | None:
-    """The time of one over that of the other, repetition by repetition."""
+    """Return the elapsed time of one over that of the other, repetition by repetition."""
     return _ratio(row, bound, "wall_s")
 
 
-def _ratio(row: Row | None, bound: Row | None, what: str) -> Span | None:
-    if row is None or bound is None or row.failure or bound.failure:
+def _ratio(row: Row | None, bound: Row | None, quantity: str) -> Span | None:
+    if row is None or bound is None or row.failure or bound.failure or not row.runs or not bound.runs:
         return None
-    pairs = zip(row.runs, bound.runs, strict=True)
-    return Span.of([getattr(one, what) / getattr(other, what) for one, other in pairs])
+    pairs = zip(row.runs, bound.runs, strict=False)  # a slow peer has fewer repetitions
+    return Span.of([getattr(one, quantity) / getattr(other, quantity) for one, other in pairs])
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How a contestant's cost grew from a small corpus to a larger one of the same kind."""
+    """Growth of a contestant's cost from a small corpus to a larger one of the same kind."""
 
     name: str
-    times: float  # the processor time on the larger one over that on the smaller one
-    each_ms: float  # of processor time that each one more cost
+    times: float  # CPU time on the larger corpus over that on the smaller one
+    one_more_ms: float  # CPU time of each further model or node
     peak_mib: tuple[float, float]
 
 
-def growth(small: CorpusResult, large: CorpusResult, more: int) -> tuple[Growth, ...]:
-    """The growth of every contestant that did both; `more` models (or nodes) are in the larger corpus."""
+def growth(small: WorkResult, large: WorkResult, more: int) -> tuple[Growth, ...]:
+    """Return the growth of every contestant that completed both; the larger corpus has `more` models or nodes."""
     grown = []
     for row in large.rows:
         before, after = cpu_s(small.row(row.name)), cpu_s(row)
         peaks = peak_mib(small.row(row.name)), peak_mib(row)
         if before is None or after is None or peaks[0] is None or peaks[1] is None:
             continue
-        each_ms = (after.median - before.median) * 1000 / more
-        grown.append(Growth(row.name, after.median / before.median, each_ms, (peaks[0], peaks[1])))
+        one_more_ms = (after.median - before.median) * 1000 / more
+        grown.append(Growth(row.name, after.median / before.median, one_more_ms, (peaks[0], peaks[1])))
     return tuple(grown)

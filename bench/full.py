@@ -1,38 +1,33 @@
 """
-What the full gate costs, beside what a user would write, in one run.
+Cost of the full check, compared with the runtimes alone and with a loop that a user would write.
 
-    python -m bench.full [--project FOLDER] [--repeat 3] [--also NAME=CHECKOUT]... [--json FILE] [--no-pip]
-
-The project is the quickstart without its sources, at 8 releases of ONNX Runtime, or the models of a folder of your own.
-A user's loop makes an environment for each locked release, by pip or by uv, installs `onnxruntime` and `numpy` as the
-lock pins them, loads and runs every model at both levels on the same inputs, and compares with `assert_allclose`. Wheel
-caches of pip and uv are warm. Run it with the Python that the lock names; the first run fetches what is missing.
-
-The bound is the runtimes' own work, as the loop's script measures it inside each process: the import, making sessions
-and running them, spread over the cores. What the gate takes beyond, by runtime, is its overhead.
+Each project is checked with its environments in the cache but without results, and then unchanged. The runtimes alone
+are one Python process for each release that loads the same models at both optimization levels, and runs them on the
+same inputs unless the table states otherwise, one after the other, in environments that onnxgate did not make. A first
+round is not measured: it creates environments and fills the caches of wheels, which needs a package index.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
+import importlib.util
 import os
 import shutil
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from bench.contestants import HERE, LOOPS, ROOT, at, gate
-from bench.contests import machine, say
-from bench.figures import Row, Span, cpu_s, wall_ratio, wall_s
-from bench.processes import Taken, run
+from bench import contests, corpora
+from bench.contestants import ALONE, FULL_COLD, FULL_UNCHANGED, FULL_WARM, ROOT, TORCH, Contestant, at, gate
+from bench.figures import WorkResult
+from bench.processes import run
+from bench.releases import ReleaseLoop, install_by_pip, install_by_uv, read_releases
 
-QUICKSTART = ROOT / "fixtures" / "projects" / "quickstart"
-CONFIG = """models = ["models/*.onnx"]
+_QUICKSTART = ROOT / "fixtures" / "projects" / "quickstart"
+_NO_SOURCES_CONFIG = """\
+models = ["models/*.onnx"]
 [targets.server]
 runtime = "onnxruntime>=1.18,<1.25"
 select = "minors"
@@ -41,230 +36,245 @@ select = "minors"
 runtime = "onnxruntime>=1.25,<2"
 select = "newest"
 """
-ENTRY = '\n[[model]]\npath = "models/{stem}.onnx"\ninputs = "samples/{stem}/*.npz"\n'
-CASES = 3
-LIMIT_S = 900.0
-WARM = "environments warm"
+_INPUTS = '\n[[model]]\npath = "models/{stem}.onnx"\ninputs = "samples/{stem}/*.npz"\n'
+_TARGET = '\n[targets.release-{number}]\nruntime = "onnxruntime=={release}"\n'
+_ENSEMBLE_RELEASES = ("1.18.1", "1.31.1")
+_MODEL_RELEASES = ("1.18.1", "1.20.1", "1.23.2", "1.27.0", "1.31.1")
+_MODELS = 60
+_LONG_TO_LOAD = ("light_bvlc_alexnet.onnx", "light_vgg19.onnx", "light_zfnet512.onnx")
+"""Their weights, computed while loading, are so large that they would decide the figures of all 60 models."""
+_CASES = 3
+_LIMIT_S = 900.0
+_DECIDED = (0, 1, 3)
+"""Exit statuses of a complete check: models that were not generated may fail, or leave something undecided."""
+
+
+class NotMeasurableError(Exception):
+    """This machine lacks something that a project needs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
-    """One locked release."""
+class Options:
+    """Choices that apply to all projects."""
 
-    version: str
-    pins: tuple[str, ...]  # what a user would install: onnxruntime and numpy
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """Seconds in the runtimes themselves, over all releases."""
-
-    spent: Mapping[str, float]
-    cores: int
-
-    @property
-    def spread_s(self) -> float:
-        """The least that all of it can take."""
-        return sum(self.spent.values()) / self.cores
+    checkouts: Mapping[str, Path]
+    corpora: Path  # the folder in which corpora are, or are written
+    models: Path | None = None  # a folder of models to use instead of onnx's own
+    keep: bool = False
+    with_pip: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Contestant:
-    """One way to the verdict."""
-
-    name: str
-    take: Callable[[], Taken]
-
-
-def main(words: Sequence[str] | None = None) -> int:
-    """Measure and print; 1 where a contestant failed."""
-    asked = _arguments(words)
-    with tempfile.TemporaryDirectory(prefix="onnxgate-bench-") as folder:
-        arena = Arena(Path(folder), asked.project)
-        contestants = arena.contestants({HERE: ROOT, **dict(asked.also)}, pip=not asked.no_pip)
-        rows = _contest(contestants, asked.repeat)
-        bound = arena.bound()
-    print(_table(rows, bound, arena.releases))
-    if asked.json is not None:
-        found = {"machine": machine(), "bound": asdict(bound), "rows": [asdict(row) for row in rows]}
-        asked.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    return 1 if any(row.failure for row in rows) else 0
-
-
-def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="What the full gate costs, beside what a user would write.")
-    parser.add_argument("--project", type=Path, default=QUICKSTART, help="a folder with `models` and `onnxgate.lock`")
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--also", action="append", type=_checkout, default=[], metavar="NAME=CHECKOUT")
-    parser.add_argument("--no-pip", action="store_true", help="without pip's loop, which takes minutes")
-    parser.add_argument("--json", type=Path)
-    return parser.parse_args(words)
-
-
-def _checkout(text: str) -> tuple[str, Path]:
-    name, _, path = text.partition("=")
-    if not name or not Path(path, "onnxgate", "__main__.py").is_file():
-        raise argparse.ArgumentTypeError(f"{text}: no checkout of onnxgate there")
-    return name, Path(path).resolve()
-
-
 class Arena:
-    """The project that all work on, with the same inputs for each."""
+    """A prepared project, and the loop over its locked releases."""
 
-    def __init__(self, folder: Path, source: Path) -> None:
-        self.folder = folder
-        self.project = folder / "project"
-        shutil.copytree(source / "models", self.project / "models")
-        shutil.copyfile(source / "onnxgate.lock", self.project / "onnxgate.lock")
-        stems = sorted(path.stem for path in (self.project / "models").glob("*.onnx"))
-        config = CONFIG + "".join(ENTRY.format(stem=stem) for stem in stems)
-        (self.project / "onnxgate.toml").write_text(config, encoding="utf-8")
-        run(("git", "init", "--quiet"), self.project, {}, LIMIT_S)
-        for stem in stems:
-            _write_samples(self.project, stem)
-        locked = run((*gate(), "lock", "--offline"), self.project, at(ROOT), LIMIT_S)
-        if locked.failed:
-            raise SystemExit(f"it cannot be locked: {locked.said}")
-        self.releases = tuple(_releases(self.project / "onnxgate.lock"))
-
-    def contestants(self, checkouts: Mapping[str, Path], *, pip: bool) -> list[Contestant]:
-        """The gates, and the loops that a user would write."""
-        found = []
-        for name, folder in checkouts.items():
-            cache = self.folder / "caches" / name
-            for state, forgets in (("environments cold", ("",)), (WARM, ("results", "static")), ("again", ())):
-                found.append(Contestant(f"{name} check, {state}", self._gate(folder, cache, forgets)))
-        makers = {"uv": _made_by_uv, **({"pip": _made_by_pip} if pip else {})}
-        for name, maker in makers.items():
-            found.append(Contestant(f"a loop of {name} and a script", self._loop(maker, cold=True)))
-        found.append(Contestant(f"the same, {WARM}", self._loop(_made_by_uv, cold=False)))
-        return found
-
-    def bound(self) -> Bound:
-        """What the script of the last loop said of each release."""
-        spent: dict[str, float] = {}
-        for each in self.releases:
-            said = json.loads((self.folder / "loop" / each.version / "said.json").read_text(encoding="utf-8"))
-            for what, seconds in said.items():
-                spent[what] = spent.get(what, 0.0) + seconds
-        return Bound(spent, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-
-    def _gate(self, checkout: Path, cache: Path, forgets: Sequence[str]) -> Callable[[], Taken]:
-        environment = {**at(checkout), "ONNXGATE_CACHE_DIR": str(cache)}
-
-        def take() -> Taken:
-            for each in forgets:
-                shutil.rmtree(cache / each, ignore_errors=True)
-            return run((*gate(), "check", "--quiet"), self.project, environment, LIMIT_S)
-
-        return take
-
-    def _loop(self, make: Callable[[Path, Release], str], *, cold: bool) -> Callable[[], Taken]:
-        """A shell script, as a user would write it."""
-        folder = self.folder / "loop"
-
-        def take() -> Taken:
-            lines = ["set -e"]
-            for each in self.releases:
-                home = folder / each.version
-                lines += [f"rm -rf {home}; mkdir -p {home}", make(home / "env", each)] if cold else []
-                asked = f"models samples {home / 'out'} > {home / 'said.json'}"
-                lines.append(f"{home / 'env' / 'bin' / 'python'} {LOOPS / 'release.py'} {asked}")
-            outs = " ".join(str(folder / each.version / "out") for each in self.releases)
-            lines.append(
-                f"{folder / self.releases[-1].version / 'env' / 'bin' / 'python'} {LOOPS / 'compare.py'} {outs}"
-            )
-            return run(("sh", "-c", "\n".join(lines)), self.project, {}, LIMIT_S)
-
-        return take
+    title: str
+    project: Path
+    loop: ReleaseLoop
+    contestants: tuple[Contestant, ...]
 
 
-def _write_samples(project: Path, stem: str) -> None:
-    """A few cases: dynamic axes get sizes 1, 2, 3 …, values are drawn from a seed."""
-    from onnxgate.inputs.axis_sizes import DTYPES
-    from onnxgate.model.reading.fact_extraction import read_model
-
-    facts = read_model(project / "models" / f"{stem}.onnx", f"models/{stem}.onnx").facts
-    folder = project / "samples" / stem
-    folder.mkdir(parents=True)
-    for number in range(CASES):
-        random = np.random.default_rng(number)
-        feeds = {}
-        for value in facts.inputs:
-            shape = [dim if isinstance(dim, int) else 1 + number for dim in value.shape or ()]
-            kind = DTYPES[value.type.removeprefix("tensor(").removesuffix(")")]
-            drawn = random.standard_normal(shape) if np.dtype(kind).kind == "f" else random.integers(0, 2, shape)
-            feeds[value.name] = drawn.astype(kind)
-        np.savez(folder / f"{number}.npz", **feeds)
-
-
-def _releases(path: Path) -> Iterator[Release]:
-    from onnxgate.core.findings import runtime_sort_key
-    from onnxgate.project.lock.lock_file import load_lock
-
-    runtimes = {runtime.name: runtime for target in load_lock(path).targets.values() for runtime in target.runtimes}
-    for name in sorted(runtimes, key=runtime_sort_key):
-        pins = [pin for pin in runtimes[name].packages if pin.partition("==")[0] in ("onnxruntime", "numpy")]
-        yield Release(runtimes[name].release, tuple(pins))
+def measure_projects(
+    names: tuple[str, ...], options: Options, scratch: Path, repeat: int
+) -> tuple[tuple[WorkResult, ...], dict[str, str]]:
+    """Measure the full check of each project; return the results, and the reasons for those that are missing."""
+    results, skipped = [], {}
+    for name in names:
+        folder = scratch / name
+        (folder / "project").mkdir(parents=True)
+        run(("git", "init", "--quiet"), folder / "project", {}, _LIMIT_S)
+        try:
+            results.append(_measure(name, PROJECTS[name](folder, options), repeat))
+        except NotMeasurableError as error:
+            skipped[name] = str(error)
+            contests.log_progress(f"{name}: not measured: {error}")
+        shutil.rmtree(folder, ignore_errors=True)
+    return tuple(results), skipped
 
 
-def _made_by_pip(environment: Path, release: Release) -> str:
-    install = f"{environment / 'bin' / 'python'} -m pip install --quiet --disable-pip-version-check"
-    return f"{sys.executable} -m venv {environment}; {install} {' '.join(release.pins)}"
-
-
-def _made_by_uv(environment: Path, release: Release) -> str:
-    from uv import find_uv_bin
-
-    uv = find_uv_bin()
-    install = f"{uv} pip install --quiet --python {environment / 'bin' / 'python'} {' '.join(release.pins)}"
-    return f"{uv} venv --quiet --no-project --python {sys.executable} {environment}; {install}"
-
-
-def _contest(contestants: Sequence[Contestant], repeat: int) -> list[Row]:
-    """Repetition by repetition in turn, after one round that fills the caches of wheels."""
-    runs: dict[str, list[Taken]] = {each.name: [] for each in contestants}
-    for repetition in range(repeat + 1):
-        for each in contestants:
-            if any(taken.failed for taken in runs[each.name]):
-                continue
-            taken = each.take()
-            if repetition or taken.failed:
-                runs[each.name].append(taken)
-            say(f"{repetition}/{repeat}: {each.name}: {taken.wall_s:.2f} s, exit {taken.exit} {taken.said}")
-    return [Row(name, tuple(taken)) for name, taken in runs.items()]
-
-
-def _table(rows: Sequence[Row], bound: Bound, releases: Sequence[Release]) -> str:
-    """Every contestant beside the fastest loop and the bound."""
-    by_name = {row.name: row for row in rows}
-    loop = by_name["a loop of uv and a script"]
-    spent = ", ".join(f"{what} {seconds:.2f} s" for what, seconds in bound.spent.items())
-    lines = [
-        ", ".join(f"{name} {value}" for name, value in machine().items()),
-        "",
-        f"{len(releases)} releases; the runtimes' own work: {spent}; over {bound.cores} cores {bound.spread_s:.2f} s",
-        "",
-        "| | wall s | CPU s | x loop of uv | x bound | beyond the bound, s per runtime |",
-        "|---|---|---|---|---|---|",
-    ]
-    return "\n".join([*lines, *(_line(row, loop, bound, len(releases)) for row in rows)])
-
-
-def _line(row: Row, loop: Row, bound: Bound, runtimes: int) -> str:
-    wall, cpu = wall_s(row), cpu_s(row)
-    if wall is None or cpu is None or row.failure:
-        return f"| {row.name} | **failed** | | | | |"
-    beyond = (wall.median - bound.spread_s) / runtimes
-    times = wall.median / bound.spread_s
-    return (
-        f"| {row.name} | {_span(wall)} | {_span(cpu)} | {_span(wall_ratio(row, loop))} | {times:.1f} | {beyond:.2f} |"
+def _measure(name: str, arena: Arena, repeat: int) -> WorkResult:
+    rows = contests.measure(name, arena.contestants, arena.project, repeat, _LIMIT_S, warm_up=True)
+    models = sorted((arena.project / "models").rglob("*.onnx"))
+    has_run = all((arena.loop.folder / release.version / "seconds.json").is_file() for release in arena.loop.releases)
+    alone = next(row for row in rows if row.name == ALONE)
+    return WorkResult(
+        name,
+        arena.title,
+        len(models),
+        sum(model.stat().st_size for model in models),
+        ALONE,
+        rows,
+        len(arena.loop.releases),
+        arena.loop.own_work_s() if has_run and alone.failure is None else {},
     )
 
 
-def _span(span: Span | None) -> str:
-    return "-" if span is None else f"{span.median:.2f} ({span.least:.2f}..{span.most:.2f})"
+def _quickstart(folder: Path, options: Options) -> Arena:
+    """The project of the tutorial: exported again, and compared with its sources."""
+    if importlib.util.find_spec("torch") is None:
+        raise NotMeasurableError("PyTorch is not installed")
+    project = folder / "project"
+    shutil.copytree(_QUICKSTART, project, dirs_exist_ok=True)
+    _write_samples(project)
+    loop = _installed_loop(folder, project, "release.py")
+    torch = Contestant(TORCH, (sys.executable, "-c", "import torch"))
+    contestants = (*_gates(folder, options), _alone(loop), torch)
+    return Arena(f"quickstart, full check on {len(loop.releases)} runtimes", project, loop, contestants)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _no_sources(folder: Path, options: Options) -> Arena:
+    """The models of the quickstart, with environments that are created from cached wheels."""
+    project = folder / "project"
+    shutil.copytree(_QUICKSTART / "models", project / "models")
+    shutil.copyfile(_QUICKSTART / "onnxgate.lock", project / "onnxgate.lock")
+    _write_samples(project)
+    _write_config(project, _NO_SOURCES_CONFIG)
+    _lock(project, "--offline")
+    loop = _loop(folder, project, "release.py")
+    installers = {"uv": install_by_uv, **({"pip": install_by_pip} if options.with_pip else {})}
+    users = [
+        Contestant(f"a loop of {name} and a script", loop.command(installer, compares=True), is_peer=True)
+        for name, installer in installers.items()
+    ]
+    contestants = (*_gates(folder, options, cold=True), *users, _alone(loop))
+    title = f"quickstart without its sources, full check on {len(loop.releases)} runtimes"
+    return Arena(title, project, loop, contestants)
+
+
+def _ensemble(folder: Path, options: Options) -> Arena:
+    """The tree ensemble of 200 MB on the oldest and the newest release of the corpora."""
+    project = folder / "project"
+    (project / "models").mkdir()
+    with contests.written(corpora.by_name("ensemble"), options.corpora, keep=options.keep) as corpus:
+        for model in (corpus / "models").iterdir():
+            _link(model, project / "models" / model.name)
+    _write_samples(project)
+    _write_config(project, _exact_targets(_ENSEMBLE_RELEASES))
+    _lock(project)
+    loop = _installed_loop(folder, project, "release.py")
+    title = f"one tree ensemble of 200 MB, full check on {len(loop.releases)} runtimes"
+    return Arena(title, project, loop, (*_gates(folder, options), _alone(loop)))
+
+
+def _models(folder: Path, options: Options) -> Arena:
+    """Models that were not generated for the benchmark, on 5 releases."""
+    project = folder / "project"
+    if options.models is None:
+        (project / "models").mkdir()
+        for name, model in _models_of_onnx():
+            _link(model, project / "models" / name)
+        origin = "of onnx's own test data"
+    else:
+        shutil.copytree(options.models, project / "models", copy_function=_link)
+        origin = "of your own"
+    count = sum(1 for _ in (project / "models").rglob("*.onnx"))
+    if not count:
+        raise NotMeasurableError("there is no .onnx file in the folder of models")
+    config = 'models = ["models/**/*.onnx"]\n' + _exact_targets(_MODEL_RELEASES, models=False)
+    (project / "onnxgate.toml").write_text(config, encoding="utf-8")
+    _lock(project)
+    loop = _installed_loop(folder, project, "sessions.py")
+    title = f"{count} models {origin}, full check on {len(loop.releases)} runtimes (which alone only load them)"
+    return Arena(title, project, loop, (*_gates(folder, options, accepted=_DECIDED), _alone(loop)))
+
+
+PROJECTS: dict[str, Callable[[Path, Options], Arena]] = {
+    "quickstart": _quickstart,
+    "no-sources": _no_sources,
+    "ensemble-full": _ensemble,
+    "models": _models,
+}
+
+
+def _models_of_onnx() -> Iterator[tuple[str, Path]]:
+    """Return networks of the model zoo with small weights, then models converted from PyTorch, from onnx's package."""
+    spec = importlib.util.find_spec("onnx")
+    assert spec is not None
+    assert spec.origin is not None
+    data = Path(spec.origin).parent / "backend" / "test" / "data"
+    networks = [path for path in sorted(data.glob("light/*.onnx")) if path.name not in _LONG_TO_LOAD]
+    models = [*networks, *sorted(data.glob("pytorch-converted/*/model.onnx"))]
+    if len(models) < _MODELS:
+        raise NotMeasurableError(f"the installed onnx has only {len(models)} test models; use --models FOLDER")
+    for model in models[:_MODELS]:
+        yield (model.name if model.parent.name == "light" else f"{model.parent.name}.onnx"), model
+
+
+def _gates(
+    folder: Path, options: Options, *, cold: bool = False, accepted: tuple[int, ...] = (0,)
+) -> Iterator[Contestant]:
+    """Return the full check of each checkout, in the order in which the caches fill."""
+    command = (*gate(), "check", "--quiet")
+    for name, checkout in options.checkouts.items():
+        cache = folder / "caches" / name
+        environment = {**at(checkout), "ONNXGATE_CACHE_DIR": str(cache)}
+        results = (cache / "results", cache / "static")
+        states = [(FULL_COLD, (cache,))] if cold else []
+        for state, removes in (*states, (FULL_WARM, results), (FULL_UNCHANGED, ())):
+            yield Contestant(f"{name} {state}", command, environment, removes, accepted)
+
+
+def _alone(loop: ReleaseLoop) -> Contestant:
+    return Contestant(ALONE, loop.command())
+
+
+def _loop(folder: Path, project: Path, script: str) -> ReleaseLoop:
+    return ReleaseLoop(folder / "loop", tuple(read_releases(project / "onnxgate.lock")), script)
+
+
+def _installed_loop(folder: Path, project: Path, script: str) -> ReleaseLoop:
+    """Return the loop with its environments."""
+    loop = _loop(folder, project, script)
+    for release in loop.releases:
+        lines = ["set -e", *loop.installation(release, install_by_uv)]
+        installed = run(("sh", "-c", "\n".join(lines)), project, {}, _LIMIT_S)
+        if installed.failed:
+            raise NotMeasurableError(f"onnxruntime {release.version} cannot be installed: {installed.output}")
+    return loop
+
+
+def _exact_targets(releases: tuple[str, ...], *, models: bool = True) -> str:
+    head = 'models = ["models/*.onnx"]\n' if models else ""
+    return head + "".join(_TARGET.format(number=number, release=name) for number, name in enumerate(releases))
+
+
+def _write_config(project: Path, config: str) -> None:
+    """Write a config that gives each model its recorded inputs."""
+    stems = sorted(path.stem for path in (project / "models").glob("*.onnx"))
+    config += "".join(_INPUTS.format(stem=stem) for stem in stems)
+    (project / "onnxgate.toml").write_text(config, encoding="utf-8")
+
+
+def _lock(project: Path, *options: str) -> None:
+    locked = run((*gate(), "lock", *options), project, at(ROOT), _LIMIT_S)
+    if locked.failed:
+        raise NotMeasurableError(f"`onnxgate lock` failed: {locked.output}")
+
+
+def _link(source: str | Path, target: str | Path) -> None:
+    """Link a file, or copy it to another file system."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def _write_samples(project: Path) -> None:
+    """Write a few input cases per model: dynamic axes have sizes 1, 2, 3 …, values are drawn from a seed."""
+    from onnxgate.inputs.axis_sizes import DTYPES
+    from onnxgate.model.reading.fact_extraction import read_model
+
+    for model in sorted((project / "models").glob("*.onnx")):
+        facts = read_model(model, f"models/{model.name}").facts
+        folder = project / "samples" / model.stem
+        folder.mkdir(parents=True)
+        for number in range(_CASES):
+            random = np.random.default_rng(number)
+            feeds = {}
+            for value in facts.inputs:
+                shape = [dim if isinstance(dim, int) else 1 + number for dim in value.shape or ()]
+                dtype = DTYPES[value.type.removeprefix("tensor(").removesuffix(")")]
+                is_float = np.dtype(dtype).kind == "f"
+                drawn = random.standard_normal(shape) if is_float else random.integers(0, 2, shape)
+                feeds[value.name] = drawn.astype(dtype)
+            np.savez(folder / f"{number}.npz", allow_pickle=False, **feeds)

@@ -1,4 +1,4 @@
-"""The nearest peers from PyPI, in an environment of their own."""
+"""The most similar tools from PyPI, in their own environment."""
 
 from __future__ import annotations
 
@@ -13,8 +13,16 @@ REQUIREMENTS = ("onnx-doctor==0.2.0", "polygraphy==0.53.6", "onnx-graphsurgeon",
 """Polygraphy's lint runs each node under ONNX Runtime."""
 
 
+class NotInstallableError(Exception):
+    """The peers cannot be installed on this machine."""
+
+
 def environment(folder: Path) -> Path:
-    """The folder of the peers' programs; made by uv where it is not there yet."""
+    """Return the folder of the peers' programs; uv creates it if it is missing.
+
+    Raises:
+        NotInstallableError: uv failed, for example without a package index.
+    """
     home = folder / "peers"
     programs = home / ("Scripts" if os.name == "nt" else "bin")
     if not (home / "complete").is_file():
@@ -26,4 +34,7 @@ def environment(folder: Path) -> Path:
 
 
 def _uv(*arguments: str) -> None:
-    subprocess.run([find_uv_bin(), *arguments], check=True, stdin=subprocess.DEVNULL)
+    try:
+        subprocess.run([find_uv_bin(), *arguments], check=True, stdin=subprocess.DEVNULL)
+    except subprocess.CalledProcessError as error:
+        raise NotInstallableError(f"uv exited with {error.returncode}") from error

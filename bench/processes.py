@@ -1,4 +1,4 @@
-"""One process as a whole: its time, the processor time and the peak memory of it and of all that it starts."""
+"""Time, CPU time and peak memory of one command with all processes that it starts."""
 
 from __future__ import annotations
 
@@ -15,42 +15,49 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-_FOREIGN = ("CI", "NO_COLOR", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "VIRTUAL_ENV")
-_FOREIGN_PREFIXES = ("GITHUB_", "ONNXGATE_")
-_EVERY_S = 0.05
+_REMOVED = ("CI", "NO_COLOR", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "VIRTUAL_ENV")
+_REMOVED_PREFIXES = ("GITHUB_", "ONNXGATE_")
+_SAMPLE_INTERVAL_S = 0.05
 _UNIT_BYTES = 1 if sys.platform == "darwin" else 1024
 _MIB = 1024 * 1024
-_SAID = 2000
+_OUTPUT_BYTES = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """What one process took, with its children.
+class Measurement:
+    """Cost of one run of a command, with its children.
 
-    `cpu_s` is user and system time as `wait4` gives it: of the process and of all children that it waited for.
-    `peak_mib` is the larger of two: the largest resident set that one of these ever had (`wait4`), and the largest sum
-    over the living ones, looked at twenty times a second (Linux). Pages that two share count twice in the sum.
+    `cpu_s` is user and system time as `wait4` reports it: of the process and of all children that it waited for.
+    `peak_mib` is the larger of two: the largest resident set of any of these processes (`wait4`), and the largest sum
+    over those alive at the same time, sampled twenty times a second (Linux). Shared pages count twice in the sum.
     """
 
     wall_s: float
     cpu_s: float
     peak_mib: float
-    exit: int | None  # None: it was ended at the limit
-    lines: int = 0  # on standard output: a loop prints one for each model that is done
-    said: str = ""  # the end of what it wrote, where it failed or was to tell something
+    exit: int | None  # None: stopped at the time limit
+    lines: int = 0  # on standard output: loops over models print one line per model
+    output: str = ""  # the end of its output, if it failed or the caller needs it
+    accepted: tuple[int, ...] = (0,)  # exit statuses of a complete run
 
     @property
     def failed(self) -> bool:
-        """Whether it did not do its work: no corpus holds anything that is wrong, so that every tool must exit 0."""
-        return self.exit != 0
+        """Whether the command did not complete. Generated models are valid, so that every tool must exit 0."""
+        return self.exit not in self.accepted
 
 
 def run(
-    command: Sequence[str], folder: Path, environment: Mapping[str, str], limit_s: float, *, telling: bool = False
-) -> Taken:
-    """Run a command in a folder until it ends, or until the limit ends it and its children.
+    command: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str],
+    limit_s: float,
+    *,
+    accepted: tuple[int, ...] = (0,),
+    keep_output: bool = False,
+) -> Measurement:
+    """Run a command in a folder until it ends, or stop it and its children at the time limit.
 
-    What it writes is kept where it fails, or where it is `telling`.
+    The end of its output is kept if it fails, or with `keep_output`.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         begin = time.perf_counter()
@@ -64,18 +71,19 @@ def run(
             start_new_session=True,
         )
         ended = threading.Event()
-        with _watching(process.pid) as watch, _ending(process.pid, limit_s, ended):
+        with _sampling(process.pid) as watch, _stopping_at(process.pid, limit_s, ended):
             _, status, used = os.wait4(process.pid, 0)
             wall_s = time.perf_counter() - begin
         process.returncode = os.waitstatus_to_exitcode(status)
         peak_mib = max(used.ru_maxrss * _UNIT_BYTES / _MIB, watch.peak_mib)
-        return Taken(
+        return Measurement(
             wall_s=wall_s,
             cpu_s=used.ru_utime + used.ru_stime,
             peak_mib=peak_mib,
             exit=None if ended.is_set() else process.returncode,
             lines=_lines(out),
-            said=_said(out, err, telling, failed=process.returncode != 0),
+            output=_output(out, err, keep_output, failed=process.returncode not in accepted),
+            accepted=accepted,
         )
 
 
@@ -83,20 +91,20 @@ def _own_environment() -> dict[str, str]:
     return {
         name: value
         for name, value in os.environ.items()
-        if name not in _FOREIGN and not name.startswith(_FOREIGN_PREFIXES)
+        if name not in _REMOVED and not name.startswith(_REMOVED_PREFIXES)
     }
 
 
 @contextlib.contextmanager
-def _ending(pid: int, limit_s: float, ended: threading.Event) -> Iterator[None]:
-    """End the whole session of a process when its time is over."""
+def _stopping_at(pid: int, limit_s: float, ended: threading.Event) -> Iterator[None]:
+    """Kill all processes of a session at the time limit."""
 
-    def end() -> None:
+    def stop() -> None:
         ended.set()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
 
-    timer = threading.Timer(limit_s, end)
+    timer = threading.Timer(limit_s, stop)
     timer.start()
     try:
         yield
@@ -111,15 +119,15 @@ class _Watch:
 
 
 @contextlib.contextmanager
-def _watching(pid: int) -> Iterator[_Watch]:
-    """What a process and its descendants hold in memory together, at most."""
+def _sampling(pid: int) -> Iterator[_Watch]:
+    """Sample the memory of a process and its descendants; yield their largest sum."""
     watch, over = _Watch(), threading.Event()
 
-    def look() -> None:
-        while not over.wait(_EVERY_S):
+    def sample() -> None:
+        while not over.wait(_SAMPLE_INTERVAL_S):
             watch.peak_mib = max(watch.peak_mib, _tree_mib(pid))
 
-    thread = threading.Thread(target=look, daemon=True)
+    thread = threading.Thread(target=sample, daemon=True)
     thread.start()
     try:
         yield watch
@@ -153,12 +161,12 @@ def _lines(file: IO[bytes]) -> int:
     return file.read().count(b"\n")
 
 
-def _said(out: IO[bytes], err: IO[bytes], telling: bool, *, failed: bool) -> str:
+def _output(out: IO[bytes], err: IO[bytes], keep: bool, *, failed: bool) -> str:
     if failed:
         return _end(err) or _end(out)
-    return _end(out) if telling else ""
+    return _end(out) if keep else ""
 
 
 def _end(file: IO[bytes]) -> str:
     file.seek(0)
-    return file.read()[-_SAID:].decode(errors="replace").strip()
+    return file.read()[-_OUTPUT_BYTES:].decode(errors="replace").strip()

@@ -1,4 +1,4 @@
-"""The corpora: generated models, with one release of onnx the same bytes everywhere, each corpus a project."""
+"""Generated models: one release of onnx writes the same bytes on every machine. Each corpus is a project."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ _LARGE_FAMILIES = ("cnn", "transformer", "mlp")
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """One corpus: what it is called, what is in it, and how it is written into a folder of models."""
+    """A named set of generated models, and the function that writes them into a folder."""
 
     name: str
-    says: str
+    title: str
     count: int
     write: Callable[[Path], None]
-    size_bytes: int = 0  # about, where it is much
 
 
 def _small(count: int) -> Callable[[Path], None]:
@@ -30,7 +29,7 @@ def _small(count: int) -> Callable[[Path], None]:
 
 
 def write_small(path: Path, number: int) -> None:
-    """The small model of that number: 5 to 200 nodes of one of six families; every other one with inferred shapes."""
+    """Write the small model of that number: 5 to 200 nodes of one of six families, every other one with shapes."""
     from onnx import shape_inference
 
     from bench.corpora.draft import Draft
@@ -55,7 +54,7 @@ def _large(count: int, size_bytes: int, nodes: int) -> Callable[[Path], None]:
 
 
 def write_large(path: Path, family: str, number: int, size_bytes: int, nodes: int) -> int:
-    """A model whose weights take about that much; its size in bytes."""
+    """Write a model with about that many bytes of weights; return its size in bytes."""
     from bench.corpora.draft import Draft
     from bench.corpora.families import FAMILIES
     from bench.corpora.streams import write_model
@@ -76,7 +75,7 @@ def _deep(nodes: int) -> Callable[[Path], None]:
 
 
 def write_deep(path: Path, nodes: int) -> None:
-    """One transformer of exactly that many nodes and narrow layers, its shapes inferred."""
+    """Write a transformer of exactly that many nodes, with narrow layers and inferred shapes."""
     from onnx import shape_inference
 
     from bench.corpora.draft import FLOAT, Draft
@@ -92,18 +91,28 @@ def write_deep(path: Path, nodes: int) -> None:
     path.write_bytes(shape_inference.infer_shapes(whole_model(draft, 0)).SerializeToString(deterministic=True))
 
 
+def _ensemble(size_bytes: int) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        from bench.corpora.ensembles import write_ensemble
+
+        write_ensemble(folder / "forest.onnx", size_bytes)
+
+    return write
+
+
 ALL: tuple[Corpus, ...] = (
     Corpus("one", "1 small model", 1, _small(1)),
     Corpus("small-100", "100 small models", 100, _small(100)),
     Corpus("small-1000", "1,000 small models", 1000, _small(1000)),
     Corpus("nodes-2000", "one graph of 2,000 nodes", 1, _deep(2000)),
     Corpus("nodes-20000", "one graph of 20,000 nodes", 1, _deep(20_000)),
-    Corpus("large-10", "10 models of 50 MB", 10, _large(10, 50_000_000, 60), 500_000_000),
-    Corpus("large-100", "100 models of 50 MB", 100, _large(100, 50_000_000, 60), 5_000_000_000),
-    Corpus("huge", "one model of 1.9 GB", 1, _large(1, 1_900_000_000, 900), 1_900_000_000),
+    Corpus("large-10", "10 models of 50 MB", 10, _large(10, 50_000_000, 60)),
+    Corpus("large-100", "100 models of 50 MB", 100, _large(100, 50_000_000, 60)),
+    Corpus("huge", "one model of 1.9 GB", 1, _large(1, 1_900_000_000, 900)),
+    Corpus("ensemble", "one tree ensemble of 200 MB", 1, _ensemble(200_000_000)),
 )
 
 
 def by_name(name: str) -> Corpus:
-    """The corpus of that name."""
+    """Return the corpus of that name."""
     return next(corpus for corpus in ALL if corpus.name == name)

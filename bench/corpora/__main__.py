@@ -1,7 +1,7 @@
 """
-Write corpora as projects: `python -m bench.corpora FOLDER [NAME ...]`, all of them by default (9 GB).
+Write corpora as projects: `python -m bench.corpora FOLDER [NAME ...]`, by default all of them (8 GB).
 
-One release of onnx writes the same bytes everywhere. No more than 300 MB of memory is needed, however large they are.
+One release of onnx writes the same bytes on every machine. At most 300 MB of memory is needed, whatever their size.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bench.corpora.projects import make
 
 
 def main() -> None:
-    """Write each corpus that is not there yet."""
+    """Write each corpus that the folder does not have yet."""
     if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
         raise SystemExit(f"{(__doc__ or '').strip()}\n\n{', '.join(each.name for each in corpora.ALL)}")
     for corpus in map(corpora.by_name, sys.argv[2:]) if sys.argv[2:] else corpora.ALL:

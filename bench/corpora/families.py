@@ -1,4 +1,4 @@
-"""The kinds of models in the corpora: each grows block by block until it has as many nodes as asked for."""
+"""The kinds of models in the corpora: each grows block by block until it has the requested number of nodes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from onnx import GraphProto, TensorProto, helper
 from bench.corpora.draft import FLOAT, INT8, Draft
 
 Family = Callable[[Draft, int, int], None]
-"""Fills a draft with at least that many nodes (or the fewest that it can have), in layers of that width."""
+"""Fills a draft with at least that many nodes, in layers of that width."""
 _LOCAL = "bench.local"
 _HEADS = 4
 _CLASSES = 10

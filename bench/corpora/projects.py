@@ -1,4 +1,4 @@
-"""A corpus as what onnxgate judges: a git repository with `onnxgate.toml` and `onnxgate.lock`."""
+"""A corpus as a project: a git repository with `onnxgate.toml` and `onnxgate.lock`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from bench.corpora import Corpus
 
 PINS = Path(__file__).with_name("pins.lock")
-"""The wheels of 14 releases of ONNX Runtime, as `onnxgate lock` once wrote them for `CONFIG`: no index is asked."""
+"""A lock of 14 releases of ONNX Runtime for `CONFIG`, so that no index is needed."""
 CONFIG = """\
 models = ["models/**/*.onnx"]
 
@@ -29,7 +29,7 @@ _GIT = {
 
 
 def make(corpus: Corpus, folder: Path, onnxgate: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Write the corpus into `folder`, lock it with the command `onnxgate`, and commit it; one that is whole stays."""
+    """Write the corpus into `folder`, lock it with the command `onnxgate`, and commit it, unless that was done."""
     if is_complete(folder):
         return
     (folder / "models").mkdir(parents=True, exist_ok=True)
@@ -52,5 +52,5 @@ def make(corpus: Corpus, folder: Path, onnxgate: Sequence[str], environment: Map
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether a corpus was written there to its end."""
+    """Return whether the folder contains a complete corpus."""
     return (folder / _DONE).is_file()

@@ -1,4 +1,4 @@
-"""Writes a draft as one protobuf file, weight by weight: however large the file is, only a block of it is in memory."""
+"""Write a draft as one protobuf file, weight by weight, so that only a block of it is in memory."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ _LENGTH = 2
 _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9
 """Fields of ModelProto, GraphProto and TensorProto. Source: onnx.proto."""
 _BLOCK_BYTES = 16 * 1024
-"""Weights repeat a block that Git's compression can look back over, so that a repository of them stays small."""
+"""Weights repeat a block that fits in the window of Git's compression, so that their repository stays small."""
 _BLOCKS_AT_ONCE = 64
 
 
 def write_model(draft: Draft, path: Path, seed: int) -> int:
-    """Write the model, its weights drawn from `seed`; its size in bytes."""
+    """Write the model with weights drawn from `seed`; return its size in bytes."""
     model = draft.model()
     graph = model.graph.SerializeToString(deterministic=True)
     model.ClearField("graph")
     heads = [_head(weight) for weight in draft.weights]
     sizes = [len(head) + weight.size_bytes for head, weight in zip(heads, draft.weights, strict=True)]
-    inside = len(graph) + sum(len(_field(_INITIALIZER, size)) + size for size in sizes)
+    inside = len(graph) + sum(len(field_header(_INITIALIZER, size)) + size for size in sizes)
     with path.open("wb") as file:
-        file.write(model.SerializeToString(deterministic=True) + _field(_GRAPH, inside) + graph)
+        file.write(model.SerializeToString(deterministic=True) + field_header(_GRAPH, inside) + graph)
         for number, (head, size, weight) in enumerate(zip(heads, sizes, draft.weights, strict=True)):
-            file.write(_field(_INITIALIZER, size) + head)
+            file.write(field_header(_INITIALIZER, size) + head)
             _write_data(file, weight, seed + number)
         return file.tell()
 
 
 def whole_model(draft: Draft, seed: int) -> ModelProto:
-    """The model with its weights in memory: for small ones."""
+    """Return a small model with its weights."""
     model = draft.model()
     for number, weight in enumerate(draft.weights):
         tensor = model.graph.initializer.add()
@@ -50,7 +50,7 @@ def _tensor(weight: Weight) -> TensorProto:
 
 
 def _head(weight: Weight) -> bytes:
-    return bytes(_tensor(weight).SerializeToString(deterministic=True)) + _field(_RAW_DATA, weight.size_bytes)
+    return bytes(_tensor(weight).SerializeToString(deterministic=True)) + field_header(_RAW_DATA, weight.size_bytes)
 
 
 def _write_data(file: BinaryIO, weight: Weight, seed: int) -> None:
@@ -67,8 +67,8 @@ def _data(weight: Weight, seed: int) -> Iterator[bytes]:
         left -= min(left, len(pieces))
 
 
-def _field(number: int, size_bytes: int) -> bytes:
-    """What precedes the bytes of a length-delimited field."""
+def field_header(number: int, size_bytes: int) -> bytes:
+    """Return the bytes in front of the content of a length-delimited field."""
     return _varint(number << 3 | _LENGTH) + _varint(size_bytes)
 
 

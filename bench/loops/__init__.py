@@ -1,1 +1,1 @@
-"""Loops over models for what has none; a line when a model is done. Run by path, in any environment."""
+"""Loops for tools that take one model at a time; they print a line per model. Run by path, in any environment."""

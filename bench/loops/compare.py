@@ -1,4 +1,4 @@
-"""Outputs of several releases against those of the last one: `python compare.py OUT...`, a folder of each release."""
+"""Compare outputs of several releases with those of the last one: `python compare.py OUT...`, a folder each."""
 
 import sys
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""What one release gives for all models of a folder: `python release.py MODELS SAMPLES OUT`.
+"""Load and run all models of a folder with one release: `python release.py MODELS SAMPLES OUT`.
 
-What a user would write; the last line says how many seconds were spent in the runtime itself, as JSON.
+This is the script that a user would write. The last line is a JSON object: seconds spent in the runtime.
 """
 
 import json

@@ -371,7 +371,7 @@ def read_view(path: Path, *, large_bytes: int = LARGE_BYTES, small_bytes: int = 
     from google.protobuf.message import DecodeError
     from onnx import ModelProto
 
-    content = _read_content(path, large_bytes, small_bytes)
+    content, is_whole = _read_content(path, large_bytes, small_bytes)
     try:
         proto = ModelProto.FromString(content)
     except DecodeError as error:
@@ -383,8 +383,8 @@ def read_view(path: Path, *, large_bytes: int = LARGE_BYTES, small_bytes: int = 
         restore_lists((graph for it in proto.training_info for graph in (it.initialization, it.algorithm)), path)
         if any(it.domain == _ML_DOMAIN and it.name in OMITTED_LISTS for it in proto.functions):
             restore_lists((proto.graph, *proto.functions), path)
-    is_small = len(content) < min(large_bytes, REMEMBERED_BYTES)
-    return ModelView(proto, hashlib.sha256(content).hexdigest() if is_small else "")
+    is_hashed = is_whole and len(content) < REMEMBERED_BYTES  # what was omitted is part of the file's digest
+    return ModelView(proto, hashlib.sha256(content).hexdigest() if is_hashed else "")
 
 
 def read_structure(path: Path, *, large_bytes: int = LARGE_BYTES, small_bytes: int = SMALL_BYTES) -> ModelProto:
@@ -422,14 +422,15 @@ def _omits_only_plain_weights(model: ModelView) -> bool:
     )
 
 
-def _read_content(path: Path, large_bytes: int, small_bytes: int) -> bytes:
+def _read_content(path: Path, large_bytes: int, small_bytes: int) -> tuple[bytes, bool]:
+    """Return the serialized model, and whether that is the whole file."""
     with open_regular(path) as file:
         source = FileWindow(file)
         if source.size_bytes > MAX_PROTOBUF_BYTES:
             raise UnreadableModel(f"a file of {source.size_bytes:,} bytes, and a protobuf message ends before 2 GiB")
         if source.size_bytes < large_bytes:
-            return source.read(0, source.size_bytes)
-        return strip_weights(source, small_bytes)
+            return source.read(0, source.size_bytes), True
+        return strip_weights(source, small_bytes), False
 
 
 def iter_graphs(model: ModelProto) -> Iterator[GraphProto]:

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from onnxgate.model.facts import ModelFacts, ValueInfo
-from onnxgate.model.reading.fact_extraction import read_facts
+from onnxgate.model.reading.fact_extraction import read_facts, read_model
 from onnxgate.model.reading.file_format import UnreadableModel
+from onnxgate.model.reading.structure import LIGHT_BYTES
 from tests.harness.models import HEAD, parse, write
 from tests.model.equality.test_model_comparison import BRANCHES, FUNCTION
 
@@ -169,3 +171,14 @@ def test_unreadable(tmp_path: Path) -> None:
 
     with pytest.raises(UnreadableModel, match="a damaged model"):
         read_facts(path, "model.onnx")
+
+
+def test_a_model_read_without_its_weights_has_the_digest_of_its_file(tmp_path: Path) -> None:
+    """A changed weight of a large model changes what the lock records."""
+    weight = TensorProto(name="w", data_type=TensorProto.UINT8, dims=[LIGHT_BYTES], raw_data=bytes(LIGHT_BYTES))
+    model = helper.make_model(helper.make_graph([], "g", [], [], [weight]))
+    content = model.SerializeToString()
+    path = tmp_path / "model.onnx"
+    path.write_bytes(content)
+
+    assert hashlib.sha256(content).hexdigest() == read_model(path, "model.onnx", lightly=True).facts.sha256
