@@ -20,11 +20,11 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from onnxgate.core.files import file_identity
 from onnxgate.core.findings import IncompleteCheck, Stage
