@@ -191,7 +191,7 @@ def test_without_the_runtime_stage_its_evidence_is_not_judged(tmp_path: Path) ->
     project = Project(tmp_path, stages=frozenset({Stage.PARITY})).create()
     collected = make_outcome()
     subjects = tuple(it for it in collected.step.subjects if isinstance(it, Comparison))
-    project.keep(replace(collected, step=replace(collected.step, subjects=subjects)))
+    project.keep(msgspec.structs.replace(collected, step=msgspec.structs.replace(collected.step, subjects=subjects)))
     result = project.recall()
 
     assert result is not None
@@ -372,7 +372,7 @@ def test_builds_of_the_user_and_devices_are_run_again(tmp_path: Path, target: st
 def test_passing_outcomes_are_not_cached(tmp_path: Path) -> None:
     """Nor a replay whose inputs could not be stored."""
     project = Project(tmp_path).create()
-    project.keep(replace(make_outcome(), is_lasting=False))
+    project.keep(msgspec.structs.replace(make_outcome(), is_lasting=False))
     project.keep(make_outcome(), msgspec.structs.replace(REPLAY, inputs=()))
 
     assert not (tmp_path / "results").exists()
