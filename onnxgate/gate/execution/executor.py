@@ -28,8 +28,9 @@ from onnxgate.inputs.cases import InputCases, create_cases, create_cases_at
 from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedModel, PlannedRuntime
+from onnxgate.runtimes.memory import default_memory_mib
 from onnxgate.runtimes.pool import WorkerPool
-from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec, default_memory_mib
+from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 from onnxgate.stages import isolated_nodes
 from onnxgate.stages import runtime as runtime_stage
 from onnxgate.stages.export_jobs import ProjectToolchain
