@@ -17,6 +17,7 @@ from onnxgate.model.reading.structure import LIGHT_BYTES, SMALL_BYTES, read_ligh
 from onnxgate.runtimes.worker_spec import JobLimits
 
 MEMORY_FACTOR = 4
+MEMORY_LIST_FACTOR = 20
 MEMORY_BASE_MIB = 4096
 
 WORKER_BYTES = 128 * 2**20
@@ -41,19 +42,20 @@ class ModelSize(NamedTuple):
     """Sizes of one model in bytes."""
 
     content: int  # of the file and its external data
-    lists: int  # of attribute lists in the file: tree ensembles
+    lists: int = 0  # of attribute lists in the file: tree ensembles
 
 
-def default_memory_mib(size_bytes: int) -> int:
-    """Return the memory limit for a model whose file and external data take `size_bytes`."""
-    return MEMORY_FACTOR * -(-size_bytes // 2**20) + MEMORY_BASE_MIB
+def default_memory_mib(size: ModelSize) -> int:
+    """Return the memory limit for a model of this size."""
+    lists_mib = (MEMORY_LIST_FACTOR - MEMORY_FACTOR) * -(-size.lists // 2**20)
+    return MEMORY_FACTOR * -(-size.content // 2**20) + lists_mib + MEMORY_BASE_MIB
 
 
 def memory_limit_mib(job: Job, limits: JobLimits) -> int | None:
     """Return the memory limit for a job."""
     if limits.memory_mib is not None or not isinstance(job, Load | Run):
         return limits.memory_mib
-    return default_memory_mib(_measure_model(job.model).content)
+    return default_memory_mib(_measure_model(job.model))
 
 
 def estimate_job_bytes(job: Job) -> int:
@@ -93,7 +95,7 @@ def _measure_model(model: str) -> ModelSize:
         with _measuring:  # one reading for all threads that ask about the same model
             return _read_model_size(Path(model), status.st_mtime_ns, status.st_size)
     except OSError:
-        return ModelSize(0, 0)
+        return ModelSize(0)
 
 
 _measuring = threading.Lock()
@@ -107,7 +109,7 @@ def _read_model_size(path: Path, *_: int) -> ModelSize:
         data_files = find_data_files(read_light_structure(path), path)
         lists = _measure_lists(path) if size_bytes >= LIGHT_BYTES else 0
     except (UnreadableModel, OSError):
-        return ModelSize(size_bytes, 0)
+        return ModelSize(size_bytes)
     return ModelSize(size_bytes + sum(file.size_bytes for file in data_files.values()), lists)
 
 

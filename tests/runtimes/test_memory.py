@@ -15,6 +15,7 @@ from onnxgate.runtimes.memory import (
     UNKNOWN_MEMORY_BYTES,
     WEIGHT_FACTOR,
     WORKER_BYTES,
+    ModelSize,
     default_memory_mib,
     estimate_job_bytes,
     measure_available_bytes,
@@ -60,15 +61,15 @@ def test_limit_follows_from_the_model_alone(tmp_path: Path) -> None:
 
     limit_mib = memory_limit_mib(Load(model=str(model)), JobLimits())
 
-    assert limit_mib == default_memory_mib(model.stat().st_size + 8 * MIB)
+    assert limit_mib == default_memory_mib(ModelSize(model.stat().st_size + 8 * MIB))
 
 
 def test_limit_of_a_file_that_is_no_model(tmp_path: Path) -> None:
     """It follows from the size of the file."""
     (tmp_path / "m.onnx").write_bytes(b"\xff" * 100)
 
-    assert memory_limit_mib(Load(model=str(tmp_path / "m.onnx")), JobLimits()) == default_memory_mib(100)
-    assert memory_limit_mib(Load(model=str(tmp_path / "none.onnx")), JobLimits()) == default_memory_mib(0)
+    assert memory_limit_mib(Load(model=str(tmp_path / "m.onnx")), JobLimits()) == default_memory_mib(ModelSize(100))
+    assert memory_limit_mib(Load(model=str(tmp_path / "none.onnx")), JobLimits()) == default_memory_mib(ModelSize(0))
 
 
 def test_estimate_of_weights(tmp_path: Path) -> None:
@@ -97,6 +98,18 @@ def test_estimate_of_attribute_lists(tmp_path: Path) -> None:
     estimate = estimate_job_bytes(Load(model=str(model)))
 
     assert estimate == pytest.approx(WORKER_BYTES + LIST_FACTOR * lists + WEIGHT_FACTOR * weights, rel=1e-4)
+
+
+def test_limit_leaves_room_for_attribute_lists(tmp_path: Path) -> None:
+    """A tree ensemble of more than 400 MB loads, although it takes 13 times its size."""
+    model = write_ensemble(tmp_path / "m.onnx", 300_000)
+    size, lists = model.stat().st_size, 2 * 300_000 * (5 + 12)
+
+    limit_mib = memory_limit_mib(Load(model=str(model)), JobLimits())
+
+    assert limit_mib == default_memory_mib(ModelSize(size, lists))
+    assert default_memory_mib(ModelSize(600 * MIB, 600 * MIB)) > 1.3 * LIST_FACTOR * 600
+    assert default_memory_mib(ModelSize(600 * MIB)) == 4096 + 2400
 
 
 def test_estimate_without_a_model(tmp_path: Path) -> None:
