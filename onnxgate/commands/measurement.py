@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import numpy as np
-
 from onnxgate.core.files import temporary_folder
 from onnxgate.core.jobs import CaseResult, Completed, ExportResult, InputCase, Observation, Run
 from onnxgate.gate.execution.parity import FloatComparison, IncomparableError, QuantizedModel, require_run_result
@@ -21,6 +19,7 @@ from onnxgate.model.reading.fact_extraction import read_model
 from onnxgate.model.reading.file_format import detect_other_type, read_pointer
 from onnxgate.numerics.agreement import measure_tolerance
 from onnxgate.numerics.quantization import FLOAT_BOUNDS, measure_quantization
+from onnxgate.numerics.streams import load_array
 from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.lock.types import Lock, MeasuredQuantization, MeasuredTolerance
 from onnxgate.project.plan import PlannedModel, PlannedRuntime, plan_models
@@ -151,8 +150,8 @@ def _pair_outputs(cases: Sequence[InputCase], ours: RunOutputs, theirs: RunOutpu
         for name, their_name in zip(ours.names, their_names, strict=False):
             our_path, their_path = ours.paths.get((case.name, name)), theirs.paths.get((case.name, their_name))
             if our_path is not None and their_path is not None:
-                our_arrays[name] = np.load(our_path, allow_pickle=False)
-                their_arrays[name] = np.load(their_path, allow_pickle=False)
+                our_arrays[name] = load_array(our_path)
+                their_arrays[name] = load_array(their_path)
         yield our_arrays, their_arrays
 
 
@@ -196,4 +195,4 @@ def _measure_tolerance(outputs: Sequence[str], answer: Observation) -> dict[str,
 
 def _load_outputs(outputs: Sequence[str], case: CaseResult) -> Arrays:
     paths = zip(outputs, case.outputs, strict=False)
-    return {name: np.load(path, allow_pickle=False) for name, path in paths if path is not None}
+    return {name: load_array(path) for name, path in paths if path is not None}

@@ -80,6 +80,7 @@ def _run_stages(request: GateRequest, analyzer: StaticAnalyzer) -> GateOutcome:
     undone = _undone_static_stages(checkout, stages, results, blocked)
     dynamic = stages.intersection(DYNAMIC_STAGES)
     if dynamic:
+        analyzer.end_children()
         present = [model for model in planned if model.path not in blocked]
         undone += [
             IncompleteCheck(stage, model.path, "", *file.missing[model.path])

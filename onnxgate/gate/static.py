@@ -124,8 +124,12 @@ class StaticAnalyzer:
     def __enter__(self) -> StaticAnalyzer:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def end_children(self) -> None:
+        """Release the memory of the children; another call starts new ones."""
         self._children.__exit__()
+
+    def __exit__(self, *_: object) -> None:
+        self.end_children()
         if self._unchanged is not None:
             self._unchanged.save()
 

@@ -7,12 +7,14 @@ type (numbers, integers, booleans, words), never agree.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from onnxgate.numerics.streams import iter_chunks, iter_parts
 from onnxgate.project.config.schema import Tolerance
 from onnxgate.project.lock.types import LockedModel, MeasuredTolerance
 
@@ -27,9 +29,6 @@ Metric = Literal["worst_abs", "mismatched elements", "shape", "type", "not finit
 
 KIND_NAMES = {"f": "number", "c": "complex", "i": "integer", "u": "integer", "b": "boolean", "U": "word", "S": "word"}
 """numpy's kind of a dtype -> what may be compared with each other."""
-
-CHUNK_ELEMENTS = 1 << 20
-"""Elements that are compared at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +62,20 @@ def compare_arrays(candidate: Array, reference: Array, rtol: float, atol: float,
         shapes = " against ".join(f"({', '.join(map(str, array.shape))})" for array in (candidate, reference))
         return Agreement(False, "shape", 1.0, 0.0, candidate.size, 0.0, f"shape {shapes}")
     match kind:
-        case "number" | "complex":
-            return _compare_numbers(_split_complex(candidate), _split_complex(reference), rtol, atol)
+        case "number":
+            return _compare_within(candidate, reference, partial(_compare_numbers, rtol=rtol, atol=atol), atol)
+        case "complex":
+            a, b = _view_as_reals(candidate), _view_as_reals(reference)
+            return _compare_within(a, b, partial(_compare_numbers, rtol=rtol, atol=atol), atol)
+        case "integer" | "boolean" if rtol or atol:
+            a, b = _view_as_integers(candidate), _view_as_integers(reference)
+            return _compare_within(a, b, partial(_compare_integers, rtol=rtol, atol=atol), atol)
         case "integer":
-            return _compare_integers(candidate, reference, rtol, atol, share)
-        case "boolean" if rtol == 0 and atol == 0:
-            return _compare_exactly(candidate, reference, candidate != reference, share=share)
+            return _compare_exactly(candidate, reference, _integer_distance, share)
         case "boolean":
-            return _compare_integers(candidate.astype(np.uint8), reference.astype(np.uint8), rtol, atol, share)
+            return _compare_exactly(candidate, reference, np.not_equal, share)
         case _:
-            return _compare_exactly(candidate, reference, _as_strings(candidate) != _as_strings(reference))
+            return _compare_exactly(candidate, reference, lambda a, b: _as_strings(a) != _as_strings(b))
 
 
 def find_not_finite(array: Array) -> Array:
@@ -82,12 +85,13 @@ def find_not_finite(array: Array) -> Array:
     return np.asarray(~np.isfinite(array))
 
 
-def _split_complex(array: Array) -> Array:
-    """Return numbers as they are; a complex array gets a last axis of real and imaginary part."""
-    if array.dtype.kind == "c":
-        wide = array.astype(np.complex128)
-        return np.stack([wide.real, wide.imag], axis=-1)
-    return array
+def _view_as_reals(array: Array) -> Array:
+    """Return a complex array with a last axis of real and imaginary part."""
+    return array.reshape(*array.shape, 1).view(array.real.dtype)
+
+
+def _view_as_integers(array: Array) -> Array:
+    return array.view(np.uint8) if array.dtype.kind == "b" else array
 
 
 def _as_strings(array: Array) -> Array:
@@ -110,13 +114,13 @@ class _ChunkResult:
     bound: float
 
 
-def _compare_numbers(a: Array, b: Array, rtol: float, atol: float) -> Agreement:
+def _compare_within(
+    a: Array, b: Array, compare_chunk: Callable[[int, Array, Array], _ChunkResult], atol: float
+) -> Agreement:
     """Compare chunk by chunk: in float64, outputs of a language model would take many times their own memory."""
     if a.size == 0:
         return Agreement(True, "worst_abs", 0.0, atol, 0, 0.0)
-    flat_a, flat_b = a.reshape(-1), b.reshape(-1)
-    chunks = [slice(start, start + CHUNK_ELEMENTS) for start in range(0, a.size, CHUNK_ELEMENTS)]
-    parts = [_compare_chunk(chunk.start, flat_a[chunk], flat_b[chunk], rtol, atol) for chunk in chunks]
+    parts = [compare_chunk(*chunk) for chunk in iter_chunks(a, b)]
     peak, not_finite = max(part.peak for part in parts), sum(part.not_finite for part in parts)
     if not_finite:
         detail = _describe_position(next(part.not_finite_at for part in parts if part.not_finite), a, b)
@@ -127,13 +131,24 @@ def _compare_numbers(a: Array, b: Array, rtol: float, atol: float) -> Agreement:
     return Agreement(mismatched == 0, "worst_abs", worst.value, worst.bound, mismatched, peak, detail)
 
 
-def _compare_chunk(start: int, a: Array, b: Array, rtol: float, atol: float) -> _ChunkResult:
+def _compare_numbers(start: int, a: Array, b: Array, rtol: float, atol: float) -> _ChunkResult:
     a, b = a.astype(np.float64), b.astype(np.float64)
     finite = np.isfinite(a) & np.isfinite(b)
     not_finite = ~finite & (a != b) & ~(np.isnan(a) & np.isnan(b))
     with np.errstate(over="ignore", invalid="ignore"):
         difference = np.where(finite, np.abs(a - b), 0.0)
         allowed = np.where(finite, atol + rtol * np.abs(b), atol)
+    return _summarize_chunk(start, difference, allowed, not_finite)
+
+
+def _compare_integers(start: int, a: Array, b: Array, rtol: float, atol: float) -> _ChunkResult:
+    difference = _integer_distance(a, b)
+    # Rounded down to whole numbers, so that differences above 2**53 are not rounded towards agreement.
+    allowed = np.minimum(np.floor(atol + rtol * np.abs(b.astype(np.float64))), 2.0**63).astype(np.uint64)
+    return _summarize_chunk(start, difference, allowed, np.zeros(a.shape, bool))
+
+
+def _summarize_chunk(start: int, difference: Array, allowed: Array, not_finite: Array) -> _ChunkResult:
     used = _used_share(difference, allowed)
     worst = int(np.argmax(used))
     return _ChunkResult(
@@ -146,23 +161,6 @@ def _compare_chunk(start: int, a: Array, b: Array, rtol: float, atol: float) -> 
         value=float(difference[worst]),
         bound=float(allowed[worst]),
     )
-
-
-def _compare_integers(a: Array, b: Array, rtol: float, atol: float, share: float) -> Agreement:
-    difference = _integer_distance(a, b)
-    peak = float(difference.max(initial=0))
-    if rtol == 0 and atol == 0:
-        return _compare_exactly(a, b, difference != 0, peak, share)
-    if a.size == 0:
-        return Agreement(True, "worst_abs", 0.0, atol, 0, 0.0)
-    magnitude = np.abs(b.astype(np.float64))
-    # Rounded down to whole numbers, so that differences above 2**53 are not rounded towards agreement.
-    allowed = np.minimum(np.floor(atol + rtol * magnitude), 2.0**63).astype(np.uint64)
-    mismatched = int((difference > allowed).sum())
-    worst = int(np.argmax(_used_share(difference, allowed)))
-    value, bound = float(difference.flat[worst]), float(allowed.flat[worst])
-    detail = _describe_mismatch(worst, mismatched, a, b)
-    return Agreement(mismatched == 0, "worst_abs", value, bound, mismatched, peak, detail)
 
 
 def _integer_distance(a: Array, b: Array) -> Array:
@@ -189,10 +187,22 @@ def _used_share(difference: Array, allowed: Array) -> Array:
     return np.where(over, np.maximum(share, np.nextafter(1.0, 2.0)), np.minimum(share, 1.0))
 
 
-def _compare_exactly(a: Array, b: Array, unequal: Array, peak: float = 0.0, share: float = 0.0) -> Agreement:
-    count, allowed = int(unequal.sum()), float(int(share * a.size))
+def _compare_exactly(
+    a: Array, b: Array, measure_distance: Callable[[Array, Array], Array], share: float = 0.0
+) -> Agreement:
+    """Count the elements at any distance, which is a number or a boolean."""
+    count, first, peak = 0, 0, 0.0
+    for start, part_a, part_b in iter_chunks(a, b):
+        distance = measure_distance(part_a, part_b)
+        unequal = distance != 0
+        if not count:
+            first = start + int(np.argmax(unequal))
+        count += int(unequal.sum())
+        if distance.dtype.kind == "u":
+            peak = max(peak, float(distance.max()))
+    allowed = float(int(share * a.size))
     agrees = count <= allowed
-    detail = "" if agrees else _describe_mismatch(int(np.argmax(unequal)), count, a, b)
+    detail = "" if agrees else _describe_mismatch(first, count, a, b)
     return Agreement(agrees, "mismatched elements", float(count), allowed, count, peak, detail)
 
 
@@ -212,7 +222,10 @@ def _format_value(value: Any) -> str:
 
 def are_both_nan(candidate: Array, reference: Array) -> bool:
     """Return whether both are NaN everywhere, which proves no agreement. An infinity is a value."""
-    return all(a.dtype.kind in "fc" and a.size > 0 and bool(np.isnan(a).all()) for a in (candidate, reference))
+    return all(
+        a.dtype.kind in "fc" and a.size > 0 and all(np.isnan(part).all() for part in iter_parts(a))
+        for a in (candidate, reference)
+    )
 
 
 def is_negligible(candidate: Array, reference: Array, allowed: float, close: float) -> bool:
@@ -220,13 +233,15 @@ def is_negligible(candidate: Array, reference: Array, allowed: float, close: flo
 
     What is as near as the share `close` of the largest element agrees, however small that is.
     """
-    if reference.dtype.kind not in "fc" or not reference.size or np.array_equal(candidate, reference):
+    if reference.dtype.kind not in "fc" or candidate.shape != reference.shape:
         return False
-    finite = np.isfinite(reference) & np.isfinite(candidate)
-    largest = float(np.abs(reference[finite]).max(initial=0.0))
-    return (
-        largest <= allowed and float(np.abs(candidate[finite] - reference[finite]).max(initial=0.0)) > close * largest
-    )
+    largest, farthest, is_equal = 0.0, 0.0, True
+    for _, a, b in iter_chunks(candidate, reference):
+        is_equal = is_equal and np.array_equal(a, b)
+        finite = np.isfinite(b) & np.isfinite(a)
+        largest = max(largest, float(np.abs(b[finite]).max(initial=0.0)))
+        farthest = max(farthest, float(np.abs(a[finite] - b[finite]).max(initial=0.0)))
+    return not is_equal and largest <= allowed and farthest > close * largest
 
 
 DEFAULT_BOUNDS = {"half": (1e-2, 5e-3), "single": (1e-4, 1e-5), "exact": (0.0, 0.0)}
@@ -281,8 +296,11 @@ class ElementBound:
         """Return the bound for two arrays; values that both have exactly, such as the fill of a mask, do not count."""
         if not self.of_largest or candidate.shape != reference.shape or reference.dtype.kind not in "fc":
             return self
-        unlike = np.abs(reference[(candidate != reference) & np.isfinite(reference) & np.isfinite(candidate)])
-        return replace(self, atol=max(self.atol, self.of_largest * float(unlike.max(initial=0.0))))
+        largest = 0.0
+        for _, a, b in iter_chunks(candidate, reference):
+            unlike = np.abs(b[(a != b) & np.isfinite(b) & np.isfinite(a)])
+            largest = max(largest, float(unlike.max(initial=0.0)))
+        return replace(self, atol=max(self.atol, self.of_largest * largest))
 
 
 def choose_bound(
@@ -343,9 +361,12 @@ def _measure_noise(narrow: Array, wide: Array) -> tuple[float, float] | None:
     """Return the largest distance and the largest magnitude over elements that are finite on both sides."""
     if narrow.shape != wide.shape or narrow.dtype.kind != "f" or wide.dtype.kind != "f":
         return None
-    a, b = narrow.astype(np.float64), wide.astype(np.float64)
-    finite = np.isfinite(b)
-    if not np.array_equal(finite, np.isfinite(a)):
-        return None
-    distance, magnitude = np.abs(a[finite] - b[finite]), np.abs(a[finite])
-    return float(distance.max(initial=0.0)), float(magnitude.max(initial=0.0))
+    noise, largest = 0.0, 0.0
+    for _, narrow_part, wide_part in iter_chunks(narrow, wide):
+        a, b = narrow_part.astype(np.float64), wide_part.astype(np.float64)
+        finite = np.isfinite(b)
+        if not np.array_equal(finite, np.isfinite(a)):
+            return None
+        noise = max(noise, float(np.abs(a[finite] - b[finite]).max(initial=0.0)))
+        largest = max(largest, float(np.abs(a[finite]).max(initial=0.0)))
+    return noise, largest

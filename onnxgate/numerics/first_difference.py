@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from onnxgate.model.subgraphs.instrumented_models import SearchNode
+from onnxgate.numerics.streams import iter_chunks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,7 +33,6 @@ NEAR_WORST_FACTOR = 16.0
 MAX_SUSPECTS = 48
 MASKED_MAGNITUDE = 1e30
 """Beyond this a number stands for "nothing": masks are filled with the smallest number of their type."""
-CHUNK_ELEMENTS = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,26 +63,18 @@ class Suspect:
         return self.after.relative / max(self.before.relative, 1e-7)
 
 
-def load_array(path: Path) -> Array:
-    """Return the array in a `.npy` file; a large one stays in the file until its elements are read."""
-    array: Array = np.load(path, allow_pickle=False, mmap_mode="r" if path.stat().st_size > 1 << 20 else None)
-    return array
-
-
 def measure_distance(candidate: Array, reference: Array) -> Distance:
     """Return the distance of two values, which may be larger than memory."""
     kind = reference.dtype.kind
     if candidate.shape != reference.shape or candidate.dtype.kind not in _COMPARABLE_KINDS.get(kind, ""):
         return _INCOMPARABLE
     if kind in "US":
-        return NO_DISTANCE if np.array_equal(candidate, reference) else _INCOMPARABLE
-    if candidate.dtype == reference.dtype and np.array_equal(candidate, reference):
+        return NO_DISTANCE if _are_equal(candidate, reference) else _INCOMPARABLE
+    if candidate.dtype == reference.dtype and _are_equal(candidate, reference):
         return NO_DISTANCE
-    a, b = candidate.reshape(-1), reference.reshape(-1)
     largest, magnitude = 0.0, 0.0
-    for start in range(0, a.size, CHUNK_ELEMENTS):
-        chunk = slice(start, start + CHUNK_ELEMENTS)
-        difference, peak = _difference_and_peak(a[chunk], b[chunk])
+    for _, a, b in iter_chunks(candidate, reference):
+        difference, peak = _difference_and_peak(a, b)
         largest, magnitude = max(largest, difference), max(magnitude, peak)
     if largest == 0:
         return NO_DISTANCE
@@ -91,6 +82,10 @@ def measure_distance(candidate: Array, reference: Array) -> Distance:
         return Distance(largest, largest / max(1.0, magnitude))
     width = reference.dtype.itemsize // (2 if kind == "c" else 1)
     return Distance(largest, largest / magnitude if magnitude else math.inf, ROUNDING_BY_WIDTH.get(width, 4e-6))
+
+
+def _are_equal(candidate: Array, reference: Array) -> bool:
+    return all(np.array_equal(a, b) for _, a, b in iter_chunks(candidate, reference))
 
 
 _COMPARABLE_KINDS = {"f": "f", "c": "c", "i": "iu", "u": "iu", "b": "b", "U": "US", "S": "US"}

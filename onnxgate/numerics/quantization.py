@@ -7,14 +7,16 @@ ULP are computed in float64. They leave out elements that are not finite on both
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from onnxgate.model.reading.tensor_data import count_ulps
-from onnxgate.numerics.agreement import CHUNK_ELEMENTS, Agreement, compare_arrays
+from onnxgate.numerics.agreement import Agreement, compare_arrays
+from onnxgate.numerics.streams import CHUNK_ELEMENTS, iter_chunks, iter_parts
 from onnxgate.project.lock.types import LockedModel, MeasuredQuantization
 
 if TYPE_CHECKING:
@@ -60,27 +62,60 @@ def compute_metrics(candidate: Array, reference: Array, tie: float = 0.0) -> Met
 
     Two of the reference's elements within `tie` of each other are equally large: either may be the largest.
     """
-    finite = np.isfinite(candidate) & np.isfinite(reference)
-    a, b = candidate[finite].astype(np.float64), reference[finite].astype(np.float64)
-    distance = np.abs(a - b)
-    with np.errstate(over="ignore"):
-        max_rel = float((distance[b != 0] / np.abs(b[b != 0])).max(initial=0.0))
-    ulp = compute_ulp_distance(candidate[finite], reference[finite])
+    both_finite = partial(_iter_finite, candidate, reference)
+    has_ulp = _has_ulp(candidate, reference)
+    elements, max_abs, max_rel, max_ulp = 0, 0.0, 0.0, 0.0
+    for a, b in both_finite(np.float64):
+        distance = np.abs(a - b)
+        with np.errstate(over="ignore"):
+            relative = distance[b != 0] / np.abs(b[b != 0])
+        elements, max_abs = elements + a.size, max(max_abs, _largest_value(distance))
+        max_rel = max(max_rel, _largest_value(relative))
+
+    def distances() -> Iterator[Array]:
+        return (np.abs(a - b) for a, b in both_finite(np.float64))
+
+    def ulp_distances() -> Iterator[Array]:
+        return (_count_ulps(a, b) for a, b in both_finite(None))
+
+    if has_ulp:
+        max_ulp = max(map(_largest_value, ulp_distances()), default=0.0)
     rows, top1, top5 = _count_ranked(candidate, reference, tie)
     return Metrics(
-        elements=a.size,
-        max_abs=float(distance.max(initial=0.0)),
-        median_abs=_quantile(distance, 0.5),
-        p99_abs=_quantile(distance, TAIL_QUANTILE),
+        elements=elements,
+        max_abs=max_abs,
+        median_abs=_quantile(distances, elements, 0.5),
+        p99_abs=_quantile(distances, elements, TAIL_QUANTILE),
         max_rel=max_rel,
-        max_ulp=None if ulp is None else float(ulp.max(initial=0.0)),
-        p99_ulp=None if ulp is None else _quantile(ulp, TAIL_QUANTILE),
-        cosine=compute_cosine(a, b),
-        sqnr_db=compute_sqnr_db(a, b),
+        max_ulp=max_ulp if has_ulp else None,
+        p99_ulp=_quantile(ulp_distances, elements, TAIL_QUANTILE) if has_ulp else None,
+        cosine=_compute_cosine(partial(both_finite, np.float64)),
+        sqnr_db=_compute_sqnr_db(partial(both_finite, np.float64)),
         rows=rows,
         top1=top1,
         top5=top5,
     )
+
+
+Pairs = Callable[[], Iterable[tuple["Array", "Array"]]]
+"""Returns the elements of two arrays, chunk by chunk; called once for each pass over them."""
+
+
+def _iter_finite(candidate: Array, reference: Array, dtype: type | None) -> Iterator[tuple[Array, Array]]:
+    """Yield the elements that are finite on both sides, as `dtype` or as they are."""
+    for _, a, b in iter_chunks(candidate, reference):
+        finite = np.isfinite(a) & np.isfinite(b)
+        a, b = a[finite], b[finite]
+        yield (a, b) if dtype is None else (a.astype(dtype), b.astype(dtype))
+
+
+def _has_ulp(a: Array, b: Array) -> bool:
+    return bool(a.dtype == b.dtype and a.dtype in (np.float16, np.float32, np.float64))
+
+
+def _count_ulps(a: Array, b: Array) -> Array:
+    bits_a, bits_b = (array.view(f"i{array.dtype.itemsize}") for array in (a, b))
+    return count_ulps(bits_a, bits_b).astype(np.float64)
 
 
 def compute_ulp_distance(a: Array, b: Array) -> Array | None:
@@ -88,23 +123,27 @@ def compute_ulp_distance(a: Array, b: Array) -> Array | None:
 
     Both zeros are one number, and subnormal numbers count like any others.
     """
-    if a.dtype != b.dtype or a.dtype not in (np.float16, np.float32, np.float64):
+    if not _has_ulp(a, b):
         return None
     steps = np.empty(a.size)
-    bits_a, bits_b = (array.reshape(-1).view(f"i{array.dtype.itemsize}") for array in (a, b))
-    for start in range(0, a.size, CHUNK_ELEMENTS):
-        chunk = slice(start, start + CHUNK_ELEMENTS)
-        steps[chunk] = count_ulps(bits_a[chunk], bits_b[chunk])
+    for start, part_a, part_b in iter_chunks(a, b):
+        steps[start : start + part_a.size] = _count_ulps(part_a, part_b)
     return steps.reshape(a.shape)
 
 
 def compute_sqnr_db(candidate: Array, reference: Array) -> float:
     """Return power of the reference over power of the difference, in dB, within +-200; 200 if they are equal."""
-    scale = max(_largest_value(candidate), _largest_value(reference))
+    return _compute_sqnr_db(lambda: ((a, b) for _, a, b in iter_chunks(candidate, reference)))
+
+
+def _compute_sqnr_db(pairs: Pairs) -> float:
+    scale = _largest_of(largest for a, b in pairs() for largest in (_largest_value(a), _largest_value(b)))
     if scale == 0.0:
         return MAX_DB
-    a, b = candidate / scale, reference / scale
-    noise, signal = float(np.square(a - b).sum()), float(np.square(b).sum())
+    noise, signal = 0.0, 0.0
+    for a, b in pairs():
+        a, b = a / scale, b / scale
+        noise, signal = noise + float(np.square(a - b).sum()), signal + float(np.square(b).sum())
     if noise == 0.0:
         return MAX_DB
     if signal == 0.0:
@@ -114,24 +153,63 @@ def compute_sqnr_db(candidate: Array, reference: Array) -> float:
 
 def compute_cosine(a: Array, b: Array) -> float:
     """Return the cosine of the angle between two vectors: 1 for two zero vectors, 0 if one of them is zero."""
-    x, y = _largest_value(a), _largest_value(b)
+    return _compute_cosine(lambda: ((part_a, part_b) for _, part_a, part_b in iter_chunks(a, b)))
+
+
+def _compute_cosine(pairs: Pairs) -> float:
+    x, y = (_largest_of(_largest_value(pair[side]) for pair in pairs()) for side in (0, 1))
     if x == 0.0 or y == 0.0:
         return 1.0 if x == y else 0.0
-    a, b = a / x, b / y
-    similarity = float((a * b).sum()) / math.sqrt(float(np.square(a).sum()) * float(np.square(b).sum()))
-    return min(max(similarity, -1.0), 1.0)
+    product, power_a, power_b = 0.0, 0.0, 0.0
+    for a, b in pairs():
+        a, b = a / x, b / y
+        product += float((a * b).sum())
+        power_a, power_b = power_a + float(np.square(a).sum()), power_b + float(np.square(b).sum())
+    return min(max(product / math.sqrt(power_a * power_b), -1.0), 1.0)
+
+
+def _largest_of(values: Iterable[float]) -> float:
+    """Return the largest value, 0 if there is none; NaN if one is NaN."""
+    return float(np.max([*values], initial=0.0))
 
 
 def _largest_value(array: Array) -> float:
     return float(np.abs(array).max(initial=0.0))
 
 
-def _quantile(values: Array, share: float) -> float:
-    """Return the smallest value that this share does not exceed: a measured one, not one between two."""
-    if not values.size:
+_DIGIT_BITS = 16
+_DIGITS = 1 << _DIGIT_BITS
+
+
+def _quantile(parts: Callable[[], Iterable[Array]], count: int, share: float) -> float:
+    """Return the smallest value that this share does not exceed: a measured one, not one between two.
+
+    `parts` returns `count` values in float64, 0 or more, chunk by chunk. Such numbers have the order of their bits: the
+    digits of the value are found one after the other, until few enough values begin with them.
+    """
+    if not count:
         return 0.0
-    place = max(math.ceil(share * values.size) - 1, 0)
-    return float(np.partition(values, place, axis=None)[place])
+    place, prefix, shift = max(math.ceil(share * count) - 1, 0), 0, 64
+    while count > CHUNK_ELEMENTS and shift:
+        counts = np.zeros(_DIGITS, np.int64)
+        for bits in _iter_bits(parts, prefix, shift):
+            digits = bits >> np.uint64(shift - _DIGIT_BITS) & np.uint64(_DIGITS - 1)
+            counts += np.bincount(digits.astype(np.int64), minlength=_DIGITS)
+        sums = np.cumsum(counts)
+        digit = int(np.searchsorted(sums, place, side="right"))
+        place, count = place - int(sums[digit] - counts[digit]), int(counts[digit])
+        prefix, shift = prefix << _DIGIT_BITS | digit, shift - _DIGIT_BITS
+    if not shift:
+        return float(np.array(prefix, np.uint64).view(np.float64))
+    values = np.concatenate([*_iter_bits(parts, prefix, shift)]).view(np.float64)
+    return float(np.partition(values, place)[place])
+
+
+def _iter_bits(parts: Callable[[], Iterable[Array]], prefix: int, shift: int) -> Iterator[Array]:
+    """Yield the bits of the values whose bits above `shift` are `prefix`."""
+    for part in parts():
+        bits = part.view(np.uint64)
+        yield bits if shift == 64 else bits[bits >> np.uint64(shift) == np.uint64(prefix)]
 
 
 def _count_ranked(candidate: Array, reference: Array, tie: float) -> tuple[int, int, int]:
@@ -141,9 +219,24 @@ def _count_ranked(candidate: Array, reference: Array, tie: float) -> tuple[int, 
     width = reference.shape[-1]
     a, b = candidate.reshape(-1, width), reference.reshape(-1, width)
     size = max(CHUNK_ELEMENTS // width, 1)
-    parts = [_count_ranked_rows(a[at : at + size], b[at : at + size], tie) for at in range(0, len(a), size)]
+    if width > CHUNK_ELEMENTS:
+        parts = [_count_ranked_row(row_a, row_b, tie) for row_a, row_b in zip(a, b, strict=True)]
+    else:
+        parts = [_count_ranked_rows(a[at : at + size], b[at : at + size], tie) for at in range(0, len(a), size)]
     rows, first, five = (sum(counts) for counts in zip(*parts, strict=True))
     return rows, first, five
+
+
+def _count_ranked_row(a: Array, b: Array, tie: float) -> tuple[int, int, int]:
+    """Count one row of any length: its largest elements are among those of its chunks."""
+    places = []
+    for start, part_a, part_b in iter_chunks(a, b):
+        if np.isnan(part_a).any() or np.isnan(part_b).any():
+            return 0, 0, 0
+        five = np.argpartition(part_a, -min(5, part_a.size))[-5:]
+        places.append(np.unique([*five, part_a.argmax(), part_b.argmax()]) + start)
+    chosen = np.concatenate(places)
+    return _count_ranked_rows(a[chosen][None], b[chosen][None], tie)
 
 
 def _count_ranked_rows(a: Array, b: Array, tie: float) -> tuple[int, int, int]:
@@ -234,14 +327,28 @@ def choose_float_bounds(locked: LockedModel | None, output: str) -> RatioBounds:
     )
 
 
-def measure_scale(arrays: Iterable[Array]) -> OutputScale:
+def measure_scale(arrays: Collection[Array]) -> OutputScale:
     """Return the scale of an output from its arrays, one for each case."""
-    finite = [array[np.isfinite(array)].astype(np.float64) for array in arrays if array.dtype.kind == "f"]
-    values = np.concatenate(finite) if finite else np.zeros(0)
-    if not values.size:
+    count = sum(values.size for values in _iter_values(arrays))
+    if not count:
         return OutputScale()
     with np.errstate(over="ignore"):
-        return OutputScale(float(np.square(values).mean()), float(np.square(values - values.mean()).mean()))
+        mean = sum(float(values.sum()) for values in _iter_values(arrays)) / count
+        power = sum(float(np.square(values).sum()) for values in _iter_values(arrays)) / count
+        spread = sum(float(np.square(values - mean).sum()) for values in _iter_values(arrays)) / count
+    return OutputScale(power, spread)
+
+
+def _iter_values(arrays: Collection[Array]) -> Iterator[Array]:
+    """Yield all finite values in float64, as many at a time as a chunk has."""
+    pending: list[Array] = []
+    for part in (part for array in arrays if array.dtype.kind == "f" for part in iter_parts(array)):
+        if sum(values.size for values in pending) + part.size > CHUNK_ELEMENTS:
+            yield np.concatenate(pending)
+            pending = []
+        pending.append(part[np.isfinite(part)].astype(np.float64))
+    if pending:
+        yield np.concatenate(pending)
 
 
 def compare_quantized(candidate: Array, reference: Array, bounds: RatioBounds, scale: OutputScale) -> RatioAgreement:
@@ -254,7 +361,8 @@ def compare_quantized(candidate: Array, reference: Array, bounds: RatioBounds, s
         return RatioAgreement(exact, exact.metric, exact.value, exact.bound)
     if reference.dtype.kind != "f":
         return _compare_labels(candidate, reference, exact, bounds)
-    not_finite = int((np.isfinite(reference) & ~np.isfinite(candidate)).sum())
+    chunks = iter_chunks(candidate, reference)
+    not_finite = sum(int((np.isfinite(b) & ~np.isfinite(a)).sum()) for _, a, b in chunks)
     if not_finite:
         return RatioAgreement(replace(exact, agrees=False), "not finite", float(not_finite), 0.0)
     return _compare_numbers(candidate, reference, exact, bounds, scale)
@@ -263,17 +371,15 @@ def compare_quantized(candidate: Array, reference: Array, bounds: RatioBounds, s
 def _compare_numbers(
     candidate: Array, reference: Array, exact: Agreement, bounds: RatioBounds, scale: OutputScale
 ) -> RatioAgreement:
-    finite = np.isfinite(reference)
-    a, b = candidate[finite].astype(np.float64), reference[finite].astype(np.float64)
-    own = measure_scale([b])
+    own = measure_scale([reference])
     spread = max(own.spread, scale.spread)
     metrics = compute_metrics(candidate, reference, tie=2.0 * 10.0 ** (-bounds.sqnr_db / 20.0) * math.sqrt(spread))
     power = max(own.power, scale.power)
     if power == 0.0:  # an output of zeros has no signal: it gets a small absolute bound
         agreement = replace(exact, agrees=metrics.max_abs <= ZERO_ATOL)
         return RatioAgreement(agreement, "worst_abs", metrics.max_abs, ZERO_ATOL, (), metrics)
-    figures = [("sqnr_db", _signal_ratio_db(a, b, power), bounds.sqnr_db)]
-    if b.size >= MIN_COSINE_ELEMENTS and own.power >= 0.5 * scale.power:
+    figures = [("sqnr_db", _signal_ratio_db(candidate, reference, power), bounds.sqnr_db)]
+    if metrics.elements >= MIN_COSINE_ELEMENTS and own.power >= 0.5 * scale.power:
         figures.append(("cosine", metrics.cosine, bounds.cosine))
     if metrics.rows:
         figures.append(("top1", metrics.top1_share, bounds.top1))
@@ -285,19 +391,22 @@ def _compare_numbers(
 
 def compute_snr_db(candidate: Array, reference: Array, scale: OutputScale) -> float:
     """Return signal to noise in decibels over elements finite on both sides; the maximum without a signal."""
-    finite = np.isfinite(reference) & np.isfinite(candidate)
-    a, b = candidate[finite].astype(np.float64), reference[finite].astype(np.float64)
-    power = max(measure_scale([b]).power, scale.power)
-    return _signal_ratio_db(a, b, power) if power else MAX_DB
+    both_finite = partial(_iter_finite, candidate, reference, np.float64)
+    count = sum(b.size for _, b in both_finite())
+    with np.errstate(over="ignore"):
+        own = sum(float(np.square(b).sum()) for _, b in both_finite()) / max(count, 1)
+    power = max(own, scale.power)
+    return _signal_ratio_db(candidate, reference, power) if power else MAX_DB
 
 
-def _signal_ratio_db(a: Array, b: Array, power: float) -> float:
+def _signal_ratio_db(candidate: Array, reference: Array, power: float) -> float:
     """Return `sqnr_db` with the usual power of the output as the signal if that is more."""
-    root = math.sqrt(power)
-    noise = float(np.square((a - b) / root).mean()) if a.size else 0.0
+    root, noise, count = math.sqrt(power), 0.0, 0
+    for a, b in _iter_finite(candidate, reference, np.float64):
+        noise, count = noise + float(np.square((a - b) / root).sum()), count + a.size
     if noise == 0.0:
         return MAX_DB
-    return min(max(-10.0 * math.log10(noise), -MAX_DB), MAX_DB)
+    return min(max(-10.0 * math.log10(noise / count), -MAX_DB), MAX_DB)
 
 
 def _compare_labels(candidate: Array, reference: Array, exact: Agreement, bounds: RatioBounds) -> RatioAgreement:
@@ -320,7 +429,7 @@ def measure_quantization(
     measured = {}
     for name in sorted({name for both in pairs for name in both[0].keys() & both[1].keys()}):
         arrays = [(quantized[name], real[name]) for quantized, real in pairs if name in quantized and name in real]
-        scale = measure_scale(real for _, real in arrays)
+        scale = measure_scale([real for _, real in arrays])
         agreements = [compare_quantized(quantized, real, FLOAT_BOUNDS, scale) for quantized, real in arrays]
         if agreements and all(agreement.figures for agreement in agreements):
             worst = {"sqnr_db": 0.0, "cosine": FLOAT_BOUNDS.cosine, "top1": FLOAT_BOUNDS.top1}

@@ -8,11 +8,10 @@ import queue
 import sys
 import threading
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
-from enum import IntEnum
 from pathlib import Path
 from types import TracebackType
 
@@ -24,9 +23,11 @@ from onnxgate.runtimes import sandbox
 from onnxgate.runtimes.environments import node
 from onnxgate.runtimes.environments.builder import Environments
 from onnxgate.runtimes.environments.user_environment import check_user_environment
+from onnxgate.runtimes.memory import estimate_job_bytes, measure_available_bytes, memory_limit_mib
 from onnxgate.runtimes.protocol import WORKER_FOLDER, WorkerSession
 from onnxgate.runtimes.sandbox import InvalidOutputError, Permissions, WorkerFolder
-from onnxgate.runtimes.worker_spec import JobLimits, JobMeter, WorkerSpec, memory_limit_mib
+from onnxgate.runtimes.worker_slots import Priority, WorkerSlots
+from onnxgate.runtimes.worker_spec import JobLimits, JobMeter, WorkerSpec
 
 MIN_PARALLEL_BUILDS = 4
 """Minimum of parallel builds, also on fewer cores: most of a build is waiting for an index and a disk."""
@@ -52,7 +53,8 @@ class Progress:
 class WorkerPool:
     """Runs jobs in one long-lived worker process per spec.
 
-    A worker's jobs run in the order in which they were submitted; at most `jobs` workers run at the same time.
+    A worker's jobs run in the order in which they were submitted; at most `jobs` workers run at the same time, and
+    together they need no more than the available memory. A worker that ran a large job is ended after it.
     Environments are created in parallel with jobs, several at once unless `jobs` is 1. The behaviour of a runtime is an
     observation, never an exception. When the pool is closed, or its process ends, all child processes end.
 
@@ -69,10 +71,11 @@ class WorkerPool:
         worker: Path = WORKER_FOLDER,
         meter: JobMeter | None = None,
         limited: bool = True,
+        measure_memory: Callable[[], int] = measure_available_bytes,
     ) -> None:
         self.meter = meter or JobMeter()
         self._limits = limits or JobLimits()
-        slots = WorkerSlots(max(1, jobs))
+        slots = WorkerSlots(max(1, jobs), measure_memory)
         builds = threading.BoundedSemaphore(max(MIN_PARALLEL_BUILDS, jobs) if jobs > 1 else 1)
         self._state = PoolState(environments, slots, builds, progress or Progress(), worker, limited)
         self._threads: dict[WorkerSpec, WorkerThread] = {}
@@ -128,7 +131,7 @@ class PoolState:
     """State that all worker threads share."""
 
     environments: Environments
-    slots: WorkerSlots  # limits how many workers run at once
+    slots: WorkerSlots  # limits how many workers run at once, and their memory
     builds: threading.Semaphore  # limits how many environments are created at once; most of that is waiting
     progress: Progress
     worker: Path  # the worker's folder
@@ -137,41 +140,6 @@ class PoolState:
     readable: set[str] = field(default_factory=set)  # folders that every engine may read
     notes: set[tuple[str, str]] = field(default_factory=set)  # worker name, restriction not applied
     turns: Mapping[str, threading.Lock] = field(default_factory=lambda: defaultdict(threading.Lock))
-
-
-class Priority(IntEnum):
-    """Order in which waiting jobs get a worker slot."""
-
-    AWAITED = 0  # other jobs depend on it
-    USUAL = 1
-    AHEAD = 2  # no other job depends on it yet
-
-
-class WorkerSlots:
-    """Limit on the number of busy workers. Waiting jobs of a higher priority come first."""
-
-    def __init__(self, count: int) -> None:
-        self._free = count
-        self._waiting: Counter[Priority] = Counter()
-        self._changed = threading.Condition()
-
-    @contextlib.contextmanager
-    def occupy(self, priority: Priority = Priority.USUAL) -> Iterator[None]:
-        """Wait for a slot, and occupy it during the block."""
-        with self._changed:
-            self._waiting[priority] += 1
-            self._changed.wait_for(
-                lambda: self._free > 0 and not any(self._waiting[rank] for rank in Priority if rank < priority)
-            )
-            self._waiting[priority] -= 1
-            self._free -= 1
-            self._changed.notify_all()
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._free += 1
-                self._changed.notify_all()
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,10 +177,13 @@ class WorkerThread(threading.Thread):
 
     def end_worker(self) -> None:
         """End the worker and its current job; the pool is already closing, so no other worker is started."""
+        self._end_session()
+        self._queue.put(None)
+
+    def _end_session(self) -> None:
         with self._session_lock:
             if self._session is not None:
                 self._session.end()
-        self._queue.put(None)
 
     def run(self) -> None:
         """Process jobs until the worker is ended."""
@@ -231,10 +202,13 @@ class WorkerThread(threading.Thread):
         """Run a job in its turn: exports, which runs depend on, come first, and probes of toolchains last."""
         is_probe = isinstance(queued.job, Probe)  # it runs nothing of the user's
         priority = Priority.AHEAD if is_probe else Priority.AWAITED
+        needed_bytes, slots = estimate_job_bytes(queued.job), self._pool.slots
         with contextlib.nullcontext() if is_probe else self._turn:
             self._prepare_once()
-            with self._pool.slots.occupy(priority if self._spec.turn else Priority.USUAL):
+            with slots.occupy(priority if self._spec.turn else Priority.USUAL, needed_bytes):
                 self._complete(queued)
+                if slots.is_large(needed_bytes):  # allocators keep much of what a large model took
+                    self._end_session()
 
     def _prepare_once(self) -> None:
         """Create the environment unless that was done. Only its test takes a worker slot, not the installation."""

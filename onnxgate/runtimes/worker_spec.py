@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -11,15 +10,10 @@ from pathlib import Path
 
 import msgspec
 
-from onnxgate.core.jobs import Export, Job, Load, Run, SessionJob
-from onnxgate.model.reading.external_data import find_data_files
-from onnxgate.model.reading.file_format import UnreadableModel
-from onnxgate.model.reading.structure import read_light_view
+from onnxgate.core.jobs import Export, Job, SessionJob
 from onnxgate.project.lock.types import LockedRuntime, PinnedPackage
 
 DEFAULT_TIME_S = 300.0
-MEMORY_FACTOR = 4
-MEMORY_BASE_MIB = 4096
 
 
 class JobLimits(msgspec.Struct, frozen=True):
@@ -59,36 +53,6 @@ class WorkerSpec(msgspec.Struct, frozen=True):
 def environment_path(folder: Path, environment: str) -> Path:
     """Return the path of a user environment; `folder` is the config's."""
     return folder.absolute() / Path(environment).expanduser()
-
-
-def default_memory_mib(size_bytes: int) -> int:
-    """Return the memory limit for a model whose file and external data take `size_bytes`."""
-    return MEMORY_FACTOR * -(-size_bytes // 2**20) + MEMORY_BASE_MIB
-
-
-def memory_limit_mib(job: Job, limits: JobLimits) -> int | None:
-    """Return the memory limit for a job."""
-    if limits.memory_mib is not None or not isinstance(job, Load | Run):
-        return limits.memory_mib
-    try:
-        status = Path(job.model).stat()
-        with _content_size_lock:  # one reading for all threads that ask about the same model
-            return default_memory_mib(_content_size_bytes(Path(job.model), status.st_mtime_ns, status.st_size))
-    except OSError:
-        return default_memory_mib(0)
-
-
-_content_size_lock = threading.Lock()
-
-
-@functools.lru_cache(maxsize=256)
-def _content_size_bytes(path: Path, *_: int) -> int:
-    """Return the size of a model's file and external data; an unreadable model has no external data."""
-    try:
-        data_files = find_data_files(read_light_view(path), path)
-    except (UnreadableModel, OSError):
-        data_files = {}
-    return path.stat().st_size + sum(file.size_bytes for file in data_files.values())
 
 
 class JobMeter:

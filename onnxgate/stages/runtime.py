@@ -34,6 +34,7 @@ from onnxgate.model.numeric_traits import find_random_outputs
 from onnxgate.model.reading.structure import iter_nodes
 from onnxgate.model.subgraphs.node_context import describe_nodes, find_node, find_source_line
 from onnxgate.numerics.agreement import are_both_nan, find_not_finite
+from onnxgate.numerics.streams import iter_chunks, iter_parts, load_array
 from onnxgate.project.engines import engine_family
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.runtimes.protocol import INVALID_ANSWER
@@ -292,8 +293,8 @@ def _with_outputs(
         if path is None:
             continue
         expected = references.get(name)
-        array: NDArray[Any] = np.load(path, allow_pickle=False)
-        reference: NDArray[Any] | None = np.load(expected, allow_pickle=False) if expected is not None else None
+        array = load_array(path)
+        reference = load_array(expected) if expected is not None else None
         match _locate_not_finite(array, reference):
             case "own":
                 not_finite.append(name)
@@ -322,15 +323,18 @@ def _output_names(names: Sequence[str]) -> tuple[str, ...]:
 
 def _locate_not_finite(array: NDArray[Any], reference: NDArray[Any] | None) -> Literal["", "own", "both"]:
     """Return "both" if an output is NaN or infinite only at elements at which its source is too, "own" otherwise."""
-    places = find_not_finite(array)
-    if not places.any():
+    if not _has_not_finite(array):
         return ""
     if reference is None:
         return "own"
-    expected = find_not_finite(reference)
-    if expected.shape != places.shape:
-        return "both" if expected.any() else "own"
-    return "own" if (places & ~expected).any() else "both"
+    if reference.shape != array.shape:
+        return "both" if _has_not_finite(reference) else "own"
+    own = any((find_not_finite(a) & ~find_not_finite(b)).any() for _, a, b in iter_chunks(array, reference))
+    return "own" if own else "both"
+
+
+def _has_not_finite(array: NDArray[Any]) -> bool:
+    return any(find_not_finite(part).any() for part in iter_parts(array))
 
 
 def _share_node_names(attempts: Mapping[str, Sequence[Attempt]]) -> dict[str, list[Attempt]]:

@@ -66,7 +66,7 @@ def test_equal_values_are_not_apart() -> None:
 
 def test_distance_of_more_than_one_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     """The worst element and the largest value may lie in different chunks."""
-    monkeypatch.setattr("onnxgate.numerics.first_difference.CHUNK_ELEMENTS", 2)
+    monkeypatch.setattr("onnxgate.numerics.streams.CHUNK_ELEMENTS", 2)
     reference = np.array([[1, 2], [3, 8]], np.float32)
     found = measure_distance(reference + np.array([[0, 2], [0, 0]], np.float32), reference)
 

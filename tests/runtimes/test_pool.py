@@ -419,3 +419,19 @@ def _wait_for(path: Path) -> Path:
         assert time.monotonic() < until, f"{path.name} never came"
         time.sleep(0.01)
     return path
+
+
+def test_a_worker_is_ended_after_a_large_job(fake_worker: Path, fake: WorkerSpec, tmp_path: Path) -> None:
+    """Allocators keep much of a large model's memory: the next job gets a new process."""
+    (tmp_path / "good").touch()
+    environments, limits = Environments(tmp_path, offline=True), JobLimits(time_s=2)
+    with WorkerPool(environments, 2, limits, worker=fake_worker, limited=False, measure_memory=lambda: 2**30) as host:
+        before = pid_of(host, fake)
+
+        assert ask(host, fake, str(tmp_path / "good")) == GOOD
+        assert before == pid_of(host, fake)
+
+        os.truncate(tmp_path / "good", 256 * 2**20)
+
+        assert ask(host, fake, str(tmp_path / "good")) == GOOD
+        assert before != pid_of(host, fake)

@@ -30,7 +30,7 @@ from onnxgate.core.text import first_line
 from onnxgate.gate.execution import failed_runs
 from onnxgate.inputs.cases import InputCases, create_cases_at
 from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
-from onnxgate.numerics.first_difference import load_array
+from onnxgate.numerics.streams import load_array
 from onnxgate.project.config.project import SelectedModel
 from onnxgate.project.lock.types import LockedModel, LockedRuntime
 from onnxgate.project.plan import PlannedRuntime

@@ -39,8 +39,9 @@ from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
 from onnxgate.model.subgraphs.node_context import track_source_lookups
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedModel, PlannedRuntime
+from onnxgate.runtimes.memory import memory_limit_mib
 from onnxgate.runtimes.pool import WorkerPool
-from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec, default_memory_mib
+from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 from onnxgate.stages import isolated_nodes
 from onnxgate.stages import runtime as runtime_stage
 from onnxgate.stages.export_jobs import ProjectToolchain
@@ -82,6 +83,8 @@ class _Executor:
         self._folders = itertools.count()
         self._node_loader = NodeLoader(self._load_node, scratch / "nodes")
         self._exporter = Exporter(settings, host, self._folder)
+        limits = settings.project.config.limits
+        self._limits = JobLimits(limits.time_s, limits.memory_mib)
         self._wants_runs = bool(settings.stages & {Stage.RUNTIME, Stage.PARITY})
 
     def run(self) -> ExecutionResult:
@@ -311,8 +314,7 @@ class _Executor:
             proto=prepared.reading.proto,
             root=settings.project.root,
             folder=settings.project.folder,
-            memory_limit_mib=settings.project.config.limits.memory_mib
-            or default_memory_mib(facts.size_bytes + sum(data.size_bytes for data in facts.external)),
+            memory_limit_mib=memory_limit_mib(Load(model=str(prepared.planned.model.absolute)), self._limits) or 0,
             facts=facts,
         )
         nodes = self._load_nodes(model, started, ran)
@@ -344,8 +346,7 @@ class _Executor:
         return self._node_loader.examine(model, refusing)
 
     def _load_node(self, planned: PlannedRuntime, job: Load) -> Future[Observation]:
-        limits = self._settings.project.config.limits
-        allowed = JobLimits(time_s=min(limits.time_s, NODE_TIME_S), memory_mib=limits.memory_mib)
+        allowed = msgspec.structs.replace(self._limits, time_s=min(self._limits.time_s, NODE_TIME_S))
         return self._submit(planned, job, allowed)
 
     def _measure_budgets(self, collected: Mapping[str, CollectedModel]) -> Iterator[StepResult]:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
 from onnx import numpy_helper
 
 from onnxgate.core.findings import IncompleteCheck, Stage, runtime_sort_key
@@ -42,6 +41,7 @@ from onnxgate.model.reading.file_format import UnreadableModel, detect_other_typ
 from onnxgate.model.reading.tensor_data import UnreadableWeightError, read_chunks
 from onnxgate.model.subgraphs.instrumented_models import expose_values, split_by_size
 from onnxgate.model.subgraphs.node_context import find_source_line
+from onnxgate.numerics.streams import load_array
 from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.runtimes.worker_spec import JobLimits
@@ -257,13 +257,13 @@ class FloatComparison:
     ) -> dict[str, NDArray[Any]]:
         """Return these values of the model: computed ones, inputs and weights."""
         computed = {name for node in proto.graph.node for name in node.output}
-        values = {name: np.load(file) for name, file in case.inputs.items()}
+        values = {name: load_array(file) for name, file in case.inputs.items()}
         exposable = [name for name in names if name in computed]
         for portion in split_by_size(proto, exposable, case.sizes, MAX_EXPOSED_BYTES):
             exposed = expose_values(proto, path, portion, self.place())
             answer = self.run(planned, exposed, (case,), level).result()
             outputs = list_outputs((case,), require_run_result(answer, f"`{path.name}`"))
-            values |= {name: np.load(file) for (_, name), file in outputs.paths.items() if file is not None}
+            values |= {name: load_array(file) for (_, name), file in outputs.paths.items() if file is not None}
         return {**_load_weights(proto, path, set(names)), **values}
 
 

@@ -86,7 +86,7 @@ class Limits(Table, frozen=True, kw_only=True):
     """What one job may take."""
 
     time_s: float = 300.0  # a load, a run or an export that takes longer is stopped
-    memory_mib: int | None = None  # default: 4 x model size + 4 GiB
+    memory_mib: int | None = None  # default: 4 x model size + 4 GiB, 20 x for tree ensembles
 
 
 class Config(Table, frozen=True, kw_only=True):

@@ -79,6 +79,10 @@ def strip_from_errors(noise: Pattern[str]) -> Iterator[None]:
         raise
 
 
+CHUNK_ELEMENTS = 1 << 19
+"""Elements of two outputs that are compared at a time, so that no copies of large outputs exist."""
+MAPPED_BYTES = 1 << 20
+"""Outputs in larger files are mapped."""
 LOOSE_TOLERANCE = 1e-3
 """Relative to the largest value: two runs may differ by this if a provider sums in no fixed order (CUDA atomics)."""
 
@@ -90,7 +94,7 @@ def find_unstable_outputs(names: Sequence[str], values: Sequence[Any], paths: Se
         again = arrays.to_storable(value)
         if path is None or again is None:
             continue
-        first = np.load(path, allow_pickle=False)
+        first = np.load(path, mmap_mode="r" if os.path.getsize(path) > MAPPED_BYTES else None, allow_pickle=False)
         if not _are_same_bits(first, again) and (exact or not _are_close(first, again)):
             unstable.append(name)
     return unstable
@@ -113,6 +117,12 @@ def _are_same_bits(first: Any, again: Any) -> bool:
         return bool((first == again).all())
     if first.dtype != again.dtype:
         return False
+    one, other = first.reshape(-1), again.reshape(-1)
+    chunks = [slice(start, start + CHUNK_ELEMENTS) for start in range(0, one.size, CHUNK_ELEMENTS)]
+    return all(_are_same_elements(one[chunk], other[chunk]) for chunk in chunks)
+
+
+def _are_same_elements(first: Any, again: Any) -> bool:
     if first.tobytes() == again.tobytes():
         return True
     if first.dtype.kind not in "fc":

@@ -43,10 +43,10 @@ from onnxgate.numerics.first_difference import (
     Suspect,
     find_first_difference,
     find_suspects,
-    load_array,
     longest_path,
     measure_distance,
 )
+from onnxgate.numerics.streams import load_array
 
 if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto

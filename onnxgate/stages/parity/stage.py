@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
 from packaging.version import Version
 
 from onnxgate.core.findings import IncompleteCheck, Stage, runtime_sort_key
@@ -21,6 +20,7 @@ from onnxgate.evidence.parity import Comparison, Difference
 from onnxgate.inputs.cases import REAL_INPUTS_HINT
 from onnxgate.numerics.agreement import DEFAULT_BOUNDS, are_both_nan, is_negligible
 from onnxgate.numerics.quantization import measure_scale
+from onnxgate.numerics.streams import iter_parts, load_array
 from onnxgate.project.engines import ENGINES, ONNXRUNTIME, engine_family, parse_engine
 from onnxgate.stages.parity.output_comparison import (
     TOO_FEW_LABELS,
@@ -110,7 +110,7 @@ def _with_scales(model: ParityModel, runs: OutputsByRuntime) -> ParityModel:
         for run in (run for levels in runs.values() for run in levels.values()):
             for name in run.names:
                 paths = [path for (_, output), path in run.paths.items() if output == name and path is not None]
-                scale = measure_scale(np.load(path, allow_pickle=False) for path in paths)
+                scale = measure_scale([load_array(path) for path in paths])
                 scales.setdefault(name, []).append(scale)
     least = {name: min(of_runs, key=lambda scale: scale.power) for name, of_runs in scales.items()}
     return replace(model, scales=least)
@@ -289,7 +289,7 @@ class _OutputComparer:
         if candidate is None or reference is None:
             self.reasons[f"output `{output}` cannot be compared: numpy has no arrays of its type"] = ""
             return
-        array, expected = (np.load(path, allow_pickle=False) for path in (candidate, reference))
+        array, expected = load_array(candidate), load_array(reference)
         if are_both_nan(array, expected):
             if key not in self.model.not_finite:
                 reason = f"output `{output}` of `{case}` is NaN everywhere, on both sides: nothing can be compared"
@@ -303,7 +303,7 @@ class _OutputComparer:
             if is_negligible(array, expected, difference.bound, DEFAULT_BOUNDS[precision][0]):
                 reason = f"output `{output}` is so small that zeros would agree with it"
                 self.negligible.setdefault((pair, output), f"{reason}: {difference.bound:.2g} may differ")
-            elif expected.any():
+            elif any(part.any() for part in iter_parts(expected)):
                 self.significant.add((pair, output))
         yield difference
 

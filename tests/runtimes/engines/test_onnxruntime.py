@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 
 from onnxgate.core.errors import UnavailableError
@@ -34,8 +37,9 @@ from onnxgate.core.subprocesses import CommandRunner
 from onnxgate.diagnostics.classification import failure_family
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime
 from onnxgate.runtimes.environments.builder import Environments, find_interpreter
-from onnxgate.runtimes.pool import WorkerPool
+from onnxgate.runtimes.pool import PREPARE_ACTIVITY, Progress, WorkerPool
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
+from tests.harness.models import write
 
 Locked = tuple[LockedRuntime, tuple[LockedPackage, ...]]
 
@@ -411,3 +415,62 @@ def test_an_unavailable_runtime_is_an_observation(locked: Callable[..., Locked],
     assert isinstance(observation, Unavailable)
     assert observation.reason == "the lock has no wheels of `numpy==1.26.4` for Python 3.11"
     assert observation.hint
+
+
+class RunningJobs(Progress):
+    """Records which workers run a job at the same time, and what they do."""
+
+    def __init__(self) -> None:
+        self.moments: list[dict[str, str]] = []
+        self._running: dict[str, str] = {}
+
+    def started(self, worker: str, activity: str) -> None:
+        """Record the workers that are busy now."""
+        if activity != PREPARE_ACTIVITY:
+            self._running[worker] = activity
+            self.moments.append(dict(self._running))
+
+    def finished(self, worker: str, activity: str, outcome: str) -> None:
+        """The worker is idle."""
+        self._running.pop(worker, None)
+
+
+def write_sparse_model(path: Path) -> Path:
+    """Write a model with 256 MiB of weights, which are zeros in a sparse file next to it."""
+    size = 8192
+    weight = onnx.TensorProto(name="w", data_type=onnx.TensorProto.FLOAT, dims=[size, size])
+    weight.data_location = onnx.TensorProto.EXTERNAL
+    weight.external_data.add(key="location", value="w.bin")
+    (path.parent / "w.bin").touch()
+    os.truncate(path.parent / "w.bin", 4 * size * size)
+    text = f"""
+    <ir_version: 8, opset_import: ["" : 17]>
+    g (float[N, {size}] x) => (float[N, {size}] y) {{ y = MatMul(x, w) }}
+    """
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.append(weight)
+    return write(path, model)
+
+
+def test_large_models_are_loaded_one_at_a_time(cache: Path, locked: Callable[..., Locked], tmp_path: Path) -> None:
+    """Two releases with slots for both: small models share the machine, a large one has it alone."""
+    running = RunningJobs()
+    small, large = (
+        write(tmp_path / "small.onnx", onnx.parser.parse_model(ADD)),
+        write_sparse_model(tmp_path / "large.onnx"),
+    )
+    specs = [WorkerSpec.of_runtime(*locked(release)) for release in ("1.18.1", "1.31.1")]
+    environments = Environments(cache, offline=False)
+    with WorkerPool(environments, 2, progress=running, measure_memory=lambda: 4 * 2**30) as host:
+        jobs = [
+            host.submit(spec, Load(model=str(model), optimization=level))
+            for model in (small, large, small, large)
+            for level in get_args(Optimization)
+            for spec in specs
+        ]
+        observations = [job.result(120) for job in jobs]
+
+    assert all(isinstance(observation, Completed) for observation in observations)
+    loads_of_large = [moment for moment in running.moments if "load large.onnx" in moment.values()]
+    assert len(loads_of_large) == 8
+    assert all(len(moment) == 1 for moment in loads_of_large)

@@ -1,0 +1,182 @@
+"""Memory of workers: the limit of a job, what a job probably needs, and what this machine has available."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from onnxgate.core.files import open_regular
+from onnxgate.core.jobs import Benchmark, InputCase, Job, Load, Run
+from onnxgate.model.reading.external_data import find_data_files
+from onnxgate.model.reading.file_format import LENGTH, FileWindow, UnreadableModel, iter_fields
+from onnxgate.model.reading.structure import LIGHT_BYTES, SMALL_BYTES, read_light_view
+from onnxgate.runtimes.worker_spec import JobLimits
+
+MEMORY_FACTOR = 4
+MEMORY_LIST_FACTOR = 20
+MEMORY_BASE_MIB = 4096
+
+WORKER_BYTES = 128 * 2**20
+"""Memory of a worker without a large model: the interpreter, the engine, and a model of less than `LIGHT_BYTES`."""
+WEIGHT_FACTOR = 2
+"""Bytes needed per byte of weights.
+
+Source: 512 MiB of `MatMul` weights took 2.1 times their size in onnxruntime 1.18.1 and 1.1 to 1.4 times in 1.31.1, in a
+file of their own 1.1 times; measured 2026-11-23, peak resident memory.
+"""
+LIST_FACTOR = 13
+"""Bytes needed per byte of attribute lists, which runtimes parse into objects and then into structures of their own.
+
+Source: a `TreeEnsembleClassifier` of 197 MB took 12.8 times its size in onnxruntime 1.18.1 and 12.0 times in 1.31.1;
+measured 2026-11-23, peak resident memory.
+"""
+UNKNOWN_MEMORY_BYTES = 8 * 2**30
+"""Assumed on systems that do not report their available memory."""
+
+
+class ModelSize(NamedTuple):
+    """Sizes of one model in bytes."""
+
+    content: int  # of the file and its external data
+    lists: int = 0  # of attribute lists in the file: tree ensembles
+
+
+def default_memory_mib(size: ModelSize) -> int:
+    """Return the memory limit for a model of this size."""
+    lists_mib = (MEMORY_LIST_FACTOR - MEMORY_FACTOR) * -(-size.lists // 2**20)
+    return MEMORY_FACTOR * -(-size.content // 2**20) + lists_mib + MEMORY_BASE_MIB
+
+
+def memory_limit_mib(job: Job, limits: JobLimits) -> int | None:
+    """Return the memory limit for a job."""
+    if limits.memory_mib is not None or not isinstance(job, Load | Run):
+        return limits.memory_mib
+    return default_memory_mib(_measure_model(job.model))
+
+
+def estimate_job_bytes(job: Job) -> int:
+    """Estimate the memory that a worker needs for a job; a job without a model is not estimated."""
+    match job:
+        case Load(model=model):
+            return WORKER_BYTES + _estimate_model_bytes(model)
+        case Run(model=model, cases=cases):
+            return WORKER_BYTES + _estimate_model_bytes(model) + _measure_inputs(cases)
+        case Benchmark(model=model, baseline=baseline, cases=cases):
+            models = _estimate_model_bytes(model) + _estimate_model_bytes(baseline)
+            return WORKER_BYTES + models + _measure_inputs(cases)
+        case _:
+            return WORKER_BYTES
+
+
+def _estimate_model_bytes(model: str) -> int:
+    size = _measure_model(model)
+    return WEIGHT_FACTOR * (size.content - size.lists) + LIST_FACTOR * size.lists
+
+
+def _measure_inputs(cases: Sequence[InputCase]) -> int:
+    """Return the bytes of the case with the largest inputs."""
+    return max((sum(map(_file_size, case.inputs.values())) for case in cases), default=0)
+
+
+def _file_size(path: str) -> int:
+    try:
+        return Path(path).stat().st_size
+    except OSError:
+        return 0
+
+
+def _measure_model(model: str) -> ModelSize:
+    try:
+        status = Path(model).stat()
+        with _measuring:  # one reading for all threads that ask about the same model
+            return _read_model_size(Path(model), status.st_mtime_ns, status.st_size)
+    except OSError:
+        return ModelSize(0)
+
+
+_measuring = threading.Lock()
+
+
+@functools.lru_cache(maxsize=256)
+def _read_model_size(path: Path, *_: int) -> ModelSize:
+    """Return the sizes of a model; an unreadable one has neither external data nor attribute lists."""
+    size_bytes = path.stat().st_size
+    try:
+        data_files = find_data_files(read_light_view(path), path)
+        lists = _measure_lists(path) if size_bytes >= LIGHT_BYTES else 0
+    except (UnreadableModel, OSError):
+        return ModelSize(size_bytes)
+    return ModelSize(size_bytes + sum(file.size_bytes for file in data_files.values()), lists)
+
+
+_NESTED_MESSAGES: Mapping[str, Mapping[int, str]] = {
+    "model": {7: "graph", 25: "function"},
+    "graph": {1: "node"},
+    "function": {7: "node"},
+    "node": {5: "attribute"},
+    "attribute": {6: "graph", 11: "graph"},
+}
+_LIST_FIELDS = frozenset({7, 8, 9})
+"""Floats, ints and strings of an attribute. Source: `onnx.proto`."""
+
+
+def _measure_lists(path: Path) -> int:
+    """Return the bytes of attributes that are long lists of numbers or strings."""
+    with open_regular(path) as file:
+        source = FileWindow(file)
+        return sum(_iter_list_sizes(source, "model", 0, source.size_bytes))
+
+
+def _iter_list_sizes(source: FileWindow, kind: str, start: int, end: int) -> Iterator[int]:
+    for field in iter_fields(source, start, end):
+        if kind == "attribute" and field.number in _LIST_FIELDS:
+            yield end - start
+            return
+        inside = _NESTED_MESSAGES[kind].get(field.number)
+        if inside is not None and field.wire == LENGTH and field.end - field.start > SMALL_BYTES:
+            yield from _iter_list_sizes(source, inside, field.start, field.end)
+
+
+def measure_available_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
+    """Return the memory that new processes can take: the least of the machine's and of each of our control groups.
+
+    Source: "memory" in the kernel's documentation of control groups, versions 1 and 2. Cached files that were not used
+    lately count as available.
+    """
+    available = [UNKNOWN_MEMORY_BYTES]
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        available = [1024 * int(_read_table(proc / "meminfo")["MemAvailable:"])]
+    for folder in _list_control_groups(proc, cgroups):
+        for limit, usage, inactive in (
+            ("memory.max", "memory.current", "inactive_file"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+        ):
+            with contextlib.suppress(OSError, ValueError, KeyError):  # "max", or a group without the controller
+                free = int((folder / limit).read_text()) - int((folder / usage).read_text())
+                available.append(free + int(_read_table(folder / "memory.stat")[inactive]))
+    return max(min(available), 0)
+
+
+def _list_control_groups(proc: Path, cgroups: Path) -> Iterator[Path]:
+    """Yield the folders of our control groups that limit memory, with those above them."""
+    try:
+        lines = (proc / "self" / "cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, group = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        root = cgroups / "memory" if controllers else cgroups
+        folder = root / group.lstrip("/")
+        # In a container the path may be one of the host's, which is not there: its own group is then the root.
+        yield from (it for it in (folder, *folder.parents) if it.is_relative_to(root))
+
+
+def _read_table(path: Path) -> dict[str, str]:
+    """Return the second word of each line by the first."""
+    return {words[0]: words[1] for line in path.read_text().splitlines() if len(words := line.split()) > 1}
