@@ -244,7 +244,7 @@ def _cutting(subject: Subject) -> object:
     functions = {function_key(function): function for function in subject.proto.functions}
     constants = {tensor.name: tensor for tensor in graph.initializer}
     around = NodeSurroundings({"ai.onnx": 18}, types.get, MappingProxyType(constants), functions)
-    alone = [extract_node(graph.node[index], around, 8) for index in subject.nodes]
+    alone = [extract_node(graph.node[index], around, 8, subject.path) for index in subject.nodes]
     return alone, isolate_nodes(subject.proto, list(subject.nodes), {}), [value.name for value in list_inputs(graph)]
 
 
