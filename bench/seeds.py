@@ -74,7 +74,7 @@ def _setting(text: str) -> dict[str, int]:
 
 def _cases(reading: ParsedModel, model: SelectedModel, asked: argparse.Namespace, folder: Path) -> Iterator[InputCase]:
     for seed in range(asked.seeds):
-        made = generate_cases(reading.facts, reading.proto, model.settings.sizes, folder / str(seed), asked.sizes, seed)
+        made = generate_cases(reading.facts, reading.view, model.settings.sizes, folder / str(seed), asked.sizes, seed)
         for case in made:
             yield msgspec.structs.replace(case, name=f"{case.name}, seed {seed}")
 
@@ -128,7 +128,7 @@ def _subject(model: SelectedModel, reading: ParsedModel, lock: Lock) -> ParityMo
     return ParityModel(
         path=model.path,
         place=model.place,
-        comparability=detect_numeric_traits(reading.facts, reading.proto),
+        comparability=detect_numeric_traits(reading.facts, reading.view),
         tolerance=model.settings.tolerance,
         locked=lock.models.get(model.path),
     )

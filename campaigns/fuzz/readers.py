@@ -149,7 +149,7 @@ def _checkable(subject: Subject) -> object:
 
 def _remarks(subject: Subject) -> object:
     names = [subject.proto.graph.node[index].name for index in subject.nodes]
-    found = [node_context.find_node(subject.proto, name) for name in names]
+    found = [node_context.find_node(subject.view, name) for name in names]
     placed = [node_context.find_source_line(node, subject.path.parent, subject.path.parent) for node in found if node]
     passed = find_passthroughs(subject.proto)
     return placed, passed, validity.find_leaked_paths(subject.view), validity.explain_unchecked(subject.view)
@@ -194,7 +194,7 @@ def _stage(subject: Subject) -> object:
 
 def _roles(subject: Subject) -> object:
     facts = _known(subject)
-    graph = DataflowGraph(subject.proto)
+    graph = DataflowGraph(subject.view)
     setting = next(iter(list_size_settings(facts.inputs, {})))
     return [find_role(value, facts.inputs, graph, setting) for value in facts.inputs]
 
@@ -202,7 +202,7 @@ def _roles(subject: Subject) -> object:
 def _cases(subject: Subject) -> object:
     facts = _known(subject)
     with mock.patch.object(cases, "MAX_ELEMENTS", FEW_ELEMENTS):
-        return generate_cases(facts, subject.proto, {}, subject.fresh())
+        return generate_cases(facts, subject.view, {}, subject.fresh())
 
 
 def _describe(subject: Subject) -> object:
@@ -235,7 +235,7 @@ def _exposing(subject: Subject) -> object:
 def _drawing(subject: Subject) -> object:
     nodes = [subject.proto.graph.node[index] for index in subject.nodes]
     named = [NamedNode("", node.name or next(iter(node.output), ""), unnamed=not node.name) for node in nodes]
-    return [extract_neighbourhood(subject.proto, node) for node in named]
+    return [extract_neighbourhood(subject.view, node) for node in named]
 
 
 def _cutting(subject: Subject) -> object:

@@ -40,10 +40,10 @@ from onnxgate.inputs.roles import (
 from onnxgate.inputs.shape_inputs import FixedValues
 from onnxgate.model.facts import ModelFacts, ValueInfo, count_elements
 from onnxgate.model.reading.fact_extraction import ParsedModel
+from onnxgate.model.reading.view import ModelView
 from onnxgate.project.config.project import Project, SelectedModel
 
 if TYPE_CHECKING:
-    import onnx
     from numpy.typing import NDArray
 
     Array = NDArray[Any]
@@ -107,7 +107,7 @@ def create_cases_at(
 ) -> InputCases:
     """Create generated cases at these sizes of the dynamic axes, or at the default sizes."""
     try:
-        return InputCases(generate_cases(reading.facts, reading.proto, model.settings.sizes, folder, sizes, seed))
+        return InputCases(generate_cases(reading.facts, reading.view, model.settings.sizes, folder, sizes, seed))
     except InputGenerationError as reason:
         return InputCases((), reason.message, reason.hint or "")
 
@@ -128,7 +128,7 @@ class InputGenerationError(OnnxgateError):
 
 def generate_cases(
     facts: ModelFacts,
-    proto: onnx.ModelProto,
+    model: ModelView,
     sizes: Mapping[str, Sequence[int]],
     folder: Path,
     settings: Sequence[Mapping[str, int]] = (),
@@ -136,7 +136,7 @@ def generate_cases(
 ) -> tuple[InputCase, ...]:
     """Return one case per size setting; arrays are written to `folder` as `.npy` files.
 
-    `proto` is the model's structure, possibly without data of large weights. `sizes` are the config's for this model;
+    The data of large weights may be left out of `model`. `sizes` are the config's for this model;
     `settings` replace the default ones. Another `seed` gives other values.
 
     Raises:
@@ -149,7 +149,7 @@ def generate_cases(
         if value.shape is None:
             reason = f"no values can be generated for input `{value.name}`"
             raise InputGenerationError(f"{reason}: the file does not say how many axes it has", hint=REAL_INPUTS_HINT)
-    graph = DataflowGraph(proto)
+    graph = DataflowGraph(model)
     chosen = settings or list_size_settings(facts.inputs, sizes)
     guessed, leading = list_guessed_axes(facts.inputs, sizes), list_leading_axes(facts.inputs)
     first = tuple(name for name in guessed if name in leading)

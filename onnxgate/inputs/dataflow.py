@@ -15,7 +15,7 @@ from onnx import TensorProto, checker, inliner, numpy_helper
 from onnxgate.model.facts import Dim, count_tensor_elements
 from onnxgate.model.reading.fact_extraction import format_operator_name
 from onnxgate.model.reading.structure import iter_node_subgraphs
-from onnxgate.model.reading.view import ModelView
+from onnxgate.model.reading.view import GraphView, ModelView
 from onnxgate.model.validity import explain_unfollowed_calls
 
 if TYPE_CHECKING:
@@ -117,30 +117,31 @@ class DataflowGraph:
     Equal names in sibling subgraphs are treated as one value: a use can be reported that does not exist.
     """
 
-    def __init__(self, model: onnx.ModelProto) -> None:
+    def __init__(self, model: ModelView) -> None:
         self._consumers: dict[str, list[tuple[onnx.NodeProto, int]]] = {}
         self._producers: dict[str, onnx.NodeProto] = {}
         self._tensors: dict[str, onnx.TensorProto] = {}
         self._dims: dict[str, tuple[Dim, ...]] = {}
         self._leaving: dict[str, list[str]] = {}  # a subgraph's output -> outputs of its node
-        if model.functions and not explain_unfollowed_calls(ModelView(model)):
+        if model.functions and not explain_unfollowed_calls(model):
             with contextlib.suppress(checker.ValidationError, RuntimeError, ValueError, IndexError):  # an invalid call
-                model = inliner.inline_local_functions(model)
-        self._add(model.graph)
+                model = ModelView(inliner.inline_local_functions(model.proto))
+        self._add(model.graphs[0])
 
-    def _add(self, graph: onnx.GraphProto) -> None:
+    def _add(self, view: GraphView) -> None:
+        graph = view.proto
         self._tensors.update((tensor.name, tensor) for tensor in graph.initializer)
         for value in (*graph.input, *graph.value_info, *graph.output):
             if value.type.HasField("tensor_type") and value.type.tensor_type.HasField("shape"):
                 self._dims[value.name] = tuple(_read_dim(dim) for dim in value.type.tensor_type.shape.dim)
-        for node in graph.node:
-            for position, name in enumerate(node.input):
-                self._consumers.setdefault(name, []).append((node, position))
-            self._producers.update((name, node) for name in node.output)
-            for body in iter_node_subgraphs(node):
+        for node in view.nodes:
+            for position, name in enumerate(node.inputs):
+                self._consumers.setdefault(name, []).append((node.proto, position))
+            self._producers.update((name, node.proto) for name in node.outputs)
+            for body in node.graphs:
                 self._add(body)
-                results = body.output[1:] if node.op_type == "Loop" else body.output  # a Loop's first is its condition
-                for inner, outer in zip(results, node.output, strict=False):
+                results = body.proto.output[1:] if node.operator[1] == "Loop" else body.proto.output  # [0]: condition
+                for inner, outer in zip(results, node.outputs, strict=False):
                     self._leaving.setdefault(inner.name, []).append(outer)
 
     def uses(self, name: str) -> Iterator[ValueUse]:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from onnx import TensorProto, numpy_helper
 
-from onnxgate.model.facts import DEFAULT_DOMAIN, ModelFacts, canonical_domain
-from onnxgate.model.reading.structure import iter_node_subgraphs, iter_nodes, iter_tensors
-
-if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
-
+from onnxgate.model.facts import DEFAULT_DOMAIN, ModelFacts
+from onnxgate.model.reading.view import ModelView, NodeView, OperatorKey
+from onnxgate.model.subgraphs.reduced_models import function_key
 
 _CONTRIB_QUANTIZED = (
     *("DynamicQuantizeMatMul", "DynamicQuantizeLSTM", "MatMulBnb4", "MatMulIntegerToFloat", "MatMulNBits"),
@@ -53,12 +49,12 @@ class NumericTraits:
         return output.removesuffix(" (layout)") in self.random_outputs
 
 
-def detect_numeric_traits(facts: ModelFacts, proto: ModelProto) -> NumericTraits:
+def detect_numeric_traits(facts: ModelFacts, model: ModelView) -> NumericTraits:
     """What a model's operators and types allow to conclude from a difference."""
-    casts = (node for node in iter_nodes(proto) if node.op_type == "Cast")
-    drawn = find_random_outputs(proto)
-    types = {tensor.data_type for _, tensor in iter_tensors(proto)}
-    types |= {attribute.i for node in casts for attribute in node.attribute if attribute.name == "to"}
+    casts = (node for node in model.nodes() if node.operator[1] == "Cast")
+    drawn = find_random_outputs(model)
+    types = {tensor.data_type for _, tensor in model.tensors}
+    types |= {attribute.i for node in casts for attribute in node.attributes if attribute.name == "to"}
     return NumericTraits(
         half=not types.isdisjoint((TensorProto.FLOAT16, TensorProto.BFLOAT16)),
         bfloat16=TensorProto.BFLOAT16 in types,
@@ -77,50 +73,50 @@ SHAPE_OPERATORS = frozenset({"Shape", "Size"})
 """Operators that look at no element."""
 
 RandomOperators = frozenset[str]  # operators
-RandomFunctions = Mapping[tuple[str, str], RandomOperators]
+RandomFunctions = Mapping[OperatorKey, RandomOperators]
 NO_OPERATORS: RandomOperators = frozenset()
 
 
-def find_random_outputs(proto: ModelProto) -> dict[str, RandomOperators]:
+def find_random_outputs(model: ModelView) -> dict[str, RandomOperators]:
     """The outputs of a model that random operators reach, with these operators."""
-    flags = {node.input[2] for node in iter_nodes(proto) if node.op_type == "Dropout" and len(node.input) > 2}
-    constants = [(name, tensor) for name, tensor in iter_tensors(proto) if name and name in flags]
+    flags = {node.inputs[2] for node in model.nodes() if node.operator[1] == "Dropout" and len(node.inputs) > 2}
+    constants = [(name, tensor) for name, tensor in model.tensors if name and name in flags]
     training = frozenset(name for name, tensor in constants if numpy_helper.to_array(tensor).any())
-    functions = _find_random_functions(proto, training)
+    functions = _find_random_functions(model, training)
     reached: dict[str, RandomOperators] = {}  # value of the main graph -> the operators that reach it
-    for node in proto.graph.node:  # in topological order
-        read = () if node.op_type in SHAPE_OPERATORS else _values_read(node)
+    for node in model.graphs[0].nodes:  # in topological order
+        read = () if node.operator[1] in SHAPE_OPERATORS else _values_read(node)
         operators = _random_operators_of(node, functions, training)
         operators = operators.union(*(reached.get(name, NO_OPERATORS) for name in read))
-        reached.update(dict.fromkeys(filter(None, node.output), operators))
-    return {output.name: reached[output.name] for output in proto.graph.output if reached.get(output.name)}
+        reached.update(dict.fromkeys(filter(None, node.outputs), operators))
+    return {output.name: reached[output.name] for output in model.proto.graph.output if reached.get(output.name)}
 
 
-def _random_operators_of(node: NodeProto, functions: RandomFunctions, training: frozenset[str]) -> RandomOperators:
+def _random_operators_of(node: NodeView, functions: RandomFunctions, training: frozenset[str]) -> RandomOperators:
     """Return the random operators that a node is, calls or contains in its subgraphs."""
-    operators = functions.get((node.domain, node.op_type), NO_OPERATORS)
-    trains = node.op_type == "Dropout" and training & set(node.input[2:])
-    if canonical_domain(node.domain) == DEFAULT_DOMAIN and (node.op_type in RANDOM_OPERATORS or trains):
-        operators |= {node.op_type}
-    inner_nodes = (inner for graph in iter_node_subgraphs(node) for inner in graph.node)
+    operators = functions.get(node.operator, NO_OPERATORS)
+    domain, name, _ = node.operator
+    trains = name == "Dropout" and not training.isdisjoint(node.inputs[2:])
+    if domain == DEFAULT_DOMAIN and (name in RANDOM_OPERATORS or trains):
+        operators |= {name}
+    inner_nodes = (inner for graph in node.graphs for inner in graph.nodes)
     return operators.union(*(_random_operators_of(inner, functions, training) for inner in inner_nodes))
 
 
-def _values_read(node: NodeProto) -> set[str]:
+def _values_read(node: NodeView) -> set[str]:
     """Return the values that a node and its subgraphs read; names are unique over both."""
-    graphs = list(iter_node_subgraphs(node))
-    outputs = (value.name for graph in graphs for value in graph.output)
-    return {*node.input, *outputs}.union(*(_values_read(inner) for graph in graphs for inner in graph.node))
+    outputs = (value.name for graph in node.graphs for value in graph.proto.output)
+    return {*node.inputs, *outputs}.union(*(_values_read(inner) for graph in node.graphs for inner in graph.nodes))
 
 
-def _find_random_functions(proto: ModelProto, training: frozenset[str]) -> RandomFunctions:
+def _find_random_functions(model: ModelView, training: frozenset[str]) -> RandomFunctions:
     """Map each local function to its random operators, including those of its callees in any order."""
-    by_function: dict[tuple[str, str], RandomOperators] = {}
+    by_function: dict[OperatorKey, RandomOperators] = {}
     before = None
     while by_function != before:
         before = dict(by_function)
-        for function in proto.functions:
-            by_function[function.domain, function.name] = NO_OPERATORS.union(
-                *(_random_operators_of(node, by_function, training) for node in function.node)
+        for function in model.functions:
+            by_function[function_key(function.proto)] = NO_OPERATORS.union(
+                *(_random_operators_of(node, by_function, training) for node in function.nodes)
             )
     return by_function

@@ -42,14 +42,15 @@ from onnxgate.model.equality.model_comparison import compare_models
 from onnxgate.model.reading.external_data import check_external_data
 from onnxgate.model.reading.fact_extraction import read_model
 from onnxgate.model.reading.file_format import UnreadableModel, read_pointer
-from onnxgate.model.reading.structure import iter_scopes, read_view
+from onnxgate.model.reading.structure import read_view
+from onnxgate.model.reading.view import ModelView
 from onnxgate.model.subgraphs.node_context import find_source_line
 from onnxgate.model.validity import find_fault
 from onnxgate.runtimes.environments.toolchain import find_drift
 from onnxgate.stages.export_jobs import EXPORTED_DOMAINS, ExportPlan, read_command_failure, uses_opset_placeholder
 
 if TYPE_CHECKING:
-    from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
+    from onnx import FunctionProto, GraphProto, NodeProto, TensorProto
 
     from onnxgate.core.jobs import ExportDetails, RequestedAxis
     from onnxgate.model.facts import ModelFacts, ValueInfo
@@ -173,7 +174,7 @@ def _evaluate_export(project: Project, plan: ExportPlan, fresh: Path, result: Ex
         behaviour=msgspec.structs.replace(
             _describe_source(result.told),
             was_training=result.was_training,
-            training_nodes=find_training_nodes(reading.proto, project.root, project.folder),
+            training_nodes=find_training_nodes(reading.view, project.root, project.folder),
         ),
     )
     return ExportOutcome(subject, undone, fresh)
@@ -390,13 +391,13 @@ def _axis_size(value: ValueInfo, axis: int) -> int | str | None:
     return shape[axis] if -len(shape) <= axis < len(shape) else None
 
 
-def find_training_nodes(model: ModelProto, root: Path, folder: Path) -> tuple[TrainingNode, ...]:
+def find_training_nodes(model: ModelView, root: Path, folder: Path) -> tuple[TrainingNode, ...]:
     """Return nodes that compute as in training, with their source lines relative to `folder`."""
-    weights = {tensor.name: tensor for tensor in model.graph.initializer}
+    weights = {tensor.name: tensor for tensor in model.proto.graph.initializer}
     return tuple(
         TrainingNode(operator=node.op_type, node=node.name, place=find_source_line(node, root, folder))
-        for scope in iter_scopes(model)
-        for node in _training_nodes_in(scope, weights)
+        for scope in model.scopes
+        for node in _training_nodes_in(scope.proto, weights)
     )
 
 

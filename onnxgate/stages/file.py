@@ -104,7 +104,7 @@ def _check_graph(model: SelectedModel, checked: CheckedModel) -> GraphFaults:
         ),
     )
     invalid = checked.fault
-    node = find_node(view.proto, invalid.node) if invalid is not None else None
+    node = find_node(view, invalid.node) if invalid is not None else None
     return replace(faults, invalid=invalid, place=find_source_line(node, root, folder) if node is not None else None)
 
 

@@ -12,9 +12,9 @@ from onnxgate.diagnostics import classification
 from onnxgate.evidence.runtime import IsolatedNode, Refusal
 from onnxgate.model.facts import canonical_domain
 from onnxgate.model.reading.structure import iter_node_subgraphs
-from onnxgate.model.reading.view import ModelView
+from onnxgate.model.reading.view import ModelView, OperatorKey
 from onnxgate.model.subgraphs.node_context import describe_nodes, find_node, find_source_line
-from onnxgate.model.subgraphs.reduced_models import FunctionKey, NodeSurroundings, called_function_key, function_key
+from onnxgate.model.subgraphs.reduced_models import NodeSurroundings, called_function_key, function_key
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.stages.runtime import PROVIDER_NOT_USED, ExecutedModel, ObservedRun
 from onnxgate.stages.support import look_up_runtime
@@ -45,14 +45,14 @@ class NodeKind:
         return self.first.operation
 
 
-def collect_node_kinds(proto: ModelProto) -> tuple[NodeKind, ...]:
+def collect_node_kinds(model: ModelView) -> tuple[NodeKind, ...]:
     """Return each kind of node once, in the order of the graph; what is inside a node comes before it.
 
     A call of a local function counts as the nodes of the function.
     """
-    collector = _NodeKindCollector({function_key(function): function for function in proto.functions})
-    constants = {tensor.name: tensor for tensor in proto.graph.initializer}
-    collector.enter(infer_model_types(ModelView(proto)).nodes, constants, _opset_imports(proto))
+    collector = _NodeKindCollector({function_key(function): function for function in model.proto.functions})
+    constants = {tensor.name: tensor for tensor in model.proto.graph.initializer}
+    collector.enter(infer_model_types(model).nodes, constants, _opset_imports(model.proto))
     return tuple(collector.kinds.values())
 
 
@@ -62,7 +62,7 @@ def _opset_imports(holder: ModelProto | FunctionProto) -> dict[str, int]:
 
 @dataclass(slots=True, eq=False)
 class _NodeKindCollector:
-    functions: Mapping[FunctionKey, FunctionProto]
+    functions: Mapping[OperatorKey, FunctionProto]
     kinds: dict[tuple[Operation, bytes], NodeKind] = field(default_factory=dict)
     entered: set[int] = field(default_factory=set)  # bodies of functions, which equal calls share
 
@@ -173,7 +173,7 @@ LoadsByKind = Mapping[NodeKind, IsolatedLoad]
 
 def find_refusing_runtimes(
     runs: Iterable[ObservedRun],
-    proto: ModelProto,
+    model: ModelView,
     predictions: Mapping[PlannedRuntime, RefusedOperations | None],
     harvested: Mapping[str, BuildSupport],
 ) -> dict[PlannedRuntime, RefusingRuntime]:
@@ -189,7 +189,7 @@ def find_refusing_runtimes(
         if failure.type == PROVIDER_NOT_USED or classification.list_unsupported_operators(failure.text):
             continue
         name = classification.find_node_name(failure.text) or ""
-        refusal = LevelRefusal(run.job.optimization, failure, name if find_node(proto, name) is not None else "")
+        refusal = LevelRefusal(run.job.optimization, failure, name if find_node(model, name) is not None else "")
         refusals[run.runtime] = (*refusals.get(run.runtime, ()), refusal)
     refusing = {}
     for planned, prediction in predictions.items():

@@ -31,7 +31,7 @@ from onnxgate.evidence.runtime import (
 from onnxgate.inputs.axis_sizes import TOTAL_FORMULAS, compute_formula, list_formula_names, parse_formula
 from onnxgate.model.facts import Dim, ModelFacts, ValueInfo
 from onnxgate.model.numeric_traits import find_random_outputs
-from onnxgate.model.reading.structure import iter_nodes
+from onnxgate.model.reading.view import ModelView
 from onnxgate.model.subgraphs.node_context import describe_nodes, find_node, find_source_line
 from onnxgate.numerics.agreement import are_both_nan, find_not_finite
 from onnxgate.numerics.streams import iter_chunks, iter_parts, load_array
@@ -41,7 +41,6 @@ from onnxgate.runtimes.protocol import INVALID_ANSWER
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from onnx import ModelProto
 
 NO_ISOLATED_NODES: Mapping[str, tuple[IsolatedNode, ...]] = {}
 CASE_PHASE = "case "
@@ -58,7 +57,7 @@ class ExecutedModel:
 
     path: str
     place: Place
-    proto: ModelProto
+    view: ModelView
     root: Path  # git's root
     folder: Path  # the config's folder, which places are relative to
     memory_limit_mib: int = 0
@@ -166,13 +165,13 @@ def _create_model_runs(
     own = attempts[runtime]
     elsewhere = [attempt for name, others in attempts.items() if name != runtime for attempt in others]
     unstable = {name for attempt in own for name in attempt.outputs.unstable}
-    drawn = find_random_outputs(model.proto) if unstable else {}
+    drawn = find_random_outputs(model.view) if unstable else {}
     not_used = [
         attempt.refusal.failure.text.partition(";")[0]
         for attempt in own
         if attempt.outcome == "provider-not-used" and attempt.refusal.failure is not None
     ]
-    nodes = {name: find_node(model.proto, name) for name in sorted({attempt.refusal.node for attempt in own})}
+    nodes = {name: find_node(model.view, name) for name in sorted({attempt.refusal.node for attempt in own})}
     places = {
         name: find_source_line(node, model.root, model.folder) for name, node in nodes.items() if node is not None
     }
@@ -261,9 +260,9 @@ def _refused_attempt(attempt: Attempt, failure: jobs.Failure, runtime: str, mode
     """
     text = failure.text
     node = classification.find_node_name(text) or ""
-    if find_node(model.proto, node) is None:
+    if find_node(model.view, node) is None:
         domain, operator = classification.find_missing_operator(text) or ("", "")
-        nodes = iter_nodes(model.proto) if operator else ()
+        nodes = (it.proto for it in model.view.nodes()) if operator else ()
         names = [node.name for node in nodes if node.op_type == operator and domain in ("", node.domain)]
         node = names[0] if len(names) == 1 else ""
     refusal = Refusal(
@@ -365,7 +364,7 @@ def _locate_operator(name: str, model: ExecutedModel) -> UnsupportedOperator:
     default = ("", "ai.onnx")
     nodes = [
         node
-        for node in iter_nodes(model.proto)
+        for node in (it.proto for it in model.view.nodes())
         if name == (node.op_type if node.domain in default else f"{node.domain}.{node.op_type}")
     ]
     if not nodes:

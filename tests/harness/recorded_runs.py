@@ -12,6 +12,7 @@ import onnx.parser
 
 from onnxgate.core.findings import Place
 from onnxgate.core.jobs import CaseResult, Completed, Failure, InputCase, Observation, Optimization, Run, RunResult
+from onnxgate.model.reading.view import ModelView
 from onnxgate.stages.runtime import ExecutedModel, ObservedRun
 
 OLD, NEW = "onnxruntime 1.9.0", "onnxruntime 1.10.0"
@@ -29,7 +30,7 @@ def run_model(folder: Path) -> ExecutedModel:
     entry = first.metadata_props.add()
     entry.key = "pkg.torch.onnx.stack_trace"
     entry.value = f'File "{folder / "build.py"}", line 2, in forward\n    y = x.relu()'
-    return ExecutedModel("m.onnx", PLACE, model, folder, folder, memory_limit_mib=512)
+    return ExecutedModel("m.onnx", PLACE, ModelView(model), folder, folder, memory_limit_mib=512)
 
 
 def case(batch: int) -> InputCase:

@@ -23,7 +23,7 @@ def _cases(tmp_path: Path, text: str, sizes: Mapping[str, Sequence[int]]) -> tup
     path = tmp_path / "model.onnx"
     onnx.save(onnx.parser.parse_model(text), path)
     reading = read_model(path, "model.onnx")
-    return generate_cases(reading.facts, reading.proto, sizes, tmp_path / "cases")
+    return generate_cases(reading.facts, reading.view, sizes, tmp_path / "cases")
 
 
 def _arrays(case: InputCase) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
@@ -74,7 +74,7 @@ def test_another_seed_draws_other_values(tmp_path: Path) -> None:
     onnx.save(onnx.parser.parse_model(ENCODER), path)
     reading = read_model(path, "model.onnx")
     usual, same, other = (
-        generate_cases(reading.facts, reading.proto, {}, tmp_path / str(index), (), seed)
+        generate_cases(reading.facts, reading.view, {}, tmp_path / str(index), (), seed)
         for index, seed in enumerate((0, 0, 7))
     )
     contents = [[Path(each).read_bytes() for case in cases for each in case.inputs.values()] for cases in (usual, same)]
@@ -134,7 +134,7 @@ def test_unknown_rank_cannot_be_fed(tmp_path: Path) -> None:
     reading = read_model(path, "model.onnx")
 
     with pytest.raises(InputGenerationError, match="does not say how many axes"):
-        generate_cases(reading.facts, reading.proto, {}, tmp_path / "cases")
+        generate_cases(reading.facts, reading.view, {}, tmp_path / "cases")
 
 
 def test_functions_that_call_themselves_are_no_fault_of_ours(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def faults(newest: Newest) -> Try:
         reading = read_model(path, "model.onnx")
         cases: list[InputCase] = []
         for seed in SEEDS:
-            made = inputs_cases.generate_cases(reading.facts, reading.proto, {}, folder / str(seed), (), seed)
+            made = inputs_cases.generate_cases(reading.facts, reading.view, {}, folder / str(seed), (), seed)
             cases += [msgspec.structs.replace(case, name=f"{case.name}, seed {seed}") for case in made]
         (folder / "output").mkdir()
         job = Run(model=str(path), cases=tuple(cases), output=str(folder / "output"))

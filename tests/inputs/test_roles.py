@@ -20,6 +20,7 @@ from onnxgate.inputs.roles import (
     find_role,
 )
 from onnxgate.model.reading.fact_extraction import read_value_infos
+from onnxgate.model.reading.view import ModelView
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "local" : 1]>\n'
 
@@ -28,7 +29,7 @@ def _role(text: str, sizes: Mapping[str, int] | None = None) -> Role:
     """The meaning of the first input of a graph."""
     model = onnx.parser.parse_model(HEAD + text)
     inputs = read_value_infos(model.graph.input)
-    return find_role(inputs[0], inputs, DataflowGraph(model), sizes or {"N": 3, "T": 12})
+    return find_role(inputs[0], inputs, DataflowGraph(ModelView(model)), sizes or {"N": 3, "T": 12})
 
 
 def test_index_into_a_table() -> None:
@@ -184,8 +185,10 @@ def test_categories_of_encoders() -> None:
     for nodes, known in ((text, ("red", "blue")), (f"{text}  {label}", ("blue",))):
         model = onnx.parser.parse_model(f"{head}g (string[N] x, int64[1] k) => (float[N, 2] a) {{ {nodes} }}")
         inputs = read_value_infos(model.graph.input)
-        assert CategoryRole(known) == find_role(inputs[0], inputs, DataflowGraph(model), {"N": 3})
+        assert CategoryRole(known) == find_role(inputs[0], inputs, DataflowGraph(ModelView(model)), {"N": 3})
 
     numbers = "g (int64[N] x) => (float[N, 2] a) { a = ai.onnx.ml.OneHotEncoder<cats_int64s = [5, 9]>(x) }"
     model = onnx.parser.parse_model(head + numbers)
-    assert CategoryRole((5, 9)) == find_role(read_value_infos(model.graph.input)[0], [], DataflowGraph(model), {"N": 3})
+    assert CategoryRole((5, 9)) == find_role(
+        read_value_infos(model.graph.input)[0], [], DataflowGraph(ModelView(model)), {"N": 3}
+    )

@@ -20,7 +20,7 @@ def _of(tmp_path: Path, text: str) -> NumericTraits:
         onnx.parser.parse_model('<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1, "f" : 1]> ' + text), path
     )
     reading = read_model(path, "m.onnx")
-    return detect_numeric_traits(reading.facts, reading.proto)
+    return detect_numeric_traits(reading.facts, reading.view)
 
 
 @pytest.mark.parametrize(

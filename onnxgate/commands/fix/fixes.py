@@ -22,10 +22,10 @@ from onnxgate.commands.fix.model_file import (
 )
 from onnxgate.core.text import pluralize
 from onnxgate.model.facts import STRING, required_bytes
-from onnxgate.model.reading.external_data import classify_layout, is_external, read_data_range, read_external_entries
+from onnxgate.model.reading.external_data import classify_layout, read_data_range, read_external_entries
 from onnxgate.model.reading.fact_extraction import extract_facts, list_inputs, read_opsets, read_value_infos
 from onnxgate.model.reading.file_format import VARINT, UnreadableModel, encode_varint, read_pointer
-from onnxgate.model.reading.structure import MAX_PROTOBUF_BYTES, iter_scopes, iter_tensors, read_structure
+from onnxgate.model.reading.structure import MAX_PROTOBUF_BYTES, read_structure
 from onnxgate.model.reading.view import ModelView
 from onnxgate.model.subgraphs.reduced_models import copy_for_checker, kind_without_shape
 from onnxgate.model.validity import find_leaked_paths
@@ -126,7 +126,7 @@ def _inline_external_data(request: FixRequest) -> Change | NoFix | None:
         return match.replaced([*match.without(_DATA_FIELDS), *length_delimited_field(_RAW_DATA, data)])
 
     try:
-        places = [_locate_data(request, tensor) for _, tensor in iter_tensors(request.proto) if is_external(tensor)]
+        places = [_locate_data(request, tensor) for _, tensor in ModelView(request.proto).external]
         if not places:
             return None
         parts = rewrite_fields(request.path, {("", "TensorProto"): inlined})
@@ -328,10 +328,10 @@ def _reserve_name(name: str, used: set[str]) -> str:
 
 def _used_names(proto: ModelProto) -> Iterator[str]:
     """Return every name of a value or a node in every graph: inner ones may shadow outer ones."""
-    for scope in iter_scopes(proto):
-        for node in scope.node:
-            yield from (node.name, *node.input, *node.output)
-        yield from (value.name for value in scope.value_info)
+    for scope in ModelView(proto).scopes:
+        for node in scope.nodes:
+            yield from (node.name, *node.inputs, *node.outputs)
+        yield from (value.name for value in scope.proto.value_info)
     yield from (value.name for value in (*proto.graph.input, *proto.graph.output, *proto.graph.initializer))
     yield from (sparse.values.name for sparse in proto.graph.sparse_initializer)
 

@@ -311,7 +311,7 @@ class _Executor:
         model = ExecutedModel(
             path=prepared.path,
             place=prepared.runnable.place,
-            proto=prepared.reading.proto,
+            view=prepared.reading.view,
             root=settings.project.root,
             folder=settings.project.folder,
             memory_limit_mib=memory_limit_mib(Load(model=str(prepared.planned.model.absolute)), self._limits) or 0,
@@ -342,7 +342,7 @@ class _Executor:
             return NodeLoads()
         predictions = started.prepared.runnable.predictions
         by_runtime = {planned: predictions.get(planned.name) for planned in started.levels}
-        refusing = isolated_nodes.find_refusing_runtimes(ran, model.proto, by_runtime, self._settings.harvested)
+        refusing = isolated_nodes.find_refusing_runtimes(ran, model.view, by_runtime, self._settings.harvested)
         return self._node_loader.examine(model, refusing)
 
     def _load_node(self, planned: PlannedRuntime, job: Load) -> Future[Observation]:

@@ -70,7 +70,7 @@ class NodeLoader:
         worth = {planned: refusal for planned, refusal in refusing.items() if not refusal.is_hopeless}
         if not worth:
             return examined
-        kinds = collect_node_kinds(model.proto)
+        kinds = collect_node_kinds(model.view)
         first = {planned: isolated_nodes.select_predicted_kinds(refusal, kinds) for planned, refusal in worth.items()}
         loaded = self._round(worth, first, model, examined.answers)
         rest = {
@@ -105,7 +105,7 @@ class NodeLoader:
     def _submit_nodes(
         self, planned: PlannedRuntime, refusing: RefusingRuntime, kinds: Iterable[NodeKind], model: ExecutedModel
     ) -> Iterator[PendingNode]:
-        ir_version = model.proto.ir_version
+        ir_version = model.view.proto.ir_version
         if any(refusal.family == "ir" for refusal in refusing.refusals):
             ir_version = min(ir_version, NODE_IR_VERSION)
         for kind in kinds:

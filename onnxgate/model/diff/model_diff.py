@@ -29,7 +29,7 @@ from onnxgate.model.facts import ExternalFile, ValueInfo
 from onnxgate.model.reading.external_data import hash_external_files, is_external
 from onnxgate.model.reading.fact_extraction import count_operators, read_opsets
 from onnxgate.model.reading.graph import Graph, ModelGraphs, build_graphs, format_operator_key
-from onnxgate.model.reading.structure import iter_graphs, iter_nodes, iter_tensors, read_structure
+from onnxgate.model.reading.structure import read_view
 from onnxgate.model.reading.tensor_data import UnreadableWeightError
 from onnxgate.model.reading.view import ModelView
 
@@ -47,7 +47,7 @@ class NamedModel:
 
 @dataclass(frozen=True, slots=True)
 class _LoadedModel:
-    proto: ModelProto
+    view: ModelView
     wired: ModelGraphs
     side: Side
     files: tuple[ExternalFile, ...]
@@ -68,23 +68,23 @@ def compute_diff(old: NamedModel, new: NamedModel, version: str) -> Difference:
         verdict="different",
         old=before.side,
         new=after.side,
-        interface=tuple(_compare_interfaces(before.proto, after.proto)),
-        stamps=tuple(_compare_headers(before.proto, after.proto)),
-        metadata=tuple(_compare_metadata(before.proto, after.proto)),
+        interface=tuple(_compare_interfaces(before.view.proto, after.view.proto)),
+        stamps=tuple(_compare_headers(before.view.proto, after.view.proto)),
+        metadata=tuple(_compare_metadata(before.view.proto, after.view.proto)),
         files=tuple(_compare_data_files(before.files, after.files)),
-        operators=tuple(_compare_operator_counts(before.proto, after.proto)),
+        operators=tuple(_compare_operator_counts(before.view, after.view)),
         functions=tuple(_compare_functions(models)),
         nodes=tuple(nodes),
         ends=tuple(ends),
         weights=tuple(collect_weight_changes(models)),
-        beside=tuple(_list_harmless_changes(before.proto, after.proto, models)),
+        beside=tuple(_list_harmless_changes(before.view, after.view, models)),
     )
     return msgspec.structs.replace(result, verdict=_decide_verdict(result))
 
 
 def _load_model(model: NamedModel) -> _LoadedModel:
-    proto = read_structure(model.path)
-    wired = build_graphs(proto, model.path)
+    view = read_view(model.path)
+    wired = build_graphs(view, model.path)
     scopes = list(wired.scopes())
     side = Side(
         name=model.name,
@@ -93,7 +93,7 @@ def _load_model(model: NamedModel) -> _LoadedModel:
         nodes=sum(len(scope.nodes) for scope in scopes),
         weights=sum(len(scope.weights) for scope in scopes),
     )
-    return _LoadedModel(proto, wired, side, hash_external_files(ModelView(proto), model.path))
+    return _LoadedModel(view, wired, side, hash_external_files(view, model.path))
 
 
 def _decide_verdict(result: Difference) -> Verdict:
@@ -184,8 +184,8 @@ def _compare_data_files(old: Sequence[ExternalFile], new: Sequence[ExternalFile]
     yield from _compare_entries(before, after, sorted({*before, *after}))
 
 
-def _compare_operator_counts(old: ModelProto, new: ModelProto) -> Iterator[OperatorChange]:
-    before, after = count_operators(ModelView(old)), count_operators(ModelView(new))
+def _compare_operator_counts(old: ModelView, new: ModelView) -> Iterator[OperatorChange]:
+    before, after = count_operators(old), count_operators(new)
     for name in sorted({*before, *after}):
         if before.get(name, 0) != after.get(name, 0):
             yield OperatorChange(operator=name, before=before.get(name, 0), after=after.get(name, 0))
@@ -226,7 +226,7 @@ def _describe_function_change(old: Graph, new: Graph) -> Iterator[str]:
             yield f"default of its attribute `{name}` is another"
 
 
-def _list_harmless_changes(old: ModelProto, new: ModelProto, models: ModelMatching) -> Iterator[str]:
+def _list_harmless_changes(old: ModelView, new: ModelView, models: ModelMatching) -> Iterator[str]:
     """List differences that do not affect what the model computes."""
     pairs = [
         (scope.alignment.old.nodes[a], scope.alignment.new.nodes[b])
@@ -247,21 +247,21 @@ def _list_harmless_changes(old: ModelProto, new: ModelProto, models: ModelMatchi
         yield "defaults that are spelled out"
     if any(a.kind != b.kind or is_external(a.tensors[0]) != is_external(b.tensors[0]) for a, b in weights):
         yield "where weights are kept"
-    if old.graph.name != new.graph.name:
+    if old.proto.graph.name != new.proto.graph.name:
         yield "the graph's name"
     before, after = _collect_remarks(old), _collect_remarks(new)
     yield from (what for what in before if before[what] != after[what])
 
 
-def _collect_remarks(model: ModelProto) -> dict[str, object]:
+def _collect_remarks(view: ModelView) -> dict[str, object]:
     """Return parts of a model that nothing is computed from, by their name."""
-    graphs = list(iter_graphs(model))
+    model, nodes, graphs = view.proto, [node.proto for node in view.nodes()], [graph.proto for graph in view.graphs]
     values = (value for graph in graphs for value in (*graph.input, *graph.output))
-    described = (model, *graphs, *iter_nodes(model), *model.functions, *(it for _, it in iter_tensors(model)), *values)
+    described = (model, *graphs, *nodes, *model.functions, *(it for _, it in view.tensors), *values)
     inner = (value.type for graph in graphs for value in graph.value_info)
     return {
         "document strings": Counter(text for it in described if (text := it.doc_string)),
-        "metadata of nodes": Counter((it.key, it.value) for node in iter_nodes(model) for it in node.metadata_props),
+        "metadata of nodes": Counter((it.key, it.value) for node in nodes for it in node.metadata_props),
         "types and shapes of inner values": Counter(it.SerializeToString(deterministic=True) for it in inner),
         "quantization annotations": [it.SerializeToString() for it in model.graph.quantization_annotation],
         "metadata of the graph": [it.SerializeToString() for it in model.graph.metadata_props],
@@ -280,7 +280,7 @@ def measure_weight_changes(old: Path, new: Path) -> WeightChanges | None:
         UnreadableModel: one of the files is not a model.
         UnreadableWeightError: some of the weights cannot be read.
     """
-    models = match_models(build_graphs(read_structure(old), old), build_graphs(read_structure(new), new))
+    models = match_models(build_graphs(read_view(old), old), build_graphs(read_view(new), new))
     of = sum(it.new is not None for it in models.weights)
     added = sum(it.old is None and it.copy_of is None for it in models.weights)
     removed = sum(it.new is None for it in models.weights)

@@ -31,12 +31,12 @@ from onnxgate.model.reading.structure import (
     MAX_PROTOBUF_BYTES,
     find_omitted_list,
     read_omitted_list,
-    read_structure,
+    read_view,
 )
 from onnxgate.model.reading.view import ModelView
 
 if TYPE_CHECKING:
-    from onnx import AttributeProto, ModelProto
+    from onnx import AttributeProto
 
     from onnxgate.model.facts import ValueInfo
 
@@ -64,11 +64,11 @@ def describe_model(path: Path) -> Iterator[str]:
         yield from _describe_other_file(path, wrong)
         return
     try:
-        proto = read_structure(path)
+        view = read_view(path)
     except UnreadableModel as reason:
         yield from _describe_other_file(path, str(reason))
         return
-    yield from _describe_structure(proto, path)
+    yield from _describe_structure(view, path)
 
 
 def _describe_other_file(path: Path, what: str) -> Iterator[str]:
@@ -81,7 +81,8 @@ def _describe_other_file(path: Path, what: str) -> Iterator[str]:
         yield f"sha256 {sha256_of(path)}"
 
 
-def _describe_structure(proto: ModelProto, path: Path) -> Iterator[str]:
+def _describe_structure(view: ModelView, path: Path) -> Iterator[str]:
+    proto = view.proto
     yield f"ONNX model, described in form {FORMAT_VERSION}"
     yield f"ir version {proto.ir_version}"
     yield from (f"opset {domain} {version}" for domain, version in read_opsets(proto).items())
@@ -93,8 +94,8 @@ def _describe_structure(proto: ModelProto, path: Path) -> Iterator[str]:
     yield from (_describe_value("input", value) for value in read_value_infos(list_inputs(proto.graph)))
     yield from (_describe_value("output", value) for value in read_value_infos(proto.graph.output))
     yield from ("", "operators")
-    yield from (f"  {name} {count}" for name, count in count_operators(ModelView(proto)).items())
-    wired = build_graphs(proto, path)
+    yield from (f"  {name} {count}" for name, count in count_operators(view).items())
+    wired = build_graphs(view, path)
     yield from ("", "nodes")
     yield from _describe_nodes(wired.main, "  ")
     for name, wiring in sorted(wired.functions.items()):

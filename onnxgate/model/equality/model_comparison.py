@@ -24,7 +24,6 @@ from onnxgate.core.text import join_quoted
 from onnxgate.model.equality.model_matching import MatchedScope, ScopeStep, match_graphs
 from onnxgate.model.equality.node_matching import NodeMatching
 from onnxgate.model.facts import Dim, ValueInfo, element_name
-from onnxgate.model.reading.external_data import is_external
 from onnxgate.model.reading.fact_extraction import (
     count_operators,
     format_change,
@@ -36,16 +35,15 @@ from onnxgate.model.reading.graph import (
     NO_VALUE,
     Graph,
     Node,
-    OperatorKey,
     ValueSource,
     Weight,
     build_graphs,
     format_operator_key,
     trim_trailing_empty,
 )
-from onnxgate.model.reading.structure import iter_tensors, read_structure
+from onnxgate.model.reading.structure import read_view
 from onnxgate.model.reading.tensor_data import UnreadableWeightError, compare_tensors
-from onnxgate.model.reading.view import ModelView
+from onnxgate.model.reading.view import ModelView, OperatorKey
 
 if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
@@ -69,25 +67,21 @@ def compare_models(old: Path, new: Path) -> ComparisonResult:
     Raises:
         UnreadableModel: one of the files is not a model.
     """
-    first, second = read_structure(old), read_structure(new)
-    if (
-        old.stat().st_size == new.stat().st_size
-        and not any(is_external(tensor) for _, tensor in iter_tensors(first))
-        and sha256_of(old) == sha256_of(new)
-    ):
+    before, after = read_view(old), read_view(new)
+    if old.stat().st_size == new.stat().st_size and not before.external and sha256_of(old) == sha256_of(new):
         return ComparisonResult()
     rounded: list[str] = []
-    differences = tuple(islice(_iter_differences(first, old, second, new, rounded), MAX_DIFFERENCES))
+    differences = tuple(islice(_iter_differences(before, old, after, new, rounded), MAX_DIFFERENCES))
     if not differences:
-        differences = tuple(islice(_compare_unused_parts(first, second), MAX_DIFFERENCES))
+        differences = tuple(islice(_compare_unused_parts(before.proto, after.proto), MAX_DIFFERENCES))
     return ComparisonResult(differences, tuple(rounded[:MAX_DIFFERENCES]))
 
 
-def _iter_differences(first: ModelProto, old: Path, second: ModelProto, new: Path, rounded: list[str]) -> Iterator[str]:
+def _iter_differences(before: ModelView, old: Path, after: ModelView, new: Path, rounded: list[str]) -> Iterator[str]:
     """Each difference in words; weights that are only rounded go to `rounded`."""
-    yield from _compare_opsets(first, second)
-    yield from _compare_interfaces(first, second)
-    graphs = GraphComparison(first, old, second, new)
+    yield from _compare_opsets(before.proto, after.proto)
+    yield from _compare_interfaces(before.proto, after.proto)
+    graphs = GraphComparison(before, old, after, new)
     yield from (text for _, text in sorted(graphs.differences, key=itemgetter(0)))
     for pair in sorted(graphs.weights, key=lambda pair: pair.where):
         if text := _compare_weight(pair, old, new, rounded):
@@ -207,9 +201,9 @@ class WeightPair:
 class GraphComparison:
     """The differences between two models' graphs, and the pairs of weights whose data are yet to be compared."""
 
-    def __init__(self, old_proto: ModelProto, old_path: Path, new_proto: ModelProto, new_path: Path) -> None:
-        old = build_graphs(old_proto, old_path, constants_as_nodes=True)
-        new = build_graphs(new_proto, new_path, constants_as_nodes=True)
+    def __init__(self, before: ModelView, old_path: Path, after: ModelView, new_path: Path) -> None:
+        old = build_graphs(before, old_path, constants_as_nodes=True)
+        new = build_graphs(after, new_path, constants_as_nodes=True)
         self.differences: list[tuple[_Position, str]] = []
         self.weights: list[WeightPair] = []
         self.values: dict[str, str] = {}  # value that a node of the old main graph makes -> its name in the new one

@@ -7,7 +7,8 @@ from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from onnxgate.model.equality.node_matching import KeyNumbers, NodeHashes, NodeMatching
-from onnxgate.model.reading.graph import Graph, ModelGraphs, Node, OperatorKey, ValueSource, Weight
+from onnxgate.model.reading.graph import Graph, ModelGraphs, Node, ValueSource, Weight
+from onnxgate.model.reading.view import OperatorKey
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ from itertools import product
 
 from onnxgate.model.equality.similarity import is_similar, locate_extremes
 from onnxgate.model.facts import count_elements
-from onnxgate.model.reading.graph import Graph, Node, OperatorKey, ValueSource, Weight
+from onnxgate.model.reading.graph import Graph, Node, ValueSource, Weight
+from onnxgate.model.reading.view import OperatorKey
 
 _MAX_EXACT_PAIRS = 1_000_000
 """Of longer sequences, keys of many nodes do not count: difflib's time grows with the pairs."""

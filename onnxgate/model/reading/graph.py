@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -15,14 +16,13 @@ import msgspec
 
 from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain
 from onnxgate.model.reading.fact_extraction import AttributeValue, read_attributes, read_opsets
-from onnxgate.model.reading.structure import iter_sparse_tensors, iter_subgraphs
+from onnxgate.model.reading.structure import iter_sparse_tensors
 from onnxgate.model.reading.tensor_data import UnreadableWeightError, read_chunks
+from onnxgate.model.reading.view import GraphView, ModelView, NodeView, OperatorKey
 
 if TYPE_CHECKING:
-    from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
+    from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorProto
 
-OperatorKey = tuple[str, str, str]
-"""Domain, name, overload."""
 _FLOAT, _INT64 = 1, 7
 _CONSTANT_ATTRIBUTES = {"value", "value_float", "value_floats", "value_int", "value_ints"}
 
@@ -110,7 +110,7 @@ class Graph:
 
     def __init__(
         self,
-        holder: GraphProto | FunctionProto,
+        view: GraphView,
         imports: dict[str, int],
         model: Path,
         parent: Graph | None = None,
@@ -118,6 +118,7 @@ class Graph:
         constants_as_nodes: bool = False,
     ) -> None:
         self._constants_as_nodes = constants_as_nodes
+        holder: GraphProto | FunctionProto = view.proto
         self.holder, self.imports, self.model, self.parent = holder, imports, model, parent
         self.weights: dict[str, Weight] = {weight.name: weight for weight in _iter_initializers(holder, model)}
         names = [str(getattr(value, "name", value)) for value in holder.input]
@@ -128,7 +129,7 @@ class Graph:
         self.free: dict[str, None] = {}  # names that something around this graph must know
         self._made: dict[str, tuple[int, int]] = {}
         self.nodes: list[Node] = []
-        self._fill()
+        self._fill(view)
         self.output_names = [str(getattr(value, "name", value)) for value in holder.output]
         self.outputs = [self.resolve(name) for name in self.output_names]
         self.order = _topological_order(self)
@@ -138,31 +139,30 @@ class Graph:
             if index in self.live:
                 self.live.update(_producer_indices(self.nodes[index].reads))
 
-    def _fill(self) -> None:
-        protos: list[tuple[int, NodeProto]] = []
-        for position, proto in enumerate(self.holder.node):
-            constant = None if self._constants_as_nodes else _constant_weight(proto, self.model)
+    def _fill(self, graph: GraphView) -> None:
+        views: list[tuple[int, NodeView]] = []
+        for position, view in enumerate(graph.nodes):
+            constant = None if self._constants_as_nodes else _constant_weight(view, self.model)
             if constant is not None:
                 self.weights.setdefault(constant.name, constant)
                 continue
-            for index, name in enumerate(proto.output):
+            for index, name in enumerate(view.outputs):
                 if name:
-                    self._made.setdefault(name, (len(protos), index))
-            protos.append((position, proto))
-        self.nodes = [self._node(index, position, proto) for index, (position, proto) in enumerate(protos)]
+                    self._made.setdefault(name, (len(views), index))
+            views.append((position, view))
+        self.nodes = [self._node(index, position, view) for index, (position, view) in enumerate(views)]
 
-    def _node(self, index: int, position: int, proto: NodeProto) -> Node:
-        domain = canonical_domain(proto.domain)
-        attributes = read_attributes(proto, self.imports.get(domain, 1), self.dims, self.model)
-        sources = tuple(map(self.resolve, trim_trailing_empty(proto.input)))
-        operator = (domain, proto.op_type, getattr(proto, "overload", ""))
-        node = Node(proto, index, position, operator, attributes, sources)
-        for attribute in proto.attribute:
+    def _node(self, index: int, position: int, view: NodeView) -> Node:
+        attributes = read_attributes(view.proto, self.imports.get(view.operator[0], 1), self.dims, self.model)
+        sources = tuple(map(self.resolve, trim_trailing_empty(view.inputs)))
+        node = Node(view.proto, index, position, view.operator, attributes, sources)
+        graphs = iter(view.graphs)  # in the order of the attributes
+        for attribute in view.attributes:
             if tensors := tuple(self._read_tensors(node, attribute)):
                 node.tensors[attribute.name] = tensors
             if bodies := tuple(
                 Graph(graph, self.imports, self.model, self, constants_as_nodes=self._constants_as_nodes)
-                for graph in iter_subgraphs(attribute)
+                for graph in islice(graphs, attribute.HasField("g") + len(attribute.graphs))
             ):
                 node.bodies[attribute.name] = bodies
         free = dict.fromkeys(name for bodies in node.bodies.values() for body in bodies for name in body.free)
@@ -222,19 +222,18 @@ class ModelGraphs(msgspec.Struct, frozen=True):
             yield from _iter_nested(wiring)
 
 
-def build_graphs(proto: ModelProto, model: Path, *, constants_as_nodes: bool = False) -> ModelGraphs:
-    """Build the graphs of the model whose structure was read from `model`; a `Constant` is a weight unless a node."""
+def build_graphs(view: ModelView, model: Path, *, constants_as_nodes: bool = False) -> ModelGraphs:
+    """Build the graphs of the model that was read from `model`; a `Constant` is a weight unless a node."""
 
-    def build(holder: GraphProto | FunctionProto, imports: dict[str, int]) -> Graph:
-        return Graph(holder, imports, model, constants_as_nodes=constants_as_nodes)
+    def build(graph: GraphView, imports: dict[str, int]) -> Graph:
+        return Graph(graph, imports, model, constants_as_nodes=constants_as_nodes)
 
-    functions = {
-        (canonical_domain(it.domain), str(it.name), str(getattr(it, "overload", ""))): build(
-            it, {canonical_domain(imported.domain): imported.version for imported in it.opset_import}
-        )
-        for it in proto.functions
-    }
-    return ModelGraphs(build(proto.graph, read_opsets(proto)), functions)
+    functions = {}
+    for body in view.functions:
+        proto = body.proto
+        imports = {canonical_domain(imported.domain): imported.version for imported in proto.opset_import}
+        functions[canonical_domain(proto.domain), proto.name, proto.overload] = build(body, imports)
+    return ModelGraphs(build(view.graphs[0], read_opsets(view.proto)), functions)
 
 
 def format_operator_key(operator: OperatorKey) -> str:
@@ -268,21 +267,17 @@ def _iter_initializers(holder: GraphProto | FunctionProto, model: Path) -> Itera
         yield Weight(sparse.values.name, both, tuple(sparse.dims), kind, model, "sparse")
 
 
-def _constant_weight(node: NodeProto, model: Path) -> Weight | None:
+def _constant_weight(node: NodeView, model: Path) -> Weight | None:
     """The tensor that a `Constant` stands for; None for any other node, and for strings and sparse tensors."""
     from onnx import TensorProto
 
-    if node.op_type != "Constant" or canonical_domain(node.domain) != DEFAULT_DOMAIN or len(node.output) != 1:
+    if node.operator[:2] != (DEFAULT_DOMAIN, "Constant") or len(node.outputs) != 1 or not node.outputs[0]:
         return None
-    attributes = [attribute for attribute in node.attribute if not attribute.ref_attr_name]
-    if (
-        len(attributes) != 1
-        or len(node.attribute) != 1
-        or attributes[0].name not in _CONSTANT_ATTRIBUTES
-        or not node.output[0]
-    ):
+    if len(node.attributes) != 1 or node.attributes[0].ref_attr_name:
         return None
-    attribute = attributes[0]
+    attribute = node.attributes[0]
+    if attribute.name not in _CONSTANT_ATTRIBUTES:
+        return None
     match attribute.name:
         case "value":
             tensor = attribute.t
@@ -294,7 +289,7 @@ def _constant_weight(node: NodeProto, model: Path) -> Weight | None:
             tensor = TensorProto(data_type=_INT64, int64_data=[attribute.i])
         case _:
             tensor = TensorProto(data_type=_INT64, dims=[len(attribute.ints)], int64_data=attribute.ints)
-    return Weight(node.output[0], (tensor,), tuple(tensor.dims), tensor.data_type, model, "constant")
+    return Weight(node.outputs[0], (tensor,), tuple(tensor.dims), tensor.data_type, model, "constant")
 
 
 def _topological_order(wiring: Graph) -> list[int]:

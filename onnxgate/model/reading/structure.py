@@ -433,22 +433,6 @@ def _read_content(path: Path, large_bytes: int, small_bytes: int) -> tuple[bytes
         return strip_weights(source, small_bytes), False
 
 
-def iter_graphs(model: ModelProto) -> Iterator[GraphProto]:
-    """The main graph and all graphs inside it and inside local functions, outer ones first."""
-    yield model.graph
-    for holder in (model.graph, *model.functions):
-        yield from _iter_graphs_below(holder)
-
-
-def _iter_graphs_below(holder: GraphProto | FunctionProto) -> Iterator[GraphProto]:
-    for node in holder.node:
-        for attribute in node.attribute:
-            if attribute.HasField("g") or attribute.graphs:  # most have neither, and this runs often
-                for graph in iter_subgraphs(attribute):
-                    yield graph
-                    yield from _iter_graphs_below(graph)
-
-
 def iter_subgraphs(attribute: AttributeProto) -> Iterator[GraphProto]:
     """The graphs that an attribute holds."""
     if attribute.HasField("g"):
@@ -459,52 +443,6 @@ def iter_subgraphs(attribute: AttributeProto) -> Iterator[GraphProto]:
 def iter_node_subgraphs(node: NodeProto) -> Iterator[GraphProto]:
     """The graphs that a node holds."""
     return (graph for attribute in node.attribute for graph in iter_subgraphs(attribute))
-
-
-def iter_scopes(model: ModelProto) -> Iterator[GraphProto | FunctionProto]:
-    """All that holds nodes: every graph and every local function."""
-    yield from iter_graphs(model)
-    yield from model.functions
-
-
-def iter_nodes(model: ModelProto) -> Iterator[NodeProto]:
-    """Every node, those of subgraphs and of local functions included."""
-    for holder in iter_scopes(model):
-        yield from holder.node
-
-
-def iter_function_nodes(function: FunctionProto) -> Iterator[NodeProto]:
-    """Every node of a local function, those of its subgraphs included."""
-    yield from function.node
-    for graph in _iter_graphs_below(function):
-        yield from graph.node
-
-
-def iter_tensors(model: ModelProto) -> Iterator[tuple[str, TensorProto]]:
-    """Every tensor with the name that a reader knows it by: its own, or the output of the Constant that holds it."""
-    return _iter_tensors_of(list(iter_graphs(model)), model)
-
-
-def _iter_tensors_of(graphs: list[GraphProto], model: ModelProto) -> Iterator[tuple[str, TensorProto]]:
-    for graph in graphs:
-        for tensor in graph.initializer:
-            yield tensor.name, tensor
-        for sparse in graph.sparse_initializer:
-            yield from ((sparse.values.name, part) for part in (sparse.values, sparse.indices))
-    for holder in (*graphs, *model.functions):
-        for node in holder.node:
-            for attribute in node.attribute:
-                if attribute.HasField("t"):
-                    yield attribute.t.name or _first_output(node), attribute.t
-                for tensor in attribute.tensors:
-                    yield tensor.name or _first_output(node), tensor
-                if attribute.HasField("sparse_tensor") or attribute.sparse_tensors:  # this runs often
-                    for sparse in iter_sparse_tensors(attribute):
-                        yield from ((_first_output(node), part) for part in (sparse.values, sparse.indices))
-
-
-def _first_output(node: NodeProto) -> str:
-    return str(next(filter(None, node.output), node.name))
 
 
 def iter_sparse_tensors(attribute: AttributeProto) -> Iterator[SparseTensorProto]:

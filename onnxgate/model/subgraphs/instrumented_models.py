@@ -18,7 +18,7 @@ from onnxgate.core.files import link_or_copy, replace_atomically
 from onnxgate.model.reading.external_data import inspect_data_file, iter_data_locations
 from onnxgate.model.reading.fact_extraction import list_inputs
 from onnxgate.model.reading.file_format import UnreadableModel
-from onnxgate.model.reading.structure import FIRST_IR_WITHOUT_INPUTS, iter_tensors, read_structure
+from onnxgate.model.reading.structure import FIRST_IR_WITHOUT_INPUTS, read_structure
 from onnxgate.model.reading.view import ModelView
 from onnxgate.model.subgraphs.reduced_models import declare_input, has_data_elsewhere, list_needed_values
 
@@ -219,7 +219,7 @@ def replace_model(fresh: Path, committed: Path) -> None:
             shutil.copyfile(fresh, temporary)
         else:
             model = onnx.load(str(fresh), load_external_data=False)
-            entries = (entry for _, tensor in iter_tensors(model) for entry in tensor.external_data)
+            entries = (entry for _, tensor in ModelView(model).tensors for entry in tensor.external_data)
             for entry in entries:
                 if entry.key == "location":
                     entry.value = names[entry.value]

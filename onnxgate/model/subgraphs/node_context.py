@@ -18,11 +18,12 @@ from onnxgate.core.findings import Place
 from onnxgate.core.report import LEVELS, Drawing, DrawnEdge, DrawnNode, Finding
 from onnxgate.model.reading.fact_extraction import format_operator_name
 from onnxgate.model.reading.file_format import UnreadableModel
-from onnxgate.model.reading.structure import iter_node_subgraphs, iter_nodes, read_structure
+from onnxgate.model.reading.structure import read_view
+from onnxgate.model.reading.view import GraphView, ModelView
 from onnxgate.model.subgraphs.reduced_models import list_needed_values
 
 if TYPE_CHECKING:
-    from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
+    from onnx import FunctionProto, GraphProto, NodeProto, ValueInfoProto
 
 
 MAX_DIAGRAMS = 20
@@ -72,10 +73,10 @@ def _select_drawings(drawings: Iterable[Drawing]) -> tuple[Drawing, ...]:
 def _iter_drawings(names: Iterable[NamedNode], files: Mapping[str, Path]) -> Iterator[Drawing]:
     for model, of_model in itertools.groupby(names, lambda item: item.model):
         try:
-            proto = read_structure(files[model])
+            view = read_view(files[model])
         except (KeyError, OSError, UnreadableModel):
             continue
-        yield from filter(None, (extract_neighbourhood(proto, named) for named in of_model))
+        yield from filter(None, (extract_neighbourhood(view, named) for named in of_model))
 
 
 def describe_nodes(name: str, output: str, others: int = 0, function: str = "", inside: str = "") -> str:
@@ -132,9 +133,9 @@ def track_source_lookups() -> Iterator[Callable[[], bool]]:
         _source_lookup_happened.set(before or _source_lookup_happened.get())
 
 
-def find_node(model: ModelProto, name: str) -> NodeProto | None:
+def find_node(model: ModelView, name: str) -> NodeProto | None:
     """Find the node of that name, also in subgraphs and local functions; None if there is none."""
-    return next((node for node in iter_nodes(model) if node.name == name), None) if name else None
+    return next((node.proto for node in model.nodes() if node.name == name), None) if name else None
 
 
 def _iter_candidates(path: str, root: Path, folder: Path) -> Iterator[Path]:
@@ -165,32 +166,30 @@ MAX_INPUT_BOXES, MAX_OUTPUT_BOXES, MAX_SECOND_STEP_BOXES = 5, 3, 3
 """Boxes on either side of the node, and of each box next to it."""
 
 
-def extract_neighbourhood(model: ModelProto, named: NamedNode) -> Drawing | None:
+def extract_neighbourhood(model: ModelView, named: NamedNode) -> Drawing | None:
     """Draw a node with those around it; None if there is no such node, or more than one.
 
     Subgraphs and local functions are searched too. Edges are in the order of what they come from and go to.
     """
     matches = [
         (chain, node)
-        for outermost in (model.graph, *model.functions)
+        for outermost in (model.graphs[0], *model.functions)
         for chain in _iter_scope_chains((outermost,))
-        for node in chain[0].node
-        if (not node.name and named.node in node.output if named.unnamed else node.name == named.node)
+        for node in chain[0].nodes
+        if (not node.name and named.node in node.outputs if named.unnamed else node.name == named.node)
     ]
     if not named.node or len(matches) != 1:
         return None
     ((chain, node),) = matches
-    nodes, edges = _NeighbourhoodBuilder(_Scope(chain)).drawn(node)
+    nodes, edges = _NeighbourhoodBuilder(_Scope(chain)).drawn(node.proto)
     return Drawing(model=named.model, node=named.node, nodes=nodes, edges=edges)
 
 
-def _iter_scope_chains(
-    chain: tuple[GraphProto | FunctionProto, ...],
-) -> Iterator[tuple[GraphProto | FunctionProto, ...]]:
+def _iter_scope_chains(chain: tuple[GraphView, ...]) -> Iterator[tuple[GraphView, ...]]:
     """Each graph and function with those around it, whose values its nodes see too; the innermost comes first."""
     yield chain
-    for node in chain[0].node:
-        for graph in iter_node_subgraphs(node):
+    for node in chain[0].nodes:
+        for graph in node.graphs:
             yield from _iter_scope_chains((graph, *chain))
 
 
@@ -201,24 +200,25 @@ BoxKey = tuple[str, int] | tuple[str, str]
 class _Scope(msgspec.Struct):
     """Who makes and who takes each value that the nodes of one graph see."""
 
-    chain: Sequence[GraphProto | FunctionProto]
+    chain: Sequence[GraphView]
     nodes: dict[BoxKey, NodeProto] = msgspec.field(default_factory=dict)
     makers: dict[str, BoxKey] = msgspec.field(default_factory=dict)
     takers: dict[str, list[BoxKey]] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for holder in reversed(self.chain):  # an inner value hides an outer one of its name
+        for graph in reversed(self.chain):  # an inner value hides an outer one of its name
+            holder: GraphProto | FunctionProto = graph.proto
             self.makers.update((value, ("input", value)) for value in _value_names(holder.input))
             weights = [tensor.name for tensor in getattr(holder, "initializer", ())]
             weights += [sparse.values.name for sparse in getattr(holder, "sparse_initializer", ())]
             self.makers.update((value, ("weight", value)) for value in weights)
-            for node in holder.node:
-                key = self._key(node)
-                self.makers.update((value, key) for value in node.output if value)
-        for node in self.chain[0].node:
-            for value in list_needed_values(node):
-                self.takers.setdefault(value, []).append(self._key(node))
-        for value in _value_names(self.chain[0].output):
+            for node in graph.nodes:
+                key = self._key(node.proto)
+                self.makers.update((value, key) for value in node.outputs if value)
+        for node in self.chain[0].nodes:
+            for value in list_needed_values(node.proto):
+                self.takers.setdefault(value, []).append(self._key(node.proto))
+        for value in _value_names(self.chain[0].proto.output):
             self.takers.setdefault(value, []).append(("output", value))
 
     def _key(self, node: NodeProto) -> BoxKey:

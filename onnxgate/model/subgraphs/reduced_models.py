@@ -18,15 +18,11 @@ from onnxgate.model.reading.structure import (
     DATA_FIELDS,
     SMALL_BYTES,
     find_omitted_data,
-    iter_function_nodes,
-    iter_graphs,
     iter_node_subgraphs,
-    iter_nodes,
     iter_sparse_tensors,
-    iter_tensors,
     restore_lists,
 )
-from onnxgate.model.reading.view import ModelView
+from onnxgate.model.reading.view import ModelView, OperatorKey
 
 if TYPE_CHECKING:
     from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
@@ -63,11 +59,12 @@ def copy_for_checker(model: ModelProto, path: Path) -> ModelProto:
     `path` is where the model lies, for external data that are small enough to be read.
     """
     copy = deepcopy(model)
-    for _, tensor in iter_tensors(copy):
+    for _, tensor in ModelView(copy).tensors:
         _inline_small_data(tensor, path)
     _weights_to_inputs(copy.graph)
-    _empty_sparse_tensors(copy)
-    for _, tensor in iter_tensors(copy):
+    view = ModelView(copy)  # what became an input is no tensor of it
+    _empty_sparse_tensors(view)
+    for _, tensor in view.tensors:
         if has_data_elsewhere(tensor):
             _clear_data(tensor)
             tensor.data_location = _EXTERNAL_LOCATION
@@ -75,10 +72,10 @@ def copy_for_checker(model: ModelProto, path: Path) -> ModelProto:
     # The checker takes the two spellings of the default domain for two domains; ONNX Runtime 1.16 to 1.31 loads a node
     # of one spelling under an import of the other. Source: onnx 1.23, checker.cc.
     imports = (imported for holder in (copy, *copy.functions) for imported in holder.opset_import)
-    for holder in (*iter_nodes(copy), *imports):
+    for holder in (*(node.proto for node in view.nodes()), *imports):
         holder.domain = model_domain(holder.domain)
-    _rename_experimental(copy)
-    if any(node.domain == _CONTRIB_DOMAIN for node in iter_nodes(copy)):
+    _rename_experimental(view)
+    if any(node.operator[0] == _CONTRIB_DOMAIN for node in view.nodes()):
         _import_domain(copy, _CONTRIB_DOMAIN)  # ONNX Runtime needs no import of it. Source: measured on 1.3 to 1.31
     return copy
 
@@ -188,11 +185,11 @@ def declare_input(graph: GraphProto, name: str, data_type: int, dims: Iterable[i
         value.type.tensor_type.shape.dim.add().dim_value = size
 
 
-def _empty_sparse_tensors(model: ModelProto) -> None:
+def _empty_sparse_tensors(model: ModelView) -> None:
     """The checker reads a sparse tensor's indices; one whose data are away becomes one without any value."""
-    attributes = (attribute for node in iter_nodes(model) for attribute in node.attribute)
+    attributes = (attribute for node in model.nodes() for attribute in node.attributes)
     nested = (sparse for attribute in attributes for sparse in iter_sparse_tensors(attribute))
-    for sparse in itertools.chain(*(graph.sparse_initializer for graph in iter_graphs(model)), nested):
+    for sparse in itertools.chain(*(graph.proto.sparse_initializer for graph in model.graphs), nested):
         if has_data_elsewhere(sparse.values) or has_data_elsewhere(sparse.indices):
             _clear_data(sparse.values)
             sparse.values.ClearField("dims")
@@ -200,13 +197,13 @@ def _empty_sparse_tensors(model: ModelProto) -> None:
             sparse.ClearField("indices")
 
 
-def _rename_experimental(model: ModelProto) -> None:
-    renamed = _list_renamed_operators(model)
-    nodes = [node for node in iter_nodes(model) if not node.domain and node.op_type in renamed]
+def _rename_experimental(model: ModelView) -> None:
+    renamed = {(DEFAULT_DOMAIN, name) for name in _list_renamed_operators(model.proto)}
+    nodes = [node for node in model.nodes() if node.operator[:2] in renamed]
     for node in nodes:
-        node.domain = _EXPERIMENTAL_DOMAIN
+        node.proto.domain = _EXPERIMENTAL_DOMAIN
     if nodes:
-        _import_domain(model, _EXPERIMENTAL_DOMAIN)
+        _import_domain(model.proto, _EXPERIMENTAL_DOMAIN)
 
 
 def _list_renamed_operators(model: ModelProto) -> frozenset[str]:
@@ -226,7 +223,6 @@ def _import_domain(model: ModelProto, domain: str) -> None:
 
 MAX_CONSTANT_BYTES = 64 * 1024
 """Constants up to this size stay constants: shapes, axes, scales, which inference and constructors read."""
-FunctionKey = tuple[str, str, str]  # domain, name, overload
 
 
 class NodeSurroundings(msgspec.Struct, frozen=True):
@@ -235,7 +231,7 @@ class NodeSurroundings(msgspec.Struct, frozen=True):
     imports: Mapping[str, int]  # what the node needs of them, by domain; "ai.onnx" is the default one
     type_of: Callable[[str], TypeProto | None]  # the type of a value, with its shape if known
     constants: Mapping[str, TensorProto | NodeProto]  # initializers, and nodes `Constant`, by the value's name
-    functions: Mapping[FunctionKey, FunctionProto]  # the model's own
+    functions: Mapping[OperatorKey, FunctionProto]  # the model's own
 
 
 def extract_node(node: NodeProto, around: NodeSurroundings, ir_version: int, path: Path) -> bytes | None:
@@ -260,7 +256,7 @@ def extract_node(node: NodeProto, around: NodeSurroundings, ir_version: int, pat
         output = model.graph.output.add(name=name, type=around.type_of(name))
         if output.type.HasField("tensor_type"):
             output.type.tensor_type.ClearField("shape")  # a wrong one would be another fault
-    if any(has_data_elsewhere(tensor) for _, tensor in iter_tensors(model)):
+    if any(has_data_elsewhere(tensor) for _, tensor in ModelView(model).tensors):
         return None
     try:
         restore_lists((model.graph, *model.functions), path)
@@ -275,12 +271,12 @@ def list_needed_values(node: NodeProto) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*filter(None, node.input), *captured)))
 
 
-def function_key(function: FunctionProto) -> FunctionKey:
+def function_key(function: FunctionProto) -> OperatorKey:
     """Return the key by which nodes call a local function."""
     return (canonical_domain(function.domain), function.name, function.overload)
 
 
-def called_function_key(node: NodeProto) -> FunctionKey:
+def called_function_key(node: NodeProto) -> OperatorKey:
     """Return the key of the local function that a node calls, if the model has it."""
     return (canonical_domain(node.domain), node.op_type, node.overload)
 
@@ -315,20 +311,20 @@ def _has_data_elsewhere_in(constant: TensorProto | NodeProto) -> bool:
 
 
 def _find_called_functions(
-    node: NodeProto, functions: Mapping[FunctionKey, FunctionProto]
-) -> dict[FunctionKey, FunctionProto]:
+    node: NodeProto, functions: Mapping[OperatorKey, FunctionProto]
+) -> dict[OperatorKey, FunctionProto]:
     """Return the local functions that a node calls, directly or indirectly, each after those that it calls itself.
 
     Source: the reference evaluator of onnx 1.23 refuses a function that comes before its callees.
     """
-    called: dict[FunctionKey, FunctionProto] = {}
-    entered: set[FunctionKey] = set()
+    called: dict[OperatorKey, FunctionProto] = {}
+    entered: set[OperatorKey] = set()
     ahead = [called_function_key(inner) for inner in _iter_nested_nodes(node)]
     while ahead:
         key = ahead[-1]
         if key in functions and key not in entered:
             entered.add(key)
-            ahead += map(called_function_key, iter_function_nodes(functions[key]))
+            ahead += [called_function_key(inner) for it in functions[key].node for inner in _iter_nested_nodes(it)]
             continue
         if key in functions:
             called.setdefault(key, functions[key])

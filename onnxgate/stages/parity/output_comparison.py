@@ -72,7 +72,7 @@ def create_parity_model(
     return ParityModel(
         path=model.path,
         place=model.place,
-        comparability=detect_numeric_traits(reading.facts, reading.proto),
+        comparability=detect_numeric_traits(reading.facts, reading.view),
         tolerance=model.settings.tolerance,
         locked=locked,
         operators=frozenset(reading.facts.operators),
@@ -214,7 +214,7 @@ def find_output_masks(reading: ParsedModel, cases: Iterable[InputCase]) -> dict[
             values.append(value)
     if not values:
         return {}
-    graph = DataflowGraph(reading.proto)
+    graph = DataflowGraph(reading.view)
     masks = []
     for value in values:
         ones_keep = find_mask_polarity(list(graph.uses(value.name)), graph)

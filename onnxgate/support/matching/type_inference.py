@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, canonical_domain, format_type
-from onnxgate.model.reading.structure import find_omitted_list, iter_node_subgraphs, iter_nodes
+from onnxgate.model.reading.structure import find_omitted_list, iter_node_subgraphs
 from onnxgate.model.reading.view import GraphView, ModelView, NodeView, OperatorKey
 from onnxgate.model.subgraphs.reduced_models import function_key
 from onnxgate.model.validity import explain_unfollowed_calls
@@ -114,7 +114,7 @@ def _import_used_domains(proto: ModelProto) -> ModelProto:
 
     copy = deepcopy(proto)
     imported = {canonical_domain(opset.domain) for opset in copy.opset_import}
-    for domain in sorted({canonical_domain(node.domain) for node in iter_nodes(copy)} - imported):
+    for domain in sorted({node.operator[0] for node in ModelView(copy).nodes()} - imported):
         copy.opset_import.add(domain=domain, version=defs.onnx_opset_version() if domain == DEFAULT_DOMAIN else 1)
     return copy
 

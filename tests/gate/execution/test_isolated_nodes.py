@@ -14,7 +14,8 @@ from onnxgate.core.findings import IncompleteCheck, Place, Stage
 from onnxgate.core.jobs import Completed, Crashed, Failure, Load, LoadResult, Observation, Refused
 from onnxgate.gate.execution import failed_runs
 from onnxgate.gate.execution.failed_runs import NodeLoader
-from onnxgate.model.reading.structure import read_structure
+from onnxgate.model.reading.structure import read_view
+from onnxgate.model.reading.view import ModelView
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.stages.isolated_nodes import LevelRefusal, RefusingRuntime
@@ -41,7 +42,7 @@ def run_model(folder: Path, operators: int = 3, ir_version: int = 10) -> Execute
     """A model of as many kinds of nodes."""
     body = " ".join(f"y{n} = Elu <alpha = {n}.5> (x)" for n in range(operators))
     text = f'<ir_version: {ir_version}, opset_import: ["" : 18]> g (float[2] x) => (float[2] y0) {{ {body} }}'
-    return ExecutedModel("m.onnx", Place("onnxgate.lock", 3), onnx.parser.parse_model(text), folder, folder)
+    return ExecutedModel("m.onnx", Place("onnxgate.lock", 3), ModelView(onnx.parser.parse_model(text)), folder, folder)
 
 
 class Answering:
@@ -86,11 +87,11 @@ def test_lists_that_were_left_out_are_read_from_the_model(tmp_path: Path) -> Non
     text = f'<ir_version: 8, opset_import: ["ai.onnx.ml" : 1]> g (float[2, 2000] x) => (float[2, 1] y) {{ {body} }}'
     complete = onnx.parser.parse_model(text)
     onnx.save(complete, tmp_path / "m.onnx")
-    proto = read_structure(tmp_path / "m.onnx", large_bytes=0)
-    assert proto != complete
+    view = read_view(tmp_path / "m.onnx", large_bytes=0)
+    assert view.proto != complete
 
     answering = Answering(lambda _: LOADS)
-    model = ExecutedModel("m.onnx", Place("onnxgate.lock", 3), proto, tmp_path, tmp_path)
+    model = ExecutedModel("m.onnx", Place("onnxgate.lock", 3), view, tmp_path, tmp_path)
     NodeLoader(answering, tmp_path).examine(model, {OLD: UNKNOWN})
     assert [complete.graph.node[0]] * 2 == [onnx.load(job.model).graph.node[0] for _, job in answering.asked]
 

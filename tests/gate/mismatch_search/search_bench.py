@@ -106,7 +106,7 @@ def export(bench: Bench, source: Path, name: str, sizes: Mapping[str, Sequence[i
     )
     model = Path(str(_exported(bench, asked).model))
     reading = read_model(model, "model.onnx")
-    cases = generate_cases(reading.facts, reading.proto, sizes, bench.place(), seed=seed)
+    cases = generate_cases(reading.facts, reading.view, sizes, bench.place(), seed=seed)
     return with_cases(bench, asked, model, cases)
 
 
@@ -155,7 +155,7 @@ def compared(
     ran = bench.run(model, cases)
     locked = LockedModel(sha256="", size_bytes=0, ir_version=8, opsets={}, tolerance=dict(tolerance or {}))
     subject = ParityModel(
-        "model.onnx", Place("onnxgate.toml", 1), detect_numeric_traits(reading.facts, reading.proto), None, locked
+        "model.onnx", Place("onnxgate.toml", 1), detect_numeric_traits(reading.facts, reading.view), None, locked
     )
     comparisons, _ = stage.collect_evidence(subject, ran, eager, ())
     located = SearchedModel(

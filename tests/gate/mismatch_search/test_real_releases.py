@@ -24,7 +24,7 @@ Make = Callable[..., Bench]
 def said(bench: Bench, model: Path) -> tuple[set[tuple[str, str, str] | None], list[str]]:
     """Pair, node and operator of each mismatch's beginning; and what was not found."""
     reading = read_model(model, "model.onnx")
-    cases = generate_cases(reading.facts, reading.proto, {}, bench.place())
+    cases = generate_cases(reading.facts, reading.view, {}, bench.place())
     comparisons, undone = compared(bench, model, cases)
     pairs = {each.first: each.pair for each in comparisons}
     found = {first and (pairs[first], first.node, first.operator) for first in firsts(comparisons)}
@@ -54,7 +54,7 @@ def test_nodes_that_have_no_name(bench: Make, tmp_path: Path) -> None:
     onnx.save(model, str(path))
     reading = read_model(path, "model.onnx")
     running = bench("1.18.1", "1.31.1")
-    comparisons, _ = compared(running, path, generate_cases(reading.facts, reading.proto, {}, running.place()))
+    comparisons, _ = compared(running, path, generate_cases(reading.facts, reading.view, {}, running.place()))
 
     assert {first and (first.node, first.output) for first in firsts(comparisons)} == {("", "pooled")}
 

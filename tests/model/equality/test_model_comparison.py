@@ -152,8 +152,8 @@ def test_large_files_are_compared_without_being_loaded(tmp_path: Path, monkeypat
         if tensor.raw_data:
             tensor.float_data.extend(numpy_helper.to_array(tensor).flatten().tolist())
             tensor.ClearField("raw_data")
-    reading = structure.read_structure
-    monkeypatch.setattr(model_comparison, "read_structure", lambda path: reading(path, large_bytes=0, small_bytes=64))
+    reading = structure.read_view
+    monkeypatch.setattr(model_comparison, "read_view", lambda path: reading(path, large_bytes=0, small_bytes=64))
 
     assert (compare(tmp_path, net(), typed), len(compare(tmp_path, net(), net(seed=1)))) == ((), 2)
 

@@ -21,12 +21,12 @@ from onnxgate.model.reading.structure import (
     OMITTED_KEY,
     OMITTED_LISTS,
     find_omitted_list,
-    iter_nodes,
     read_omitted_list,
     read_structure,
     read_view,
     restore_lists,
 )
+from onnxgate.model.reading.view import ModelView
 from onnxgate.model.subgraphs.reduced_models import NodeSurroundings, extract_node
 from onnxgate.model.validity import ModelFault, find_fault
 from onnxgate.support.matching.type_inference import infer_model_types
@@ -93,7 +93,7 @@ def make_model(operator: str = "TreeEnsembleRegressor", version: int = 3, **attr
 
 def list_omitted(model: ModelProto) -> set[str]:
     """The names of attributes whose lists are omitted."""
-    return {it.name for node in iter_nodes(model) for it in node.attribute if find_omitted_list(it)}
+    return {it.name for node in ModelView(model).nodes() for it in node.attributes if find_omitted_list(it)}
 
 
 @pytest.mark.parametrize("operator", OMITTED_LISTS)
@@ -260,7 +260,7 @@ def pairs(tmp_path: Path, old: ModelProto, new: ModelProto) -> list[list[str]]:
     first, second = write(tmp_path / "old.onnx", old), write(tmp_path / "new.onnx", new)
     differences = []
     for sizes in ((HELD, HELD), (HELD, OMITTED), (OMITTED, HELD), (OMITTED, OMITTED)):
-        a, b = (read_structure(path, large_bytes=size) for path, size in zip((first, second), sizes, strict=True))
+        a, b = (read_view(path, large_bytes=size) for path, size in zip((first, second), sizes, strict=True))
         differences.append([text for _, text in GraphComparison(a, first, b, second).differences])
     return differences
 
@@ -310,7 +310,7 @@ def test_texts_are_the_same(tmp_path: Path) -> None:
     path = write(tmp_path / "m.onnx", make_model())
 
     held, omitted = (
-        [*text_description._describe_structure(read_structure(path, large_bytes=it), path)] for it in (HELD, OMITTED)
+        [*text_description._describe_structure(read_view(path, large_bytes=it), path)] for it in (HELD, OMITTED)
     )
     assert held == omitted
 

@@ -19,9 +19,9 @@ from onnxgate.model.reading.structure import (
     DATA_FIELDS,
     OMITTED_KEY,
     find_omitted_data,
-    iter_tensors,
     read_light_view,
     read_structure,
+    read_view,
 )
 from onnxgate.model.reading.view import ModelView
 from onnxgate.model.validity import find_fault
@@ -116,7 +116,7 @@ def drawn_models(draw: st.DrawFn) -> ModelProto:
 
 def restore(model: ModelProto, content: bytes) -> None:
     """Put back what was left out, from where it is said to lie."""
-    for _, tensor in iter_tensors(model):
+    for _, tensor in ModelView(model).tensors:
         left_out = find_omitted_data(tensor)
         for entry in [it for it in tensor.external_data if it.key == OMITTED_KEY]:
             tensor.external_data.remove(entry)
@@ -132,7 +132,7 @@ def test_own_reader_agrees_with_onnx(tmp_path: Path, model: ModelProto, small: i
     path = write(tmp_path / "model.onnx", model)
 
     structure = read_structure(path, large_bytes=0, small_bytes=small)
-    held = [len(getattr(tensor, name)) for _, tensor in iter_tensors(structure) for name in ("raw_data",)]
+    held = [len(getattr(tensor, name)) for _, tensor in ModelView(structure).tensors for name in ("raw_data",)]
     restore(structure, path.read_bytes())
 
     assert (onnx.load(path, load_external_data=False), True) == (structure, all(size <= small for size in held))
@@ -194,7 +194,7 @@ def test_forged_marks_are_ignored(tmp_path: Path) -> None:
     model.graph.initializer[0].external_data.add(key="onnxgate.omitted", value="9:0:999999999999")
     path = write(tmp_path / "model.onnx", model)
 
-    assert [find_omitted_data(tensor) for _, tensor in iter_tensors(read_structure(path, large_bytes=0))] == [()]
+    assert [find_omitted_data(tensor) for _, tensor in read_view(path, large_bytes=0).tensors] == [()]
 
 
 GROUP = bytes.fromhex("9b06a30608011200a4069c06")  # field 99, which holds field 100, which holds two fields
@@ -300,7 +300,7 @@ def test_large_tensors_are_left_out_everywhere(tmp_path: Path, place: str) -> No
     content = path.read_bytes()
 
     structure = read_structure(path, large_bytes=0, small_bytes=64)
-    left_out = [piece for _, tensor in iter_tensors(structure) for piece in find_omitted_data(tensor)]
+    left_out = [piece for _, tensor in ModelView(structure).tensors for piece in find_omitted_data(tensor)]
 
     assert [(9, content.index(bytes(160)), 160)] == [(it.field, it.offset, it.length) for it in left_out]
 

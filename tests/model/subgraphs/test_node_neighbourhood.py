@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnxgate.core.report import Drawing
+from onnxgate.model.reading.view import ModelView
 from onnxgate.model.subgraphs.node_context import MAX_BOXES, NamedNode, extract_neighbourhood
 
 HEAD = '<ir_version: 8, opset_import: ["" : 18{}]> '
@@ -16,7 +17,7 @@ def drawn(text: str, name: str, output: str = "", *, functions: str = "") -> Dra
     """The neighbourhood in a model that is given as ONNX text."""
     imported = ', "local" : 1' if functions else ""
     model = onnx.parser.parse_model(HEAD.format(imported) + text + functions)
-    return extract_neighbourhood(model, NamedNode("m.onnx", name or output, unnamed=not name))
+    return extract_neighbourhood(ModelView(model), NamedNode("m.onnx", name or output, unnamed=not name))
 
 
 def said(found: Drawing | None) -> tuple[dict[str, str], set[str]]:
@@ -154,7 +155,7 @@ def test_a_value_that_nobody_makes_is_left_out() -> None:
     """A broken model is drawn as far as it goes."""
     model = onnx.parser.parse_model(HEAD.format("") + "g (float[N] x) => (float[N] y) { [bad] z = Add(x, gone) }")
 
-    boxes, arrows = said(extract_neighbourhood(model, NamedNode("m.onnx", "bad", unnamed=False)))
+    boxes, arrows = said(extract_neighbourhood(ModelView(model), NamedNode("m.onnx", "bad", unnamed=False)))
 
     assert {"bad": "failing Add", "x": "input"} == boxes
     assert {"x -x-> bad"} == arrows
@@ -176,7 +177,7 @@ def models(draw: st.DrawFn) -> onnx.ModelProto:
 @given(models())
 def test_never_too_many_and_never_adrift(model: onnx.ModelProto) -> None:
     """Any wiring gives few boxes, one of them failing, each tied to another by an arrow."""
-    found = extract_neighbourhood(model, NamedNode("m.onnx", "n0", unnamed=False))
+    found = extract_neighbourhood(ModelView(model), NamedNode("m.onnx", "n0", unnamed=False))
     assert found is not None
     numbers = range(len(found.nodes))
     tied = {end for each in found.edges for end in (each.source, each.target)}

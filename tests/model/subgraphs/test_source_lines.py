@@ -8,6 +8,7 @@ import pytest
 from onnx import NodeProto
 
 from onnxgate.core.findings import Place
+from onnxgate.model.reading.view import ModelView
 from onnxgate.model.subgraphs.node_context import find_node, find_source_line
 from tests.harness.models import parse
 from tests.model.equality.test_model_comparison import BRANCHES
@@ -116,6 +117,10 @@ def test_named_node() -> None:
     """Nodes are found in branches too; an empty name names none."""
     model = parse(BRANCHES.replace("h = Neg", "[inner] h = Neg"))
 
-    found = find_node(model, "inner")
+    found = find_node(ModelView(model), "inner")
 
-    assert (found and found.op_type, find_node(model, ""), find_node(model, "none")) == ("Neg", None, None)
+    assert (found and found.op_type, find_node(ModelView(model), ""), find_node(ModelView(model), "none")) == (
+        "Neg",
+        None,
+        None,
+    )

@@ -27,6 +27,7 @@ from onnxgate.core.jobs import (
 )
 from onnxgate.evidence.export import LostAxis, Reexport
 from onnxgate.model.facts import ModelFacts, ValueInfo
+from onnxgate.model.reading.view import ModelView
 from onnxgate.project.config.project import Project
 from onnxgate.stages import export as stage
 from onnxgate.stages import export_jobs as jobs
@@ -149,7 +150,7 @@ def test_training_nodes(body: str, found: list[str], tmp_path: Path) -> None:
     text = f'<ir_version: 8, opset_import: ["" : 18]> g (float[N, 4] x) => (float[N, 4] y) {body}'
     model = onnx.parser.parse_model(text)
 
-    assert [node.operator for node in find_training_nodes(model, tmp_path, tmp_path)] == found
+    assert [node.operator for node in find_training_nodes(ModelView(model), tmp_path, tmp_path)] == found
 
 
 def twice(project: Project) -> jobs.ExportPlan:

@@ -11,6 +11,7 @@ import pytest
 
 from onnxgate.core.findings import Place
 from onnxgate.core.jobs import Completed, Crashed, Failure, LoadResult, Observation, Refused
+from onnxgate.model.reading.view import ModelView
 from onnxgate.stages import isolated_nodes
 from onnxgate.stages.isolated_nodes import (
     IsolatedLoad,
@@ -46,13 +47,14 @@ MODEL = onnx.parser.parse_model(
     "g (double[2, 2] x, double[1, 1, 4, 4] y, double[1, 1, 2, 2] w) => (double d, double[1, 1, 3, 3] e, double f)"
     " { d = Det (x) [c] e = Conv (y, w) [n] f = Neg (d) }"
 )
+VIEW = ModelView(MODEL)
 LOADS = IsolatedLoad("loads")
 
 
 @pytest.fixture
 def model(tmp_path: Path) -> ExecutedModel:
     """Three nodes, of which the first has no name."""
-    return ExecutedModel("m.onnx", Place("onnxgate.lock", 3), MODEL, tmp_path, tmp_path)
+    return ExecutedModel("m.onnx", Place("onnxgate.lock", 3), VIEW, tmp_path, tmp_path)
 
 
 def said(text: str) -> IsolatedLoad:
@@ -70,7 +72,7 @@ def refusing(
     )
     found = tuple(
         NodeProblem(kind.first, SupportGap(rule, f"there is no kernel for `{kind.operation.name}`"))  # type: ignore[arg-type]
-        for kind in collect_node_kinds(MODEL)
+        for kind in collect_node_kinds(VIEW)
         if kind.operation.name in misses
     )
     return RefusingRuntime(refusals, Prediction(ir_too_new=False, opsets_too_new=(), found=found).refused, in_full)
@@ -80,7 +82,7 @@ def judged(
     model: ExecutedModel, each: RefusingRuntime, seen: Mapping[str, IsolatedLoad]
 ) -> dict[str, tuple[str, tuple[str, ...], str]]:
     """Each node that something is said of: the outcome, the levels that it explains, and who predicted it."""
-    kinds = collect_node_kinds(MODEL)
+    kinds = collect_node_kinds(VIEW)
     by_kind = {kind: seen[kind.operation.name] for kind in kinds if kind.operation.name in seen}
     alone = isolated_nodes.evaluate_isolated_nodes(each, kinds, by_kind, model)
     return {one.operator: (one.outcome, one.explains, one.rule) for one in alone}
@@ -143,11 +145,11 @@ def test_an_operator_that_others_use_too_names_no_node(tmp_path: Path) -> None:
         '<ir_version: 8, opset_import: ["" : 18]>'
         "g (double[2, 2] x, float[2, 2] y) => (double d, float e) { d = Det (x) e = Det (y) }"
     )
-    first, second = collect_node_kinds(two)
+    first, second = collect_node_kinds(ModelView(two))
     found = NodeProblem(first.first, SupportGap("missing-kernel", "there is no kernel for `Det`"))
     prediction = Prediction(ir_too_new=False, opsets_too_new=(), found=(found,)).refused
     each = RefusingRuntime(refusing(NO_DET).refusals, prediction, in_full=True)
-    place = ExecutedModel("m.onnx", Place("onnxgate.lock", 3), two, tmp_path, tmp_path)
+    place = ExecutedModel("m.onnx", Place("onnxgate.lock", 3), ModelView(two), tmp_path, tmp_path)
 
     assert ["unknown"] == [
         one.outcome for one in isolated_nodes.evaluate_isolated_nodes(each, (first, second), {first: LOADS}, place)
@@ -161,8 +163,8 @@ def test_a_node_is_not_refused_for_what_is_inside_it(tmp_path: Path) -> None:
         "g (bool b, double[2, 2] x) => (double d) { d = If (b) <"
         " then_branch = t () => (double p) { p = Det (x) }, else_branch = e () => (double q) { q = Det (x) }> }"
     )
-    kinds = collect_node_kinds(nested)
-    place = ExecutedModel("m.onnx", Place("onnxgate.lock", 3), nested, tmp_path, tmp_path)
+    kinds = collect_node_kinds(ModelView(nested))
+    place = ExecutedModel("m.onnx", Place("onnxgate.lock", 3), ModelView(nested), tmp_path, tmp_path)
     found = isolated_nodes.evaluate_isolated_nodes(
         refusing(NO_DET, in_full=False), kinds, {kind: said(NO_DET) for kind in kinds}, place
     )
@@ -198,7 +200,7 @@ def test_nodes_that_nobody_predicted_are_said_where_they_are_refused(model: Exec
 
 def test_others_are_tried_where_nothing_tells_which_node_it_is() -> None:
     """Or where the kernels are not known. Not where a prediction explains it, or the text names the node."""
-    kinds = collect_node_kinds(MODEL)
+    kinds = collect_node_kinds(VIEW)
     det = {kinds[0]: said(NO_DET)}
 
     assert ["Det", "Conv", "Neg"] == names(isolated_nodes.select_remaining_kinds(refusing(NO_NEG), kinds, {}))
@@ -216,7 +218,7 @@ def test_others_are_tried_where_nothing_tells_which_node_it_is() -> None:
 def test_each_predicted_operation_is_witnessed() -> None:
     """And no other node."""
     assert ["Det", "Neg"] == names(
-        isolated_nodes.select_predicted_kinds(refusing(NO_DET, misses=("Det", "Neg")), collect_node_kinds(MODEL))
+        isolated_nodes.select_predicted_kinds(refusing(NO_DET, misses=("Det", "Neg")), collect_node_kinds(VIEW))
     )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import onnx
 import onnx.parser
 
+from onnxgate.model.reading.view import ModelView
 from onnxgate.model.subgraphs.reduced_models import extract_node
 from onnxgate.stages.isolated_nodes import NodeKind, collect_node_kinds
 
@@ -15,7 +16,7 @@ HEAD = '<ir_version: 8, opset_import: ["" : 18, "mine" : 1, "com.microsoft" : 1]
 
 def kinds(text: str) -> list[NodeKind]:
     """Of a model in ONNX text."""
-    return list(collect_node_kinds(onnx.parser.parse_model(HEAD + text)))
+    return list(collect_node_kinds(ModelView(onnx.parser.parse_model(HEAD + text))))
 
 
 def named(found: list[NodeKind]) -> list[tuple[str, int]]:

@@ -15,6 +15,7 @@ from onnxgate.core.jobs import CaseResult, Completed, Crashed, Failure, LoadResu
 from onnxgate.evidence.runtime import Attempt, WrongShape
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.fact_extraction import read_value_infos
+from onnxgate.model.reading.view import ModelView
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.stages.runtime import collect_evidence, prepare_runs
@@ -259,7 +260,7 @@ def test_what_a_second_run_showed(tmp_path: Path) -> None:
 
 def test_random_operators_that_reach_what_differs(tmp_path: Path) -> None:
     """Named for the outputs that differ, and for these alone."""
-    model = replace(run_model(tmp_path), proto=onnx.parser.parse_model(DRAWING))
+    model = replace(run_model(tmp_path), view=ModelView(onnx.parser.parse_model(DRAWING)))
     shown = msgspec.structs.replace(saved(tmp_path, FINE, FINE), unstable=("y",))
     (runs,), _ = collect_evidence(model, [ran(NEW, "all", done(shown, saved(tmp_path, FINE, FINE)))], {}, {})
 
@@ -268,7 +269,7 @@ def test_random_operators_that_reach_what_differs(tmp_path: Path) -> None:
 
 def test_shapes_are_held_to_the_file(tmp_path: Path) -> None:
     """In every case, where the facts are given."""
-    graph = run_model(tmp_path).proto.graph
+    graph = run_model(tmp_path).view.proto.graph
     facts = ModelFacts(
         "m.onnx", "", 0, 8, {}, "", read_value_infos(graph.input), read_value_infos(graph.output), {}, ()
     )
