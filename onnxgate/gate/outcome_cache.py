@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -58,7 +59,7 @@ from onnxgate.runtimes.worker_spec import WorkerSpec
 
 OUTCOME_LAYOUT = 1
 """Version of the meaning of an entry."""
-OUTCOME_FILE = "outcome.msgpack"
+ENTRY_FILE = "outcome.msgpack"
 ENTRY_NAME = re.compile("[0-9a-f]{64}")
 MAX_OUTCOME_BYTES = 8 * 2**20
 """Larger outcomes are not cached."""
@@ -76,6 +77,8 @@ _COMPUTING_PACKAGES = {
     "msgspec": "msgspec",
 }
 """Modules that outcomes are computed with, and the distributions that they are installed from."""
+
+Entry = TypeVar("Entry", bound=msgspec.Struct)
 
 
 class ModelOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -95,6 +98,7 @@ class OutcomeEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An outcome with its key. The file has the SHA-256 of this before it."""
 
     key: str
+    folders: tuple[str, ...]  # those of the project, if the outcome names one of them: then it is that checkout's alone
     outcome: ModelOutcome
 
 
@@ -111,6 +115,9 @@ class OutcomeCache:
         self._folder = folder
         self._results = results
         self._digests = FileDigests()
+        project = request.project
+        folders = (project.folder, project.root, project.folder.resolve(), project.root.resolve())
+        self._folders = tuple(sorted({os.fsdecode(folder) for folder in folders}))
         self._keys = {model.path: self._key(model) for model in planned}  # before anything runs
         self._added = False
         found = ((path, self._find(key)) for path, key in self._keys.items() if key and not request.caches.fresh)
@@ -118,7 +125,10 @@ class OutcomeCache:
         """The outcomes of unchanged models, by path."""
 
     def _find(self, key: str) -> ModelOutcome | None:
-        outcome = _read_entry(self._folder / key, key)
+        entry = read_entry(self._folder / key, OutcomeEntry)
+        outcome = entry.outcome if entry is not None and entry.key == key else None
+        if entry is not None and entry.folders and entry.folders != self._folders:
+            return None
         if outcome is None or not self._touch_replayed_inputs(outcome.replay):
             return None
         for name in (key, *filter(ENTRY_NAME.fullmatch, outcome.entries)):
@@ -147,7 +157,10 @@ class OutcomeCache:
             tuple(entries),
         )
         with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeError, TypeError, OverflowError):
-            self._added |= _write_entry(self._folder / key, OutcomeEntry(key, outcome))
+            content = msgspec.msgpack.encode(outcome)
+            names_folder = any(folder.encode() in content for folder in self._folders)
+            entry = OutcomeEntry(key, self._folders if names_folder else (), outcome)
+            self._added |= write_entry(self._folder / key, entry)
 
     def restore(self, planned: PlannedModel) -> Iterator[ExecutionResult]:
         """Yield the result of running a model as the stages of the request would have it, if it is known."""
@@ -222,15 +235,15 @@ class OutcomeCache:
         settings, limits = model.settings, project.config.limits
         return {
             "layout": OUTCOME_LAYOUT,
-            "program": _digest_program(),
+            "program": digest_program(),
             "machine": [identify_machine(), platform.release(), list_relevant_variables()],
             "stages": sorted(stage.value for stage in request.stages),
             "seed": request.selection.inputs.seed,
             "stores inputs": request.caches.inputs is not None,
-            "folders": [os.fsdecode(project.folder), os.fsdecode(project.root), project.path.name],
+            "config": [os.path.relpath(project.folder, project.root), project.path.name],
             "levels": project.config.rules,
             "limits": limits,
-            "model": [planned.path, os.fsdecode(model.absolute), self._content(facts, model.absolute)],
+            "model": [planned.path, self._content(facts, model.absolute)],
             "settings": settings,
             "locked": request.lock.models.get(planned.path),
             "runtimes": [self._runtime_values(runtime) for runtime in planned.runtimes],
@@ -253,7 +266,8 @@ class OutcomeCache:
         for file, sha256 in files.items():
             if self._digests.of(file) != sha256:
                 raise FileChangedError(str(file))
-        return [[os.fsdecode(file) for file in files], list(files.values()), classify_layouts(facts, path)]
+        names = [os.path.relpath(file, path.parent) for file in files]
+        return [names, list(files.values()), classify_layouts(facts, path)]
 
     def _float_content(self, name: str | None) -> object:
         """Return the content of a float model, which must be a model of the check."""
@@ -303,7 +317,7 @@ def is_lasting_step(step: StepResult) -> bool:
 
 
 @functools.cache
-def _digest_program() -> str:
+def digest_program() -> str:
     """Digest this program and the packages that it computes with."""
     digest = hashlib.sha256(sys.version.encode())
     package = Path(__file__).parents[1]
@@ -346,9 +360,9 @@ def _digest_input_files(pattern: str | None, base: Path, digests: FileDigests) -
 # Entries
 
 
-def _read_entry(folder: Path, key: str) -> ModelOutcome | None:
-    """Return the outcome in a folder; None, and remove the folder, if it is not exactly what was written."""
-    path, outcome = folder / OUTCOME_FILE, None
+def read_entry(folder: Path, kind: type[Entry]) -> Entry | None:
+    """Return the entry in a folder; None, and remove the folder, if it is not exactly what was written."""
+    path, entry = folder / ENTRY_FILE, None
     try:
         status = path.lstat()
     except OSError:
@@ -358,24 +372,23 @@ def _read_entry(folder: Path, key: str) -> ModelOutcome | None:
             content = path.read_bytes()
             payload = content[DIGEST_BYTES:]
             if hashlib.sha256(payload).digest() == content[:DIGEST_BYTES]:
-                entry = msgspec.msgpack.decode(payload, type=OutcomeEntry)
-                outcome = entry.outcome if entry.key == key else None
-    if outcome is None:
+                entry = msgspec.msgpack.decode(payload, type=kind)
+    if entry is None:
         shutil.rmtree(folder, ignore_errors=True)
-    return outcome
+    return entry
 
 
-def _write_entry(folder: Path, entry: OutcomeEntry) -> bool:
+def write_entry(folder: Path, entry: msgspec.Struct) -> bool:
     """Write an entry in place of an older one; return False if it is too large or would not be read as it is."""
     payload = msgspec.msgpack.encode(entry)
     if len(payload) + DIGEST_BYTES > MAX_OUTCOME_BYTES:
         return False
-    if msgspec.msgpack.encode(msgspec.msgpack.decode(payload, type=OutcomeEntry)) != payload:
+    if msgspec.msgpack.encode(msgspec.msgpack.decode(payload, type=type(entry))) != payload:
         return False
     scratch = folder.with_name(f"{secrets.token_hex(8)}.part")
     try:
         scratch.mkdir(parents=True)
-        (scratch / OUTCOME_FILE).write_bytes(hashlib.sha256(payload).digest() + payload)
+        (scratch / ENTRY_FILE).write_bytes(hashlib.sha256(payload).digest() + payload)
         shutil.rmtree(folder, ignore_errors=True)
         scratch.rename(folder)
     finally:

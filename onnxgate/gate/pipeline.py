@@ -315,6 +315,7 @@ def _execute(
 ) -> ExecutionResult:
     """Run models through the stages that start processes (runtime, parity, export), and cache their outcomes."""
     from onnxgate.gate.execution.executor import execute
+    from onnxgate.gate.execution.stable_exports import StableExports
 
     models = tuple(_create_runnable_models(planned, results))
     settings = ExecutionSettings(
@@ -327,7 +328,8 @@ def _execute(
         request.watch,
     )
     cache = _create_result_cache(request, models)
-    with request.open_host() as host, execute(models, settings, host, cache) as execution:
+    stable = StableExports(request.caches.results, fresh=request.caches.fresh)
+    with request.open_host() as host, execute(models, settings, host, cache, stable) as execution:
         replays = find_replays(
             execution.step.subjects,
             {path: model.cases for path, model in execution.collected.items()},

@@ -64,6 +64,11 @@ class ExportPlan:
         return job
 
     @property
+    def repeated(self) -> Export | None:
+        """The job of a source that is exported a second time; None for a command, whose code is not known."""
+        return self.source if isinstance(self.again, Export) else None
+
+    @property
     def source_name(self) -> str:
         """The name in messages of what writes the file: the command's words, or the source."""
         settings = self.model.settings

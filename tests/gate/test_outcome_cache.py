@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import math
 import os
@@ -177,6 +178,29 @@ def test_unchanged_model_has_the_same_outcome(project: Project) -> None:
     assert ((str(project.folder / "m.onnx"), NAME),) * 2 == result.reused
 
 
+def _copy(project: Project, to: Path) -> Project:
+    shutil.copytree(project.folder, to)
+    return dataclasses.replace(project, folder=to)
+
+
+def test_another_checkout_has_the_same_outcome(project: Project, tmp_path: Path) -> None:
+    """Unless a text in it names the folder in which it was found."""
+    copy = _copy(project, tmp_path / "copy")
+    collected = make_outcome()
+    named = IncompleteCheck(Stage.RUNTIME, "m.onnx", "", f"{copy.folder}/m.onnx cannot be run")
+    step = msgspec.structs.replace(collected.step, undone=(named,))
+    reused = copy.recall()
+    copy.fresh = True
+    copy.keep(msgspec.structs.replace(collected, step=step))
+    copy.fresh = False
+    own, other = copy.recall(), _copy(copy, tmp_path / "other").recall()
+
+    assert reused is not None
+    assert own is not None
+    assert (named,) == own.step.undone
+    assert other is None
+
+
 def test_entry_of_another_model_moves_places(project: Project) -> None:
     """A line of the lock is where findings are shown; it decides nothing."""
     project.line = 99
@@ -263,7 +287,7 @@ def test_any_change_runs_the_model(project: Project, name: str) -> None:
     assert project.recall() is None
 
 
-@pytest.mark.parametrize("part", ["_digest_program", "identify_machine", "list_relevant_variables"])
+@pytest.mark.parametrize("part", ["digest_program", "identify_machine", "list_relevant_variables"])
 def test_another_program_or_machine_runs_the_model(
     project: Project, part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -278,12 +302,12 @@ def test_every_file_of_the_program_counts(tmp_path: Path, monkeypatch: pytest.Mo
     package = Path(outcome_cache.__file__).parents[1]
     copy = shutil.copytree(package, tmp_path / "onnxgate", ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(outcome_cache, "__file__", str(copy / "gate" / "outcome_cache.py"))
-    before = outcome_cache._digest_program.__wrapped__()
+    before = outcome_cache.digest_program.__wrapped__()
     digests = set()
     for name in ("numerics/agreement.py", "runtimes/worker/adapters/onnxruntime.py", "inputs/cases.py"):
         with (copy / name).open("a") as file:
             file.write("#\n")
-        digests.add(outcome_cache._digest_program.__wrapped__())
+        digests.add(outcome_cache.digest_program.__wrapped__())
 
     assert len(digests - {before}) == 3
 

@@ -22,6 +22,7 @@ from onnxgate.gate.execution import failed_runs
 from onnxgate.gate.execution.benchmark import Benchmarks
 from onnxgate.gate.execution.failed_runs import NODE_TIME_S, NodeLoader, NodeLoads
 from onnxgate.gate.execution.parity import OutputComparer
+from onnxgate.gate.execution.stable_exports import StableExports
 from onnxgate.gate.execution.toolchain import Exporter, PreparedModel, SourceOutputs, StartedModel, call_inputs, settle
 from onnxgate.gate.outcome_cache import is_lasting_answer, is_lasting_step
 from onnxgate.gate.request import (
@@ -33,6 +34,7 @@ from onnxgate.gate.request import (
     create_execution_result,
     join_steps,
 )
+from onnxgate.gate.sharding.plan import TOOLCHAIN
 from onnxgate.inputs.case_selection import require_known_cases
 from onnxgate.inputs.cases import InputCases, create_cases, create_cases_at
 from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
@@ -56,12 +58,16 @@ T = TypeVar("T")
 
 @contextmanager
 def execute(
-    models: Sequence[RunnableModel], settings: ExecutionSettings, host: WorkerPool, cache: ResultCache | None = None
+    models: Sequence[RunnableModel],
+    settings: ExecutionSettings,
+    host: WorkerPool,
+    cache: ResultCache | None = None,
+    stable: StableExports | None = None,
 ) -> Iterator[ExecutionResult]:
     """Run the models for all stages; the files of their cases exist until the context ends."""
     with temporary_folder() as scratch:
         host.show(Path(scratch), *(model.planned.model.absolute.parent for model in models))
-        yield _Executor(models, settings, host, cache, Path(scratch)).run()
+        yield _Executor(models, settings, host, cache, stable or StableExports(None), Path(scratch)).run()
 
 
 class _Executor:
@@ -71,6 +77,7 @@ class _Executor:
         settings: ExecutionSettings,
         host: WorkerPool,
         cache: ResultCache | None,
+        stable: StableExports,
         scratch: Path,
     ) -> None:
         self._models = models
@@ -82,7 +89,7 @@ class _Executor:
         self._answers: defaultdict[Path, list[Future[Observation]]] = defaultdict(list)  # by model's file
         self._folders = itertools.count()
         self._node_loader = NodeLoader(self._load_node, scratch / "nodes")
-        self._exporter = Exporter(settings, host, self._folder)
+        self._exporter = Exporter(settings, host, self._folder, stable)
         limits = settings.project.config.limits
         self._limits = JobLimits(limits.time_s, limits.memory_mib)
         self._wants_runs = bool(settings.stages & {Stage.RUNTIME, Stage.PARITY})
@@ -105,7 +112,8 @@ class _Executor:
         runs = [runs for model in collected.values() for runs in model.runs]
         step = join_steps([probed, *(model.step for model in collected.values()), *exported, *measured])
         result = create_execution_result(step, runs)
-        return msgspec.structs.replace(result, collected=collected, reused=tuple(self._reused))
+        exports = ((str(path), TOOLCHAIN) for path in self._exporter.reused)
+        return msgspec.structs.replace(result, collected=collected, reused=(*self._reused, *exports))
 
     def _metered(self, planned: PlannedModel, step: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Take a step with one model; the jobs that it submits count as cost of that model."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from onnxgate.core.jobs import (
     TimedOut,
     Unavailable,
 )
+from onnxgate.gate.execution.stable_exports import StableExport, StableExports, digest_request, digest_written
 from onnxgate.gate.request import ExecutionSettings, RunnableModel, StepResult
 from onnxgate.inputs.case_selection import make_example_case
 from onnxgate.inputs.cases import InputCases
@@ -34,7 +36,7 @@ from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.fact_extraction import ParsedModel
 from onnxgate.project.config.project import Project
 from onnxgate.project.plan import PlannedModel, PlannedRuntime
-from onnxgate.runtimes.environments.toolchain import ProbeError, imported_frameworks, probe_interpreter
+from onnxgate.runtimes.environments.toolchain import Interpreter, ProbeError, imported_frameworks, probe_interpreter
 from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.stages import export as export_stage
 from onnxgate.stages import export_jobs as jobs
@@ -56,10 +58,16 @@ def settle(future: Future[T], compute: Callable[[], T]) -> None:
 class Exporter:
     """Submits jobs to the toolchain. `folder` returns an unused path for the files that they write."""
 
-    def __init__(self, settings: ExecutionSettings, host: WorkerPool, folder: Callable[[], Path]) -> None:
+    def __init__(
+        self, settings: ExecutionSettings, host: WorkerPool, folder: Callable[[], Path], stable: StableExports
+    ) -> None:
         self._settings = settings
         self._host = host
         self._folder = folder
+        self._stable = stable
+        self._interpreter: Interpreter | None = None
+        self._is_second_awaited = False
+        self.reused: list[Path] = []  # models whose second export would be what it was
         self._second_exports: list[tuple[Future[Observation], Callable[[], None]]] = []  # the first one, what begins it
 
     def find_toolchain(self, models: Sequence[RunnableModel]) -> tuple[ProjectToolchain | None, StepResult]:
@@ -82,6 +90,7 @@ class Exporter:
                 )
             )
         state = export_stage.compare_toolchain(settings.project, locked, packages)
+        self._interpreter = packages if state is not None and not state.drift else None
         is_judged = state is not None and Stage.EXPORT in settings.stages
         return toolchain, StepResult((state,) if is_judged else ())
 
@@ -105,19 +114,32 @@ class Exporter:
         writes = command or source
         if plan.again is None or writes is None:
             return ModelExport(plan, writes, source)
-        if not self._second_exports and isinstance(plan.again, Export):  # the worker starts during the first exports
+        key = digest_request(plan.repeated, self._interpreter) if plan.repeated and self._interpreter else ""
+        known = self._stable.find(key) if key else None
+        if known is None and isinstance(plan.again, Export) and not self._is_second_awaited:
+            self._is_second_awaited = True  # the worker starts during the first exports
             frameworks = imported_frameworks(self._settings.project.config, self._settings.project.folder)
             self._host.submit(toolchain.second_spec, Probe(exporters=frameworks))
-        return ModelExport(plan, writes, source, self._await_second(toolchain, plan.again, writes))
+        return ModelExport(plan, writes, source, self._await_second(toolchain, plan, writes, known), key)
 
-    def _await_second(self, toolchain: ProjectToolchain, job: Job, first: Future[Observation]) -> Future[Observation]:
-        """Return the answer to a second export; it is that of the first one if that did not complete."""
-        again: Future[Observation] = Future()
+    def _await_second(
+        self, toolchain: ProjectToolchain, plan: jobs.ExportPlan, first: Future[Observation], known: StableExport | None
+    ) -> Future[Observation | None]:
+        """Return the answer to a second export.
+
+        It is that of the first one if that did not complete, and None if the first is the one that is `known`.
+        """
+        again: Future[Observation | None] = Future()
 
         def begin() -> None:
             try:
+                if known is not None and known.written == _digest_answer(first.result()):
+                    self.reused.append(plan.model.absolute)
+                    again.set_result(None)
+                    return
+                assert plan.again is not None
                 is_exported = isinstance(first.result(), Completed)
-                second = self._host.submit(toolchain.second_spec, job) if is_exported else first
+                second = self._host.submit(toolchain.second_spec, plan.again) if is_exported else first
                 second.add_done_callback(lambda done: settle(again, done.result))
             except BaseException as error:  # noqa: BLE001 - raised where the future is awaited
                 again.set_exception(error)
@@ -194,6 +216,8 @@ class Exporter:
         again = exporting.again.result() if exporting.again else None
         outcome = export_stage.collect_evidence(project, planned, first, again)
         failed = outcome.subject.second.failure if outcome.subject else None
+        if failed is None and exporting.key:
+            self._keep_stable(exporting, outcome, first, again)
         if failed is None or not jobs.is_relocated(planned):
             return outcome, ()
         planned = jobs.with_project_folder(planned)
@@ -205,6 +229,28 @@ class Exporter:
             return outcome, (IncompleteCheck(Stage.EXPORT, planned.model.path, "", reason),)
         return outcome, ()
 
+    def _keep_stable(
+        self, exporting: ModelExport, outcome: ExportOutcome, first: Observation, again: Observation | None
+    ) -> None:
+        """Remember that both exports were made and are the same model, if all code of the source is known."""
+        result, source = again.result if isinstance(again, Completed) else None, exporting.planned.source
+        if not isinstance(result, ExportResult) or outcome.subject is None or source is None:
+            return
+        file = os.path.realpath(source.source.rpartition(":")[0])
+        if file in result.imported and not outcome.subject.second.differences:
+            self._stable.keep(exporting.key, _digest_answer(first), result.imported)
+
+
+def _digest_answer(first: Observation) -> dict[str, str]:
+    """Return the digests of what an export wrote; empty if it wrote no model, or if that is gone."""
+    result = first.result if isinstance(first, Completed) else None
+    if not isinstance(result, ExportResult) or result.model is None:
+        return {}
+    try:
+        return digest_written(Path(result.model))
+    except OSError:
+        return {}
+
 
 @dataclass(frozen=True, slots=True)
 class ModelExport:
@@ -213,7 +259,8 @@ class ModelExport:
     planned: jobs.ExportPlan
     writes: Future[Observation] | None  # the job that writes the file; None if only eager outputs are computed
     source: Future[Observation] | None  # computes eager outputs; the same job as `writes` without a command
-    again: Future[Observation] | None = None  # writes the file a second time
+    again: Future[Observation | None] | None = None  # writes the file a second time
+    key: str = ""  # of both exports, for `StableExports`; "" if they cannot be compared with earlier ones
 
 
 @dataclass(frozen=True, slots=True)
