@@ -21,6 +21,7 @@ import numpy as np
 
 from bench import contests, corpora
 from bench.contestants import ALONE, FULL_COLD, FULL_UNCHANGED, FULL_WARM, ROOT, TORCH, Contestant, at, gate
+from bench.corpora.architectures import missing_libraries
 from bench.figures import WorkResult
 from bench.processes import run
 from bench.releases import ReleaseLoop, install_by_pip, install_by_uv, read_releases
@@ -45,6 +46,7 @@ _LONG_TO_LOAD = ("light_bvlc_alexnet.onnx", "light_vgg19.onnx", "light_zfnet512.
 """Their weights, computed while loading, are so large that they would decide the figures of all 60 models."""
 _CASES = 3
 _LIMIT_S = 900.0
+_EXPORT_LIMIT_S = 1800.0
 _DECIDED = (0, 1, 3)
 """Exit statuses of a complete check: models that were not generated may fail, or leave something undecided."""
 
@@ -59,7 +61,7 @@ class Options:
 
     checkouts: Mapping[str, Path]
     corpora: Path  # the folder in which corpora are, or are written
-    models: Path | None = None  # a folder of models to use instead of onnx's own
+    models: Path | None = None  # a folder of models to use instead of the architectures
     keep: bool = False
     with_pip: bool = False
 
@@ -157,16 +159,22 @@ def _ensemble(folder: Path, options: Options) -> Arena:
 
 
 def _models(folder: Path, options: Options) -> Arena:
-    """Models that were not generated for the benchmark, on 5 releases."""
+    """The architectures, or models of the user, on 5 releases."""
     project = folder / "project"
-    if options.models is None:
+    if options.models is not None:
+        shutil.copytree(options.models, project / "models", copy_function=_link)
+        origin = "of your own"
+    elif missing := missing_libraries():
+        contests.log_progress(f"models: onnx's own test data, because {', '.join(missing)} is not installed")
         (project / "models").mkdir()
         for name, model in _models_of_onnx():
             _link(model, project / "models" / name)
         origin = "of onnx's own test data"
     else:
-        shutil.copytree(options.models, project / "models", copy_function=_link)
-        origin = "of your own"
+        architectures = options.corpora.resolve() / "architectures"
+        _write_architectures(architectures)
+        shutil.copytree(architectures, project / "models", copy_function=_link)
+        origin = "exported from Transformers with random weights"
     count = sum(1 for _ in (project / "models").rglob("*.onnx"))
     if not count:
         raise NotMeasurableError("there is no .onnx file in the folder of models")
@@ -184,6 +192,14 @@ PROJECTS: dict[str, Callable[[Path, Options], Arena]] = {
     "ensemble-full": _ensemble,
     "models": _models,
 }
+
+
+def _write_architectures(folder: Path) -> None:
+    """Export the architectures that the folder lacks, in another process; a folder given by `--folder` keeps them."""
+    command = (sys.executable, "-m", "bench.corpora.architectures", str(folder))
+    written = run(command, ROOT, {}, _EXPORT_LIMIT_S)
+    if written.failed:
+        raise NotMeasurableError(f"the architectures cannot be exported: {written.output}")
 
 
 def _models_of_onnx() -> Iterator[tuple[str, Path]]:
