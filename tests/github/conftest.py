@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
 
 from tests.harness.github.actions_engine import Engine
-from tests.harness.repositories.checkout import ROOT, clone_of_this
+from tests.harness.repositories.checkout import ROOT, clone_of_this, commit
 
 
 @pytest.fixture(scope="session")
@@ -33,3 +35,22 @@ def engine(tmp_path: Path, installed: Path) -> Engine:
         environment={"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(tmp_path)},
         stubs={"install": lambda _: {"python": python}, "restore": lambda _: {"cache-hit": ""}},
     )
+
+
+@pytest.fixture(scope="session")
+def quick(clone: Path, installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The action with the wheel installed already."""
+    folder = tmp_path_factory.mktemp("quick") / "action"
+    shutil.copytree(clone, folder, symlinks=True)
+    for path in (folder / "action.yml", folder / "comment" / "action.yml"):
+        python = installed.with_name("python")
+        text, count = re.subn(
+            r"(- name: Install onnxgate\n.*?run: \|\n).*?(?=\n    - name)",
+            rf'\1        echo "python={python}" >> "$GITHUB_OUTPUT"\n',
+            path.read_text(encoding="utf-8"),
+            flags=re.DOTALL,
+        )
+        assert count == 1
+        path.write_text(text, encoding="utf-8")
+    commit(folder)
+    return folder

@@ -23,9 +23,19 @@ STATIC = {"stages": "file,lock,support"}
 @pytest.fixture(scope="module")
 def actor(clone: Path, tmp_path_factory: pytest.TempPathFactory) -> Actor:
     """`act` on a clone of this checkout."""
-    scratch = tmp_path_factory.mktemp("act")
+    return actor_on(clone, tmp_path_factory.mktemp("act"))
+
+
+@pytest.fixture(scope="module")
+def quick_actor(quick: Path, tmp_path_factory: pytest.TempPathFactory) -> Actor:
+    """The same with an action that is installed already."""
+    return actor_on(quick, tmp_path_factory.mktemp("act"))
+
+
+def actor_on(repository: Path, scratch: Path) -> Actor:
+    """`act` on a repository that holds the action."""
     texts = [(ROOT / "action.yml").read_text(encoding="utf-8")]
-    return Actor(need("act"), clone, scratch, stubs(scratch / "stubs", texts))
+    return Actor(need("act"), repository, scratch, stubs(scratch / "stubs", texts))
 
 
 def use(actor: Actor, folder: Path, **inputs: str) -> Workflow:
@@ -47,9 +57,9 @@ def test_the_action_passes_on_quickstart(actor: Actor, tmp_path: Path) -> None:
     assert "models/encoder.onnx" in ran.summary()
 
 
-def test_the_action_fails_on_broken(actor: Actor, tmp_path: Path) -> None:
+def test_the_action_fails_on_broken(quick_actor: Actor, tmp_path: Path) -> None:
     """What the static stages know to be broken closes the gate, in annotations, counts and summary."""
-    ran = use(actor, tmp_path, **STATIC, working_directory=BROKEN)
+    ran = use(quick_actor, tmp_path, **STATIC, working_directory=BROKEN)
 
     errors = static_faults("error")
     outputs = ran.outputs("gate")
@@ -84,9 +94,9 @@ def test_a_python_is_set_up_for_onnxgate_alone(actor: Actor, tmp_path: Path) -> 
     assert "asked to change the environment: false" in ran.log()
 
 
-def test_hostile_inputs_are_only_text(actor: Actor, tmp_path: Path) -> None:
+def test_hostile_inputs_are_only_text(quick_actor: Actor, tmp_path: Path) -> None:
     """No input reaches a shell, and the refusal of one is annotated."""
-    ran = use(actor, tmp_path, paths="'; echo PWNED; echo '\n$(echo PWNED).onnx", fail_on="`echo PWNED`")
+    ran = use(quick_actor, tmp_path, paths="'; echo PWNED; echo '\n$(echo PWNED).onnx", fail_on="`echo PWNED`")
 
     [said] = ran.annotations()
     assert (ran.outcome("gate"), ran.outputs("gate")["exit-code"]) == ("failure", "2"), ran.log()

@@ -21,32 +21,13 @@ from tests.conftest import need
 from tests.harness.github.act import TOKEN, Actor, Workflow, stubs
 from tests.harness.github.action_consumer import Consumer, consumer
 from tests.harness.github.comment_server import Server, serving
-from tests.harness.repositories.checkout import ROOT, commit, git
+from tests.harness.repositories.checkout import ROOT, git
 
 pytestmark = [pytest.mark.surface, pytest.mark.index]
 
 OURS = f"onnxgate/onnxgate@v{__version__}"
 CHECKOUT = {"uses": "actions/checkout@v6"}
 STATIC = "file,lock,support"
-
-
-@pytest.fixture(scope="module")
-def quick(clone: Path, installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The action with the wheel installed already."""
-    folder = tmp_path_factory.mktemp("quick") / "action"
-    shutil.copytree(clone, folder, ignore=shutil.ignore_patterns(".git"))
-    for path in (folder / "action.yml", folder / "comment" / "action.yml"):
-        python = installed.with_name("python")
-        text, count = re.subn(
-            r"(- name: Install onnxgate\n.*?run: \|\n).*?(?=\n    - name)",
-            rf'\1        echo "python={python}" >> "$GITHUB_OUTPUT"\n',
-            path.read_text(encoding="utf-8"),
-            flags=re.DOTALL,
-        )
-        assert count == 1
-        path.write_text(text, encoding="utf-8")
-    commit(folder)
-    return folder
 
 
 @pytest.fixture

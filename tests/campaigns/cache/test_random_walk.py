@@ -13,7 +13,7 @@ from tests.conftest import ROOT
 from tests.harness.repositories.checkout import NOBODY
 from tests.harness.repositories.user_repository import Repository, usual_environment
 
-STEPS = 10
+STEPS = 6
 
 
 @pytest.mark.parametrize("seed", [11, 12])
