@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -155,20 +156,21 @@ def measure_available_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/s
             ("memory.max", "memory.current", "inactive_file"),
             ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
         ):
-            with contextlib.suppress(OSError, ValueError, KeyError):  # "max", or a group without the controller
+            with contextlib.suppress(OSError, ValueError):  # "max", or a group without the controller
                 free = int((folder / limit).read_text()) - int((folder / usage).read_text())
-                available.append(free + int(_read_table(folder / "memory.stat")[inactive]))
+                with contextlib.suppress(OSError, ValueError, KeyError):  # some kernels have no such statistics
+                    free += int(_read_table(folder / "memory.stat")[inactive])
+                available.append(free)
     return max(min(available), 0)
 
 
 def _list_control_groups(proc: Path, cgroups: Path) -> Iterator[Path]:
     """Yield the folders of our control groups that limit memory, with those above them."""
     try:
-        lines = (proc / "self" / "cgroup").read_text().splitlines()
+        text = (proc / "self" / "cgroup").read_text(errors="surrogateescape")
     except OSError:
         return
-    for line in lines:
-        _, controllers, group = line.split(":", 2)
+    for _, controllers, group in re.findall("^(.*?):(.*?):(.*)$", text, re.MULTILINE):
         if controllers and "memory" not in controllers.split(","):
             continue
         root = cgroups / "memory" if controllers else cgroups

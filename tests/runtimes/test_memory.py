@@ -179,6 +179,25 @@ def test_available_memory_of_a_first_version_group(machine: Path) -> None:
     assert available_mib(machine) == 400
 
 
+def test_available_memory_of_a_group_without_statistics(machine: Path) -> None:
+    """Its limit holds, although it is not known how much of its memory are cached files."""
+    write_files(machine / "cgroup", memory_max=700 * MIB, memory_current=100 * MIB)
+
+    assert available_mib(machine) == 600
+
+    write_files(machine / "cgroup", memory_stat="anon 1")
+
+    assert available_mib(machine) == 600
+
+
+@pytest.mark.parametrize("content", [b"0::/caf\xe9\n", b"0:/\n", b"\n"])
+def test_unreadable_list_of_groups(machine: Path, content: bytes) -> None:
+    """The memory of the machine is still known."""
+    (machine / "proc" / "self" / "cgroup").write_bytes(content)
+
+    assert available_mib(machine) == 1024
+
+
 def test_available_memory_where_the_system_reports_none(tmp_path: Path) -> None:
     """An assumption then stands in for it."""
     assert measure_available_bytes(tmp_path, tmp_path) == UNKNOWN_MEMORY_BYTES
