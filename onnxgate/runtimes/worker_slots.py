@@ -28,8 +28,8 @@ class Priority(IntEnum):
 class WorkerSlots:
     """Limit on the number of busy workers and on the memory that they need together.
 
-    Waiting jobs of a higher priority come first, and those of one priority in their order: none is overtaken, also if it
-    needs more than the ones behind it. A large job runs alone, and a job that needs more than there is, too: it waits
+    Waiting jobs of a higher priority come first, and those of one priority in their order: a job that needs much is not
+    overtaken by smaller ones. A large job runs alone, and a job that needs more than there is, too: it waits
     until nothing else runs, and is never refused.
     """
 
