@@ -14,7 +14,7 @@ from onnxgate.core.files import open_regular
 from onnxgate.core.jobs import Benchmark, InputCase, Job, Load, Run
 from onnxgate.model.reading.external_data import find_data_files
 from onnxgate.model.reading.file_format import LENGTH, FileWindow, UnreadableModel, iter_fields
-from onnxgate.model.reading.structure import LIGHT_BYTES, SMALL_BYTES, read_light_view
+from onnxgate.model.reading.structure import LIGHT_BYTES, SMALL_BYTES, read_view
 from onnxgate.runtimes.worker_spec import JobLimits
 
 MEMORY_FACTOR = 4
@@ -107,7 +107,7 @@ def _read_model_size(path: Path, *_: int) -> ModelSize:
     """Return the sizes of a model; an unreadable one has neither external data nor attribute lists."""
     size_bytes = path.stat().st_size
     try:
-        data_files = find_data_files(read_light_view(path), path)
+        data_files = find_data_files(read_view(path, large_bytes=LIGHT_BYTES, describes_lists=False), path)
         lists = _measure_lists(path) if size_bytes >= LIGHT_BYTES else 0
     except (UnreadableModel, OSError):
         return ModelSize(size_bytes)

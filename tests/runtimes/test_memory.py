@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxgate.core.jobs import Benchmark, InputCase, Load, Probe, Run
+from onnxgate.model.reading import structure
 from onnxgate.runtimes.memory import (
     LIST_FACTOR,
     UNKNOWN_MEMORY_BYTES,
@@ -98,6 +99,16 @@ def test_estimate_of_attribute_lists(tmp_path: Path) -> None:
     estimate = estimate_job_bytes(Load(model=str(model)))
 
     assert estimate == pytest.approx(WORKER_BYTES + LIST_FACTOR * lists + WEIGHT_FACTOR * weights, rel=1e-4)
+
+
+def test_estimate_reads_no_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The elements of a tree ensemble of 200 MB take half a second to read, and decide nothing here."""
+    model = write_ensemble(tmp_path / "m.onnx", 300_000)
+    expected = estimate_job_bytes(Load(model=str(model)))
+    copy = write_ensemble(tmp_path / "copy.onnx", 300_000)
+    monkeypatch.setattr(structure, "_iter_list_pieces", lambda *_: pytest.fail("a list is read"))
+
+    assert estimate_job_bytes(Load(model=str(copy))) == expected
 
 
 def test_limit_leaves_room_for_attribute_lists(tmp_path: Path) -> None:
