@@ -146,7 +146,7 @@ class IncompleteCheck:
     reason: str
     hint: str = field(default="", compare=False)
     by_design: bool = False  # it does not apply, and is skipped
-    passing: bool = field(default=False, compare=False)  # due to the machine or a time limit: the next check may differ
+    transient: bool = field(default=False, compare=False)  # the reason may be gone at the next run
 
 
 def mask_numbers(text: str) -> str:

@@ -304,7 +304,7 @@ def _is_lasting(failure: Failure) -> bool:
 
 def is_lasting_step(step: StepResult) -> bool:
     """Return whether nothing was left out for lack of time or because of a fault of the machine."""
-    return not any(check.passing for check in (*step.undone, *step.skipped)) and not any(
+    return not any(check.transient for check in (*step.undone, *step.skipped)) and not any(
         isinstance(subject, Comparison)
         and subject.pair == "quantized"
         and find_mismatches(subject)

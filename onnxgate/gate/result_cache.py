@@ -319,13 +319,16 @@ def identify_node() -> str:
     if node is None:
         return ""
     program = Path(node).resolve()
-    return f"{program} {program.stat().st_size}"
+    status = program.stat()
+    return f"{program} {status.st_size} {status.st_mtime_ns}"
 
 
 @functools.cache
 def identify_machine() -> str:
     """Digest the properties of the machine that rounding may depend on: processor and mathematical library."""
     words = [platform.system(), platform.machine(), platform.processor(), f"{os.cpu_count()} cores"]
+    if hasattr(os, "sched_getaffinity"):
+        words.append(f"{len(os.sched_getaffinity(0))} usable")
     words += [*platform.libc_ver(), platform.mac_ver()[0], platform.version() if os.name == "nt" else ""]
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split("\n\n")[0].splitlines()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from onnxgate.core.files import open_regular
 from onnxgate.core.jobs import Benchmark, InputCase, Job, Load, Run
 from onnxgate.model.reading.external_data import find_data_files
 from onnxgate.model.reading.file_format import LENGTH, FileWindow, UnreadableModel, iter_fields
-from onnxgate.model.reading.structure import LIGHT_BYTES, SMALL_BYTES, read_light_view
+from onnxgate.model.reading.structure import LIGHT_BYTES, SMALL_BYTES, read_view
 from onnxgate.runtimes.worker_spec import JobLimits
 
 MEMORY_FACTOR = 4
@@ -106,7 +107,7 @@ def _read_model_size(path: Path, *_: int) -> ModelSize:
     """Return the sizes of a model; an unreadable one has neither external data nor attribute lists."""
     size_bytes = path.stat().st_size
     try:
-        data_files = find_data_files(read_light_view(path), path)
+        data_files = find_data_files(read_view(path, large_bytes=LIGHT_BYTES, describes_lists=False), path)
         lists = _measure_lists(path) if size_bytes >= LIGHT_BYTES else 0
     except (UnreadableModel, OSError):
         return ModelSize(size_bytes)
@@ -155,20 +156,21 @@ def measure_available_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/s
             ("memory.max", "memory.current", "inactive_file"),
             ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
         ):
-            with contextlib.suppress(OSError, ValueError, KeyError):  # "max", or a group without the controller
+            with contextlib.suppress(OSError, ValueError):  # "max", or a group without the controller
                 free = int((folder / limit).read_text()) - int((folder / usage).read_text())
-                available.append(free + int(_read_table(folder / "memory.stat")[inactive]))
+                with contextlib.suppress(OSError, ValueError, KeyError):  # some kernels have no such statistics
+                    free += int(_read_table(folder / "memory.stat")[inactive])
+                available.append(free)
     return max(min(available), 0)
 
 
 def _list_control_groups(proc: Path, cgroups: Path) -> Iterator[Path]:
     """Yield the folders of our control groups that limit memory, with those above them."""
     try:
-        lines = (proc / "self" / "cgroup").read_text().splitlines()
+        text = (proc / "self" / "cgroup").read_text(errors="surrogateescape")
     except OSError:
         return
-    for line in lines:
-        _, controllers, group = line.split(":", 2)
+    for _, controllers, group in re.findall("^(.*?):(.*?):(.*)$", text, re.MULTILINE):
         if controllers and "memory" not in controllers.split(","):
             continue
         root = cgroups / "memory" if controllers else cgroups

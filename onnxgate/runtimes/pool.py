@@ -54,7 +54,8 @@ class WorkerPool:
     """Runs jobs in one long-lived worker process per spec.
 
     A worker's jobs run in the order in which they were submitted; at most `jobs` workers run at the same time, and
-    together they need no more than the available memory. A worker that ran a large job is ended after it.
+    together they need no more than the available memory. A worker is ended after a large job, and after those with the
+    same model that follow it.
     Environments are created in parallel with jobs, several at once unless `jobs` is 1. The behaviour of a runtime is an
     observation, never an exception. When the pool is closed, or its process ends, all child processes end.
 
@@ -207,8 +208,21 @@ class WorkerThread(threading.Thread):
             self._prepare_once()
             with slots.occupy(priority if self._spec.turn else Priority.USUAL, needed_bytes):
                 self._complete(queued)
-                if slots.is_large(needed_bytes):  # allocators keep much of what a large model took
-                    self._end_session()
+                if slots.is_large(needed_bytes):
+                    while (again := self._take_job_with_same_model(queued)) is not None:
+                        self._complete(again)
+                    self._end_session()  # allocators keep much of what a large model took
+
+    def _take_job_with_same_model(self, queued: QueuedJob) -> QueuedJob | None:
+        """Take the next job from the queue if it loads the same model, which is cheaper in the same process."""
+        if not isinstance(queued.job, Load | Run):
+            return None
+        with self._queue.mutex:
+            ahead: QueuedJob | None = self._queue.queue[0] if self._queue.queue else None
+            if ahead is None or not isinstance(ahead.job, Load | Run) or ahead.job.model != queued.job.model:
+                return None
+            self._queue.queue.popleft()
+            return ahead
 
     def _prepare_once(self) -> None:
         """Create the environment unless that was done. Only its test takes a worker slot, not the installation."""

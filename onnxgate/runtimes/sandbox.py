@@ -19,12 +19,14 @@ from pathlib import Path
 import msgspec
 
 from onnxgate.core import jobs
-from onnxgate.core.files import create_process_folder
+from onnxgate.core.files import create_process_folder, open_regular
 from onnxgate.project.engines import RECORDS
 from onnxgate.runtimes.protocol import is_complete_npy_file
 
 CPU_PROVIDER = "CPUExecutionProvider"
 MIN_FILE_LIMIT_MIB = 8192
+COPIED_BYTES = 2**20
+"""Bytes of an output that are in memory at a time."""
 
 RUNTIME_VARIABLES = (
     *("PATH", "LANG", "LANGUAGE", "LC_*", "TZ", "TZDIR", "TERM"),
@@ -222,6 +224,9 @@ def _move_outputs(case: jobs.CaseResult, source: Path, target: Path) -> jobs.Cas
 
 
 def _move_file(file: Path, destination: Path) -> None:
+    """Move a file as a copy: the worker may still have it open, and large arrays are mapped when they are compared."""
     if not stat.S_ISREG(os.lstat(file).st_mode):
         raise InvalidOutputError
-    shutil.move(file, destination)
+    with open_regular(file) as source, destination.open("wb") as copy:
+        shutil.copyfileobj(source, copy, COPIED_BYTES)
+    file.unlink()

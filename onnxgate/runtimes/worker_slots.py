@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 from enum import IntEnum
 
@@ -28,48 +28,51 @@ class Priority(IntEnum):
 class WorkerSlots:
     """Limit on the number of busy workers and on the memory that they need together.
 
-    Waiting jobs of a higher priority come first. A large job runs alone, and a job that needs more than there is, too:
-    it waits until nothing else runs, and is never refused.
+    Waiting jobs of a higher priority come first, and those of one priority in their order: a job that needs much is not
+    overtaken by smaller ones. A large job runs alone, and a job that needs more than there is, too: it waits
+    until nothing else runs, and is never refused.
     """
 
     def __init__(self, count: int, measure_memory: Callable[[], int] = measure_available_bytes) -> None:
         self._count = count
         self._measure_memory = measure_memory
         self._memory_bytes = measure_memory()
-        self._needs: Counter[int] = Counter()  # bytes -> running jobs that need as much
-        self._waiting: Counter[Priority] = Counter()
+        self._running: list[int] = []  # what each running job needs, in bytes
+        self._waiting: list[tuple[Priority, int]] = []  # with the number of arrivals before it
+        self._arrivals = itertools.count()
         self._changed = threading.Condition()
 
     @contextlib.contextmanager
     def occupy(self, priority: Priority = Priority.USUAL, needed_bytes: int = 0) -> Iterator[None]:
         """Wait for a slot and for the needed memory, and occupy both during the block."""
         with self._changed:
-            self._waiting[priority] += 1
-            self._changed.wait_for(lambda: self._is_next(priority) and self._admits(needed_bytes))
-            self._waiting[priority] -= 1
-            if needed_bytes >= MEASURED_JOB_BYTES and not self._needs.total():
-                self._memory_bytes = self._measure_memory()
-            self._needs[needed_bytes] += 1
-            self._changed.notify_all()
+            self._wait((priority, next(self._arrivals)), needed_bytes)
+            self._running.append(needed_bytes)
         try:
             yield
         finally:
             with self._changed:
-                self._needs[needed_bytes] -= 1
+                self._running.remove(needed_bytes)
                 self._changed.notify_all()
 
     def is_large(self, needed_bytes: int) -> bool:
         """Return whether a job that needs so much runs alone."""
         return needed_bytes >= max(LARGE_JOB_BYTES, self._memory_bytes // LARGE_JOB_SHARE)
 
-    def _is_next(self, priority: Priority) -> bool:
-        return not any(self._waiting[rank] for rank in Priority if rank < priority)
+    def _wait(self, place: tuple[Priority, int], needed_bytes: int) -> None:
+        self._waiting.append(place)
+        try:
+            self._changed.wait_for(lambda: place == min(self._waiting) and self._admits(needed_bytes))
+            if needed_bytes >= MEASURED_JOB_BYTES and not self._running:
+                self._memory_bytes = self._measure_memory()
+        finally:
+            self._waiting.remove(place)
+            self._changed.notify_all()
 
     def _admits(self, needed_bytes: int) -> bool:
-        running = list(self._needs.elements())
-        if not running:
+        if not self._running:
             return True
-        if len(running) >= self._count or any(map(self.is_large, (*running, needed_bytes))):
+        if len(self._running) >= self._count or any(map(self.is_large, (*self._running, needed_bytes))):
             return False
-        fits = sum(running) + needed_bytes <= self._memory_bytes
+        fits = sum(self._running) + needed_bytes <= self._memory_bytes
         return fits and (needed_bytes < MEASURED_JOB_BYTES or needed_bytes <= self._measure_memory())

@@ -393,7 +393,7 @@ def test_builds_of_the_user_and_devices_are_run_again(tmp_path: Path, target: st
     assert not (tmp_path / "results").exists()
 
 
-def test_passing_outcomes_are_not_cached(tmp_path: Path) -> None:
+def test_transient_outcomes_are_not_cached(tmp_path: Path) -> None:
     """Nor a replay whose inputs could not be stored."""
     project = Project(tmp_path).create()
     project.keep(msgspec.structs.replace(make_outcome(), is_lasting=False))
@@ -402,11 +402,11 @@ def test_passing_outcomes_are_not_cached(tmp_path: Path) -> None:
     assert not (tmp_path / "results").exists()
 
 
-def test_reason_that_may_pass_is_asked_again() -> None:
+def test_transient_reason_is_asked_again() -> None:
     """Lack of time, and faults of the disk."""
-    reason = IncompleteCheck(Stage.PARITY, "m.onnx", "", "OSError: no space left", by_design=True, passing=True)
+    reason = IncompleteCheck(Stage.PARITY, "m.onnx", "", "OSError: no space left", by_design=True, transient=True)
 
-    assert is_lasting_step(StepResult(skipped=(replace(reason, passing=False),)))
+    assert is_lasting_step(StepResult(skipped=(replace(reason, transient=False),)))
     assert not is_lasting_step(StepResult(skipped=(reason,)))
     assert not is_lasting_step(StepResult(undone=(reason,)))
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -189,3 +191,24 @@ def test_it_is_expected_what_was_run_on_any_inputs(bench: Bench) -> None:
     assert bench.store().expects(SEAT, [job])
     bench.content = "2" * 64
     assert not bench.store().expects(SEAT, [job])
+
+
+def test_another_node_of_the_same_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Node.js is not locked: an update in place runs what it ran before."""
+    program = tmp_path / "node"
+    program.write_bytes(b"22.1")
+    monkeypatch.setattr(shutil, "which", lambda _: str(program))
+    before = result_cache.identify_node.__wrapped__()
+    program.write_bytes(b"22.2")
+    os.utime(program, ns=(0, 0))
+
+    assert before != result_cache.identify_node.__wrapped__()
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system has no such limit")
+def test_usable_processors_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Engines have as many threads as processors that they may use, and sum in as many parts."""
+    before = result_cache.identify_machine.__wrapped__()
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3, 4, 5, 6})
+
+    assert before != result_cache.identify_machine.__wrapped__()

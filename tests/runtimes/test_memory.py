@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxgate.core.jobs import Benchmark, InputCase, Load, Probe, Run
+from onnxgate.model.reading import structure
 from onnxgate.runtimes.memory import (
     LIST_FACTOR,
     UNKNOWN_MEMORY_BYTES,
@@ -100,6 +101,16 @@ def test_estimate_of_attribute_lists(tmp_path: Path) -> None:
     assert estimate == pytest.approx(WORKER_BYTES + LIST_FACTOR * lists + WEIGHT_FACTOR * weights, rel=1e-4)
 
 
+def test_estimate_reads_no_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The elements of a tree ensemble of 200 MB take half a second to read, and decide nothing here."""
+    model = write_ensemble(tmp_path / "m.onnx", 300_000)
+    expected = estimate_job_bytes(Load(model=str(model)))
+    copy = write_ensemble(tmp_path / "copy.onnx", 300_000)
+    monkeypatch.setattr(structure, "_iter_list_pieces", lambda *_: pytest.fail("a list is read"))
+
+    assert estimate_job_bytes(Load(model=str(copy))) == expected
+
+
 def test_limit_leaves_room_for_attribute_lists(tmp_path: Path) -> None:
     """A tree ensemble of more than 400 MB loads, although it takes 13 times its size."""
     model = write_ensemble(tmp_path / "m.onnx", 300_000)
@@ -177,6 +188,25 @@ def test_available_memory_of_a_first_version_group(machine: Path) -> None:
     write_files(machine / "cgroup" / "memory" / "job", memory_stat=f"total_inactive_file {100 * MIB}")
 
     assert available_mib(machine) == 400
+
+
+def test_available_memory_of_a_group_without_statistics(machine: Path) -> None:
+    """Its limit holds, although it is not known how much of its memory are cached files."""
+    write_files(machine / "cgroup", memory_max=700 * MIB, memory_current=100 * MIB)
+
+    assert available_mib(machine) == 600
+
+    write_files(machine / "cgroup", memory_stat="anon 1")
+
+    assert available_mib(machine) == 600
+
+
+@pytest.mark.parametrize("content", [b"0::/caf\xe9\n", b"0:/\n", b"\n"])
+def test_unreadable_list_of_groups(machine: Path, content: bytes) -> None:
+    """The memory of the machine is still known."""
+    (machine / "proc" / "self" / "cgroup").write_bytes(content)
+
+    assert available_mib(machine) == 1024
 
 
 def test_available_memory_where_the_system_reports_none(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -33,6 +33,7 @@ from onnxgate.core.jobs import (
     TimedOut,
     Unavailable,
 )
+from onnxgate.runtimes import pool
 from onnxgate.runtimes.environments.builder import Environments
 from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
@@ -435,3 +436,39 @@ def test_a_worker_is_ended_after_a_large_job(fake_worker: Path, fake: WorkerSpec
 
         assert ask(host, fake, str(tmp_path / "good")) == GOOD
         assert before != pid_of(host, fake)
+
+
+def test_a_large_model_is_loaded_again_by_the_same_process(
+    fake_worker: Path, fake: WorkerSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its next level, submitted when the first one ends, needs no new process, and no other model comes between."""
+    (tmp_path / "good").touch()
+    os.truncate(tmp_path / "good", 256 * 2**20)
+    starts, recorder, loads = list[object](), Recorder(), list[Future[Observation]]()
+    start_program = pool.start_program
+    monkeypatch.setattr(
+        pool, "start_program", lambda argv, **named: starts.append(argv) or start_program(argv, **named)
+    )
+    workers = [WorkerSpec(f"{name} 1.0", "fake", interpreter=fake.interpreter) for name in ("one", "other")]
+    environments, limits = Environments(tmp_path, offline=True), JobLimits(time_s=2)
+    with WorkerPool(
+        environments, 2, limits, recorder, worker=fake_worker, limited=False, measure_memory=lambda: 2**30
+    ) as host:
+
+        def load(spec: WorkerSpec, levels: int) -> None:
+            future = host.submit(spec, Load(model=str(tmp_path / "good")))
+            future.add_done_callback(lambda _: load(spec, levels - 1) if levels > 1 else None)
+            loads.append(future)
+
+        for spec in workers:
+            load(spec, 3)
+        until = time.monotonic() + 60
+        while len(loads) < 6 and time.monotonic() < until:
+            time.sleep(0.01)
+        observations = [future.result(60) for future in loads]
+
+    names = [event[1] for event in recorder.events if event[0] == "started"]
+
+    assert observations == [GOOD] * 6
+    assert names in (["one 1.0"] * 3 + ["other 1.0"] * 3, ["other 1.0"] * 3 + ["one 1.0"] * 3)
+    assert len(starts) == 2

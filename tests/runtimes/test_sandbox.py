@@ -9,12 +9,14 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from onnxgate.core.jobs import (
     Benchmark,
     BenchmarkResult,
+    CaseResult,
     Completed,
     Crashed,
     InputCase,
@@ -25,7 +27,9 @@ from onnxgate.core.jobs import (
     ProbeResult,
     Refused,
     Run,
+    RunResult,
 )
+from onnxgate.numerics.streams import load_array
 from onnxgate.runtimes import sandbox
 from onnxgate.runtimes.environments.builder import Environments
 from onnxgate.runtimes.pool import UNSANDBOXED_NOTE, WorkerPool
@@ -307,3 +311,23 @@ def test_what_rights_cover(has: Permissions, wants: Permissions, *, covered: boo
 def test_files_may_be_as_large_as_a_job_s_memory(memory_mib: int | None, file_mib: int) -> None:
     """An output was in memory before it was written."""
     assert sandbox.required_permissions(Load(model="/a/b.onnx"), memory_mib, own=False).file_mib == file_mib
+
+
+def test_a_delivered_output_is_out_of_reach(tmp_path: Path) -> None:
+    """A worker that keeps its file open cannot change an array that is compared, or cut off one that is mapped."""
+    folder, job = sandbox.WorkerFolder(), Run(model="m.onnx", cases=(), output=str(tmp_path / "outputs"))
+    inner = folder.redirect(job)
+    assert isinstance(inner, Run)
+    path = Path(inner.output) / "0.npy"
+    np.save(path, np.ones(300_000, np.float32))
+    case = CaseResult(outputs=(str(path),))
+    with path.open("r+b") as kept:
+        answer = Completed(result=RunResult(providers=(), outputs=("y",), cases=(case,)))
+        delivered = folder.deliver(answer, inner, job)
+        kept.truncate(200)
+    folder.close()
+
+    assert isinstance(delivered, Completed)
+    assert isinstance(delivered.result, RunResult)
+    assert delivered.result.cases[0].outputs == (str(tmp_path / "outputs" / "0.npy"),)
+    assert load_array(tmp_path / "outputs" / "0.npy").sum() == 300_000

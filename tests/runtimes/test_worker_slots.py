@@ -7,6 +7,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+import pytest
+
 from onnxgate.runtimes.worker_slots import Priority, WorkerSlots
 
 GIB = 2**30
@@ -49,6 +51,11 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
+def is_waiting(slots: WorkerSlots, priority: Priority) -> bool:
+    """Return whether a job of this priority waits."""
+    return any(rank == priority for rank, _ in slots._waiting)
+
+
 def test_higher_priority_goes_first() -> None:
     """However long the others have waited."""
     slots, order, threads = WorkerSlots(1), list[Priority](), list[threading.Thread]()
@@ -61,7 +68,7 @@ def test_higher_priority_goes_first() -> None:
         for rank in (Priority.AHEAD, Priority.USUAL, Priority.AWAITED):
             threads.append(threading.Thread(target=work, args=(rank,)))
             threads[-1].start()
-            wait_until(lambda rank=rank: bool(slots._waiting[rank]))  # type: ignore[misc]
+            wait_until(lambda rank=rank: is_waiting(slots, rank))  # type: ignore[misc]
     for thread in threads:
         thread.join(10)
 
@@ -151,9 +158,44 @@ def test_memory_is_measured_again() -> None:
     with slots.occupy(needed_bytes=100 * MIB):
         available[0] = 300 * MIB
         waiting.start()
-        wait_until(lambda: bool(slots._waiting[Priority.USUAL]))
+        wait_until(lambda: is_waiting(slots, Priority.USUAL))
         time.sleep(0.05)
         assert not started.is_set()
     waiting.join(10)
 
     assert started.is_set()
+
+
+def test_a_large_job_is_not_overtaken() -> None:
+    """Small jobs that come later wait for it; it would start last if they filled every moment."""
+    slots, order = WorkerSlots(4, lambda: 16 * GIB), list[int]()
+
+    def work(need: int) -> None:
+        with slots.occupy(needed_bytes=need):
+            order.append(need)
+
+    threads = [threading.Thread(target=work, args=(need,)) for need in (GIB, 1, 2)]
+    with slots.occupy(needed_bytes=0):
+        for count, thread in enumerate(threads, 1):
+            thread.start()
+            wait_until(lambda count=count: len(slots._waiting) + len(order) == count)  # type: ignore[misc]
+    for thread in threads:
+        thread.join(10)
+
+    assert order[0] == GIB
+
+
+def test_a_failed_measurement_blocks_no_other_job() -> None:
+    """A job whose memory cannot be measured fails, and those of a lower priority still start."""
+    measurements = [GIB]
+    slots, done = WorkerSlots(2, measurements.pop), threading.Event()
+
+    def work() -> None:
+        with slots.occupy(Priority.AHEAD):
+            done.set()
+
+    with slots.occupy(), pytest.raises(IndexError), slots.occupy(Priority.AWAITED, 300 * MIB):
+        pass
+    threading.Thread(target=work, daemon=True).start()
+
+    assert done.wait(5)

@@ -105,12 +105,12 @@ class MismatchSearch:
         ends_at = time.monotonic() + SEARCH_TIME_S
         named, undone = list(comparisons), list[IncompleteCheck]()
         for searches, group in enumerate(_group_similar(comparisons)):
-            is_passing = False
+            is_transient = False
             if searches < MAX_SEARCHES and time.monotonic() <= ends_at:
-                origin, is_passing = self._try(model, comparisons[group[0]])
+                origin, is_transient = self._try(model, comparisons[group[0]])
             else:
                 origin = "the time for that is spent on other mismatches of the model"
-                is_passing = searches < MAX_SEARCHES
+                is_transient = searches < MAX_SEARCHES
             if isinstance(origin, dict):
                 for index in group:
                     named[index] = msgspec.structs.replace(named[index], **origin)
@@ -119,11 +119,11 @@ class MismatchSearch:
             runtimes = {comparisons[index].runtime for index in group}
             on = runtimes.pop() if len(runtimes) == 1 else ""
             reason = f"the first node that differs from {references} was not found: {origin}"
-            undone.append(IncompleteCheck(Stage.PARITY, model.path, on, reason, by_design=True, passing=is_passing))
+            undone.append(IncompleteCheck(Stage.PARITY, model.path, on, reason, by_design=True, transient=is_transient))
         return tuple(named), tuple(undone)
 
     def _try(self, model: SearchedModel, comparison: Comparison) -> tuple[dict[str, object] | str, bool]:
-        """Return the origin as fields of the comparison, or the reason why it is not found; and if that may pass."""
+        """Return the origin as fields of the comparison, or why it is not found and if that is transient."""
         try:
             return {"first": self._search(model, comparison)}, False
         except NoFirstNodeError as reason:

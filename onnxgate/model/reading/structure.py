@@ -233,19 +233,21 @@ def iter_omitted_list(omitted: OmittedList, path: Path) -> Iterator[AttributePro
             raise UnreadableModel("a damaged model (its messages do not parse)") from error
 
 
-def strip_weights(source: FileWindow, small_bytes: int = SMALL_BYTES) -> bytes:
+def strip_weights(source: FileWindow, small_bytes: int = SMALL_BYTES, *, describes_lists: bool = True) -> bytes:
     """The file's bytes without the data of tensors, and the lists of attributes, that hold more than `small_bytes`.
 
     Raises:
         UnreadableModel: the file is not a sequence of complete messages.
     """
-    return b"".join(_WeightStripper(source, small_bytes).message(MessageKind.MODEL, 0, source.size_bytes, 0))
+    stripper = _WeightStripper(source, small_bytes, describes_lists)
+    return b"".join(stripper.message(MessageKind.MODEL, 0, source.size_bytes, 0))
 
 
 class _WeightStripper:
-    def __init__(self, source: FileWindow, small_bytes: int) -> None:
+    def __init__(self, source: FileWindow, small_bytes: int, describes_lists: bool) -> None:
         self._source = source
         self._small_bytes = small_bytes
+        self._describes_lists = describes_lists
 
     def message(self, kind: MessageKind, start: int, end: int, depth: int) -> list[bytes]:
         """The parts of one message. Spans without anything large are copied whole, unread."""
@@ -295,9 +297,12 @@ class _WeightStripper:
         from google.protobuf.message import DecodeError
         from onnx import AttributeProto
 
-        if self._read_attribute_name(start, end) not in names:
+        name = self._read_attribute_name(start, end)
+        if name not in names:
             return b""
         stub = AttributeProto()
+        if not self._describes_lists:
+            return bytes(AttributeProto(name=name).SerializeToString())
         counts = dict.fromkeys(_LIST_FIELDS.values(), 0)
         try:
             for piece in _iter_list_pieces(self._source, start, end):
@@ -361,8 +366,12 @@ MAX_PROTOBUF_BYTES = 2**31 - 1
 """Source: protobuf refuses messages of 2 GiB and more, and with it every runtime."""
 
 
-def read_view(path: Path, *, large_bytes: int = LARGE_BYTES, small_bytes: int = SMALL_BYTES) -> ModelView:
+def read_view(
+    path: Path, *, large_bytes: int = LARGE_BYTES, small_bytes: int = SMALL_BYTES, describes_lists: bool = True
+) -> ModelView:
     """View the model, without external data; from `large_bytes` on also without the data of its large tensors.
+
+    To describe an omitted list, all its elements are read. Attributes whose lists are not described are empty.
 
     Raises:
         UnreadableModel: the file is not a model.
@@ -371,7 +380,7 @@ def read_view(path: Path, *, large_bytes: int = LARGE_BYTES, small_bytes: int = 
     from google.protobuf.message import DecodeError
     from onnx import ModelProto
 
-    content, is_whole = _read_content(path, large_bytes, small_bytes)
+    content, is_whole = _read_content(path, large_bytes, small_bytes, describes_lists)
     try:
         proto = ModelProto.FromString(content)
     except DecodeError as error:
@@ -422,7 +431,7 @@ def _omits_only_plain_weights(model: ModelView) -> bool:
     )
 
 
-def _read_content(path: Path, large_bytes: int, small_bytes: int) -> tuple[bytes, bool]:
+def _read_content(path: Path, large_bytes: int, small_bytes: int, describes_lists: bool) -> tuple[bytes, bool]:
     """Return the serialized model, and whether that is the whole file."""
     with open_regular(path) as file:
         source = FileWindow(file)
@@ -430,7 +439,7 @@ def _read_content(path: Path, large_bytes: int, small_bytes: int) -> tuple[bytes
             raise UnreadableModel(f"a file of {source.size_bytes:,} bytes, and a protobuf message ends before 2 GiB")
         if source.size_bytes < large_bytes:
             return source.read(0, source.size_bytes), True
-        return strip_weights(source, small_bytes), False
+        return strip_weights(source, small_bytes, describes_lists=describes_lists), False
 
 
 def iter_subgraphs(attribute: AttributeProto) -> Iterator[GraphProto]:

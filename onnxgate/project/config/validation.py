@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -142,9 +143,8 @@ class Validation(msgspec.Struct, frozen=True):
                 targets = join_quoted(sorted(self.targets)) or "none"
                 near = suggest_spelling(name, self.targets) or f"; the config has {targets}"
                 yield Problem((*keys, "targets", str(index)), f"unknown target `{name}`{near}")
-        has_callable = ".py:" in (model.inputs or "")
         problems = {
-            "inputs": self._source_problem(model.inputs if has_callable else None),
+            "inputs": self._inputs_problem(model.inputs),
             "source": self._source_problem(model.source),
             "command": "" if model.command is None else command_problem(model.command),
             "quantized-from": self._float_model_problem(model),
@@ -158,6 +158,15 @@ class Validation(msgspec.Struct, frozen=True):
                 if size < 1:
                     yield Problem((*keys, "sizes", axis, str(index)), f"expected a size of at least 1, got `{size}`")
         yield from _check_tolerances(model.tolerance or {}, (*keys, "tolerance"))
+
+    def _inputs_problem(self, inputs: str | None) -> str:
+        if inputs is None or ".py:" in inputs:
+            return self._source_problem(inputs)
+        try:
+            any(Path(os.devnull).glob(inputs))  # has no entries
+        except (ValueError, NotImplementedError):
+            return f"expected a glob, relative to the config, got `{inputs}`"
+        return ""
 
     def _source_problem(self, source: str | None) -> str:
         if source is None:

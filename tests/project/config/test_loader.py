@@ -254,6 +254,13 @@ rule = "opset-to-new"
             "[[model]]\npath = 'a.onnx'\nsource = '../export.py:build'",
             "line 3: `model[0].source`: `../export.py` is outside of the project",
         ),
+        *(
+            (
+                f"[[model]]\npath = 'a.onnx'\ninputs = '{pattern}'",
+                f"line 3: `model[0].inputs`: expected a glob, relative to the config, got `{pattern}`",
+            )
+            for pattern in ("", "/samples/*.npz", "a**b")
+        ),
         (
             "[[model]]\npath = 'a.onnx'\ncommand = ['make']",
             "line 3: `model[0].command`: expected `{output}` among the arguments: where the model is written",
