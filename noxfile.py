@@ -50,7 +50,7 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """Hold the package to mypy in strict mode."""
+    """Hold the package, campaigns and bench to mypy in strict mode."""
     session.install(".", *group("lint"))
     session.run("mypy")
 

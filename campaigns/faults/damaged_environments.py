@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -86,6 +87,10 @@ def an_empty_library(ground: Ground) -> Iterator[Seen]:
     yield from harmed(ground, empty, expected=(0, 3))
 
 
+def _overwrite_ready(content: bytes, slot: Path) -> None:
+    (slot / "ready.json").write_bytes(content)
+
+
 @fault("half an environment", "its state file is empty, garbage, a folder, or of another key")
 def half_a_state(ground: Ground) -> Iterator[Seen]:
     """It is not trusted."""
@@ -96,7 +101,7 @@ def half_a_state(ground: Ground) -> Iterator[Seen]:
 
     contents = [b"", b"\0" * 4096, b'{"layout": 1}', b'{"layout":1,"key":"0","attempt":"../../../x"}', b"[" * 100_000]
     for content in contents if ground.thorough else contents[:1]:
-        yield from harmed(ground, lambda slot, content=content: (slot / "ready.json").write_bytes(content))
+        yield from harmed(ground, functools.partial(_overwrite_ready, content))
     if ground.thorough:
         yield from harmed(ground, make_folder)
 

@@ -23,7 +23,7 @@ def doctored(ground: Ground, name: str, edits: dict[str, tuple[str, str]]) -> di
         file = folder / "onnxgate" / edited
         text = file.read_text(encoding="utf-8")
         assert re.search(old, text, re.MULTILINE), (edited, old)
-        file.write_text(re.sub(old, lambda _, new=new: new, text, count=1, flags=re.MULTILINE), encoding="utf-8")
+        file.write_text(re.sub(old, new.replace("\\", r"\\"), text, count=1, flags=re.MULTILINE), encoding="utf-8")
     return {"PYTHONPATH": folder}
 
 

@@ -139,7 +139,7 @@ class Ground:
         temporary: Path | None = None,
         locks: Sequence[str] = (),
         about: str = "",
-        **marks: bool,
+        **marks: Any,
     ) -> Seen:
         """Run the command, and look at what it left."""
         mark = uuid.uuid4().hex

@@ -30,7 +30,7 @@ def fault(group: str, what: str, *, quick: bool = False, runs: bool = True) -> C
     """Register what makes a fault; its function's name is its own."""
 
     def register(make: Make) -> Make:
-        name = make.__name__.replace("_", "-")  # type: ignore[attr-defined]
+        name = make.__name__.replace("_", "-")
         assert name not in REGISTERED
         REGISTERED[name] = Fault(name, group, what, make, quick, runs)
         return make

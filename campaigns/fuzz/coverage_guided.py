@@ -16,7 +16,7 @@ LARGEST_BYTES = 4096
 
 def guide(runs: int, time_s: int, seed: int, corpus: Path | None) -> None:
     """Fuzz until so many inputs or seconds; a find ends the process with the input written beside it."""
-    import atheris  # type: ignore[import-not-found]
+    import atheris
 
     with atheris.instrument_imports(include=["onnxgate"]):
         from campaigns.fuzz.reader_checks import Bench

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from random import Random
+from typing import Any
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper
 
@@ -35,9 +36,9 @@ def model_of(nodes: Iterable[NodeProto] = (), **more: object) -> ModelProto:
     return model
 
 
-def node(operator: str, inputs: Sequence[str], outputs: Sequence[str], domain: str = "", **more: object) -> NodeProto:
+def node(operator: str, inputs: Sequence[str], outputs: Sequence[str], domain: str = "", **more: Any) -> NodeProto:
     """A node."""
-    return helper.make_node(operator, inputs, outputs, domain=domain, **more)  # type: ignore[arg-type]
+    return helper.make_node(operator, inputs, outputs, domain=domain, **more)
 
 
 def function(model: ModelProto, name: str, nodes: Iterable[NodeProto], attributes: Sequence[str] = ()) -> None:
@@ -137,7 +138,7 @@ def long_chain(random: Random) -> bytes:
         (["Identity"], ["Cast"], ["Neg"], ["DequantizeLinear"], ["Reshape", "Not"], ["Squeeze", "Cast"])
     )
     names = ["x", *(f"v{index}" for index in range(count - 1)), "y"]
-    more = {"to": 1} if kinds == ["Cast"] else {}
+    more: dict[str, Any] = {"to": 1} if kinds == ["Cast"] else {}
     made = [
         node(
             kinds[index % len(kinds)],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from onnx import AttributeProto, ModelProto, TensorProto, helper
 
@@ -21,7 +22,7 @@ def _constants(*factors: float) -> ModelProto:
 
 def _chain(operator: str, count: int) -> bytes:
     names = ["x", *(f"v{index}" for index in range(count - 1)), "y"]
-    more = {"to": 1} if operator == "Cast" else {}
+    more: dict[str, Any] = {"to": 1} if operator == "Cast" else {}
     made = [node(operator, [names[index]], [names[index + 1]], **more) for index in range(count)]
     reshaped = node("Reshape", ["x", names[-2]], ["z"])
     return model_of([*made, reshaped]).SerializeToString()

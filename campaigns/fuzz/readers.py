@@ -37,6 +37,7 @@ from onnxgate.model.subgraphs.reduced_models import (
     copy_for_checker,
     extract_node,
     function_key,
+    kind_without_shape,
     replace_sparse_weights,
 )
 from onnxgate.project.config.project import MergedSettings, SelectedModel
@@ -112,7 +113,7 @@ def _slim(subject: Subject) -> object:
 
 def _weigh(tensor: object, path: Path) -> None:
     try:
-        for _ in read_chunks(tensor, path):  # type: ignore[arg-type]
+        for _ in read_chunks(tensor, path):
             pass
     except UnreadableWeightError:
         pass
@@ -138,7 +139,7 @@ def _locations(subject: Subject) -> object:
 
 def _own_faults(subject: Subject) -> object:
     graph = subject.proto.graph
-    shapes = [validity.kind_without_shape(value) for value in (*graph.input, *graph.output)]
+    shapes = [kind_without_shape(value) for value in (*graph.input, *graph.output)]
     return [*validity._iter_own_faults(subject.view, subject.path), *shapes]
 
 

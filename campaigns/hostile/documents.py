@@ -139,12 +139,11 @@ def _runtimes(sample: Any) -> Iterator[Any]:
 def replaced(document: Any, rename: Callable[[str], str], own: frozenset[str]) -> Any:
     """Rename the strings of a document wherever its type accepts any string, except in the fields `own`."""
     plain = msgspec.to_builtins(document)
-    return msgspec.convert(_walked(plain, _type(type(document)), rename, own), type(document), str_keys=True)
+    return msgspec.convert(_walked(plain, _type(document), rename, own), type(document), str_keys=True)
 
 
-@cache
-def _type(kind: type) -> inspect.Type:
-    return inspect.type_info(kind)
+def _type(document: object) -> inspect.Type:
+    return inspect.type_info(type(document))
 
 
 def _walked(value: Any, kind: Any, rename: Callable[[str], str], own: frozenset[str]) -> Any:

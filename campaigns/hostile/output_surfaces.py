@@ -143,7 +143,7 @@ def _judged(surface: Surface, pair: Pair) -> Iterator[str]:
         yield from _lost(surface, surface.decode, pair.hostile, written)
 
 
-SLACK = {("element", "p"): 40, ("element", "th"): 40, ("element", "td"): 60, ("element", "br"): 40}
+SLACK: dict[object, int] = {("element", "p"): 40, ("element", "th"): 40, ("element", "td"): 60, ("element", "br"): 40}
 """Allowed surplus: paragraphs with counts of what was left out, and cells for names of releases with a blank."""
 
 

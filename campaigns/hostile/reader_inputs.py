@@ -18,7 +18,7 @@ import numpy as np
 
 from campaigns.hostile import mutations
 from campaigns.hostile.reader_campaign import Reader
-from onnxgate import rules
+from onnxgate import __version__, rules
 from onnxgate.core import report_json as json_format
 from onnxgate.core.errors import ConfigError, LockError, UsageError
 from onnxgate.core.jobs import CaseResult, Completed, InputCase, Load, Probe, Run, RunResult
@@ -150,7 +150,7 @@ def _shards() -> tuple[bytes, bytes]:
         own = {path for path, shard in zip(paths, division, strict=True) if shard == index}
         part = msgspec.structs.replace(
             report,
-            onnxgate=shard_report.__version__,
+            onnxgate=__version__,
             models=tuple(sorted((each for each in report.models if each.path in own), key=lambda each: each.path)),
             cells=tuple(each for each in report.cells if each.model in own),
             findings=(),
