@@ -51,7 +51,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Hold the package, campaigns and bench to mypy in strict mode."""
-    session.install(".", *group("lint"))
+    session.install(".", *group("lint", "test"))
     session.run("mypy")
 
 
