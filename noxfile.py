@@ -50,7 +50,7 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """Hold the package, campaigns and bench to mypy in strict mode."""
+    """Check the package, campaigns and bench with mypy in strict mode."""
     session.install(".", *group("lint", "test"))
     session.run("mypy")
 

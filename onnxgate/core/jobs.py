@@ -257,7 +257,6 @@ class ExportResult(Message, frozen=True, kw_only=True, tag="export", tag_field="
     eager64: tuple[CaseResult, ...] = ()
     eager_reason: str = ""  # why eager outputs are missing
     told: ExportDetails = ExportDetails()  # details of the export that the file does not contain
-    imported: dict[str, str] = {}  # path -> SHA-256 of code that was imported and that no package installed
     log: str = ""  # tail of what the exporter printed
 
 

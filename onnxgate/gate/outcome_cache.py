@@ -158,7 +158,9 @@ class OutcomeCache:
         )
         with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeError, TypeError, OverflowError):
             content = msgspec.msgpack.encode(outcome)
-            names_folder = any(folder.encode() in content for folder in self._folders)
+            separators = ("\\", "\\\\", "/")  # of Windows, as texts spell it
+            spellings = [folder.replace("\\", it) for folder in self._folders for it in separators]
+            names_folder = any(spelling.encode() in content for spelling in spellings)
             entry = OutcomeEntry(key, self._folders if names_folder else (), outcome)
             self._added |= write_entry(self._folder / key, entry)
 
@@ -212,7 +214,7 @@ class OutcomeCache:
         try:
             values = self._key_values(planned, facts)
             return hashlib.sha256(msgspec.json.encode(values, order="sorted")).hexdigest()
-        except (FileChangedError, OSError, UnicodeError):
+        except (FileChangedError, OSError, ValueError):  # or a text that is not UTF-8, or files on several drives
             return ""
 
     def _is_digestible(self, planned: PlannedModel, facts: ModelFacts) -> bool:
@@ -235,7 +237,7 @@ class OutcomeCache:
         settings, limits = model.settings, project.config.limits
         return {
             "layout": OUTCOME_LAYOUT,
-            "program": digest_program(),
+            "program": _digest_program(),
             "machine": [identify_machine(), platform.release(), list_relevant_variables()],
             "stages": sorted(stage.value for stage in request.stages),
             "seed": request.selection.inputs.seed,
@@ -317,7 +319,7 @@ def is_lasting_step(step: StepResult) -> bool:
 
 
 @functools.cache
-def digest_program() -> str:
+def _digest_program() -> str:
     """Digest this program and the packages that it computes with."""
     digest = hashlib.sha256(sys.version.encode())
     package = Path(__file__).parents[1]

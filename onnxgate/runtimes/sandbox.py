@@ -228,5 +228,13 @@ def _move_file(file: Path, destination: Path) -> None:
     if not stat.S_ISREG(os.lstat(file).st_mode):
         raise InvalidOutputError
     with open_regular(file) as source, destination.open("wb") as copy:
-        shutil.copyfileobj(source, copy, COPIED_BYTES)
+        size_bytes = os.fstat(source.fileno()).st_size  # what a worker adds from now on is not copied
+        while (left := size_bytes - copy.tell()) and (chunk := source.read(min(left, COPIED_BYTES))):
+            if chunk.strip(b"\0"):
+                copy.write(chunk)
+            else:  # a hole stays a hole
+                copy.seek(len(chunk), os.SEEK_CUR)
+        copy.truncate()
+        if left:
+            raise InvalidOutputError
     file.unlink()

@@ -64,11 +64,6 @@ class ExportPlan:
         return job
 
     @property
-    def repeated(self) -> Export | None:
-        """The job of a source that is exported a second time; None for a command, whose code is not known."""
-        return self.source if isinstance(self.again, Export) else None
-
-    @property
     def source_name(self) -> str:
         """The name in messages of what writes the file: the command's words, or the source."""
         settings = self.model.settings
@@ -81,6 +76,7 @@ class ProjectToolchain:
 
     project: Project
     python: Path
+    seed: int = 0  # of the first exports, 0 or 1; second ones have the other
 
     @classmethod
     def of_project(cls, project: Project) -> ProjectToolchain:
@@ -96,12 +92,12 @@ class ProjectToolchain:
     @property
     def spec(self) -> WorkerSpec:
         """The worker that exports."""
-        return create_toolchain_spec(self.python)
+        return create_toolchain_spec(self.python, "toolchain", str(self.seed))
 
     @property
     def second_spec(self) -> WorkerSpec:
         """A second process of the same interpreter, with another order of sets and dictionaries of strings."""
-        return create_toolchain_spec(self.python, "toolchain again", "1")
+        return create_toolchain_spec(self.python, "toolchain again", str(1 - self.seed))
 
 
 def create_toolchain_spec(python: Path, name: str = "toolchain", seed: str = "0") -> WorkerSpec:
@@ -145,6 +141,7 @@ def plan_export(
             external_data=external_data,
             export=command is None,
             float64=False,
+            seed=toolchain.seed,
         )
     return ExportPlan(model, source, command, written, limits)
 
@@ -170,7 +167,7 @@ def plan_second_export(toolchain: ProjectToolchain, plan: ExportPlan, scratch: P
         return replace(plan, again=command, written_again=written)
     assert plan.source is not None
     output = str(_create_folder(scratch / "source"))
-    again = msgspec.structs.replace(plan.source, output=output, cases=(), eager=False, seed=1)
+    again = msgspec.structs.replace(plan.source, output=output, cases=(), eager=False, seed=1 - toolchain.seed)
     return replace(plan, again=_relocate_job(toolchain.project, plan.model, again, scratch / "elsewhere"))
 
 

@@ -313,13 +313,13 @@ def test_files_may_be_as_large_as_a_job_s_memory(memory_mib: int | None, file_mi
     assert sandbox.required_permissions(Load(model="/a/b.onnx"), memory_mib, own=False).file_mib == file_mib
 
 
-def test_a_delivered_output_is_out_of_reach(tmp_path: Path) -> None:
-    """A worker that keeps its file open cannot change an array that is compared, or cut off one that is mapped."""
-    folder, job = sandbox.WorkerFolder(), Run(model="m.onnx", cases=(), output=str(tmp_path / "outputs"))
+def deliver(write: Callable[[Path], object], target: Path) -> Path:
+    """Deliver one output that `write` writes; it is cut off afterwards, as a worker could that has it open."""
+    folder, job = sandbox.WorkerFolder(), Run(model="m.onnx", cases=(), output=str(target))
     inner = folder.redirect(job)
     assert isinstance(inner, Run)
     path = Path(inner.output) / "0.npy"
-    np.save(path, np.ones(300_000, np.float32))
+    write(path)
     case = CaseResult(outputs=(str(path),))
     with path.open("r+b") as kept:
         answer = Completed(result=RunResult(providers=(), outputs=("y",), cases=(case,)))
@@ -329,5 +329,32 @@ def test_a_delivered_output_is_out_of_reach(tmp_path: Path) -> None:
 
     assert isinstance(delivered, Completed)
     assert isinstance(delivered.result, RunResult)
-    assert delivered.result.cases[0].outputs == (str(tmp_path / "outputs" / "0.npy"),)
-    assert load_array(tmp_path / "outputs" / "0.npy").sum() == 300_000
+    assert delivered.result.cases[0].outputs == (str(target / "0.npy"),)
+    return target / "0.npy"
+
+
+def test_a_delivered_output_is_out_of_reach(tmp_path: Path) -> None:
+    """A worker that keeps its file open cannot change an array that is compared, or cut off one that is mapped."""
+    delivered = deliver(lambda path: np.save(path, np.ones(300_000, np.float32)), tmp_path / "outputs")
+
+    assert load_array(delivered).sum() == 300_000
+
+
+def test_a_hole_of_an_output_takes_no_space(tmp_path: Path) -> None:
+    """A small file that claims to be large stays small; what lies around holes is complete."""
+
+    def write(path: Path) -> None:
+        values = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(75 * 2**20,))
+        values[[0, 2**24, -3]] = 1
+
+    delivered = deliver(write, tmp_path / "outputs")
+
+    assert delivered.stat().st_blocks * 512 < 16 * 2**20
+    assert np.flatnonzero(np.load(delivered, mmap_mode="r")).tolist() == [0, 2**24, 75 * 2**20 - 3]
+
+
+def test_an_output_of_zeros_is_complete(tmp_path: Path) -> None:
+    """The last chunk may be a hole."""
+    delivered = deliver(lambda path: np.save(path, np.zeros(3 * 2**20, np.uint8)), tmp_path / "outputs")
+
+    assert load_array(delivered).shape == (3 * 2**20,)

@@ -1,8 +1,8 @@
-"""Second exports that need not be repeated: the first export and the code behind both are what they were.
+"""Exports whose second export is skipped: an earlier check has exported the same bytes with the other seed.
 
-A first export is always made, because a source may read anything. The second one only shows whether other seeds and
-another folder change the model. That follows from the code, the toolchain and what the first export wrote; if all of
-these are as in an earlier check that found no difference, it would find none again.
+A check with known exports makes its first exports with the seed that they were not made with. Equal bytes then show
+what a second export would show, whatever has changed in the meantime: code that depends on the seed, on the order of a
+set or on a clock would have written others.
 """
 
 from __future__ import annotations
@@ -16,67 +16,60 @@ from pathlib import Path
 import msgspec
 
 from onnxgate.core.files import sha256_of
-from onnxgate.core.jobs import Export
-from onnxgate.gate.outcome_cache import digest_program, read_entry, write_entry
-from onnxgate.gate.result_cache import identify_machine, list_relevant_variables
-from onnxgate.runtimes.environments.toolchain import Interpreter
+from onnxgate.gate.outcome_cache import read_entry, write_entry
+from onnxgate.gate.result_cache import prune
+from onnxgate.project.config.project import SelectedModel
 
 LAYOUT = 1
 """Version of the meaning of an entry."""
 
 
 class StableExport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An export whose repetition made the same model."""
+    """An export that was equal to another one, made with the other seed and from another folder."""
 
     key: str
-    written: dict[str, str]  # SHA-256 of each file that the first export wrote, by name
-    imported: dict[str, str]  # and of each file of code that no package installed, by path
+    seed: int  # 0 or 1
+    written: dict[str, str]  # SHA-256 of each file that it wrote, by name
 
 
 class StableExports:
-    """Exports that were stable, in a folder; None remembers nothing. `fresh` reuses nothing and replaces entries."""
+    """Stable exports of earlier checks, in a folder. Without a folder, nothing is stored; `fresh` reuses nothing."""
 
     def __init__(self, folder: Path | None, *, fresh: bool = False) -> None:
         self._folder = folder
         self._fresh = fresh
 
-    def find(self, key: str) -> StableExport | None:
-        """Return the stable export of that key if none of its code has changed."""
-        if self._folder is None or self._fresh:
+    def find(self, model: SelectedModel, python: Path) -> StableExport | None:
+        """Return the last stable export of a model with an interpreter."""
+        if self._folder is None or self._fresh or not (key := _digest_names(model, python)):
             return None
         entry = read_entry(self._folder / key, StableExport)
-        if entry is None or entry.key != key or not entry.imported:
-            return None
         with contextlib.suppress(OSError):
-            if all(sha256_of(Path(path)) == digest for path, digest in entry.imported.items()):
-                os.utime(self._folder / key)
-                return entry
-        return None
+            os.utime(self._folder / key)
+        return entry if entry is not None and entry.key == key and entry.written else None
 
-    def keep(self, key: str, written: Mapping[str, str], imported: Mapping[str, str]) -> None:
-        """Remember an export whose repetition made the same model; errors of the disk are ignored."""
-        if self._folder is None or not imported or not written:
+    def keep(self, model: SelectedModel, python: Path, seed: int, written: Mapping[str, str]) -> None:
+        """Store a stable export; errors of the disk are ignored."""
+        if self._folder is None or not written or not (key := _digest_names(model, python)):
             return
         with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeError):
-            write_entry(self._folder / key, StableExport(key, dict(written), dict(imported)))
+            if write_entry(self._folder / key, StableExport(key, seed, dict(written))):
+                prune(self._folder)
 
 
-def digest_request(job: Export, interpreter: Interpreter) -> str:
-    """Digest all that is known of an export before it is made; "" if that is not possible."""
-    plain = msgspec.structs.replace(job, output="", cases=())
-    toolchain = [os.fspath(interpreter.path), interpreter.python, interpreter.packages, interpreter.system]
-    python = {name: value for name, value in sorted(os.environ.items()) if name.startswith("PYTHON")}
-    values = [LAYOUT, digest_program(), identify_machine(), list_relevant_variables(), python, toolchain, plain]
+def _digest_names(model: SelectedModel, python: Path) -> str:
+    """Digest what an export is stored under; "" if that is not possible."""
+    settings = model.settings
+    names = [LAYOUT, os.fspath(model.absolute), settings.source, settings.command, os.fspath(python)]
     try:
-        return hashlib.sha256(msgspec.json.encode(values, order="sorted")).hexdigest()
-    except (OSError, UnicodeError):
+        return hashlib.sha256(msgspec.json.encode(names)).hexdigest()
+    except UnicodeError:
         return ""
 
 
 def digest_written(model: Path) -> dict[str, str]:
-    """Return the SHA-256 of a model and of the files beside it, by name.
-
-    Raises:
-        OSError: one of them cannot be read.
-    """
-    return {path.name: sha256_of(path) for path in sorted(model.parent.iterdir()) if path.is_file()}
+    """Return the SHA-256 of a model and of the files beside it, by name; empty if one of them cannot be read."""
+    try:
+        return {path.name: sha256_of(path) for path in sorted(model.parent.iterdir()) if path.is_file()}
+    except OSError:
+        return {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -28,7 +28,8 @@ from onnxgate.core.jobs import (
     TimedOut,
     Unavailable,
 )
-from onnxgate.gate.execution.stable_exports import StableExport, StableExports, digest_request, digest_written
+from onnxgate.evidence.export import SecondExport
+from onnxgate.gate.execution.stable_exports import StableExport, StableExports, digest_written
 from onnxgate.gate.request import ExecutionSettings, RunnableModel, StepResult
 from onnxgate.inputs.case_selection import make_example_case
 from onnxgate.inputs.cases import InputCases
@@ -36,7 +37,7 @@ from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.fact_extraction import ParsedModel
 from onnxgate.project.config.project import Project
 from onnxgate.project.plan import PlannedModel, PlannedRuntime
-from onnxgate.runtimes.environments.toolchain import Interpreter, ProbeError, imported_frameworks, probe_interpreter
+from onnxgate.runtimes.environments.toolchain import ProbeError, imported_frameworks, probe_interpreter
 from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.stages import export as export_stage
 from onnxgate.stages import export_jobs as jobs
@@ -65,9 +66,10 @@ class Exporter:
         self._host = host
         self._folder = folder
         self._stable = stable
-        self._interpreter: Interpreter | None = None
-        self._is_second_awaited = False
-        self.reused: list[Path] = []  # models whose second export would be what it was
+        self._known: dict[str, StableExport] = {}  # by model, made with the other seed than the first exports
+        self._toolchain: ProjectToolchain | None = None
+        self._is_second_worker_started = False
+        self.reused: list[Path] = []  # models whose second export was skipped
         self._second_exports: list[tuple[Future[Observation], Callable[[], None]]] = []  # the first one, what begins it
 
     def find_toolchain(self, models: Sequence[RunnableModel]) -> tuple[ProjectToolchain | None, StepResult]:
@@ -90,9 +92,19 @@ class Exporter:
                 )
             )
         state = export_stage.compare_toolchain(settings.project, locked, packages)
-        self._interpreter = packages if state is not None and not state.drift else None
         is_judged = state is not None and Stage.EXPORT in settings.stages
-        return toolchain, StepResult((state,) if is_judged else ())
+        self._toolchain = self._choose_seed(toolchain, exported)
+        return self._toolchain, StepResult((state,) if is_judged else ())
+
+    def _choose_seed(self, toolchain: ProjectToolchain, exported: Sequence[PlannedModel]) -> ProjectToolchain:
+        """Choose the seed of the first exports, so that most of the known stable exports have the other one."""
+        if Stage.EXPORT not in self._settings.stages:
+            return toolchain
+        found = ((planned.path, self._stable.find(planned.model, toolchain.python)) for planned in exported)
+        known = {path: export for path, export in found if export is not None}
+        seed = 1 if 2 * sum(export.seed for export in known.values()) < len(known) else 0
+        self._known = {path: export for path, export in known.items() if export.seed != seed}
+        return dataclasses.replace(toolchain, seed=seed)
 
     def export(
         self, planned: PlannedModel, facts: ModelFacts, cases: tuple[InputCase, ...], toolchain: ProjectToolchain
@@ -114,26 +126,25 @@ class Exporter:
         writes = command or source
         if plan.again is None or writes is None:
             return ModelExport(plan, writes, source)
-        key = digest_request(plan.repeated, self._interpreter) if plan.repeated and self._interpreter else ""
-        known = self._stable.find(key) if key else None
-        if known is None and isinstance(plan.again, Export) and not self._is_second_awaited:
-            self._is_second_awaited = True  # the worker starts during the first exports
+        known = self._known.get(planned.path)
+        if known is None and isinstance(plan.again, Export) and not self._is_second_worker_started:
+            self._is_second_worker_started = True  # during the first exports
             frameworks = imported_frameworks(self._settings.project.config, self._settings.project.folder)
             self._host.submit(toolchain.second_spec, Probe(exporters=frameworks))
-        return ModelExport(plan, writes, source, self._await_second(toolchain, plan, writes, known), key)
+        return ModelExport(plan, writes, source, self._await_second(toolchain, plan, writes, known))
 
     def _await_second(
         self, toolchain: ProjectToolchain, plan: jobs.ExportPlan, first: Future[Observation], known: StableExport | None
     ) -> Future[Observation | None]:
         """Return the answer to a second export.
 
-        It is that of the first one if that did not complete, and None if the first is the one that is `known`.
+        It is that of the first one if that did not complete, and None if the first wrote what is `known`.
         """
         again: Future[Observation | None] = Future()
 
         def begin() -> None:
             try:
-                if known is not None and known.written == _digest_answer(first.result()):
+                if known is not None and known.written == _digest_answer(plan, first.result()):
                     self.reused.append(plan.model.absolute)
                     again.set_result(None)
                     return
@@ -177,9 +188,8 @@ class Exporter:
         """Return the outputs of the source for the cases; None if it cannot be run."""
         if prepared.planned.model.settings.source is None:
             return None
-        try:
-            toolchain = ProjectToolchain.of_project(self._settings.project)
-        except UnavailableError:
+        toolchain = self._toolchain
+        if toolchain is None:
             return None
         job = jobs.plan_source_run(toolchain, prepared.planned, self._folder(), cases)
         answer = self._host.submit(toolchain.spec, job).result()
@@ -190,7 +200,8 @@ class Exporter:
 
     def run(self, job: Job) -> Observation:
         """Run a job in the toolchain."""
-        return self._host.submit(ProjectToolchain.of_project(self._settings.project).spec, job).result()
+        toolchain = self._toolchain or ProjectToolchain.of_project(self._settings.project)
+        return self._host.submit(toolchain.spec, job).result()
 
     def judge(self, prepared: PreparedModel) -> StepResult:
         """Collect the evidence of exporting one model."""
@@ -216,13 +227,14 @@ class Exporter:
         again = exporting.again.result() if exporting.again else None
         outcome = export_stage.collect_evidence(project, planned, first, again)
         failed = outcome.subject.second.failure if outcome.subject else None
-        if failed is None and exporting.key:
+        if failed is None:
             self._keep_stable(exporting, outcome, first, again)
         if failed is None or not jobs.is_relocated(planned):
             return outcome, ()
         planned = jobs.with_project_folder(planned)
         assert planned.again is not None
-        again = self._host.submit(ProjectToolchain.of_project(project).second_spec, planned.again).result()
+        toolchain = self._toolchain or ProjectToolchain.of_project(project)
+        again = self._host.submit(toolchain.second_spec, planned.again).result()
         outcome = export_stage.collect_evidence(project, planned, first, again)
         if outcome.subject is not None and outcome.subject.second.failure is None:
             reason = f"it is exported from its own folder alone: from another one it fails with {failed.type}"
@@ -232,24 +244,19 @@ class Exporter:
     def _keep_stable(
         self, exporting: ModelExport, outcome: ExportOutcome, first: Observation, again: Observation | None
     ) -> None:
-        """Remember that both exports were made and are the same model, if all code of the source is known."""
-        result, source = again.result if isinstance(again, Completed) else None, exporting.planned.source
-        if not isinstance(result, ExportResult) or outcome.subject is None or source is None:
-            return
-        file = os.path.realpath(source.source.rpartition(":")[0])
-        if file in result.imported and not outcome.subject.second.differences:
-            self._stable.keep(exporting.key, _digest_answer(first), result.imported)
+        """Remember an export that was compared with a second one, and is the same model."""
+        is_compared = outcome.fresh is not None and isinstance(again, Completed)
+        if is_compared and outcome.subject is not None and outcome.subject.second == SecondExport():
+            assert self._toolchain is not None
+            plan, toolchain = exporting.planned, self._toolchain
+            self._stable.keep(plan.model, toolchain.python, toolchain.seed, _digest_answer(plan, first))
 
 
-def _digest_answer(first: Observation) -> dict[str, str]:
-    """Return the digests of what an export wrote; empty if it wrote no model, or if that is gone."""
+def _digest_answer(plan: jobs.ExportPlan, first: Observation) -> dict[str, str]:
+    """Return the digests of what an export wrote; empty if it wrote no model."""
     result = first.result if isinstance(first, Completed) else None
-    if not isinstance(result, ExportResult) or result.model is None:
-        return {}
-    try:
-        return digest_written(Path(result.model))
-    except OSError:
-        return {}
+    written = result.model if isinstance(result, ExportResult) else plan.written
+    return digest_written(Path(written)) if result is not None and written is not None else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +267,6 @@ class ModelExport:
     writes: Future[Observation] | None  # the job that writes the file; None if only eager outputs are computed
     source: Future[Observation] | None  # computes eager outputs; the same job as `writes` without a command
     again: Future[Observation | None] | None = None  # writes the file a second time
-    key: str = ""  # of both exports, for `StableExports`; "" if they cannot be compared with earlier ones
 
 
 @dataclass(frozen=True, slots=True)

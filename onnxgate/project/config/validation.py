@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import msgspec
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -162,9 +161,11 @@ class Validation(msgspec.Struct, frozen=True):
     def _inputs_problem(self, inputs: str | None) -> str:
         if inputs is None or ".py:" in inputs:
             return self._source_problem(inputs)
-        try:
-            any(Path(os.devnull).glob(inputs))  # has no entries
-        except (ValueError, NotImplementedError):
+        pattern = PurePath(inputs)
+        has_mixed_part = any(
+            "**" in part and part != "**" for part in pattern.parts
+        )  # `a**b`; only Python 3.13 takes it
+        if not pattern.parts or pattern.anchor or has_mixed_part or "\0" in inputs:
             return f"expected a glob, relative to the config, got `{inputs}`"
         return ""
 

@@ -259,7 +259,7 @@ rule = "opset-to-new"
                 f"[[model]]\npath = 'a.onnx'\ninputs = '{pattern}'",
                 f"line 3: `model[0].inputs`: expected a glob, relative to the config, got `{pattern}`",
             )
-            for pattern in ("", "/samples/*.npz", "a**b")
+            for pattern in ("", ".", "./", "/samples/*.npz", "a**b")
         ),
         (
             "[[model]]\npath = 'a.onnx'\ncommand = ['make']",

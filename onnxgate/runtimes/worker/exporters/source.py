@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import hashlib
 import importlib.util
 import os
 import random
@@ -98,9 +97,6 @@ def source_environment(file: str, folder: str) -> Iterator[None]:
         _imported[source_folder] = removed
 
 
-_PACKAGE_FOLDERS = {"site-packages", "dist-packages"}
-
-
 def project_path(path: str, folders: Sequence[str]) -> Optional[str]:
     """Return the path of a project file, relative to the first folder, with `/`; None for any other file.
 
@@ -114,29 +110,9 @@ def project_path(path: str, folders: Sequence[str]) -> Optional[str]:
     return None
 
 
-def digest_own_files() -> Dict[str, str]:
-    """Return the SHA-256 of each imported file that no package installed, by its real path; empty if one is gone."""
-    worker = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
-    libraries = (os.path.dirname(os.__file__), os.path.dirname(os.path.realpath(os.__file__)), worker)
-    digests = {}
-    for module in list(sys.modules.values()):
-        origin = getattr(module, "__file__", None)
-        if not isinstance(origin, str) or not os.path.isabs(origin):  # `torch.ops` says "_ops.py", which is no file
-            continue
-        if not _PACKAGE_FOLDERS.isdisjoint(re.split(r"[\\/]", origin)):
-            continue
-        path = os.path.realpath(origin)
-        if not any(_contains_path(folder, it) for folder in libraries for it in (origin, path)):
-            try:
-                with open(path, "rb") as file:
-                    digests[path] = hashlib.sha256(file.read()).hexdigest()
-            except OSError:
-                return {}
-    return digests
-
-
 def _is_installed(path: str, folder: str) -> bool:
-    if not _PACKAGE_FOLDERS.isdisjoint(re.split(r"[\\/]", path[len(folder) :])):
+    parts = path[len(folder) :].replace(os.sep, "/").split("/")
+    if "site-packages" in parts or "dist-packages" in parts:
         return True
     return any(
         _contains_path(folder, prefix) and _contains_path(prefix, path) for prefix in (sys.prefix, sys.base_prefix)

@@ -48,8 +48,6 @@ def export(job: Wire, phase: Phase) -> Wire:
             require_converters(framework.title, framework.converters)
         module, function = framework.exporter.split(":")
         getattr(importlib.import_module("." + module, __package__), function)(job, returned, result, phase)
-        if job["export"]:
-            result["imported"] = source.digest_own_files()
     return result
 
 
