@@ -24,8 +24,9 @@ from onnxgate.evidence.parity import FirstDifference
 from onnxgate.model.equality.model_comparison import GraphComparison, WeightPair
 from onnxgate.model.reading.fact_extraction import format_operator_name
 from onnxgate.model.reading.file_format import UnreadableModel
-from onnxgate.model.reading.structure import read_structure, restore_lists
+from onnxgate.model.reading.structure import read_view, restore_lists
 from onnxgate.model.reading.tensor_data import UnreadableWeightError, compare_tensors, read_chunks
+from onnxgate.model.reading.view import ModelView
 from onnxgate.model.subgraphs.instrumented_models import (
     KnownValue,
     SearchNode,
@@ -338,11 +339,11 @@ class FreshExport:
 def match_fresh_export(committed: ModelProto, model: Path, path: Path) -> FreshExport | None:
     """Match the export at `path` with the committed model at `model`; None if it is not a model."""
     try:
-        proto = read_structure(path)
+        view = read_view(path)
     except (OSError, UnreadableModel):
         return None
-    matching = GraphComparison(committed, model, proto, path)
-    return FreshExport(path, proto, matching.values, tuple(matching.weights))
+    matching = GraphComparison(ModelView(committed), model, view, path)
+    return FreshExport(path, view.proto, matching.values, tuple(matching.weights))
 
 
 def describe_differing_weight(
