@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -14,7 +15,10 @@ QUICK, FULL = "not full", "full"
 def test_of_the_whole_gate_one_test_is_quick() -> None:
     """Each test is in one tier, since the tiers are a mark and its negation; those of the whole gate have the mark."""
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "-m", QUICK]
-    listed = subprocess.run([*command, "tests/e2e"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
+    listed = subprocess.run(
+        [*command, "tests/e2e"], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    ).stdout
 
     assert re.findall(r"^\S+?::.+$", listed, re.MULTILINE) == ["tests/e2e/test_gate.py::test_gate"]
     assert f"not {FULL}" == QUICK

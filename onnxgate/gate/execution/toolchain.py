@@ -188,8 +188,9 @@ class Exporter:
         """Return the outputs of the source for the cases; None if it cannot be run."""
         if prepared.planned.model.settings.source is None:
             return None
-        toolchain = self._toolchain
-        if toolchain is None:
+        try:
+            toolchain = self._toolchain or ProjectToolchain.of_project(self._settings.project)
+        except UnavailableError:
             return None
         job = jobs.plan_source_run(toolchain, prepared.planned, self._folder(), cases)
         answer = self._host.submit(toolchain.spec, job).result()
