@@ -23,17 +23,18 @@ import sys, time
 from collections import Counter
 from pathlib import Path
 begin = time.perf_counter()
-from onnxgate.model.reading.structure import read_structure
-from onnxgate.support import limits, releases
+from onnxgate.model.reading.structure import read_view
+from onnxgate.support.limits import get_limits
 from onnxgate.support.matching.kernels import predict
-from onnxgate.support.matching.type_inference import prepare
-names = releases.known()
+from onnxgate.support.matching.type_inference import infer_model_types
+from onnxgate.support.operators import get_implementation, list_known_releases
+names = list_known_releases()
 chosen = [names[round(i * (len(names) - 1) / (RELEASES - 1))] for i in range(RELEASES)]
-asked = [(releases.implementation(name), limits.limits_of(name)) for name in chosen]
+asked = [(get_implementation(name), get_limits(name)) for name in chosen]
 said = Counter()
 for path in sorted(Path(sys.argv[1]).iterdir())[: int(sys.argv[2])]:
-    prepared = prepare(read_structure(path))
-    said.update(predict(prepared, each, known).verdict for each, known in asked)
+    typed = infer_model_types(read_view(path))
+    said.update(predict(typed, each, known).verdict for each, known in asked)
 print(time.perf_counter() - begin, sum(said.values()), *sorted(said.items()))
 """
 
