@@ -12,7 +12,7 @@ from campaigns.conformance.suite import RELEASES
 
 QUICK_RELEASES = RELEASES[BACKEND]
 WHEELS = ("1.12.0",)  # one that is old enough for every release to load its models
-SIZE = 800  # of each sample
+SIZE = 500  # of each sample
 SEED = 3
 
 
