@@ -41,6 +41,7 @@ from onnxgate.stages import support as support_stage
 from onnxgate.support.matching.operations import RefusedOperations
 
 if TYPE_CHECKING:
+    from onnxgate.core.report import Replay
     from onnxgate.gate.outcome_cache import OutcomeCache
     from onnxgate.gate.result_cache import ResultCache
 
@@ -82,32 +83,48 @@ def _run_stages(request: GateRequest, analyzer: StaticAnalyzer) -> GateOutcome:
     if dynamic:
         analyzer.end_children()
         present = [model for model in planned if model.path not in blocked]
-        undone += [
-            IncompleteCheck(stage, model.path, "", *file.missing[model.path])
-            for model in present
-            if model.path in file.missing
-            for stage in sorted(dynamic)
-            if stage is not Stage.EXPORT or model.model.settings.is_exported
-        ]
-        runnable = [model for model in present if model.path not in results.file.missing]
-        reused = [] if outcomes is None else [result for model in runnable for result in outcomes.restore(model)]
-        ran = [] if outcomes is None else outcomes.known
-        changed = [model for model in runnable if model.path not in ran]
+        undone += _list_incomplete_models(present, file.missing, dynamic)
+        runnable = [model for model in present if model.path not in file.missing]
+        changed = [model for model in runnable if outcomes is None or model.path not in outcomes.known]
         if Stage.RUNTIME in dynamic:
             awaited = [requests[model.path] for model in changed if model.path in requests]
             results = replace(results, support=_add_predictions(analyzer, awaited, results))
-        executed = [_execute(request, changed, dynamic, results, outcomes)] if changed else []
-        execution = join_executions([*reused, *executed])
-        hits = _apply_rules(request.project, execution.step.subjects)
-        results = replace(results, execution=replace(execution, hits=hits))
+        results = replace(results, execution=_reuse_or_execute(request, runnable, changed, dynamic, results, outcomes))
         if Stage.RUNTIME not in dynamic:
             undone += _not_compared(results.execution)
         undone += resolution.report_unknown_names(request, results.facts)
-    skipped: tuple[IncompleteCheck, ...] = ()
-    if stages & {Stage.LOCK, Stage.RUNTIME}:
-        skipped = tuple(find_unlocked_builds(checkout.project, checkout.lock, checkout.models))
-    results = replace(results, unchecked=StageResult(undone=tuple(undone), skipped=skipped))
+    depends_on_builds = stages & {Stage.LOCK, Stage.RUNTIME}
+    skipped = find_unlocked_builds(checkout.project, checkout.lock, checkout.models) if depends_on_builds else ()
+    results = replace(results, unchecked=StageResult(undone=tuple(undone), skipped=tuple(skipped)))
     return resolution.build_outcome(request, planned, results, blocked)
+
+
+def _list_incomplete_models(
+    planned: Iterable[PlannedModel], missing: Mapping[str, tuple[str, str]], dynamic: Iterable[Stage]
+) -> list[IncompleteCheck]:
+    """Return the dynamic stages of models whose content is not complete, with the reason."""
+    return [
+        IncompleteCheck(stage, model.path, "", *missing[model.path])
+        for model in planned
+        if model.path in missing
+        for stage in sorted(dynamic)
+        if stage is not Stage.EXPORT or model.model.settings.is_exported
+    ]
+
+
+def _reuse_or_execute(
+    request: GateRequest,
+    runnable: Iterable[PlannedModel],
+    changed: Sequence[PlannedModel],
+    dynamic: frozenset[Stage],
+    results: StageResults,
+    outcomes: OutcomeCache | None,
+) -> ExecutionResult:
+    """Restore the known outcomes of the models that can run, run those that changed, and judge both."""
+    reused = [] if outcomes is None else [result for model in runnable for result in outcomes.restore(model)]
+    executed = [_execute(request, changed, dynamic, results, outcomes)] if changed else []
+    execution = join_executions([*reused, *executed])
+    return replace(execution, hits=_apply_rules(request.project, execution.step.subjects))
 
 
 def reapply_ignores(request: GateRequest, outcome: GateOutcome) -> GateOutcome:
@@ -338,16 +355,26 @@ def _execute(
             request.project.path.name,
             request.caches.inputs() if request.caches.inputs is not None else None,
         )
-    if cache is not None and outcomes is not None:
-        by_model = {replay.model: replay for replay in replays}
-        for model in planned:
-            if model.path in execution.collected:
-                entries = cache.entries_of(model.model.absolute)
-                outcomes.keep(model, execution.collected[model.path], by_model.get(model.path), entries)
-        outcomes.tidy()
     if cache is not None:
+        if outcomes is not None:
+            _keep_outcomes(outcomes, cache, planned, execution, replays)
         cache.tidy()
     return replace(execution, replays=replays)
+
+
+def _keep_outcomes(
+    outcomes: OutcomeCache,
+    cache: ResultCache,
+    planned: Iterable[PlannedModel],
+    execution: ExecutionResult,
+    replays: Iterable[Replay],
+) -> None:
+    by_model = {replay.model: replay for replay in replays}
+    for model in planned:
+        if model.path in execution.collected:
+            entries = cache.entries_of(model.model.absolute)
+            outcomes.keep(model, execution.collected[model.path], by_model.get(model.path), entries)
+    outcomes.tidy()
 
 
 def _create_runnable_models(planned: Sequence[PlannedModel], results: StageResults) -> Iterator[RunnableModel]:

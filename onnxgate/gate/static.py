@@ -148,12 +148,7 @@ class StaticAnalyzer:
         """
         locked = ((model, lock.models.get(model.path)) for model in models)
         self._recall((path for model, entry in locked for path in _model_files(model, entry)), project.root)
-        keys = [
-            digest_static_key("file", model.path, digest)
-            if self._unchanged and (digest := _sha256_if_known(model.absolute))
-            else ""
-            for model in models
-        ]
+        keys = list(map(self._file_key, models))
         cached = [self._unchanged.find(key, ModelFile) if self._unchanged and key else None for key in keys]
         present = [(model, file) for model, file in zip(models, cached, strict=True) if file is not None]
         self._recall((path for model, file in present for path in _model_files(model, file.facts)), project.root)
@@ -177,6 +172,10 @@ class StaticAnalyzer:
             file_stage.add_known_state(model, lock.models.get(model.path), file, project.root)
             for model, file in zip(models, files, strict=True)
         )
+
+    def _file_key(self, model: SelectedModel) -> str:
+        digest = _sha256_if_known(model.absolute) if self._unchanged else ""
+        return digest_static_key("file", model.path, digest) if digest else ""
 
     def _read(self, queries: Sequence[FileQuery]) -> list[FileReading | CallFailure]:
         """Read the files. Where a child failed, the file is read alone: the failure may be one of predicting."""

@@ -184,12 +184,16 @@ class Exporter:
             return SourceOutputs(eager, None)
         return SourceOutputs({**eager, sample.name: result.eager[-1]}, sample)
 
+    def _own_toolchain(self) -> ProjectToolchain:
+        """Return the toolchain with the seed of this check. Raises `UnavailableError` if there is none."""
+        return self._toolchain or ProjectToolchain.of_project(self._settings.project)
+
     def run_source(self, prepared: PreparedModel, cases: tuple[InputCase, ...]) -> Mapping[str, CaseResult] | None:
         """Return the outputs of the source for the cases; None if it cannot be run."""
         if prepared.planned.model.settings.source is None:
             return None
         try:
-            toolchain = self._toolchain or ProjectToolchain.of_project(self._settings.project)
+            toolchain = self._own_toolchain()
         except UnavailableError:
             return None
         job = jobs.plan_source_run(toolchain, prepared.planned, self._folder(), cases)
@@ -201,7 +205,7 @@ class Exporter:
 
     def run(self, job: Job) -> Observation:
         """Run a job in the toolchain."""
-        toolchain = self._toolchain or ProjectToolchain.of_project(self._settings.project)
+        toolchain = self._own_toolchain()
         return self._host.submit(toolchain.spec, job).result()
 
     def judge(self, prepared: PreparedModel) -> StepResult:
@@ -234,7 +238,7 @@ class Exporter:
             return outcome, ()
         planned = jobs.with_project_folder(planned)
         assert planned.again is not None
-        toolchain = self._toolchain or ProjectToolchain.of_project(project)
+        toolchain = self._own_toolchain()
         again = self._host.submit(toolchain.second_spec, planned.again).result()
         outcome = export_stage.collect_evidence(project, planned, first, again)
         if outcome.subject is not None and outcome.subject.second.failure is None:
