@@ -33,11 +33,11 @@ PREDICTED_STAGES = frozenset({Stage.FILE, Stage.SUPPORT})
 PREDICTION_SCOPE = "no config: predicted from support data, nothing was run"
 
 
-def check_files(
-    paths: Sequence[Path], requirement: str | None, start: Path, jobs: int, fail_on: FailOn, *, drawn: bool
-) -> Report:
-    """Check files without a config by the file and support stages, on all measured releases that fit."""
-    request = make_request(paths, requirement, start, jobs)
+def check_files(request: GateRequest, fail_on: FailOn, *, drawn: bool) -> Report:
+    """Check files without a config by the file and support stages, on all measured releases that fit.
+
+    `request` is one of `make_request`.
+    """
     outcome = pipeline.run(request)
     models = predict_matrix(outcome)
     unchecked = outcome.gathered.unchecked

@@ -183,9 +183,7 @@ def name_runtimes(runtimes: Iterable[str], known: Sequence[str]) -> str:
 
 
 def _format_releases(engine: str, releases: Sequence[str], known: Sequence[str]) -> str:
-    every = [
-        name.partition(" ")[2] for name in sorted(set(known), key=runtime_sort_key) if name.startswith(f"{engine} ")
-    ]
+    every = _sort_releases(engine, tuple(known))
     runs: list[list[str]] = []
     for release in releases:
         after = every.index(release) - 1 if release in every else -1
@@ -195,6 +193,13 @@ def _format_releases(engine: str, releases: Sequence[str], known: Sequence[str])
             runs.append([release])
     words = [[f"{run[0]} to {run[-1]}"] if len(run) > 2 else run for run in runs]
     return join_phrases([word for run in words for word in run])
+
+
+@functools.lru_cache(maxsize=16)
+def _sort_releases(engine: str, known: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the releases of one engine, oldest first. The runtimes are the same for all findings of a check."""
+    names = (name.partition(" ") for name in sorted(set(known), key=runtime_sort_key))
+    return tuple(release for known_engine, _, release in names if known_engine == engine)
 
 
 FindingIdentity = tuple[str, str, str]  # rule; model, or file if it is about none; problem

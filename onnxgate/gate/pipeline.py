@@ -52,7 +52,7 @@ def run(request: GateRequest) -> GateOutcome:
     if static.folder is None:
         analyzer = StaticAnalyzer(static.jobs)
     else:
-        analyzer = create_caching_analyzer(static.jobs, static.folder(), request.project.folder)
+        analyzer = create_caching_analyzer(static.jobs, static.folder(), request.project.folder, fresh=static.fresh)
     with analyzer:
         return _run_stages(request, analyzer)
 

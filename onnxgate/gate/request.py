@@ -78,6 +78,7 @@ class StaticSettings(msgspec.Struct, frozen=True):
 
     jobs: int = 0  # child processes; 0 reads models in this process
     folder: Callable[[], Path] | None = None  # cache of static results
+    fresh: bool = False  # its results are not reused, and new ones replace them
 
 
 class GateRequest(msgspec.Struct, frozen=True):

@@ -103,11 +103,14 @@ class FileReading(msgspec.Struct, frozen=True):
     support: SupportResult | None = None
 
 
-def create_caching_analyzer(jobs: int, folder: Path, project: Path) -> StaticAnalyzer:
-    """Create an analyzer that caches static results of the project in `folder`, unless others can write to it."""
+def create_caching_analyzer(jobs: int, folder: Path, project: Path, *, fresh: bool = False) -> StaticAnalyzer:
+    """Create an analyzer that caches static results of the project in `folder`, unless others can write to it.
+
+    A `fresh` one reuses nothing and replaces what is cached.
+    """
     if create_private_folder(folder) is None:
         return StaticAnalyzer(jobs)
-    return StaticAnalyzer(jobs, StaticResultCache(folder, project), FileDigestCache(folder))
+    return StaticAnalyzer(jobs, StaticResultCache(folder, project, fresh=fresh), FileDigestCache(folder, fresh=fresh))
 
 
 class StaticAnalyzer:

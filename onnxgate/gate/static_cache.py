@@ -77,20 +77,24 @@ ResultType = TypeVar("ResultType")
 
 
 class StaticResultCache:
-    """Static results of the project in `project`: one file in `folder`, read and replaced as a whole."""
+    """Static results of the project in `project`: one file in `folder`, read and replaced as a whole.
 
-    def __init__(self, folder: Path, project: Path) -> None:
+    A `fresh` cache reuses nothing and replaces entries.
+    """
+
+    def __init__(self, folder: Path, project: Path, *, fresh: bool = False) -> None:
         name = hashlib.sha256(os.fsencode(project)).hexdigest()[:16]
         self._path = folder / f"{name}.msgpack"
         self._entries: dict[str, msgspec.Raw] = {}
         with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeError, ValueError, RecursionError):
             self._entries = msgspec.msgpack.decode(self._path.read_bytes(), type=dict[str, msgspec.Raw])
+        self._fresh = fresh
         self._added = False
 
     def find(self, key: str, kind: type[ResultType]) -> ResultType | None:
         """Return the entry; None if there is none that can be read."""
         encoded = self._entries.pop(key, None)
-        if encoded is None:
+        if encoded is None or self._fresh:
             return None
         try:
             decoded = msgspec.msgpack.decode(encoded, type=kind)
@@ -154,10 +158,11 @@ MIN_GIT_QUERY_BYTES = 64 * 2**20
 
 
 class FileDigestCache:
-    """Digests by file, in `folder`; files are hashed if it cannot be read or written."""
+    """Digests by file, in `folder`; files are hashed if it cannot be read or written, or if it is `fresh`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, fresh: bool = False) -> None:
         self._path = folder / DIGESTS_FILE_NAME
+        self._fresh = fresh
         self._began_ns = time.time_ns()
         self._files: dict[str, tuple[Identity, str]] = {}
         self._loaded = False
@@ -165,6 +170,8 @@ class FileDigestCache:
 
     def recall(self, files: Iterable[Path], root: Path) -> None:
         """Load the digests of these files; `root` is git's root."""
+        if self._fresh:
+            return
         large = {path: status for path in files if (status := _stat_large_file(path)) is not None}
         if not large:
             return

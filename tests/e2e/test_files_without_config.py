@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -72,6 +73,21 @@ def test_an_operator_that_no_release_has(files: Repository) -> None:
         "model.onnx: loads on none of 42 releases; 1.31 refuses it: `Clipped` is no "
     )
     assert report["remarks"][0].endswith("; not known on 1.14.0 to 1.15.1")
+
+
+def test_no_cache_replaces_cached_answers(files: Repository) -> None:
+    """Without a config, too, `--no-cache` reads the model itself: it is the way out of a cache that is wrong."""
+    stamped(files, "model.onnx", 10, 21)
+    first = files.report("model.onnx")
+    (cached,) = Path(files.environment["ONNXGATE_CACHE_DIR"], "static").glob("*.msgpack")
+    content = cached.read_bytes()
+    cached.write_bytes(content.replace(b"IR version 10", b"IR version 12"))
+    wrong = files.report("model.onnx")
+    anew = files.report("model.onnx", "--no-cache")
+
+    assert wrong["findings"] != first["findings"]
+    assert anew == first
+    assert files.report("model.onnx") == first
 
 
 def test_ways_out_promise_no_lock(files: Repository) -> None:

@@ -118,6 +118,25 @@ def test_digests_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert files.known_digest(just.stat()) is None  # it may change once more and show the same times
 
 
+def test_a_fresh_cache_recalls_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is hashed again; digests of other files stay stored."""
+    file, other = (make(tmp_path / name) for name in ("file", "other"))
+    files.remember_digests({files.file_identity(each.stat()): SHA256 for each in (file, other)})
+    FileDigestCache(tmp_path / "kept").keep([file, other])
+    monkeypatch.setattr(files, "_digests", {})
+
+    fresh = FileDigestCache(tmp_path / "kept", fresh=True)
+    fresh.recall([file, other], tmp_path)
+    recalled = files.known_digest(file.stat())
+    files.remember_digests({files.file_identity(file.stat()): "0" * 64})
+    fresh.keep([file])
+    monkeypatch.setattr(files, "_digests", {})
+    FileDigestCache(tmp_path / "kept").recall([file, other], tmp_path)
+
+    assert recalled is None
+    assert (files.known_digest(file.stat()), files.known_digest(other.stat())) == ("0" * 64, SHA256)
+
+
 def test_a_file_that_changed_since_it_was_hashed_is_not_kept(tmp_path: Path) -> None:
     """Not even where the clock went back meanwhile, or is that of another machine: its times say an hour ago."""
     file = make(tmp_path / "file")

@@ -162,6 +162,18 @@ def test_nothing_changed(request_: GateRequest, counted: Counted) -> None:
     assert said(second) == said(first)
 
 
+def test_a_fresh_analysis(request_: GateRequest, counted: Counted) -> None:
+    """It reuses nothing, and what it finds is reused by the next one."""
+    pipeline.run(request_)
+    counted()
+    pipeline.run(replace(request_, static=replace(request_.static, fresh=True)))
+    anew = counted()
+    pipeline.run(request_)
+
+    assert anew == (paths(request_), paths(request_))
+    assert counted() == ([], [])
+
+
 def test_one_model_changed(request_: GateRequest, counted: Counted) -> None:
     """Another content is read, with the same size and the same times, too; the others are not."""
     pipeline.run(request_)

@@ -114,7 +114,7 @@ def find_project_config(paths: tuple[Path, ...], options: CommonOptions) -> Path
 
 def _check_files(request: CheckRequest, options: CommonOptions, *, drawn: bool) -> Report:
     """Check models without a config."""
-    from onnxgate.commands.files_without_config import check_files
+    from onnxgate.commands.files_without_config import check_files, make_request
 
     for option, is_given in (
         ("--against", request.against not in (None, "", "none")),
@@ -122,7 +122,9 @@ def _check_files(request: CheckRequest, options: CommonOptions, *, drawn: bool) 
     ):
         if is_given:
             raise UsageError(f"`{option}` means nothing without a config", hint="run `onnxgate init`")
-    return check_files(request.paths, request.target, options.start, options.jobs, options.fail_on, drawn=drawn)
+    files = make_request(request.paths, request.target, options.start, options.jobs)
+    static = msgspec.structs.replace(files.static, fresh=request.fresh)
+    return check_files(msgspec.structs.replace(files, static=static), options.fail_on, drawn=drawn)
 
 
 def _check_project(
@@ -148,7 +150,7 @@ def _check_project(
         baseline=_choose_baseline(project, request, options),
         share=share,
         caches=RunCaches(_results_folder(request.stages), fresh=request.fresh, inputs=inputs_dir, support=support_dir),
-        static=StaticSettings(options.jobs, None if request.fresh else static_dir),
+        static=StaticSettings(options.jobs, static_dir, request.fresh),
     )
     outcome = pipeline.run(gate_request)
     snippets: Snippets = {}
