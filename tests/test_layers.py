@@ -138,6 +138,7 @@ LAZY = {
         "model/facts.py",
         "model/reading/fact_extraction.py",
         "model/reading/graph.py",
+        "model/reading/omitted_data.py",
         "model/reading/structure.py",
         "model/reading/tensor_data.py",
         "model/subgraphs/reduced_models.py",

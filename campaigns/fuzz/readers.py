@@ -23,7 +23,7 @@ from onnxgate.model.diff.model_diff import NamedModel, compute_diff, measure_wei
 from onnxgate.model.diff.text_description import describe_model
 from onnxgate.model.equality import model_comparison
 from onnxgate.model.facts import ModelFacts
-from onnxgate.model.reading import external_data, file_format, structure
+from onnxgate.model.reading import external_data, file_format, omitted_data, structure
 from onnxgate.model.reading.fact_extraction import extract_facts, list_inputs
 from onnxgate.model.reading.file_format import UnreadableModel, read_pointer
 from onnxgate.model.reading.tensor_data import UnreadableWeightError, read_chunks
@@ -103,7 +103,7 @@ def _slim(subject: Subject) -> object:
     """As a file of gigabytes is read: with what is larger than a few bytes left where it is."""
     small = structure.read_view(subject.path, large_bytes=0, small_bytes=8)
     for _, tensor in small.tensors:
-        structure.find_omitted_data(tensor)
+        omitted_data.find_omitted_data(tensor)
     extract_facts(small, subject.path, "m.onnx")
     list(validity._iter_own_faults(small, subject.path))
     for _, tensor in small.tensors:

@@ -12,6 +12,7 @@ from onnx import AttributeProto, ModelProto, TensorProto
 HEAD = '<ir_version: 8, opset_import: ["" : 18]>\n'
 LOCAL = '<ir_version: 8, opset_import: ["" : 18, "local" : 1]>\n'
 CONTRIB = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>\n'
+FOREST = '<ir_version: 10, opset_import: ["" : 18, "ai.onnx.ml" : 5]>\n'
 CLASSIC = '<ir_version: 8, opset_import: ["" : 15, "ai.onnx.ml" : 3]>\n'
 DATA = "data.bin"
 DATA_BYTES = 96
@@ -73,6 +74,21 @@ TEXTS = {
     { label, s = ai.onnx.ml.LinearClassifier <coefficients = [1.0, 2.0, 3.0, 4.0], intercepts = [0.0, 0.0],
       classlabels_ints = [0, 1], post_transform = "SOFTMAX"> (x)
       p = ai.onnx.ml.ZipMap <classlabels_int64s = [0, 1]> (s) }""",
+    "trees": CLASSIC
+    + """g (float[N, 2] x) => (float[N, 1] y)
+    { y = ai.onnx.ml.TreeEnsembleRegressor <n_targets = 1, nodes_treeids = [0, 0, 0], nodes_nodeids = [0, 1, 2],
+      nodes_featureids = [1, 0, 0], nodes_values = [0.5, 0.0, 0.0], nodes_modes = ["BRANCH_LEQ", "LEAF", "LEAF"],
+      nodes_truenodeids = [1, 0, 0], nodes_falsenodeids = [2, 0, 0], target_treeids = [0, 0], target_nodeids = [1, 2],
+      target_ids = [0, 0], target_weights = [1.0, 2.0]> (x) }""",
+    "forest": FOREST
+    + """g (float[N, 2] x) => (float[N, 1] y)
+    { t = ai.onnx.ml.TreeEnsemble <n_targets = 1, tree_roots = [0, 3, 6],
+      nodes_featureids = [1, 0, 1, 1, 0, 1, 1, 0, 1], nodes_splits = float[9] {1, 2, 3, 4, 5, 6, 7, 8, 9},
+      nodes_modes = uint8[9] {0, 0, 0, 0, 0, 0, 0, 0, 0}, nodes_truenodeids = [1, 0, 2, 4, 0, 2, 7, 0, 2],
+      nodes_falsenodeids = [2, 1, 3, 5, 1, 3, 8, 1, 3], nodes_trueleafs = [0, 1, 1, 0, 1, 1, 0, 1, 1],
+      nodes_falseleafs = [0, 1, 1, 0, 1, 1, 0, 1, 1], leaf_targetids = [0, 0, 0, 0],
+      leaf_weights = float[4] {1, 2, 3, 4}> (x)
+      y = Identity (t) }""",
     "composed": HEAD
     + """g (float[N, 3] x, float[3] w) => (float[N, 3] y, float[N, 3] z)
     { y = LayerNormalization <axis = -1> (x, w)  m = Mish (y)  z = Softmax <axis = 1> (m) }""",

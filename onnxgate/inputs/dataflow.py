@@ -14,8 +14,7 @@ from onnx import TensorProto, checker, inliner, numpy_helper
 
 from onnxgate.model.facts import Dim, count_tensor_elements
 from onnxgate.model.reading.fact_extraction import format_operator_name
-from onnxgate.model.reading.structure import iter_node_subgraphs
-from onnxgate.model.reading.view import GraphView, ModelView
+from onnxgate.model.reading.view import GraphView, ModelView, iter_node_subgraphs
 from onnxgate.model.validity import explain_unfollowed_calls
 
 if TYPE_CHECKING:

@@ -23,7 +23,8 @@ from onnxgate.model.facts import (
 )
 from onnxgate.model.reading.external_data import is_external
 from onnxgate.model.reading.file_format import FileWindow, UnreadableModel
-from onnxgate.model.reading.structure import DATA_FIELDS, RAW_DATA, OmittedData, find_omitted_data
+from onnxgate.model.reading.omitted_data import OmittedData, find_omitted_data
+from onnxgate.model.reading.structure import DATA_FIELDS, RAW_DATA
 from onnxgate.model.reading.view import ModelView, OperatorKey
 from onnxgate.model.subgraphs.reduced_models import (
     add_missing_shapes,

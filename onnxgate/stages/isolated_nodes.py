@@ -11,8 +11,7 @@ from onnxgate.core.jobs import Completed, Failure, Observation, Optimization, Re
 from onnxgate.diagnostics import classification
 from onnxgate.evidence.runtime import IsolatedNode, Refusal
 from onnxgate.model.facts import canonical_domain
-from onnxgate.model.reading.structure import iter_node_subgraphs
-from onnxgate.model.reading.view import ModelView, OperatorKey
+from onnxgate.model.reading.view import ModelView, OperatorKey, iter_node_subgraphs
 from onnxgate.model.subgraphs.node_context import describe_nodes, find_node, find_source_line
 from onnxgate.model.subgraphs.reduced_models import NodeSurroundings, called_function_key, function_key
 from onnxgate.project.plan import PlannedRuntime

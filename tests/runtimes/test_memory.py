@@ -106,7 +106,7 @@ def test_estimate_reads_no_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     model = write_ensemble(tmp_path / "m.onnx", 300_000)
     expected = estimate_job_bytes(Load(model=str(model)))
     copy = write_ensemble(tmp_path / "copy.onnx", 300_000)
-    monkeypatch.setattr(structure, "_iter_list_pieces", lambda *_: pytest.fail("a list is read"))
+    monkeypatch.setattr(structure, "iter_list_pieces", lambda *_: pytest.fail("a list is read"))
 
     assert estimate_job_bytes(Load(model=str(copy))) == expected
 

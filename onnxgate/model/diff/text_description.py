@@ -27,12 +27,8 @@ from onnxgate.model.reading.fact_extraction import (
 )
 from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type, read_pointer
 from onnxgate.model.reading.graph import Graph, Node, ValueSource, Weight, build_graphs, format_operator_key
-from onnxgate.model.reading.structure import (
-    MAX_PROTOBUF_BYTES,
-    find_omitted_list,
-    read_omitted_list,
-    read_view,
-)
+from onnxgate.model.reading.omitted_data import find_omitted_list, read_omitted_list
+from onnxgate.model.reading.structure import MAX_PROTOBUF_BYTES, read_view
 from onnxgate.model.reading.view import ModelView
 
 if TYPE_CHECKING:

@@ -17,13 +17,8 @@ import msgspec
 from onnxgate.core.files import sha256_of
 from onnxgate.model.facts import DEFAULT_DOMAIN, Dim, ModelFacts, ValueInfo, canonical_domain, format_type, model_domain
 from onnxgate.model.reading.external_data import find_external_files
-from onnxgate.model.reading.structure import (
-    find_omitted_list,
-    iter_omitted_list,
-    read_light_view,
-    read_omitted_list,
-    read_view,
-)
+from onnxgate.model.reading.omitted_data import find_omitted_list, iter_omitted_list, read_omitted_list
+from onnxgate.model.reading.structure import read_light_view, read_view
 from onnxgate.model.reading.view import ModelView
 
 if TYPE_CHECKING:

@@ -16,9 +16,8 @@ import msgspec
 
 from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain
 from onnxgate.model.reading.fact_extraction import AttributeValue, read_attributes, read_opsets
-from onnxgate.model.reading.structure import iter_sparse_tensors
 from onnxgate.model.reading.tensor_data import UnreadableWeightError, read_chunks
-from onnxgate.model.reading.view import GraphView, ModelView, NodeView, OperatorKey
+from onnxgate.model.reading.view import GraphView, ModelView, NodeView, OperatorKey, iter_sparse_tensors
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorProto

@@ -1,21 +1,15 @@
-"""Structure of a model: its messages without large weights, and iteration over graphs, nodes and tensors.
+"""Reading a model: its messages, of large files without weights and long lists of attributes.
 
-The result is an ordinary serialized `ModelProto` that protobuf itself parses. A tensor whose data was left out has an
-entry of ours in `external_data`, while its `data_location` stays as it was; `pieces` reads it back. An attribute whose
-list was left out has its first element only, and an entry of ours in `doc_string`; `restore_lists` reads it back.
+The result is an ordinary serialized `ModelProto` that protobuf itself parses.
 """
 
 from __future__ import annotations
 
 import enum
 import hashlib
-import os
-from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from onnxgate.core.files import REMEMBERED_BYTES, open_regular
 from onnxgate.model.facts import ELEMENT_TYPES, STRING
@@ -26,14 +20,22 @@ from onnxgate.model.reading.file_format import (
     encode_length_prefix,
     iter_fields,
 )
+from onnxgate.model.reading.omitted_data import (
+    LEADING_FIELDS,
+    OMITTED_KEY,
+    PIECE_BYTES,
+    OmittedData,
+    find_omitted_data,
+    iter_list_pieces,
+    list_omitted_names,
+    restore_needed_lists,
+)
 from onnxgate.model.reading.view import ModelView
 
 if TYPE_CHECKING:
-    from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
+    from onnx import ModelProto
 
 
-OMITTED_KEY = f"onnxgate.omitted.{os.urandom(8).hex()}"
-"""Differs from run to run, so that no file can hold it."""
 SMALL_BYTES = 4096
 """Messages and tensor data up to this size are kept as they are. Whatever shape inference reads is smaller."""
 _MAX_DEPTH = 100
@@ -42,35 +44,9 @@ _MAX_PLAIN_VALUES = 256
 """An attribute with more plain values than this holds numbers or strings, and no tensor or graph."""
 
 
-_ML_DOMAIN = "ai.onnx.ml"
-_NODE_LISTS = (
-    *("nodes_falsenodeids", "nodes_featureids", "nodes_hitrates", "nodes_missing_value_tracks_true", "nodes_modes"),
-    *("nodes_nodeids", "nodes_treeids", "nodes_truenodeids", "nodes_values"),
-)
-OMITTED_LISTS: dict[str, frozenset[str]] = {
-    "TreeEnsembleClassifier": frozenset((*_NODE_LISTS, "class_ids", "class_nodeids", "class_treeids", "class_weights")),
-    "TreeEnsembleRegressor": frozenset(
-        (*_NODE_LISTS, "target_ids", "target_nodeids", "target_treeids", "target_weights")
-    ),
-    "SVMClassifier": frozenset(("coefficients", "support_vectors")),
-    "SVMRegressor": frozenset(("coefficients", "support_vectors")),
-    "LinearClassifier": frozenset(("coefficients",)),
-    "LinearRegressor": frozenset(("coefficients",)),
-}
-"""Operator of `ai.onnx.ml` -> attributes whose lists are omitted: onnx checks their type and that they have elements,
-and reads neither the elements nor their number. Others are complete: onnx compares lengths in `TreeEnsemble` and
-`LabelEncoder`, and reads class labels, categories, intercepts, n-grams and values of `Constant`.
-Source: onnx's `defs/traditionalml`; measured with onnx 1.18 and 1.23."""
 _LIST_FIELDS = {6: "floats", 7: "ints", 8: "strings"}
 """Type of an attribute -> its field."""
-_LIST_NUMBERS = (7, 8, 9)
-"""Their numbers. Source: onnx.proto; lists of attributes are not packed."""
-_LEADING_FIELDS = 3
-"""Name, type and the first element of a list."""
-_PIECE_BYTES = 128 * 1024
-_MAX_STUB_BYTES = 2 * _PIECE_BYTES
-_MAX_SPLITS = 16
-"""Bytes that are tried as the start of an element; of numbers at least each 11th is one."""
+_MAX_STUB_BYTES = 2 * PIECE_BYTES
 
 
 class MessageKind(enum.Enum):
@@ -120,117 +96,6 @@ _NAME, _OPERATOR, _DOMAIN = 1, 4, 7
 _MAX_NAME_BYTES = 100
 """Names in `OMITTED_LISTS` are shorter."""
 _NO_LISTS: frozenset[str] = frozenset()
-
-
-class OmittedData(msgspec.Struct, frozen=True):
-    """Data of a tensor that was left out: the field that it came from, and where in the file it lies."""
-
-    field: int
-    offset: int
-    length: int
-
-
-def find_omitted_data(tensor: TensorProto) -> tuple[OmittedData, ...]:
-    """Return the positions of the omitted data; empty if the tensor is complete."""
-    for entry in tensor.external_data:
-        if entry.key == OMITTED_KEY:
-            return tuple(OmittedData(*map(int, piece.split(":"))) for piece in entry.value.split(","))
-    return ()
-
-
-class OmittedList(msgspec.Struct, frozen=True):
-    """List of an attribute that was left out: how many elements it has, and where in the file the attribute lies."""
-
-    count: int
-    offset: int
-    length: int
-
-
-def find_omitted_list(attribute: AttributeProto) -> OmittedList | None:
-    """Return the position of the omitted list; None if the attribute is complete."""
-    text: object = attribute.doc_string
-    if not isinstance(text, str) or not text.startswith(OMITTED_KEY):  # protobuf returns bytes that are not UTF-8
-        return None
-    return OmittedList(*map(int, text.split(":")[1:]))
-
-
-def _iter_list_pieces(source: FileWindow, start: int, end: int) -> Iterator[AttributeProto]:
-    """The attribute between `start` and `end` in consecutive pieces, each with some of the elements.
-
-    Raises:
-        DecodeError: the attribute is damaged, or one element is longer than a piece.
-    """
-    from onnx import AttributeProto
-
-    fields = islice(iter_fields(source, start, end), _LEADING_FIELDS)
-    tag = next((source.read(field.tag, field.tag + 1) for field in fields if field.number in _LIST_NUMBERS), b"")
-    while start < end:
-        content = source.read(start, min(start + _PIECE_BYTES, end))
-        is_last = start + len(content) == end
-        piece, size = (AttributeProto.FromString(content), len(content)) if is_last else _parse_elements(content, tag)
-        yield piece
-        start += size
-
-
-def _parse_elements(content: bytes, tag: bytes) -> tuple[AttributeProto, int]:
-    """Parse the complete elements at the start of `content`, which begin with `tag`; return their size in bytes, too.
-
-    A byte of an element can look like the start of another; only if all before it are complete does protobuf parse it.
-    """
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-    from onnx import AttributeProto
-
-    end = len(content)
-    for _ in range(_MAX_SPLITS):
-        end = content.rfind(tag, 0, end) if tag else 0
-        if end <= 0:
-            break
-        try:
-            return AttributeProto.FromString(content[:end]), end
-        except DecodeError:
-            continue
-    raise DecodeError(f"no element ends in the last bytes of {len(content):,}")
-
-
-def restore_lists(holders: Iterable[GraphProto | FunctionProto], path: Path) -> None:
-    """Give the nodes of these graphs, and of the graphs inside them, their omitted lists, from the model's file.
-
-    Raises:
-        OSError, UnreadableModel: the file cannot be read, or has changed.
-    """
-    for holder in holders:
-        for attribute in (attribute for node in holder.node for attribute in node.attribute):
-            if omitted := find_omitted_list(attribute):
-                attribute.CopyFrom(read_omitted_list(omitted, path))
-            restore_lists(iter_subgraphs(attribute), path)
-
-
-def read_omitted_list(omitted: OmittedList, path: Path) -> AttributeProto:
-    """Read the whole attribute.
-
-    Raises:
-        OSError, UnreadableModel: the file cannot be read, or has changed.
-    """
-    pieces = iter_omitted_list(omitted, path)
-    attribute = next(pieces)
-    for piece in pieces:
-        attribute.MergeFrom(piece)
-    return attribute
-
-
-def iter_omitted_list(omitted: OmittedList, path: Path) -> Iterator[AttributeProto]:
-    """The attribute in consecutive pieces, each with some of the elements.
-
-    Raises:
-        OSError, UnreadableModel: the file cannot be read, or has changed.
-    """
-    from google.protobuf.message import DecodeError
-
-    with open_regular(path) as file:
-        try:
-            yield from _iter_list_pieces(FileWindow(file), omitted.offset, omitted.offset + omitted.length)
-        except DecodeError as error:
-            raise UnreadableModel("a damaged model (its messages do not parse)") from error
 
 
 def strip_weights(source: FileWindow, small_bytes: int = SMALL_BYTES, *, describes_lists: bool = True) -> bytes:
@@ -289,12 +154,11 @@ class _WeightStripper:
                     texts[field.number] = self._source.read(field.start, end_of_text)
         except UnreadableModel:  # of several errors the first one in the file is reported
             return _NO_LISTS
-        is_known = texts[_DOMAIN] == _ML_DOMAIN.encode()
-        return OMITTED_LISTS.get(texts[_OPERATOR].decode(errors="replace"), _NO_LISTS) if is_known else _NO_LISTS
+        return list_omitted_names(*(texts[number].decode(errors="replace") for number in (_DOMAIN, _OPERATOR)))
 
     def _describe_list(self, start: int, end: int, names: frozenset[str]) -> bytes:
         """The attribute with the first element of its list only; b"" if it is not a plain list of such a name."""
-        from google.protobuf.message import DecodeError
+        from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
         from onnx import AttributeProto
 
         name = self._read_attribute_name(start, end)
@@ -305,7 +169,7 @@ class _WeightStripper:
             return bytes(AttributeProto(name=name).SerializeToString())
         counts = dict.fromkeys(_LIST_FIELDS.values(), 0)
         try:
-            for piece in _iter_list_pieces(self._source, start, end):
+            for piece in iter_list_pieces(self._source, start, end):
                 for name in counts:
                     elements = getattr(piece, name)
                     if elements and not counts[name]:
@@ -325,7 +189,7 @@ class _WeightStripper:
 
     def _read_attribute_name(self, start: int, end: int) -> str:
         """Return the name, which exporters write first; "" if it comes late."""
-        for field in islice(iter_fields(self._source, start, end), _LEADING_FIELDS):
+        for field in islice(iter_fields(self._source, start, end), LEADING_FIELDS):
             if field.number == _NAME and field.wire == LENGTH and field.end - field.start <= _MAX_NAME_BYTES:
                 return self._source.read(field.start, field.end).decode(errors="replace")
         return ""
@@ -387,13 +251,11 @@ def read_view(
         with open_regular(path) as file:
             strip_weights(FileWindow(file))  # raises a more exact error, if it finds one
         raise UnreadableModel("a damaged model (its messages do not parse)") from error
-    if path.stat().st_size >= large_bytes and OMITTED_KEY.encode() in content:
-        # Training information is compared as it is, and bodies of functions with such names could read the lists.
-        restore_lists((graph for it in proto.training_info for graph in (it.initialization, it.algorithm)), path)
-        if any(it.domain == _ML_DOMAIN and it.name in OMITTED_LISTS for it in proto.functions):
-            restore_lists((proto.graph, *proto.functions), path)
     is_hashed = is_whole and len(content) < REMEMBERED_BYTES  # what was omitted is part of the file's digest
-    return ModelView(proto, hashlib.sha256(content).hexdigest() if is_hashed else "")
+    view = ModelView(proto, hashlib.sha256(content).hexdigest() if is_hashed else "")
+    if not is_whole and OMITTED_KEY.encode() in content:
+        restore_needed_lists(view, path)
+    return view
 
 
 def read_structure(path: Path, *, large_bytes: int = LARGE_BYTES, small_bytes: int = SMALL_BYTES) -> ModelProto:
@@ -440,22 +302,3 @@ def _read_content(path: Path, large_bytes: int, small_bytes: int, describes_list
         if source.size_bytes < large_bytes:
             return source.read(0, source.size_bytes), True
         return strip_weights(source, small_bytes, describes_lists=describes_lists), False
-
-
-def iter_subgraphs(attribute: AttributeProto) -> Iterator[GraphProto]:
-    """The graphs that an attribute holds."""
-    if attribute.HasField("g"):
-        yield attribute.g
-    yield from attribute.graphs
-
-
-def iter_node_subgraphs(node: NodeProto) -> Iterator[GraphProto]:
-    """The graphs that a node holds."""
-    return (graph for attribute in node.attribute for graph in iter_subgraphs(attribute))
-
-
-def iter_sparse_tensors(attribute: AttributeProto) -> Iterator[SparseTensorProto]:
-    """The sparse tensors that an attribute holds."""
-    if attribute.HasField("sparse_tensor"):
-        yield attribute.sparse_tensor
-    yield from attribute.sparse_tensors

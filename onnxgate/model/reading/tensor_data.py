@@ -13,7 +13,8 @@ from onnxgate.core.files import open_regular
 from onnxgate.model.facts import BFLOAT16, ELEMENT_TYPES, STRING, count_tensor_elements, required_bytes
 from onnxgate.model.reading.external_data import inspect_data_file, is_external, read_data_range, read_external_entries
 from onnxgate.model.reading.file_format import encode_length_prefix
-from onnxgate.model.reading.structure import RAW_DATA, OmittedData, find_omitted_data
+from onnxgate.model.reading.omitted_data import OmittedData, find_omitted_data
+from onnxgate.model.reading.structure import RAW_DATA
 
 if TYPE_CHECKING:
     import numpy as np

@@ -235,3 +235,22 @@ class _Walk:
 
     def _remark_metadata(self, holder: Any) -> None:
         self.remarks += [entry.value for entry in holder.metadata_props]
+
+
+def iter_subgraphs(attribute: AttributeProto) -> Iterator[GraphProto]:
+    """The graphs that an attribute holds."""
+    if attribute.HasField("g"):
+        yield attribute.g
+    yield from attribute.graphs
+
+
+def iter_node_subgraphs(node: NodeProto) -> Iterator[GraphProto]:
+    """The graphs that a node holds."""
+    return (graph for attribute in node.attribute for graph in iter_subgraphs(attribute))
+
+
+def iter_sparse_tensors(attribute: AttributeProto) -> Iterator[SparseTensorProto]:
+    """The sparse tensors that an attribute holds."""
+    if attribute.HasField("sparse_tensor"):
+        yield attribute.sparse_tensor
+    yield from attribute.sparse_tensors

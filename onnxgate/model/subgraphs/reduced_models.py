@@ -14,15 +14,9 @@ from onnxgate.core.files import open_regular
 from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain, model_domain, required_bytes
 from onnxgate.model.reading.external_data import inspect_data_file, is_external, read_data_range, read_external_entries
 from onnxgate.model.reading.file_format import UnreadableModel
-from onnxgate.model.reading.structure import (
-    DATA_FIELDS,
-    SMALL_BYTES,
-    find_omitted_data,
-    iter_node_subgraphs,
-    iter_sparse_tensors,
-    restore_lists,
-)
-from onnxgate.model.reading.view import ModelView, OperatorKey
+from onnxgate.model.reading.omitted_data import find_omitted_data, restore_lists, shorten_ensembles
+from onnxgate.model.reading.structure import DATA_FIELDS, SMALL_BYTES
+from onnxgate.model.reading.view import ModelView, OperatorKey, iter_node_subgraphs, iter_sparse_tensors
 
 if TYPE_CHECKING:
     from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
@@ -59,7 +53,9 @@ def copy_for_checker(model: ModelProto, path: Path) -> ModelProto:
     `path` is where the model lies, for external data that are small enough to be read.
     """
     copy = deepcopy(model)
-    for _, tensor in ModelView(copy).tensors:
+    view = ModelView(copy)
+    shorten_ensembles(view)
+    for _, tensor in view.tensors:
         _inline_small_data(tensor, path)
     _weights_to_inputs(copy.graph)
     view = ModelView(copy)  # what became an input is no tensor of it

@@ -24,7 +24,8 @@ from onnxgate.evidence.parity import FirstDifference
 from onnxgate.model.equality.model_comparison import GraphComparison, WeightPair
 from onnxgate.model.reading.fact_extraction import format_operator_name
 from onnxgate.model.reading.file_format import UnreadableModel
-from onnxgate.model.reading.structure import read_view, restore_lists
+from onnxgate.model.reading.omitted_data import restore_lists
+from onnxgate.model.reading.structure import read_view
 from onnxgate.model.reading.tensor_data import UnreadableWeightError, compare_tensors, read_chunks
 from onnxgate.model.reading.view import ModelView
 from onnxgate.model.subgraphs.instrumented_models import (

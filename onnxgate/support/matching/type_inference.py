@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, canonical_domain, format_type
-from onnxgate.model.reading.structure import find_omitted_list, iter_node_subgraphs
-from onnxgate.model.reading.view import GraphView, ModelView, NodeView, OperatorKey
+from onnxgate.model.reading.omitted_data import find_omitted_list, has_omitted_ensembles, shorten_ensembles
+from onnxgate.model.reading.view import GraphView, ModelView, NodeView, OperatorKey, iter_node_subgraphs
 from onnxgate.model.subgraphs.reduced_models import function_key
 from onnxgate.model.validity import explain_unfollowed_calls
 from onnxgate.support.matching.node_checks import infer_output_types
@@ -73,6 +73,9 @@ def _infer_graph_nodes(
     if calls.unread and proto.functions:
         proto = deepcopy(proto)  # without functions, since inference would follow each call without a limit
         proto.ClearField("functions")
+    if has_omitted_ensembles(model):
+        proto = deepcopy(proto)
+        shorten_ensembles(ModelView(proto))
     inference = _NodeTypeInference(
         imports={canonical_domain(imported.domain): imported.version for imported in model.proto.opset_import},
         functions={function_key(function.proto): function for function in model.functions},

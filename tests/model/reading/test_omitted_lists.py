@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,21 +12,20 @@ import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from onnx import AttributeProto, ModelProto, NodeProto, helper
+from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, helper
 
 from onnxgate.model.diff import text_description
 from onnxgate.model.equality.model_comparison import GraphComparison
 from onnxgate.model.reading.fact_extraction import read_attributes
 from onnxgate.model.reading.file_format import UnreadableModel, encode_length_prefix
-from onnxgate.model.reading.structure import (
+from onnxgate.model.reading.omitted_data import (
     OMITTED_KEY,
     OMITTED_LISTS,
     find_omitted_list,
     read_omitted_list,
-    read_structure,
-    read_view,
     restore_lists,
 )
+from onnxgate.model.reading.structure import read_structure, read_view
 from onnxgate.model.reading.view import ModelView
 from onnxgate.model.subgraphs.reduced_models import NodeSurroundings, extract_node
 from onnxgate.model.validity import ModelFault, find_fault
@@ -58,6 +58,11 @@ FLOATS: list[object] = [0.25] * NODES
 LISTS: dict[str, dict[str, list[object]]] = {
     "TreeEnsembleClassifier": {**NODE_LISTS, **leaves("class")},
     "TreeEnsembleRegressor": {**NODE_LISTS, **leaves("target")},
+    "TreeEnsemble": {
+        **{name: NODE_LISTS[name] for name in ("nodes_featureids", "nodes_truenodeids", "nodes_falsenodeids")},
+        **dict.fromkeys(("nodes_trueleafs", "nodes_falseleafs", "nodes_missing_value_tracks_true"), [0] * NODES),
+        **dict.fromkeys(("leaf_targetids", "tree_roots"), [0] * NODES),
+    },
     "SVMClassifier": {"support_vectors": FLOATS, "coefficients": FLOATS},
     "SVMRegressor": {"support_vectors": FLOATS, "coefficients": FLOATS},
     "LinearClassifier": {"coefficients": FLOATS},
@@ -69,11 +74,25 @@ SHORT: dict[str, dict[str, object]] = {
     "SVMClassifier": {"classlabels_ints": [0, 1, 2], "kernel_params": [0.1, 0.0, 3.0]},
     "LinearClassifier": {"classlabels_ints": [0, 1, 2], "intercepts": [0.0, 0.0, 0.0]},
 }
+TENSORS: dict[str, dict[str, int]] = {
+    "TreeEnsemble": {
+        **dict.fromkeys(("nodes_splits", "nodes_hitrates", "leaf_weights"), TensorProto.FLOAT),
+        "nodes_modes": TensorProto.UINT8,
+    }
+}
+"""Operator -> attribute -> type of a tensor that is as long as the lists."""
+
+
+def make_tensor(element: int, *dims: int) -> TensorProto:
+    """A tensor of zeros."""
+    size = helper.tensor_dtype_to_np_dtype(element).itemsize
+    return TensorProto(data_type=element, dims=dims, raw_data=bytes(size * math.prod(dims)))
 
 
 def make_model(operator: str = "TreeEnsembleRegressor", version: int = 3, **attributes: object) -> ModelProto:
     """A model of one node with lists of 6,000 elements; attributes that are None are left out."""
-    both = {**LISTS[operator], **SHORT.get(operator, {}), **attributes}
+    tensors = {name: make_tensor(element, NODES) for name, element in TENSORS.get(operator, {}).items()}
+    both = {**LISTS[operator], **SHORT.get(operator, {}), **tensors, **attributes}
     names = ["label", "scores"] if operator.endswith("Classifier") else ["scores"]
     node = helper.make_node(
         operator,
@@ -82,10 +101,11 @@ def make_model(operator: str = "TreeEnsembleRegressor", version: int = 3, **attr
         domain="ai.onnx.ml",
         **{name: value for name, value in both.items() if value is not None},
     )
-    outputs = [helper.make_tensor_value_info("scores", 1, ["N", "E"])]
+    last = helper.make_node("Identity", ["scores"], ["y"])  # the type of `scores` is inferred
+    outputs = [helper.make_tensor_value_info("y", 1, ["N", "E"])]
     if len(names) > 1:
         outputs.insert(0, helper.make_tensor_value_info("label", 7, ["N"]))
-    graph = helper.make_graph([node], "g", [helper.make_tensor_value_info("x", 1, ["N", 61])], outputs)
+    graph = helper.make_graph([node, last], "g", [helper.make_tensor_value_info("x", 1, ["N", 61])], outputs)
     imports = [helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", version)]
     model: ModelProto = helper.make_model(graph, opset_imports=imports, ir_version=8)
     return model
@@ -106,8 +126,11 @@ def test_long_lists_stay_in_the_file(tmp_path: Path, operator: str) -> None:
     size, omitted = structure.ByteSize(), list_omitted(structure)
     counts = {it.count for node in structure.graph.node for at in node.attribute if (it := find_omitted_list(at))}
     restore_lists((structure.graph,), path)
+    complete, read = (
+        [it for it in each.graph.node[0].attribute if it.type != AttributeProto.TENSOR] for each in (model, structure)
+    )
 
-    assert (OMITTED_LISTS[operator], {NODES}, True, model) == (omitted, counts, size < 4096, structure)
+    assert (OMITTED_LISTS[operator], {NODES}, True, complete) == (omitted, counts, size < 4096, read)
 
 
 ELEMENTS = {
@@ -150,7 +173,7 @@ UNUSUAL: dict[str, Callable[[ModelProto], object]] = {
     "no type": lambda model: get_node_ids(model).ClearField("type"),
     "a number": lambda model: setattr(get_node_ids(model), "i", 5),
     "another domain": lambda model: setattr(model.graph.node[0], "domain", "mine"),
-    "another operator": lambda model: setattr(model.graph.node[0], "op_type", "TreeEnsemble"),
+    "another operator": lambda model: setattr(model.graph.node[0], "op_type", "LabelEncoder"),
     "another long name behind its own": lambda model: model.graph.node[0].MergeFrom(NodeProto(op_type="x" * 9000)),
     "a function of this name": lambda model: model.functions.add(name="TreeEnsembleRegressor", domain="ai.onnx.ml"),
 }
@@ -215,6 +238,15 @@ def changes_of(operator: str) -> dict[str, dict[str, object]]:
             f"{name} is of other numbers": {name: elements[:100][::-1]},
             f"{name} is of another kind": {name: ["text"] * 100 if isinstance(elements[0], float) else [0.5] * 100},
         }
+    for name, element in TENSORS.get(operator, {}).items():
+        variants |= {
+            f"{name} is missing": {name: None},
+            f"{name} is a list": {name: [1] * 100},
+            f"{name} is longer": {name: make_tensor(element, 101)},
+            f"{name} is small": {name: make_tensor(element, 1)},
+            f"{name} has two axes": {name: make_tensor(element, 100, 1)},
+            f"{name} is of another type": {name: make_tensor(TensorProto.DOUBLE, 100)},
+        }
     for name in SHORT.get(operator, {}):
         variants[f"{name} is missing"] = {name: None}
     return variants
@@ -233,7 +265,8 @@ def check(path: Path, large_bytes: int) -> tuple[ModelFault | None, list[object]
 def test_omission_changes_no_answer_of_onnx(tmp_path: Path, operator: str) -> None:
     """Neither the checker nor inference, in any version of the operator, depends on what is omitted."""
     faults = set()
-    short = {name: elements[:100] for name, elements in LISTS[operator].items()}
+    short: dict[str, object] = {name: elements[:100] for name, elements in LISTS[operator].items()}
+    short |= {name: make_tensor(element, 100) for name, element in TENSORS.get(operator, {}).items()}
     for version in (1, 2, 3, 4, 5):
         for name, attributes in changes_of(operator).items():
             path = write(tmp_path / "m.onnx", make_model(operator, version, **{**short, **attributes}))

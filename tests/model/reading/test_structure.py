@@ -15,14 +15,8 @@ from onnxgate.model.reading import structure
 from onnxgate.model.reading.external_data import check_external_data
 from onnxgate.model.reading.fact_extraction import extract_facts
 from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type, encode_length_prefix, encode_varint
-from onnxgate.model.reading.structure import (
-    DATA_FIELDS,
-    OMITTED_KEY,
-    find_omitted_data,
-    read_light_view,
-    read_structure,
-    read_view,
-)
+from onnxgate.model.reading.omitted_data import OMITTED_KEY, find_omitted_data
+from onnxgate.model.reading.structure import DATA_FIELDS, read_light_view, read_structure, read_view
 from onnxgate.model.reading.view import ModelView
 from onnxgate.model.validity import find_fault
 from tests.harness.models import parse, write

@@ -15,7 +15,8 @@ from onnx.reference import ReferenceEvaluator
 from onnxgate.core.findings import Place
 from onnxgate.core.jobs import CaseResult, Completed, Failure, InputCase, Observation, Refused, RunResult
 from onnxgate.evidence.parity import Comparison, FirstDifference
-from onnxgate.model.reading.structure import find_omitted_list, read_structure
+from onnxgate.model.reading.omitted_data import find_omitted_list
+from onnxgate.model.reading.structure import read_structure
 from onnxgate.rules.parity._mismatches import describe_first_values
 from onnxgate.stages.parity import first_difference
 from onnxgate.stages.parity.first_difference import (

@@ -1,0 +1,233 @@
+"""What is left out of a model's messages: where it lies in the file, and how it is read back.
+
+A tensor whose data was left out has an entry of ours in `external_data`, while its `data_location` stays as it was. An
+attribute whose list was left out has its first element only, and an entry of ours in `doc_string`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from onnxgate.core.files import open_regular
+from onnxgate.model.reading.file_format import FileWindow, UnreadableModel, iter_fields
+from onnxgate.model.reading.view import ModelView, NodeView, iter_node_subgraphs
+
+if TYPE_CHECKING:
+    from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorProto
+
+OMITTED_KEY = f"onnxgate.omitted.{os.urandom(8).hex()}"
+"""Differs from run to run, so that no file can hold it."""
+_ML_DOMAIN = "ai.onnx.ml"
+_NODE_LISTS = (
+    *("nodes_falsenodeids", "nodes_featureids", "nodes_hitrates", "nodes_missing_value_tracks_true", "nodes_modes"),
+    *("nodes_nodeids", "nodes_treeids", "nodes_truenodeids", "nodes_values"),
+)
+_NO_NAMES: frozenset[str] = frozenset()
+OMITTED_LISTS: dict[str, frozenset[str]] = {
+    "TreeEnsembleClassifier": frozenset((*_NODE_LISTS, "class_ids", "class_nodeids", "class_treeids", "class_weights")),
+    "TreeEnsembleRegressor": frozenset(
+        (*_NODE_LISTS, "target_ids", "target_nodeids", "target_treeids", "target_weights")
+    ),
+    "TreeEnsemble": frozenset(
+        (
+            *("leaf_targetids", "nodes_falseleafs", "nodes_falsenodeids", "nodes_featureids"),
+            *("nodes_missing_value_tracks_true", "nodes_trueleafs", "nodes_truenodeids", "tree_roots"),
+        )
+    ),
+    "SVMClassifier": frozenset(("coefficients", "support_vectors")),
+    "SVMRegressor": frozenset(("coefficients", "support_vectors")),
+    "LinearClassifier": frozenset(("coefficients",)),
+    "LinearRegressor": frozenset(("coefficients",)),
+}
+"""Operator of `ai.onnx.ml` -> attributes whose lists are omitted: onnx checks their type and that they have elements,
+and reads neither the elements nor their number; but for `TreeEnsemble`, of which see `shorten_ensembles`. Others are
+complete: onnx compares lengths in `LabelEncoder`, and reads class labels, categories, intercepts, n-grams and values of
+`Constant`.
+Source: onnx's `defs/traditionalml`; measured with onnx 1.18 and 1.23."""
+_ENSEMBLE = (_ML_DOMAIN, "TreeEnsemble")
+_ENSEMBLE_PREFIXES = ("nodes_", "leaf_")
+"""onnx compares the lengths of the attributes whose names begin so. Source: its inference for `TreeEnsemble`."""
+_LIST_NUMBERS = (7, 8, 9)
+"""Fields of an attribute that are lists of plain values. Source: onnx.proto; they are not packed."""
+LEADING_FIELDS = 3
+"""Name, type and the first element of a list."""
+PIECE_BYTES = 128 * 1024
+_MAX_SPLITS = 16
+"""Number of bytes that are tried as the start of an element; of numbers at least each 11th is one."""
+
+
+class OmittedData(msgspec.Struct, frozen=True):
+    """Data of a tensor that was left out: the field that it came from, and where in the file it lies."""
+
+    field: int
+    offset: int
+    length: int
+
+
+def find_omitted_data(tensor: TensorProto) -> tuple[OmittedData, ...]:
+    """Return the positions of the omitted data; empty if the tensor is complete."""
+    for entry in tensor.external_data:
+        if entry.key == OMITTED_KEY:
+            return tuple(OmittedData(*map(int, piece.split(":"))) for piece in entry.value.split(","))
+    return ()
+
+
+class OmittedList(msgspec.Struct, frozen=True):
+    """List of an attribute that was left out: how many elements it has, and where in the file the attribute lies."""
+
+    count: int
+    offset: int
+    length: int
+
+
+def find_omitted_list(attribute: AttributeProto) -> OmittedList | None:
+    """Return the position of the omitted list; None if the attribute is complete."""
+    text: object = attribute.doc_string
+    if not isinstance(text, str) or not text.startswith(OMITTED_KEY):  # protobuf returns bytes that are not UTF-8
+        return None
+    return OmittedList(*map(int, text.split(":")[1:]))
+
+
+def iter_list_pieces(source: FileWindow, start: int, end: int) -> Iterator[AttributeProto]:
+    """The attribute between `start` and `end` in consecutive pieces, each with some of the elements.
+
+    Raises:
+        DecodeError: the attribute is damaged, or one element is longer than a piece.
+    """
+    from onnx import AttributeProto
+
+    fields = islice(iter_fields(source, start, end), LEADING_FIELDS)
+    tag = next((source.read(field.tag, field.tag + 1) for field in fields if field.number in _LIST_NUMBERS), b"")
+    while start < end:
+        content = source.read(start, min(start + PIECE_BYTES, end))
+        is_last = start + len(content) == end
+        piece, size = (AttributeProto.FromString(content), len(content)) if is_last else _parse_elements(content, tag)
+        yield piece
+        start += size
+
+
+def _parse_elements(content: bytes, tag: bytes) -> tuple[AttributeProto, int]:
+    """Parse the complete elements at the start of `content`, which begin with `tag`; return their size in bytes, too.
+
+    A byte of an element can look like the start of another; only if all before it are complete does protobuf parse it.
+    """
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+    from onnx import AttributeProto
+
+    end = len(content)
+    for _ in range(_MAX_SPLITS):
+        end = content.rfind(tag, 0, end) if tag else 0
+        if end <= 0:
+            break
+        try:
+            return AttributeProto.FromString(content[:end]), end
+        except DecodeError:
+            continue
+    raise DecodeError(f"no element ends in the last bytes of {len(content):,}")
+
+
+def list_omitted_names(domain: str, operator: str) -> frozenset[str]:
+    """List the attributes of an operator whose long lists are omitted."""
+    return OMITTED_LISTS.get(operator, _NO_NAMES) if domain == _ML_DOMAIN else _NO_NAMES
+
+
+def restore_needed_lists(model: ModelView, path: Path) -> None:
+    """Give the model those omitted lists that are read all the same, from its file.
+
+    Training information is compared as it is, bodies of functions with such names could read the lists, and onnx says
+    which lengths of a `TreeEnsemble` differ.
+
+    Raises:
+        OSError, UnreadableModel: the file cannot be read, or has changed.
+    """
+    proto = model.proto
+    restore_lists((graph for it in proto.training_info for graph in (it.initialization, it.algorithm)), path)
+    if any(it.domain == _ML_DOMAIN and it.name in OMITTED_LISTS for it in proto.functions):
+        restore_lists((proto.graph, *proto.functions), path)
+    for node in _list_ensembles(model):
+        if not _has_equal_lengths(node):
+            _restore_node(node.proto, path)
+
+
+def restore_lists(holders: Iterable[GraphProto | FunctionProto], path: Path) -> None:
+    """Give the nodes of these graphs, and of the graphs inside them, their omitted lists, from the model's file.
+
+    Raises:
+        OSError, UnreadableModel: the file cannot be read, or has changed.
+    """
+    for holder in holders:
+        for node in holder.node:
+            _restore_node(node, path)
+            restore_lists(iter_node_subgraphs(node), path)
+
+
+def _restore_node(node: NodeProto, path: Path) -> None:
+    for attribute in node.attribute:
+        if omitted := find_omitted_list(attribute):
+            attribute.CopyFrom(read_omitted_list(omitted, path))
+
+
+def has_omitted_ensembles(model: ModelView) -> bool:
+    """Return whether lists of a `TreeEnsemble` are omitted, so that onnx would find lengths that differ."""
+    return any(any(map(find_omitted_list, node.attributes)) for node in _list_ensembles(model))
+
+
+def shorten_ensembles(model: ModelView) -> None:
+    """Give each `TreeEnsemble` whose lists are omitted tensors of one element: its lists have one, too."""
+    for node in _list_ensembles(model):
+        if any(map(find_omitted_list, node.attributes)):
+            for attribute in node.attributes:
+                if attribute.name.startswith(_ENSEMBLE_PREFIXES) and attribute.HasField("t"):
+                    attribute.t.dims[:] = [1]
+
+
+def _list_ensembles(model: ModelView) -> list[NodeView]:
+    return [node for node in model.nodes() if node.operator[:2] == _ENSEMBLE]
+
+
+def _has_equal_lengths(node: NodeView) -> bool:
+    """Return whether the lists and tensors of a `TreeEnsemble` are omitted, and of equal lengths as onnx wants them."""
+    for prefix in _ENSEMBLE_PREFIXES:
+        lengths: set[tuple[int, ...]] = set()
+        for attribute in (attribute for attribute in node.attributes if attribute.name.startswith(prefix)):
+            if omitted := find_omitted_list(attribute):
+                lengths.add((omitted.count,))
+            else:
+                lengths.add(tuple(attribute.t.dims) if find_omitted_data(attribute.t) else ())
+        if any(len(dims) != 1 for dims in lengths) or len(lengths) > 1:
+            return False
+    return True
+
+
+def read_omitted_list(omitted: OmittedList, path: Path) -> AttributeProto:
+    """Read the whole attribute.
+
+    Raises:
+        OSError, UnreadableModel: the file cannot be read, or has changed.
+    """
+    pieces = iter_omitted_list(omitted, path)
+    attribute = next(pieces)
+    for piece in pieces:
+        attribute.MergeFrom(piece)
+    return attribute
+
+
+def iter_omitted_list(omitted: OmittedList, path: Path) -> Iterator[AttributeProto]:
+    """The attribute in consecutive pieces, each with some of the elements.
+
+    Raises:
+        OSError, UnreadableModel: the file cannot be read, or has changed.
+    """
+    from google.protobuf.message import DecodeError
+
+    with open_regular(path) as file:
+        try:
+            yield from iter_list_pieces(FileWindow(file), omitted.offset, omitted.offset + omitted.length)
+        except DecodeError as error:
+            raise UnreadableModel("a damaged model (its messages do not parse)") from error
