@@ -48,6 +48,8 @@ CHILD_MEMORY_BYTES = 4 * 2**30
 MODELS_PER_CHILD = 8
 """Reading this many small models takes as long as the start of a child."""
 BYTES_PER_CHILD = 32 * 2**20
+HASHED_BYTES = 64 * 2**20
+"""A file below this size whose status changed is hashed to see if it is still the same, instead of read again."""
 NO_REQUESTS: Mapping[str, SupportRequest] = {}
 
 
@@ -156,7 +158,7 @@ class StaticAnalyzer:
         present = [(model, file) for model, file in zip(models, cached, strict=True) if file is not None]
         self._recall((path for model, file in present for path in _model_files(model, file.facts)), project.root)
         current = [
-            file if file is not None and _is_current(file, model) else None
+            file if file is not None and _is_current(file, model, self._hashed_bytes()) else None
             for model, file in zip(models, cached, strict=True)
         ]
         queries = [
@@ -177,8 +179,12 @@ class StaticAnalyzer:
         )
 
     def _file_key(self, model: SelectedModel) -> str:
-        digest = _sha256_if_known(model.absolute) if self._unchanged else ""
+        digest = _sha256_if_known(model.absolute, self._hashed_bytes()) if self._unchanged else ""
         return digest_static_key("file", model.path, digest) if digest else ""
+
+    def _hashed_bytes(self) -> int:
+        """Return the size below which a file is hashed to look for its results: large ones only if there are results."""
+        return HASHED_BYTES if self._unchanged and self._unchanged.has_entries else REMEMBERED_BYTES
 
     def _read(self, queries: Sequence[FileQuery]) -> list[FileReading | CallFailure]:
         """Read the files. Where a child failed, the file is read alone: the failure may be one of predicting."""
@@ -328,13 +334,13 @@ def _child_count(
     return max(1 if calls else 0, 1 + len(calls) // MODELS_PER_CHILD, min(len(calls), 1 + total // BYTES_PER_CHILD))
 
 
-def _sha256_if_known(path: Path) -> str:
-    """Return the digest of a file if it is small or known; "" otherwise."""
+def _sha256_if_known(path: Path, hashed_bytes: int) -> str:
+    """Return the digest of a file if it is known or smaller than `hashed_bytes`; "" otherwise."""
     try:
         if not path.is_file():
             return ""
         status = path.stat()
-        return sha256_of(path) if status.st_size < REMEMBERED_BYTES else known_digest(status) or ""
+        return known_digest(status) or (sha256_of(path) if status.st_size < hashed_bytes else "")
     except (OSError, ValueError):
         return ""
 
@@ -346,7 +352,7 @@ def _stat_or_none(path: Path) -> os.stat_result | None:
         return None
 
 
-def _is_current(file: ModelFile, model: SelectedModel) -> bool:
+def _is_current(file: ModelFile, model: SelectedModel, hashed_bytes: int = REMEMBERED_BYTES) -> bool:
     """True if the facts name every file that was read, and the data files are unchanged since then."""
     facts = file.facts
     if facts is None or facts.unread or not file.is_complete:
@@ -355,7 +361,7 @@ def _is_current(file: ModelFile, model: SelectedModel) -> bool:
         classify_layout(model.absolute, data.location) == "inside"
         and data_file.problem is None
         and data_file.size_bytes == data.size_bytes
-        and _sha256_if_known(data_file.path) == data.sha256
+        and _sha256_if_known(data_file.path, hashed_bytes) == data.sha256
         for data in facts.external
         for data_file in (inspect_data_file(model.absolute, data.location),)
     )

@@ -91,6 +91,11 @@ class StaticResultCache:
         self._fresh = fresh
         self._added = False
 
+    @property
+    def has_entries(self) -> bool:
+        """Whether anything could be found."""
+        return bool(self._entries) and not self._fresh
+
     def find(self, key: str, kind: type[ResultType]) -> ResultType | None:
         """Return the entry; None if there is none that can be read."""
         encoded = self._entries.pop(key, None)

@@ -260,6 +260,29 @@ def test_large_external_data_are_read_once(
     assert data not in opened
 
 
+def test_large_files_with_a_new_date_are_not_read_again(
+    request_: GateRequest, counted: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change of branches and back gives every file a new date, and one that was copied here is only seconds old."""
+    proto = external_model()
+    proto.doc_string = "x" * 2 * 2**20
+    model = write(request_.models[0].absolute, proto)
+    data = model.with_name("w.bin")
+    data.write_bytes(bytes(2 * 2**20))
+    for path in (model, data):
+        os.utime(path, (0, 0))
+    monkeypatch.setattr(files, "SETTLED_NS", -(10**12))
+    pipeline.run(request_)
+    counted()
+    monkeypatch.setattr(files, "SETTLED_NS", 10**12)
+    for path in (model, data):
+        path.touch()
+        monkeypatch.setattr(files, "_digests", {})
+        pipeline.run(request_)
+
+    assert counted() == ([], [])
+
+
 def test_a_pointer_is_not_answered_for_by_its_content(request_: GateRequest, counted: Counted) -> None:
     """A model in Git LFS has the same digest whether it is here or not; what is said of it differs."""
     model = request_.models[0]
