@@ -50,7 +50,7 @@ from onnxgate.gate.result_cache import (
     list_relevant_variables,
     prune,
 )
-from onnxgate.gate.static_cache import find_unknown_builds
+from onnxgate.gate.static_cache import HarvestedBuilds
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.external_data import classify_layouts, list_content_files
 from onnxgate.project.engines import runs_on_node
@@ -105,15 +105,22 @@ class OutcomeEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class OutcomeCache:
     """Outcomes of the models of one request, in the folder of its cached results.
 
-    `results` are those of the file and lock stages, which read the files of the models.
+    `results` are those of the file and lock stages, which read the files of the models; `builds` decide what is
+    predicted for releases that the shipped data do not cover.
     """
 
     def __init__(
-        self, request: GateRequest, folder: Path, results: StageResults, planned: Iterable[PlannedModel]
+        self,
+        request: GateRequest,
+        folder: Path,
+        results: StageResults,
+        planned: Iterable[PlannedModel],
+        builds: HarvestedBuilds,
     ) -> None:
         self._request = request
         self._folder = folder
         self._results = results
+        self._harvests = {name: support.sha256 for name, support in builds.supports.items()}
         self._digests = FileDigests()
         project = request.project
         folders = (project.folder, project.root, project.folder.resolve(), project.root.resolve())
@@ -229,7 +236,6 @@ class OutcomeCache:
             or settings.called_inputs
             or (races and Stage.RUNTIME in self._request.stages)
             or any(it.runtime.environment or not CPU_PROVIDERS.issuperset(it.providers) for it in planned.runtimes)
-            or find_unknown_builds(planned.runtimes)
         )
 
     def _key_values(self, planned: PlannedModel, facts: ModelFacts) -> dict[str, object]:
@@ -257,6 +263,7 @@ class OutcomeCache:
         libraries = [Path(it) for it in planned.extensions if Path(it).is_absolute()]
         return [
             planned,
+            self._harvests.get(planned.name),
             WorkerSpec.of_runtime(planned.runtime, self._request.lock.pinned, self._request.project.folder).packages,
             [self._digests.of(library) for library in libraries],
             identify_node() if runs_on_node(planned.runtime.engine) else "",

@@ -71,7 +71,7 @@ def _run_stages(request: GateRequest, analyzer: StaticAnalyzer) -> GateOutcome:
     comparisons, lock = _compare_with_lock(checkout, stages, files)
     file = _judge_files(checkout, stages, files, planned, lock)
     change, support = ChangeResult(), SupportStageResult()
-    outcomes = _recall_outcomes(request, planned, StageResults(file=file, lock=lock))
+    outcomes = _recall_outcomes(request, planned, StageResults(file=file, lock=lock), builds)
     if Stage.LOCK in stages:
         change = _compare_with_baseline(request, planned, comparisons, StageResults(file=file, lock=lock))
     if Stage.SUPPORT in stages:
@@ -310,7 +310,7 @@ def _add_predictions(
 
 
 def _recall_outcomes(
-    request: GateRequest, planned: Sequence[PlannedModel], results: StageResults
+    request: GateRequest, planned: Sequence[PlannedModel], results: StageResults, builds: HarvestedBuilds
 ) -> OutcomeCache | None:
     """Recall what the dynamic stages found of unchanged models; None if that is not cached."""
     folder = request.caches.results
@@ -320,7 +320,7 @@ def _recall_outcomes(
         return None
     from onnxgate.gate.outcome_cache import OutcomeCache
 
-    return OutcomeCache(request, folder, results, planned)
+    return OutcomeCache(request, folder, results, planned, builds)
 
 
 def _execute(

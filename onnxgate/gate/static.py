@@ -183,7 +183,7 @@ class StaticAnalyzer:
         return digest_static_key("file", model.path, digest) if digest else ""
 
     def _hashed_bytes(self) -> int:
-        """Return the size below which a file is hashed to look for its results: large ones only if there are results."""
+        """Return the size below which a file is hashed to find its results: small ones only if there are none."""
         return HASHED_BYTES if self._unchanged and self._unchanged.has_entries else REMEMBERED_BYTES
 
     def _read(self, queries: Sequence[FileQuery]) -> list[FileReading | CallFailure]:
@@ -263,13 +263,14 @@ class StaticAnalyzer:
     def _support_key(self, query: SupportQuery) -> str:
         """Return the key of a query; "" if its result depends on more than a key can contain."""
         request = query.request
-        if self._unchanged is None or request.harvested:
+        if self._unchanged is None:
             return ""
         if query.facts.unread or not query.is_complete:
             return ""
         path, external = request.model.absolute, query.facts.external
         digests = [(data.location, data.sha256, classify_layout(path, data.location)) for data in external]
-        runtimes = [(runtime, runtime.runtime.name) for runtime in request.runtimes]
+        harvests = {name: support.sha256 for name, support in request.harvested.items()}
+        runtimes = [(runtime, runtime.runtime.name, harvests.get(runtime.name)) for runtime in request.runtimes]
         return digest_static_key(
             "support", request.model.path, query.facts.sha256, digests, request.place, runtimes, request.levels
         )

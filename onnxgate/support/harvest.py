@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import zlib
 from collections import defaultdict
@@ -253,6 +254,7 @@ class BuildSupport(msgspec.Struct, frozen=True):
 
     limits: Limits
     implementation: Implementation | None  # None if the build has no kernel registry to read
+    sha256: str = ""  # of the cached harvest
 
 
 class HarvestCache(msgspec.Struct):
@@ -265,13 +267,14 @@ class HarvestCache(msgspec.Struct):
         """Return a build's support, None if it is not cached."""
         if key not in self._loaded:
             try:
-                harvest = decode_harvest(self._path(key).read_bytes())
+                content = self._path(key).read_bytes()
             except OSError:
                 return None
+            harvest = decode_harvest(content)
             support = _validate_harvest(harvest, key) if harvest is not None else None
             if support is None:
                 return None
-            self._loaded[key] = support
+            self._loaded[key] = _add_digest(support, content)
         return self._loaded[key]
 
     def put(self, key: str, harvest: HarvestRecord) -> BuildSupport:
@@ -280,11 +283,12 @@ class HarvestCache(msgspec.Struct):
         Raises:
             OSError: it cannot be written; this process can still get it.
         """
-        self._loaded[key] = _make_build_support(harvest)
+        content = encode_harvest(harvest)
+        self._loaded[key] = _add_digest(_make_build_support(harvest), content)
         path = self._path(key)
         path.parent.mkdir(parents=True, exist_ok=True)
         with replace_atomically(path) as part:
-            part.write_bytes(encode_harvest(harvest))
+            part.write_bytes(content)
         return self._loaded[key]
 
     def _path(self, key: str) -> Path:
@@ -303,6 +307,10 @@ def _validate_harvest(harvest: HarvestRecord, key: str) -> BuildSupport | None:
         return support if build is None or all(map(build.operators, build.domains())) else None
     except (IndexError, msgspec.MsgspecError):
         return None
+
+
+def _add_digest(support: BuildSupport, content: bytes) -> BuildSupport:
+    return msgspec.structs.replace(support, sha256=hashlib.sha256(content).hexdigest())
 
 
 def _make_build_support(harvest: HarvestRecord) -> BuildSupport:

@@ -49,10 +49,13 @@ from onnxgate.gate.request import (
     StageResults,
     StepResult,
 )
+from onnxgate.gate.static_cache import HarvestedBuilds
 from onnxgate.inputs.case_selection import CaseSelection
 from onnxgate.model.reading.fact_extraction import read_facts
 from onnxgate.project.lock.types import Lock, LockedTarget, MeasuredTolerance
 from onnxgate.project.plan import PlannedModel, plan_models
+from onnxgate.support import limits
+from onnxgate.support.harvest import BuildSupport
 from tests.harness.locks import MODEL, package, project_of, runtime
 from tests.harness.models import RELU, write
 
@@ -85,6 +88,7 @@ class Project:
     seed: int = 0
     fresh: bool = False
     line: int = 7
+    builds: HarvestedBuilds = field(default_factory=HarvestedBuilds)
 
     def create(self) -> Project:
         """Write the files."""
@@ -111,7 +115,7 @@ class Project:
             caches=RunCaches(self.folder / "results", fresh=self.fresh, inputs=lambda: self.folder / "inputs"),
         )
         results = StageResults(file=FileResult(), lock=LockResult(facts, places))
-        return OutcomeCache(request, self.folder / "results", results, planned), planned[-1]
+        return OutcomeCache(request, self.folder / "results", results, planned, self.builds), planned[-1]
 
     def keep(self, collected: CollectedModel, replay: Replay | None = REPLAY) -> None:
         """Check the model, and cache the outcome."""
@@ -250,6 +254,11 @@ def _add_config(text: str) -> Callable[[Project], None]:
     return add
 
 
+def _harvest(project: Project) -> None:
+    support = BuildSupport(limits.load_limit_table().releases["1.23.2"], None, "ee" * 32)
+    project.builds = HarvestedBuilds(supports={NAME: support})
+
+
 CHANGES: dict[str, Callable[[Project], object]] = {
     "model": lambda it: write(it.folder / "m.onnx", RELU.replace("Relu", "Neg")),
     "float model": lambda it: write(it.folder / "float.onnx", RELU.replace("Relu", "Neg")),
@@ -274,6 +283,7 @@ CHANGES: dict[str, Callable[[Project], object]] = {
     "packages": lambda it: _pin(it, packages=("onnxruntime==1.23.2",)),
     "wheels": _reseal,
     "locked tolerance": _relock,
+    "harvested support": _harvest,
 }
 
 

@@ -21,7 +21,7 @@ from onnxgate.core.findings import STATIC_STAGES
 from onnxgate.evidence.file import ModelFile
 from onnxgate.gate import pipeline, static, static_cache
 from onnxgate.gate.request import GateOutcome, GateRequest, StaticSettings
-from onnxgate.gate.static_cache import StaticResultCache
+from onnxgate.gate.static_cache import HarvestedBuilds, StaticResultCache
 from onnxgate.model.reading import structure
 from onnxgate.model.reading.fact_extraction import read_facts
 from onnxgate.model.reading.view import ModelView
@@ -30,6 +30,8 @@ from onnxgate.project.lock.comparison import entry_from_facts
 from onnxgate.project.lock.types import Lock, LockedModel
 from onnxgate.stages import file as file_stage
 from onnxgate.stages import support as support_stage
+from onnxgate.support import limits, operators
+from onnxgate.support.harvest import BuildSupport
 from tests.harness.models import parse, write
 from tests.harness.sharded_outcomes import make_project, request_of
 from tests.model.reading.test_external_data import external_model
@@ -160,6 +162,25 @@ def test_nothing_changed(request_: GateRequest, counted: Counted) -> None:
     assert asked == (paths(request_), paths(request_))
     assert counted() == ([], [])
     assert said(second) == said(first)
+
+
+def test_harvested_support(request_: GateRequest, counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was predicted from a harvest is reused until the release is harvested again with another result."""
+    builds = HarvestedBuilds()
+    for runtime in (runtime for target in request_.lock.targets.values() for runtime in target.runtimes):
+        known = limits.load_limit_table().releases[runtime.release]
+        support = BuildSupport(known, operators.get_implementation(runtime.release), "ab" * 32)
+        builds.supports[runtime.name] = support
+    monkeypatch.setattr(pipeline, "_load_custom_builds", lambda *_: builds)
+    pipeline.run(request_)
+    first = counted()
+    pipeline.run(request_)
+    same = counted()
+    builds.supports |= {name: replace(support, sha256="cd" * 32) for name, support in builds.supports.items()}
+    pipeline.run(request_)
+
+    assert (first, same) == ((paths(request_), paths(request_)), ([], []))
+    assert counted() == ([], paths(request_))
 
 
 def test_a_fresh_analysis(request_: GateRequest, counted: Counted) -> None:

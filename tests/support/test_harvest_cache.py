@@ -12,7 +12,7 @@ import pytest
 
 from onnxgate.model.reading.view import ModelView
 from onnxgate.support import harvest, limits, operators
-from onnxgate.support.harvest import BuildSupport, HarvestCache
+from onnxgate.support.harvest import HarvestCache
 from onnxgate.support.matching.kernels import predict
 from onnxgate.support.matching.type_inference import infer_model_types
 
@@ -52,7 +52,9 @@ def test_what_is_put_is_there_at_once(tmp_path: Path) -> None:
     harvests = HarvestCache(tmp_path)
     older = harvest.HarvestRecord(limits=limits.Limits(ir=1, opsets={}), table=None)
 
-    assert BuildSupport(older.limits, None) == harvests.put(KEY, older) == harvests.get(KEY)
+    put = harvests.put(KEY, older)
+    assert (older.limits, None) == (put.limits, put.implementation)
+    assert put == harvests.get(KEY) == HarvestCache(tmp_path).get(KEY)
     assert harvests.put(KEY, harvested()) is harvests.get(KEY)
     assert [f"{KEY}.json.z"] == [path.name for path in tmp_path.iterdir()]
 
