@@ -42,19 +42,19 @@ if TYPE_CHECKING:
 
 _FIRST_IR_WITH_OPSETS = 3
 _NODE_PATTERNS = (
-    re.compile(r"Bad node spec for node\. Name: (.*) OpType: "),
-    re.compile(r"of node: \s*[nN]ame: (.*) OpType: "),
-    re.compile(r"node name: (.*?)\)"),
+    r"Bad node spec for node\. Name: (.*) OpType: ",
+    r"of node: \s*[nN]ame: (.*) OpType: ",
+    r"node name: (.*?)\)",
 )
-_INFERENCE_PREFIX = re.compile(r"\[(?:Shape|Type)InferenceError\] (?:Inference error\(s\): )?")
-_HARMLESS_PATTERN = re.compile(r"Inferred shape and existing shape differ in (?:rank|dimension)")
-_TOPIC_PATTERNS: dict[str, re.Pattern[str]] = {
-    "operator": re.compile(r"No Op registered for "),
-    "domain": re.compile(r"No opset import for domain"),
-    "deprecated": re.compile(r"is deprecated in domain_version"),
-    "attribute": re.compile(r"Unrecognized attribute: |Required attribute .* is missing|Mismatched attribute type"),
-    "arguments": re.compile(r"has (?:in|out)put size \d+ not in range"),
-    "type": re.compile(r"has inconsistent type |has unsupported type: "),
+_INFERENCE_PREFIX = r"\[(?:Shape|Type)InferenceError\] (?:Inference error\(s\): )?"
+_HARMLESS_PATTERN = r"Inferred shape and existing shape differ in (?:rank|dimension)"
+_TOPIC_PATTERNS = {
+    "operator": r"No Op registered for ",
+    "domain": r"No opset import for domain",
+    "deprecated": r"is deprecated in domain_version",
+    "attribute": r"Unrecognized attribute: |Required attribute .* is missing|Mismatched attribute type",
+    "arguments": r"has (?:in|out)put size \d+ not in range",
+    "type": r"has inconsistent type |has unsupported type: ",
 }
 """Topics of onnx's messages that a runtime checks by its own schemas too. Source: onnx 1.16 to 1.23."""
 _MISSING_DATA_MESSAGE = "Cannot parse data from external tensors"
@@ -208,16 +208,16 @@ def _parse_checker_message(text: str) -> ModelFault | None:
     """Parse onnx's message into a fault: one line, without its tags and its context."""
     if _MISSING_DATA_MESSAGE in text:
         return None
-    message = _INFERENCE_PREFIX.sub("", text.partition("\n\n==> Context:")[0]).strip()
+    message = re.sub(_INFERENCE_PREFIX, "", text.partition("\n\n==> Context:")[0]).strip()
     if "(op_type:" in message:
         lines = message.splitlines()
-        harmless = all(map(_HARMLESS_PATTERN.search, lines))
-        first = next((line for line in lines if not _HARMLESS_PATTERN.search(line)), lines[0])
+        harmless = all(re.search(_HARMLESS_PATTERN, line) for line in lines)
+        first = next((line for line in lines if not re.search(_HARMLESS_PATTERN, line)), lines[0])
         problem, text, message = first.rpartition("): ")[2], first, first
     else:
         problem, harmless = " ".join(message.split()), False
-    node = next((match[1].strip() for pattern in _NODE_PATTERNS if (match := pattern.search(text))), "")
-    topic = next((topic for topic, pattern in _TOPIC_PATTERNS.items() if pattern.search(message)), "")
+    node = next((match[1].strip() for pattern in _NODE_PATTERNS if (match := re.search(pattern, text))), "")
+    topic = next((topic for topic, pattern in _TOPIC_PATTERNS.items() if re.search(pattern, message)), "")
     return ModelFault(problem, node, harmless, topic)
 
 

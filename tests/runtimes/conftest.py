@@ -60,6 +60,13 @@ def cache(shared_folder: Path) -> Path:
     return shared_folder / "a cache"
 
 
+@pytest.hookimpl(tryfirst=True)  # before the tier is chosen
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark the tests that lock a release, for which the index is asked."""
+    if "locked" in getattr(item, "fixturenames", ()):
+        item.add_marker("index")
+
+
 @pytest.fixture(scope="session")
 def locked() -> Callable[..., Locked]:
     """Locks a release (for a Python, with a numpy, with an extension), once."""

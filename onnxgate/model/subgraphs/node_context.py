@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 MAX_DIAGRAMS = 20
 """Drawings of one report."""
-_UNNAMED_NODE = re.compile(r"\bthat makes `([^`]+)`")
+_UNNAMED_NODE = r"\bthat makes `([^`]+)`"
 """Text in a message that names a node without a name."""
 
 
@@ -47,7 +47,7 @@ def find_named_nodes(findings: Iterable[Finding]) -> list[NamedNode]:
     severe.sort(key=lambda finding: LEVELS.index(finding.level))
     unique: dict[NamedNode, None] = {}
     for finding in severe:
-        match = None if finding.node else _UNNAMED_NODE.search(finding.message)
+        match = None if finding.node else re.search(_UNNAMED_NODE, finding.message)
         if finding.node or match:
             node = match[1] if match else finding.node
             unique.setdefault(NamedNode(finding.model, node, unnamed=not finding.node))
@@ -94,10 +94,7 @@ def describe_nodes(name: str, output: str, others: int = 0, function: str = "", 
 
 _STACK_TRACE = "pkg.torch.onnx.stack_trace"
 """Source: torch.onnx (dynamo=True) in torch 2.5 and later writes it into each node's metadata_props."""
-_FRAME = re.compile(
-    r'^ *File "(?P<path>[^"\n]+)", line (?P<line>[0-9]{1,9}), in [^\n]*(?:\n(?! *File ")(?P<text>[^\n]*))?',
-    re.MULTILINE,
-)
+_FRAME = r'(?m)^ *File "(?P<path>[^"\n]+)", line (?P<line>[0-9]{1,9}), in [^\n]*(?:\n(?! *File ")(?P<text>[^\n]*))?'
 _THIRD_PARTY_FOLDERS = {"site-packages", "dist-packages"}
 _MAX_PATH_PARTS = 64
 """Folders of a source's path; one of more is none. Each of its tails is looked for."""
@@ -112,7 +109,7 @@ def find_source_line(node: NodeProto, root: Path, folder: Path) -> Place | None:
     must still be the one that the trace quotes.
     """
     traces = [entry.value for entry in node.metadata_props if entry.key == _STACK_TRACE]
-    for frame in reversed([frame for trace in traces for frame in _FRAME.finditer(trace)]):
+    for frame in reversed([frame for trace in traces for frame in re.finditer(_FRAME, trace)]):
         _source_lookup_happened.set(True)
         line, text = int(frame["line"]), (frame["text"] or "").strip()
         for path in _iter_candidates(frame["path"], root, folder):

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from onnxgate.project.git import repository
-from onnxgate.project.git.repository import COMMIT_ID
+from onnxgate.project.git.repository import is_commit_id
 from onnxgate.project.git.revisions import Revision, resolve_revision
 
 NO_BASELINE = ("", "none")
@@ -162,7 +162,7 @@ def read_event_text(event: Mapping[str, Any], *keys: str) -> str:
 
 def parse_commit(text: str) -> str:
     """Return the text if it is a full commit id; "" for anything else, and for the zeros that mean no commit."""
-    return text if COMMIT_ID.fullmatch(text) and text.strip("0") else ""
+    return text if is_commit_id(text) and text.strip("0") else ""
 
 
 def parse_branch(text: str) -> str:

@@ -72,12 +72,15 @@ def last_line(stderr: bytes) -> str:
     return lines[-1] if lines else ""
 
 
-COMMIT_ID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
-"""A full commit id, the only form that is accepted from an untrusted event."""
-_ANCESTOR_STEP = re.compile(r"\^(\d*)|~(\d*)")
-_ANCESTOR_NAME = re.compile(r"(?P<base>.*?)(?P<steps>(?:\^\d*|~\d*)+)")
+_ANCESTOR_STEP = r"\^(\d*)|~(\d*)"
+_ANCESTOR_NAME = r"(?P<base>.*?)(?P<steps>(?:\^\d*|~\d*)+)"
 MAX_FETCHED_COMMITS = 50
 """At most this many commits are fetched one by one."""
+
+
+def is_commit_id(text: str) -> bool:
+    """Return whether the text is a full commit id, the only form that is accepted from an untrusted event."""
+    return re.fullmatch(r"[0-9a-f]{40}(?:[0-9a-f]{24})?", text) is not None
 
 
 def find_commit(root: Path, name: str) -> str:
@@ -95,7 +98,7 @@ def read_parents(root: Path, commit: str) -> tuple[str, ...]:
     """Return the parents of a commit, also those that a shallow clone lacks, for which `HEAD^1` fails."""
     header = read_git_line(root, ["cat-file", "commit", commit]).partition("\n\n")[0]
     parents = (line.partition(" ")[2] for line in header.splitlines() if line.startswith("parent "))
-    return tuple(parent for parent in parents if COMMIT_ID.fullmatch(parent))
+    return tuple(parent for parent in parents if is_commit_id(parent))
 
 
 def fetch_commit(root: Path, commit: str, *, offline: bool) -> str:
@@ -127,7 +130,7 @@ def find_merge_base(root: Path, *commits: str) -> str:
 
 def resolve_ancestor(root: Path, name: str, *, offline: bool) -> tuple[str, str]:
     """Resolve `HEAD^1` or `HEAD~2` beyond the end of a shallow clone; return the commit, or why there is none."""
-    match = _ANCESTOR_NAME.fullmatch(name)
+    match = re.fullmatch(_ANCESTOR_NAME, name)
     commit = find_commit(root, (match["base"] or "HEAD").replace("@", "HEAD") if match else "")
     if match is None or not commit:
         return "", ""
@@ -147,7 +150,7 @@ def resolve_ancestor(root: Path, name: str, *, offline: bool) -> tuple[str, str]
 def _parent_numbers(steps: str) -> list[int]:
     """Return the number of the parent for each step: `^2~2` is 2, 1, 1."""
     numbers: list[int] = []
-    for step in _ANCESTOR_STEP.finditer(steps):
+    for step in re.finditer(_ANCESTOR_STEP, steps):
         if step[1] is None:
             numbers += [1] * min(int(step[2] or 1), MAX_FETCHED_COMMITS + 1)
         elif step[1] != "0":  # itself

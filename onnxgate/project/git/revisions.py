@@ -113,7 +113,7 @@ def resolve_revision(root: Path | None, name: str, *, offline: bool = False) -> 
         raise UsageError(f"`--against {name}`: git cannot be asked: {trouble}", hint=hint)
     commit = repository.find_commit(root, name)
     why = ""
-    if not commit and repository.COMMIT_ID.fullmatch(name):
+    if not commit and repository.is_commit_id(name):
         why = repository.fetch_commit(root, name, offline=offline)
         commit = "" if why else name
     elif not commit:
