@@ -94,8 +94,8 @@ def conformance(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Compare the cost of onnxgate with peers and bounds: a quarter of an hour, 10 GB; `-- --quick`: two minutes."""
-    session.install(".", *group("test"))
+    """Compare the cost of onnxgate with peers and bounds: half an hour, 10 GB; `-- --quick`: two minutes."""
+    session.install(".", *group("test", "bench"), "-r", TOOLCHAIN)
     session.run("python", "-m", "bench", *session.posargs)
 
 

@@ -71,7 +71,7 @@ class Run:
 
 
 def supervise(run: Run) -> Result:
-    """Look at all, in `jobs` processes at a time."""
+    """Look at all, in `jobs` processes at a time. Ctrl-C ends it with the result so far."""
     result = Result()
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="onnxgate-fuzz-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
@@ -81,6 +81,8 @@ def supervise(run: Run) -> Result:
             if time.monotonic() - began > run.time_s:
                 break
             time.sleep(_LOOK_S)
+    except KeyboardInterrupt:
+        pass
     finally:
         for lane in lanes:
             lane.end()

@@ -107,11 +107,19 @@ def _read_model_size(path: Path, *_: int) -> ModelSize:
     """Return the sizes of a model; an unreadable one has neither external data nor attribute lists."""
     size_bytes = path.stat().st_size
     try:
+        if size_bytes < LIGHT_BYTES and not _names_data_files(path):
+            return ModelSize(size_bytes)
         data_files = find_data_files(read_view(path, large_bytes=LIGHT_BYTES, describes_lists=False), path)
         lists = _measure_lists(path) if size_bytes >= LIGHT_BYTES else 0
     except (UnreadableModel, OSError):
         return ModelSize(size_bytes)
     return ModelSize(size_bytes + sum(file.size_bytes for file in data_files.values()), lists)
+
+
+def _names_data_files(path: Path) -> bool:
+    """Return whether a model can have external data, without parsing it: their entries have the key "location"."""
+    with open_regular(path) as file:
+        return b"location" in file.read()
 
 
 _NESTED_MESSAGES: Mapping[str, Mapping[int, str]] = {

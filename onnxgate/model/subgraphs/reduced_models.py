@@ -57,8 +57,7 @@ def copy_for_checker(model: ModelProto, path: Path) -> ModelProto:
     shorten_ensembles(view)
     for _, tensor in view.tensors:
         _inline_small_data(tensor, path)
-    _weights_to_inputs(copy.graph)
-    view = ModelView(copy)  # what became an input is no tensor of it
+    _weights_to_inputs(copy.graph)  # the view still has them; what is done to them changes nothing in the copy
     _empty_sparse_tensors(view)
     for _, tensor in view.tensors:
         if has_data_elsewhere(tensor):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -84,6 +85,17 @@ def test_it_finds(wrong: Callable[[Subject], object], what: str, tmp_path: Path)
     assert found.find.what.startswith(what)
     assert result.count == 8
     assert result.foreign == []
+
+
+def test_an_interrupted_run_has_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A campaign of half an hour that is ended early says what it has seen."""
+    make = functools.partial(mutant, 1)
+    waits = iter([0.05] * 40)
+    sleep = time.sleep
+    monkeypatch.setattr(time, "sleep", lambda _: sleep(wait) if (wait := next(waits, 0)) else signal.raise_signal(2))
+    result = supervise(Run(make, 10**9))
+
+    assert 0 < result.count < 10**6
 
 
 def test_an_input_is_what_seed_and_index_say() -> None:
