@@ -135,6 +135,7 @@ def test_plan_of_a_source(new_project: NewProject) -> None:
         cases=cases,
         external_data=True,
         float64=False,
+        committed=str(project.folder / "models" / "m.onnx"),
     )
     assert list(output.iterdir()) == []
 
@@ -147,7 +148,8 @@ def test_plan_of_a_command(new_project: NewProject) -> None:
     assert planned.source is None
     assert planned.written == project.folder / "scratch" / "command" / "m.onnx"
     argv = (str(PYTHON), "export/m.py", "--opset=18", str(planned.written))
-    assert planned.job == Command(argv=argv, folder=str(project.folder))
+    committed = str(project.folder / "models" / "m.onnx")
+    assert planned.job == Command(argv=argv, folder=str(project.folder), committed=committed)
     assert planned.written.parent.is_dir()
 
 
