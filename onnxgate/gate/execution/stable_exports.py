@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from onnxgate.core.files import sha256_of
+from onnxgate.core.files import REMEMBERED_BYTES, file_identity, sha256_of
 from onnxgate.gate.outcome_cache import digest_program, read_entry, write_entry
 from onnxgate.gate.result_cache import prune
 from onnxgate.project.config.project import SelectedModel
@@ -26,8 +26,8 @@ LAYOUT = 2
 """Version of the meaning of an entry."""
 MAX_REPOSITORY_FILES = 20_000
 """In a repository with more files, no export is stored: reading them takes longer than most exports."""
-MAX_HASHED_BYTES = 2**20
-"""Larger files of a repository are identified by size, time and inode."""
+MAX_HASHED_BYTES = 64 * 2**20
+"""Of small files, together; large files and those after that are identified by their status, which takes no reading."""
 _DERIVED_FOLDERS = frozenset({".git", "__pycache__"})
 _DERIVED_FOLDER_MARKS = frozenset({"CACHEDIR.TAG", "pyvenv.cfg"})
 """Files that mark a folder as a cache or as a virtual environment."""
@@ -90,12 +90,17 @@ def digest_state(root: Path, python: Path) -> str:
 
     Return "" if they are too many, or unreadable.
     """
+    remaining = MAX_HASHED_BYTES
     try:
         digest = hashlib.sha256(digest_program().encode())
         for number, (name, status) in enumerate(_iter_files(root)):
             if number >= MAX_REPOSITORY_FILES:
                 return ""
-            digest.update(os.fsencode(f"{name}\0{_identify_file(root / name, status)}\n"))
+            identity = str((status.st_mode, *file_identity(status)))
+            if stat.S_ISREG(status.st_mode) and status.st_size <= min(REMEMBERED_BYTES, remaining):
+                remaining -= status.st_size
+                identity = sha256_of(root / name)
+            digest.update(os.fsencode(f"{name}\0{identity}\n"))
         for name, time_ns in sorted(_iter_packages(python)):
             digest.update(os.fsencode(f"{name}\0{time_ns}\n"))
     except OSError:
@@ -125,12 +130,6 @@ def _iter_files(root: Path) -> Iterator[tuple[str, os.stat_result]]:
 
 def _raise(error: OSError) -> None:
     raise error
-
-
-def _identify_file(path: Path, status: os.stat_result) -> str:
-    if stat.S_ISREG(status.st_mode) and status.st_size <= MAX_HASHED_BYTES:
-        return sha256_of(path)
-    return f"{status.st_mode} {status.st_size} {status.st_mtime_ns} {status.st_ino}"
 
 
 def _iter_packages(python: Path) -> Iterator[tuple[str, int]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from onnxgate.core.files import REMEMBERED_BYTES
 from onnxgate.gate.execution import stable_exports
 from onnxgate.gate.execution.stable_exports import StableExports, digest_state, digest_written
 from tests.harness.locks import project_of
@@ -84,14 +85,18 @@ def test_state_of_a_repository(tmp_path: Path) -> None:
     assert len(set(states)) == len(states)
 
 
-def test_large_files_of_a_repository(tmp_path: Path) -> None:
-    """They are not read, but another time is another file."""
-    path = write(tmp_path / "weights.bin", "x" * (stable_exports.MAX_HASHED_BYTES + 1))
-    before = digest_state(tmp_path, PYTHON)
-    path.chmod(0)
+@pytest.mark.parametrize("size_bytes", [100, REMEMBERED_BYTES + 1])
+def test_files_that_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size_bytes: int) -> None:
+    """Large files, and those beyond a sum, are others if their status is another."""
+    path = write(tmp_path / "weights.bin", "x" * size_bytes)
+    read = digest_state(tmp_path, PYTHON)
+    monkeypatch.setattr(stable_exports, "MAX_HASHED_BYTES", 99)
+    states = [digest_state(tmp_path, PYTHON), digest_state(tmp_path, PYTHON)]
     os.utime(path, (1, 1))
 
-    assert digest_state(tmp_path, PYTHON) not in ("", before)
+    assert states[0] == states[1]
+    assert (states[0] == read) == (size_bytes > REMEMBERED_BYTES)
+    assert digest_state(tmp_path, PYTHON) not in ("", *states)
 
 
 def test_a_repository_of_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
