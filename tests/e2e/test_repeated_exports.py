@@ -30,13 +30,18 @@ values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 4]) for n
 weights = numpy_helper.from_array(numpy.full((4, 4), value, numpy.float32), "w")
 graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", values[:1], values[1:], [weights])
 model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-(output.parent / "data").mkdir(exist_ok=True)
-if link:
-    written = Path(__file__).with_name("written.onnx")
+written = Path(__file__).with_name("built") / "m.onnx" if link else output
+(written.parent / "data").mkdir(parents=True, exist_ok=True)
+if link == "hardlink_to":
     onnx.save(model, written)
-    getattr(output, link)(written)
 else:
-    onnx.save(model, output, save_as_external_data=True, location="data/w.bin", size_threshold=0)
+    for path in (written, written.parent / "data" / "w.bin"):
+        path.unlink(missing_ok=True)
+    onnx.save(model, written, save_as_external_data=True, location="data/w.bin", size_threshold=0)
+if link:
+    getattr(output, link)(written)
+if link == "symlink_to":
+    (output.parent / "data").symlink_to(written.parent / "data")
 """
 CONFIG = """models = ["models/*.onnx"]
 

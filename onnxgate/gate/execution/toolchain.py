@@ -263,8 +263,11 @@ class Exporter:
         return outcome, ()
 
     def _is_overwritten(self, plan: jobs.ExportPlan, first: Observation) -> bool:
-        """Return whether the files of a first export have changed since it ended, as files behind links can."""
-        return self._written.get(plan.model.path, {}) != _digest_answer(plan, first)
+        """Return whether the files of a first export have, or may have, changed since it ended: links lead elsewhere."""
+        if digests := self._written.get(plan.model.path):
+            return digests != _digest_answer(plan, first)
+        model = _find_written(plan, first)
+        return model is not None and model.is_symlink()
 
     def _keep_stable(self, exporting: ModelExport, outcome: ExportOutcome, again: Observation | None) -> None:
         """Remember an export that was compared with a second one, and is the same model."""
@@ -277,11 +280,17 @@ class Exporter:
 
 def _digest_answer(plan: jobs.ExportPlan, first: Observation) -> dict[str, str]:
     """Return the digests of what an export wrote; empty if it wrote no model."""
+    model = _find_written(plan, first)
+    others = _SOURCE_FOLDERS if isinstance(plan.job, Export) else frozenset()
+    return digest_written(model, others) if model is not None else {}
+
+
+def _find_written(plan: jobs.ExportPlan, first: Observation) -> Path | None:
+    """Return the model that an export was to write; None if it did not end."""
     result = first.result if isinstance(first, Completed) else None
-    written = result.model if isinstance(result, ExportResult) else plan.written
-    if result is None or written is None:
-        return {}
-    return digest_written(Path(written), _SOURCE_FOLDERS if isinstance(result, ExportResult) else frozenset())
+    if isinstance(result, ExportResult):
+        return Path(result.model) if result.model is not None else None
+    return plan.written if result is not None else None
 
 
 @dataclass(frozen=True, slots=True)
