@@ -263,7 +263,7 @@ class Exporter:
         return outcome, ()
 
     def _is_overwritten(self, plan: jobs.ExportPlan, first: Observation) -> bool:
-        """Return whether the files of a first export have, or may have, changed since it ended: links lead elsewhere."""
+        """Return whether the files of a first export have, or may have, changed since: links lead elsewhere."""
         if digests := self._written.get(plan.model.path):
             return digests != _digest_answer(plan, first)
         model = _find_written(plan, first)
