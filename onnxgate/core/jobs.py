@@ -153,6 +153,7 @@ class Export(Message, frozen=True, kw_only=True, tag="export", tag_field="kind")
     float64: bool = True
     eager: bool = True  # False: only the file is needed
     seed: int = 0  # seed of all random number generators
+    committed: str = ""  # absolute path of the model that the export is compared with, which need not exist
 
 
 class Trace(Message, frozen=True, kw_only=True, tag="trace", tag_field="kind"):
@@ -166,6 +167,7 @@ class Trace(Message, frozen=True, kw_only=True, tag="trace", tag_field="kind"):
     names: tuple[str, ...]  # names of the requested values, as in the exporter
     outputs: tuple[str, ...]  # the model's own outputs, which the exporter may have renamed
     limit_bytes: int  # upper limit of the bytes written
+    committed: str = ""  # as in `Export`
 
 
 class Inputs(Message, frozen=True, kw_only=True, tag="inputs", tag_field="kind"):
@@ -182,6 +184,7 @@ class Command(Message, frozen=True, kw_only=True, tag="command", tag_field="kind
     argv: tuple[str, ...]
     folder: str
     environment: dict[str, str] = {}
+    committed: str = ""  # as in `Export`
 
 
 Job = Load | Run | Benchmark | Probe | Harvest | Export | Trace | Inputs | Command

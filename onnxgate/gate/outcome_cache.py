@@ -243,7 +243,7 @@ class OutcomeCache:
         settings, limits = model.settings, project.config.limits
         return {
             "layout": OUTCOME_LAYOUT,
-            "program": _digest_program(),
+            "program": digest_program(),
             "machine": [identify_machine(), platform.release(), list_relevant_variables()],
             "stages": sorted(stage.value for stage in request.stages),
             "seed": request.selection.inputs.seed,
@@ -326,7 +326,7 @@ def is_lasting_step(step: StepResult) -> bool:
 
 
 @functools.cache
-def _digest_program() -> str:
+def digest_program() -> str:
     """Digest this program and the packages that it computes with."""
     digest = hashlib.sha256(sys.version.encode())
     package = Path(__file__).parents[1]

@@ -345,7 +345,7 @@ def _execute(
         request.watch,
     )
     cache = _create_result_cache(request, models)
-    stable = StableExports(request.caches.results, fresh=request.caches.fresh)
+    stable = StableExports(request.caches.results, request.project.root, fresh=request.caches.fresh)
     with request.open_host() as host, execute(models, settings, host, cache, stable) as execution:
         replays = find_replays(
             execution.step.subjects,

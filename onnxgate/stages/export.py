@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from onnx import numpy_helper
 
+from onnxgate.core.files import sha256_of
 from onnxgate.core.findings import IncompleteCheck, Place, Stage
 from onnxgate.core.jobs import (
     Command,
@@ -39,7 +40,7 @@ from onnxgate.evidence.export import (
     TrainingNode,
 )
 from onnxgate.model.equality.model_comparison import compare_models
-from onnxgate.model.reading.external_data import check_external_data
+from onnxgate.model.reading.external_data import check_external_data, inspect_data_file
 from onnxgate.model.reading.fact_extraction import read_model
 from onnxgate.model.reading.file_format import UnreadableModel, read_pointer
 from onnxgate.model.reading.structure import read_view
@@ -214,7 +215,7 @@ def _compare_with_committed(
     if not committed.exists():
         return CommittedComparison(differences=("there is no such file",))
     if pointer := read_pointer(committed):
-        if pointer.sha256 == facts.sha256:
+        if pointer.sha256 == facts.sha256 and _has_same_data(committed, facts):
             return CommittedComparison()
         return _create_not_fetched(plan, Path(facts.path), "the committed file")
     try:
@@ -230,6 +231,17 @@ def _compare_with_committed(
         f"IR version {facts.ir_version}, was {old.proto.ir_version}" if old.proto.ir_version != facts.ir_version else ""
     )
     return CommittedComparison(differences=comparison.differences, rounded=comparison.rounded, ir_change=ir_change)
+
+
+def _has_same_data(committed: Path, facts: ModelFacts) -> bool:
+    """Return whether the committed data files, or what their Git LFS pointers stand for, are those of the export."""
+    for external in facts.external:
+        file = inspect_data_file(committed, external.location)
+        if file.problem and file.pointer is None:
+            return False
+        if external.sha256 != (file.pointer.sha256 if file.pointer else sha256_of(file.path)):
+            return False
+    return True
 
 
 def _create_not_fetched(plan: ExportPlan, path: Path, what: str) -> IncompleteCheck:

@@ -142,6 +142,7 @@ def plan_export(
             export=command is None,
             float64=False,
             seed=toolchain.seed,
+            committed=os.fspath(model.absolute),
         )
     return ExportPlan(model, source, command, written, limits)
 
@@ -219,7 +220,8 @@ def _create_command(
         for placeholder, value in values.items():
             word = word.replace(placeholder, value)
         argv.append(word)
-    return Command(argv=tuple(argv), folder=str(toolchain.project.folder)), written
+    folder, committed = str(toolchain.project.folder), os.fspath(model.absolute)
+    return Command(argv=tuple(argv), folder=folder, committed=committed), written
 
 
 def _create_folder(path: Path) -> Path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,10 +13,48 @@ from tests.e2e.conftest import PROJECTS, Variables
 from tests.harness.repositories.checkout import commit, copy_tree
 from tests.harness.repositories.user_repository import Repository
 
-pytestmark = pytest.mark.torch
 REUSED = "1 result reused from cache"
 UNSTABLE = "\nif torch.initial_seed() == 1:\n    _width = len\n"
 """What gives other weights with one of the two seeds."""
+SCRIPT = """import os
+import sys
+from pathlib import Path
+
+import numpy
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+output, link = Path(sys.argv[1]), os.environ.get("LINK")
+value = hash("x") % 97 / 7 if "DRAWN" in os.environ else 1.0
+values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 4]) for name in "xy"]
+weights = numpy_helper.from_array(numpy.full((4, 4), value, numpy.float32), "w")
+graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", values[:1], values[1:], [weights])
+model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+written = Path(__file__).with_name("built") / "m.onnx" if link else output
+(written.parent / "data").mkdir(parents=True, exist_ok=True)
+if link == "hardlink_to":
+    onnx.save(model, written)
+else:
+    for path in (written, written.parent / "data" / "w.bin"):
+        path.unlink(missing_ok=True)
+    onnx.save(model, written, save_as_external_data=True, location="data/w.bin", size_threshold=0)
+if link:
+    getattr(output, link)(written)
+if link == "symlink_to":
+    (output.parent / "data").symlink_to(written.parent / "data")
+"""
+CONFIG = """models = ["models/*.onnx"]
+
+[targets.server]
+runtime = "onnxruntime>=1.18,<1.20"
+
+[toolchain]
+python = "%s"
+
+[[model]]
+path = "models/small.onnx"
+command = ["{python}", "make.py", "{output}"]
+"""
 
 
 @pytest.fixture
@@ -25,11 +65,30 @@ def exported(command: Repository, toolchain: Path, tmp_path: Path, cold: Variabl
     return repository.given(**cold, VIRTUAL_ENV=toolchain.parent.parent)
 
 
+@pytest.fixture
+def made(small: Repository, own_cache: Path) -> Repository:
+    """A repository with a model that a script makes, with its weights in a subfolder; it was checked once."""
+    small.write("onnxgate.toml", CONFIG % Path(sys.executable).as_posix())
+    small.write("make.py", SCRIPT)
+    subprocess.run([sys.executable, "make.py", "models/small.onnx"], cwd=small.folder, check=True)
+    commit(small.folder)
+    small.run("lock", "--offline")
+    repository = small.given(ONNXGATE_CACHE_DIR=own_cache)
+    repository.run("check", "--stage", "export")
+    return repository
+
+
+def find_rules(repository: Repository, *, status: int = 1) -> set[str]:
+    """Return the rules of the findings of the export stage."""
+    return {finding["rule"] for finding in repository.report("--stage", "export", status=status)["findings"]}
+
+
 def check(repository: Repository, status: int = 0) -> str:
     """Return what is printed of one model."""
     return repository.run("check", "--stage", "file,export", "models/classifier.onnx", status=status).out
 
 
+@pytest.mark.torch
 def test_an_unchanged_export_is_repeated_once(exported: Repository) -> None:
     """The first check exports twice; so does one after a change of code that only another seed shows."""
     printed = [check(exported), check(exported)]
@@ -40,3 +99,32 @@ def test_an_unchanged_export_is_repeated_once(exported: Repository) -> None:
     assert [REUSED in each for each in printed] == [False, True]
     assert "export-unstable" in changed
     assert REUSED not in changed
+
+
+def test_external_data_in_a_subfolder(made: Repository) -> None:
+    """Weights that depend on the seed are found although the model's own file has the same bytes with each."""
+    reused = REUSED in made.run("check", "--stage", "export").out
+    drawn = find_rules(made.given(DRAWN="1"))
+
+    assert reused
+    assert drawn == {"export-stale", "export-unstable"}
+
+
+@pytest.mark.parametrize("seed", ["0", "1"])
+def test_a_change_that_one_seed_alone_shows(made: Repository, seed: str) -> None:
+    """It is found with each seed: the order of a set of two names is that of a list with every other one."""
+    made.edit("make.py", '"DRAWN" in os.environ', f'os.environ["PYTHONHASHSEED"] == "{seed}"')
+
+    assert "export-unstable" in find_rules(made)
+
+
+@pytest.mark.parametrize("link", ["symlink_to", "hardlink_to"])
+def test_a_second_export_that_overwrites_the_first(made: Repository, link: str) -> None:
+    """A file is not compared with itself: what the first export wrote is then unknown."""
+    made.edit("make.py", '"DRAWN" in os.environ', 'os.environ["PYTHONHASHSEED"] == "0"')
+    report = made.given(LINK=link).report("--stage", "export", status=3)
+
+    assert report["findings"] == []
+    assert [undecided["reason"] for undecided in report["undecided"]] == [
+        "whether it is stable is not known: the second export wrote into the files of the first"
+    ]

@@ -297,7 +297,7 @@ def test_any_change_runs_the_model(project: Project, name: str) -> None:
     assert project.recall() is None
 
 
-@pytest.mark.parametrize("part", ["_digest_program", "identify_machine", "list_relevant_variables"])
+@pytest.mark.parametrize("part", ["digest_program", "identify_machine", "list_relevant_variables"])
 def test_another_program_or_machine_runs_the_model(
     project: Project, part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -312,12 +312,12 @@ def test_every_file_of_the_program_counts(tmp_path: Path, monkeypatch: pytest.Mo
     package = Path(outcome_cache.__file__).parents[1]
     copy = shutil.copytree(package, tmp_path / "onnxgate", ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(outcome_cache, "__file__", str(copy / "gate" / "outcome_cache.py"))
-    before = outcome_cache._digest_program.__wrapped__()
+    before = outcome_cache.digest_program.__wrapped__()
     digests = set()
     for name in ("numerics/agreement.py", "runtimes/worker/adapters/onnxruntime.py", "inputs/cases.py"):
         with (copy / name).open("a") as file:
             file.write("#\n")
-        digests.add(outcome_cache._digest_program.__wrapped__())
+        digests.add(outcome_cache.digest_program.__wrapped__())
 
     assert len(digests - {before}) == 3
 

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxgate.core.jobs import Benchmark, InputCase, Load, Probe, Run
+from onnxgate.core.jobs import Benchmark, Command, Export, InputCase, Inputs, Load, Probe, Run, Trace
 from onnxgate.model.reading import structure
 from onnxgate.runtimes.memory import (
+    EXPORT_FACTOR,
+    FRAMEWORK_BYTES,
     LIST_FACTOR,
     UNKNOWN_MEMORY_BYTES,
     WEIGHT_FACTOR,
@@ -22,6 +24,7 @@ from onnxgate.runtimes.memory import (
     measure_available_bytes,
     memory_limit_mib,
 )
+from onnxgate.runtimes.worker_slots import WorkerSlots
 from onnxgate.runtimes.worker_spec import JobLimits
 from tests.harness.models import write
 from tests.model.reading.test_external_data import external_model
@@ -121,6 +124,38 @@ def test_limit_leaves_room_for_attribute_lists(tmp_path: Path) -> None:
     assert limit_mib == default_memory_mib(ModelSize(size, lists))
     assert default_memory_mib(ModelSize(600 * MIB, 600 * MIB)) > 1.3 * LIST_FACTOR * 600
     assert default_memory_mib(ModelSize(600 * MIB)) == 4096 + 2400
+
+
+def test_estimate_of_an_export(tmp_path: Path) -> None:
+    """A framework takes memory, too, and its weights as often as it copies them; the committed model has their size."""
+    model = str(write_model_with_data(tmp_path))
+    weights = EXPORT_FACTOR * (Path(model).stat().st_size + 8 * MIB)
+    case = InputCase(name="one", origin="generated", inputs={})
+    export = Export(source="", output="", folder="", opset=None, ir_version_max=None, committed=model)
+    trace = Trace(
+        source="", output="", folder="", opset=None, case=case, names=(), outputs=(), limit_bytes=1, committed=model
+    )
+    first_one = Command(argv=(), folder="", committed=str(tmp_path / "none.onnx"))
+
+    assert estimate_job_bytes(export) == FRAMEWORK_BYTES + weights
+    assert estimate_job_bytes(trace) == FRAMEWORK_BYTES + weights
+    assert estimate_job_bytes(Command(argv=(), folder="", committed=model)) == FRAMEWORK_BYTES + weights
+    assert estimate_job_bytes(first_one) == FRAMEWORK_BYTES
+    assert estimate_job_bytes(Command(argv=(), folder="")) == FRAMEWORK_BYTES
+
+
+def test_estimate_of_other_jobs_of_a_toolchain() -> None:
+    """Inputs may be made with a framework; a probe imports one if it is asked to."""
+    assert estimate_job_bytes(Inputs(source="", output="", folder="")) == FRAMEWORK_BYTES
+    assert estimate_job_bytes(Probe(exporters=("torch",))) == FRAMEWORK_BYTES
+
+
+@pytest.mark.parametrize("available_gib", [4, 16, 24, 1024])
+def test_exports_of_small_models_are_not_large(available_gib: int) -> None:
+    """They run beside runtimes, in a process that stays: importing a framework takes seconds."""
+    slots = WorkerSlots(2, lambda: available_gib * 1024 * MIB)
+
+    assert not slots.is_large(FRAMEWORK_BYTES + EXPORT_FACTOR * MIB)
 
 
 def test_estimate_without_a_model(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import pytest
 
 from onnxgate.core import subprocesses
 from onnxgate.core.jobs import (
+    Command,
     Completed,
     Crashed,
     Export,
@@ -37,6 +38,7 @@ from onnxgate.runtimes import pool
 from onnxgate.runtimes.environments.builder import Environments
 from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
+from onnxgate.stages.export_jobs import create_toolchain_spec
 
 GOOD = Completed(result=LoadResult(providers=("Fake",)))
 
@@ -472,3 +474,14 @@ def test_a_large_model_is_loaded_again_by_the_same_process(
     assert observations == [GOOD] * 6
     assert names in (["one 1.0"] * 3 + ["other 1.0"] * 3, ["other 1.0"] * 3 + ["one 1.0"] * 3)
     assert len(starts) == 2
+
+
+def test_jobs_that_need_more_than_there_is_run_one_by_one(tmp_path: Path) -> None:
+    """Exports, a probe of their framework and other workers end, however little memory is available."""
+    toolchains = [create_toolchain_spec(Path(sys.executable), name) for name in ("toolchain", "toolchain again")]
+    command = Command(argv=(sys.executable, "-c", "pass"), folder=str(tmp_path))
+    jobs = [command, Probe(exporters=("json",)), Probe(), command]
+    with WorkerPool(Environments(tmp_path, offline=True), 4, measure_memory=lambda: 2**20) as host:
+        answers = [host.submit(spec, job) for job in jobs for spec in toolchains]
+
+        assert all(isinstance(answer.result(60), Completed) for answer in answers)

@@ -1,8 +1,9 @@
 """Exports whose second export is skipped: an earlier check has exported the same bytes with the other seed.
 
-A check with known exports makes its first exports with the seed that they were not made with. Equal bytes then show
-what a second export would show, whatever has changed in the meantime: code that depends on the seed, on the order of a
-set or on a clock would have written others.
+A check with known exports makes its first exports with the seed that they were not made with, and the bytes must be
+equal. That alone proves nothing if code has changed: with one of the two seeds, code that depends on the seed may still
+write the known bytes, as a set of two names has only two orders. So a stable export belongs to one state of the
+repository, of the installed packages and of onnxgate. Environment variables and files elsewhere are not in this state.
 """
 
 from __future__ import annotations
@@ -10,18 +11,27 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Mapping
+import stat
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
-from onnxgate.core.files import sha256_of
-from onnxgate.gate.outcome_cache import read_entry, write_entry
+from onnxgate.core.files import REMEMBERED_BYTES, file_identity, sha256_of
+from onnxgate.gate.outcome_cache import digest_program, read_entry, write_entry
 from onnxgate.gate.result_cache import prune
 from onnxgate.project.config.project import SelectedModel
 
-LAYOUT = 1
+LAYOUT = 2
 """Version of the meaning of an entry."""
+MAX_REPOSITORY_FILES = 20_000
+"""In a repository with more files, no export is stored: reading them takes longer than most exports."""
+MAX_HASHED_BYTES = 64 * 2**20
+"""Of small files, together; large files and those after that are identified by their status, which takes no reading."""
+_DERIVED_FOLDERS = frozenset({".git", "__pycache__"})
+_DERIVED_FOLDER_MARKS = frozenset({"CACHEDIR.TAG", "pyvenv.cfg"})
+"""Files that mark a folder as a cache or as a virtual environment."""
+_PACKAGE_SUFFIXES = (".dist-info", ".egg-info", ".egg-link", ".pth")
 
 
 class StableExport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -29,19 +39,24 @@ class StableExport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     key: str
     seed: int  # 0 or 1
-    written: dict[str, str]  # SHA-256 of each file that it wrote, by name
+    written: dict[str, str]  # SHA-256 of each file that it wrote, by path
 
 
 class StableExports:
-    """Stable exports of earlier checks, in a folder. Without a folder, nothing is stored; `fresh` reuses nothing."""
+    """Stable exports of earlier checks of the repository at `root`, in a folder.
 
-    def __init__(self, folder: Path | None, *, fresh: bool = False) -> None:
+    Without a folder, nothing is stored; `fresh` reuses nothing.
+    """
+
+    def __init__(self, folder: Path | None, root: Path | None = None, *, fresh: bool = False) -> None:
         self._folder = folder
+        self._root = root
         self._fresh = fresh
+        self._states: dict[Path, str] = {}  # by interpreter, before the first export of this check
 
     def find(self, model: SelectedModel, python: Path) -> StableExport | None:
-        """Return the last stable export of a model with an interpreter."""
-        if self._folder is None or self._fresh or not (key := _digest_names(model, python)):
+        """Return the last stable export of a model with an interpreter, from this state of the repository."""
+        if self._folder is None or not (key := self._digest_key(model, python)) or self._fresh:
             return None
         entry = read_entry(self._folder / key, StableExport)
         with contextlib.suppress(OSError):
@@ -50,26 +65,97 @@ class StableExports:
 
     def keep(self, model: SelectedModel, python: Path, seed: int, written: Mapping[str, str]) -> None:
         """Store a stable export; errors of the disk are ignored."""
-        if self._folder is None or not written or not (key := _digest_names(model, python)):
+        if self._folder is None or not written or not (key := self._digest_key(model, python)):
             return
         with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeError):
             if write_entry(self._folder / key, StableExport(key, seed, dict(written))):
                 prune(self._folder)
 
+    def _digest_key(self, model: SelectedModel, python: Path) -> str:
+        """Digest what an export is stored under; "" if that is not possible."""
+        if python not in self._states:
+            self._states[python] = digest_state(self._root, python) if self._root is not None else ""
+        if not (state := self._states[python]):
+            return ""
+        settings = model.settings
+        names = [LAYOUT, os.fspath(model.absolute), settings.source, settings.command, os.fspath(python), state]
+        try:
+            return hashlib.sha256(msgspec.json.encode(names)).hexdigest()
+        except UnicodeError:
+            return ""
 
-def _digest_names(model: SelectedModel, python: Path) -> str:
-    """Digest what an export is stored under; "" if that is not possible."""
-    settings = model.settings
-    names = [LAYOUT, os.fspath(model.absolute), settings.source, settings.command, os.fspath(python)]
+
+def digest_state(root: Path, python: Path) -> str:
+    """Digest what an export is made from: the files of a repository, the packages of an interpreter, and onnxgate.
+
+    Return "" if they are too many, or unreadable.
+    """
+    remaining = MAX_HASHED_BYTES
     try:
-        return hashlib.sha256(msgspec.json.encode(names)).hexdigest()
-    except UnicodeError:
+        digest = hashlib.sha256(digest_program().encode())
+        for number, (name, status) in enumerate(_iter_files(root)):
+            if number >= MAX_REPOSITORY_FILES:
+                return ""
+            identity = str((status.st_mode, *file_identity(status)))
+            if stat.S_ISREG(status.st_mode) and status.st_size <= min(REMEMBERED_BYTES, remaining):
+                remaining -= status.st_size
+                identity = sha256_of(root / name)
+            digest.update(os.fsencode(f"{name}\0{identity}\n"))
+        for name, time_ns in sorted(_iter_packages(python)):
+            digest.update(os.fsencode(f"{name}\0{time_ns}\n"))
+    except OSError:
         return ""
+    return digest.hexdigest()
 
 
-def digest_written(model: Path) -> dict[str, str]:
-    """Return the SHA-256 of a model and of the files beside it, by name; empty if one of them cannot be read."""
+def _iter_files(root: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield the path below the root and the status of each file and of each linked folder; not of derived files.
+
+    Raises:
+        OSError: a folder cannot be read.
+    """
+    for folder, folders, files in os.walk(root, onerror=_raise):
+        if folder != os.fspath(root) and not _DERIVED_FOLDER_MARKS.isdisjoint(files):
+            folders.clear()
+            continue
+        folders[:] = sorted(set(folders) - _DERIVED_FOLDERS)
+        for name in (*folders, *sorted(files)):
+            path = Path(folder, name)
+            status = path.lstat()
+            if stat.S_ISLNK(status.st_mode) and path.is_file():
+                status = path.stat()
+            if not stat.S_ISDIR(status.st_mode):
+                yield path.relative_to(root).as_posix(), status
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _iter_packages(python: Path) -> Iterator[tuple[str, int]]:
+    """Yield the installed packages of an environment, each with its time of installation in nanoseconds."""
+    environment = python.parent.parent
+    for packages in (*environment.glob("lib/python*/site-packages"), environment / "Lib" / "site-packages"):
+        if packages.is_dir():
+            with os.scandir(packages) as entries:
+                yield from ((it.name, it.stat().st_mtime_ns) for it in entries if it.name.endswith(_PACKAGE_SUFFIXES))
+
+
+def digest_written(model: Path, others: frozenset[str] = frozenset()) -> dict[str, str]:
+    """Return the SHA-256 of all files below a model's folder, by path; empty if something there cannot be digested.
+
+    That is a file that cannot be read, a link to a folder, or a pipe. `others`: folders that are not of the export.
+    """
+    top = os.fspath(model.parent)
+    written: dict[str, str] = {}
     try:
-        return {path.name: sha256_of(path) for path in sorted(model.parent.iterdir()) if path.is_file()}
+        for folder, folders, files in os.walk(top, onerror=_raise):
+            if folder == top:
+                folders[:] = set(folders) - others
+            if any(Path(folder, name).is_symlink() for name in folders):
+                return {}
+            paths = (Path(folder, name) for name in files)
+            written.update((path.relative_to(top).as_posix(), sha256_of(path)) for path in paths)
     except OSError:
         return {}
+    return written

@@ -47,6 +47,13 @@ from onnxgate.stages.runtime import ObservedRun
 
 T = TypeVar("T")
 
+_OVERWRITTEN = Unavailable(
+    reason="the second export wrote into the files of the first",
+    hint="write a new file at `{output}`, not a link to a file that each export writes",
+)
+_SOURCE_FOLDERS = frozenset({"sample", "eager", "eager64"})
+"""Folders of an `Export` job for inputs and outputs of the source; the second export has other ones."""
+
 
 def settle(future: Future[T], compute: Callable[[], T]) -> None:
     """Set the result of a future, or the error that its computation raises."""
@@ -67,6 +74,7 @@ class Exporter:
         self._folder = folder
         self._stable = stable
         self._known: dict[str, StableExport] = {}  # by model, made with the other seed than the first exports
+        self._written: dict[str, dict[str, str]] = {}  # by model, digests of its first export when that ended
         self._toolchain: ProjectToolchain | None = None
         self._is_second_worker_started = False
         self.reused: list[Path] = []  # models whose second export was skipped
@@ -126,12 +134,18 @@ class Exporter:
         writes = command or source
         if plan.again is None or writes is None:
             return ModelExport(plan, writes, source)
+        writes.add_done_callback(lambda done: self._digest_first(plan, done))
         known = self._known.get(planned.path)
         if known is None and isinstance(plan.again, Export) and not self._is_second_worker_started:
             self._is_second_worker_started = True  # during the first exports
             frameworks = imported_frameworks(self._settings.project.config, self._settings.project.folder)
             self._host.submit(toolchain.second_spec, Probe(exporters=frameworks))
         return ModelExport(plan, writes, source, self._await_second(toolchain, plan, writes, known))
+
+    def _digest_first(self, plan: jobs.ExportPlan, first: Future[Observation]) -> None:
+        """Digest what a first export wrote, before the next job can change it."""
+        if not first.cancelled() and first.exception() is None:
+            self._written[plan.model.path] = _digest_answer(plan, first.result())
 
     def _await_second(
         self, toolchain: ProjectToolchain, plan: jobs.ExportPlan, first: Future[Observation], known: StableExport | None
@@ -144,7 +158,7 @@ class Exporter:
 
         def begin() -> None:
             try:
-                if known is not None and known.written == _digest_answer(plan, first.result()):
+                if known is not None and known.written == self._written.get(plan.model.path):
                     self.reused.append(plan.model.absolute)
                     again.set_result(None)
                     return
@@ -232,8 +246,10 @@ class Exporter:
         again = exporting.again.result() if exporting.again else None
         outcome = export_stage.collect_evidence(project, planned, first, again)
         failed = outcome.subject.second.failure if outcome.subject else None
+        if failed is None and isinstance(again, Completed) and self._is_overwritten(planned, first):
+            return export_stage.collect_evidence(project, planned, first, _OVERWRITTEN), ()
         if failed is None:
-            self._keep_stable(exporting, outcome, first, again)
+            self._keep_stable(exporting, outcome, again)
         if failed is None or not jobs.is_relocated(planned):
             return outcome, ()
         planned = jobs.with_project_folder(planned)
@@ -246,22 +262,35 @@ class Exporter:
             return outcome, (IncompleteCheck(Stage.EXPORT, planned.model.path, "", reason),)
         return outcome, ()
 
-    def _keep_stable(
-        self, exporting: ModelExport, outcome: ExportOutcome, first: Observation, again: Observation | None
-    ) -> None:
+    def _is_overwritten(self, plan: jobs.ExportPlan, first: Observation) -> bool:
+        """Return whether the files of a first export have, or may have, changed since: links lead elsewhere."""
+        if digests := self._written.get(plan.model.path):
+            return digests != _digest_answer(plan, first)
+        model = _find_written(plan, first)
+        return model is not None and model.is_symlink()
+
+    def _keep_stable(self, exporting: ModelExport, outcome: ExportOutcome, again: Observation | None) -> None:
         """Remember an export that was compared with a second one, and is the same model."""
         is_compared = outcome.fresh is not None and isinstance(again, Completed)
         if is_compared and outcome.subject is not None and outcome.subject.second == SecondExport():
             assert self._toolchain is not None
             plan, toolchain = exporting.planned, self._toolchain
-            self._stable.keep(plan.model, toolchain.python, toolchain.seed, _digest_answer(plan, first))
+            self._stable.keep(plan.model, toolchain.python, toolchain.seed, self._written.get(plan.model.path, {}))
 
 
 def _digest_answer(plan: jobs.ExportPlan, first: Observation) -> dict[str, str]:
     """Return the digests of what an export wrote; empty if it wrote no model."""
+    model = _find_written(plan, first)
+    others = _SOURCE_FOLDERS if isinstance(plan.job, Export) else frozenset()
+    return digest_written(model, others) if model is not None else {}
+
+
+def _find_written(plan: jobs.ExportPlan, first: Observation) -> Path | None:
+    """Return the model that an export was to write; None if it did not end."""
     result = first.result if isinstance(first, Completed) else None
-    written = result.model if isinstance(result, ExportResult) else plan.written
-    return digest_written(Path(written)) if result is not None and written is not None else {}
+    if isinstance(result, ExportResult):
+        return Path(result.model) if result.model is not None else None
+    return plan.written if result is not None else None
 
 
 @dataclass(frozen=True, slots=True)

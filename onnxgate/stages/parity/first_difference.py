@@ -420,6 +420,7 @@ def search_program_values(
         outputs=tuple(value.name for value in exported.graph.output),
         output=str(folder),
         limit_bytes=MAX_TRACE_BYTES,
+        committed=source.committed,
     )
     values = _require_values(submit(trace))
     reference = {name: Path(values[traced]) for name, traced in names.items() if traced in values}

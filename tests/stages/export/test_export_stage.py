@@ -135,6 +135,7 @@ def test_plan_of_a_source(new_project: NewProject) -> None:
         cases=cases,
         external_data=True,
         float64=False,
+        committed=str(project.folder / "models" / "m.onnx"),
     )
     assert list(output.iterdir()) == []
 
@@ -147,7 +148,8 @@ def test_plan_of_a_command(new_project: NewProject) -> None:
     assert planned.source is None
     assert planned.written == project.folder / "scratch" / "command" / "m.onnx"
     argv = (str(PYTHON), "export/m.py", "--opset=18", str(planned.written))
-    assert planned.job == Command(argv=argv, folder=str(project.folder))
+    committed = str(project.folder / "models" / "m.onnx")
+    assert planned.job == Command(argv=argv, folder=str(project.folder), committed=committed)
     assert planned.written.parent.is_dir()
 
 
@@ -493,6 +495,31 @@ def test_pointer_beside_the_model(new_project: NewProject) -> None:
     assert made.undone is not None
     assert made.undone.reason.startswith("its external data `w.bin` is a Git LFS pointer")
     assert made.undone.hint == 'git lfs pull --include "models/w.bin"'
+
+
+@pytest.mark.parametrize("is_fetched", [True, False])
+def test_pointer_to_the_same_bytes_with_external_data(new_project: NewProject, is_fetched: bool) -> None:
+    """A pointer to the model's own file proves nothing of the weights in another one: their digest counts, too."""
+    project = new_project(SOURCE)
+    planned = planned_for(project)
+    assert planned.source is not None
+    fresh = write_with_data_beside(Path(planned.source.output) / "model.onnx")
+    committed = write_with_data_beside(planned.model.absolute)
+    data = committed.parent / "w.bin"
+    committed.write_text(pointer_to(committed))
+    content = data.read_bytes()
+
+    def collect(content: bytes) -> stage.ExportOutcome:
+        data.write_bytes(content)
+        if not is_fetched:
+            data.write_text(pointer_to(data))
+        return stage.collect_evidence(project, planned, Completed(result=ExportResult(model=str(fresh))))
+
+    same, other = collect(content), collect(bytes(len(content)))
+
+    assert same.undone is None
+    assert other.undone is not None
+    assert other.undone.hint == 'git lfs pull --include "models/m.onnx"'
 
 
 def test_model_that_is_not_there_yet(new_project: NewProject) -> None:

@@ -1,0 +1,146 @@
+"""Which exports count as made from the same files, and as the same files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from onnxgate.core.files import REMEMBERED_BYTES
+from onnxgate.gate.execution import stable_exports
+from onnxgate.gate.execution.stable_exports import StableExports, digest_state, digest_written
+from tests.harness.locks import project_of
+
+PYTHON = Path("bin/python")
+
+
+def write(path: Path, text: str = "text") -> Path:
+    """Write a file, and the folders that it lies in."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A model with data next to it and in a subfolder."""
+    write(tmp_path / "out" / "data" / "w.bin")
+    write(tmp_path / "out" / "w.bin")
+    return write(tmp_path / "out" / "m.onnx")
+
+
+def test_all_files_of_an_export(model: Path) -> None:
+    """Those in subfolders and behind links count, by path; folders of something else do not."""
+    digests = digest_written(model)
+    (model.parent / "linked.bin").symlink_to(write(model.parents[1] / "elsewhere"))
+    linked = digest_written(model)
+    write(model.parent / "data" / "w.bin", "other")
+    changed = digest_written(model)
+
+    assert digests.keys() == {"m.onnx", "w.bin", "data/w.bin"}
+    assert linked.keys() == {*digests, "linked.bin"}
+    assert {name for name in changed if changed[name] != linked[name]} == {"data/w.bin"}
+    assert digest_written(model, frozenset({"data"})).keys() == {"m.onnx", "w.bin", "linked.bin"}
+
+
+@pytest.mark.parametrize("kind", ["linked folder", "pipe", "link to nothing"])
+def test_files_that_cannot_be_digested(model: Path, kind: str) -> None:
+    """They may differ between two exports, so there is no digest at all."""
+    path = model.parent / "data" / "other"
+    if kind == "linked folder":
+        path.symlink_to(model.parents[1], target_is_directory=True)
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("nothing")
+
+    assert digest_written(model) == {}
+
+
+def test_state_of_a_repository(tmp_path: Path) -> None:
+    """Every file of the project's own and every installed package counts; caches and environments do not."""
+    root, python = tmp_path / "project", tmp_path / "env" / "bin" / "python"
+    package = tmp_path / "env" / "lib" / "python3.11" / "site-packages" / "x-1.dist-info"
+    package.mkdir(parents=True)
+    code = write(root / "export" / "make.py")
+    states = [digest_state(root, python)]
+    write(root / ".git" / "index")
+    write(root / "export" / "__pycache__" / "make.pyc")
+    write(root / ".venv" / "pyvenv.cfg")
+    write(root / ".venv" / "lib" / "x.py")
+    write(root / ".cache" / "CACHEDIR.TAG")
+    same = digest_state(root, python)
+    write(code, "other")
+    states.append(digest_state(root, python))
+    write(root / "names.yaml")
+    states.append(digest_state(root, python))
+    (root / "linked").symlink_to(tmp_path / "env", target_is_directory=True)
+    states.append(digest_state(root, python))
+    os.utime(package, (1, 1))
+    states.append(digest_state(root, python))
+
+    assert same == states[0]
+    assert "" not in states
+    assert len(set(states)) == len(states)
+
+
+@pytest.mark.parametrize("size_bytes", [100, REMEMBERED_BYTES + 1])
+def test_files_that_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size_bytes: int) -> None:
+    """Large files, and those beyond a sum, are others if their status is another."""
+    path = write(tmp_path / "weights.bin", "x" * size_bytes)
+    read = digest_state(tmp_path, PYTHON)
+    monkeypatch.setattr(stable_exports, "MAX_HASHED_BYTES", 99)
+    states = [digest_state(tmp_path, PYTHON), digest_state(tmp_path, PYTHON)]
+    os.utime(path, (1, 1))
+
+    assert states[0] == states[1]
+    assert (states[0] == read) == (size_bytes > REMEMBERED_BYTES)
+    assert digest_state(tmp_path, PYTHON) not in ("", *states)
+
+
+def test_a_repository_of_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its exports are not stored."""
+    monkeypatch.setattr(stable_exports, "MAX_REPOSITORY_FILES", 2)
+    for name in "ab":
+        write(tmp_path / name)
+    few = digest_state(tmp_path, PYTHON)
+    write(tmp_path / "c")
+
+    assert few != ""
+    assert digest_state(tmp_path, PYTHON) == ""
+
+
+def test_an_export_belongs_to_the_files_that_it_was_made_from(tmp_path: Path) -> None:
+    """After a change of code, equal bytes with the other seed do not show that the seed does not matter."""
+    write(tmp_path / "project" / "m.onnx")
+    project = project_of(tmp_path / "project", 'models = ["*.onnx"]\n[targets.t]\nruntime = "onnxruntime"\n')
+    (selected,) = project.models()
+
+    def open_cache(*, fresh: bool = False) -> StableExports:
+        return StableExports(tmp_path / "cache", project.root, fresh=fresh)
+
+    open_cache(fresh=True).keep(selected, PYTHON, 1, {"m.onnx": "0"})
+    found = open_cache().find(selected, PYTHON)
+    fresh = open_cache(fresh=True).find(selected, PYTHON)
+    write(tmp_path / "project" / "make.py")
+
+    assert found is not None
+    assert (found.seed, found.written) == (1, {"m.onnx": "0"})
+    assert fresh is None
+    assert open_cache().find(selected, PYTHON) is None
+
+
+def test_the_state_is_that_before_the_first_export(tmp_path: Path) -> None:
+    """What an export writes into the repository is not what it was made from."""
+    write(tmp_path / "project" / "m.onnx")
+    project = project_of(tmp_path / "project", 'models = ["*.onnx"]\n[targets.t]\nruntime = "onnxruntime"\n')
+    (selected,) = project.models()
+    before, after = (StableExports(tmp_path / "cache", project.root) for _ in range(2))
+
+    assert before.find(selected, PYTHON) is None
+
+    write(tmp_path / "project" / "log.txt")
+    before.keep(selected, PYTHON, 0, {"m.onnx": "0"})
+
+    assert after.find(selected, PYTHON) is None
