@@ -10,7 +10,7 @@ from enum import IntEnum
 
 from onnxgate.runtimes.memory import measure_available_bytes
 
-LARGE_JOB_BYTES = 512 * 2**20
+LARGE_JOB_BYTES = 2**30
 LARGE_JOB_SHARE = 32
 """A job that needs this part of the available memory, and `LARGE_JOB_BYTES`, is large."""
 MEASURED_JOB_BYTES = 256 * 2**20
