@@ -70,19 +70,23 @@ class OutputComparer:
     run_in_toolchain: Callable[[Job], Observation]
     place: Callable[[], Path]
 
-    def compare(self, started: StartedModel, ran: Sequence[ObservedRun], runs: Sequence[ModelRuns]) -> StepResult:
+    def compare(
+        self, started: StartedModel, reading: ParsedModel, ran: Sequence[ObservedRun], runs: Sequence[ModelRuns]
+    ) -> StepResult:
         """Compare the outputs of one model with its source, across levels and runtimes, and with its float model."""
-        model = self._model(started, runs)
+        model = self._model(started, reading, runs)
         if self.settings.watch is not None:
             self.settings.watch(model, ran)
         unread = started.prepared.fed.unread
         skipped = (IncompleteCheck(Stage.PARITY, model.path, "", unread),) if unread else ()
         unusable = () if failed_runs.explain_no_completed_run(runs)[0] else failed_runs.find_undecided_cases(runs)
         comparisons, undone = parity_stage.collect_evidence(model, ran, started.sourced.eager, unusable)
-        search = MismatchSearch(self.submit, self.run_in_toolchain, self.place)
-        comparisons, unfound = search.locate(create_searched_model(self.settings, started, ran), comparisons)
-        prepared = started.prepared
-        quantized = QuantizedModel(prepared.planned.model, prepared.reading, started.cases, tuple(started.levels))
+        unfound: tuple[IncompleteCheck, ...] = ()
+        if any(map(find_mismatches, comparisons)):
+            search = MismatchSearch(self.submit, self.run_in_toolchain, self.place)
+            comparisons, unfound = search.locate(create_searched_model(self.settings, started, ran), comparisons)
+        selected = started.prepared.planned.model
+        quantized = QuantizedModel(selected, reading, started.cases, tuple(started.levels))
         with_float = FloatComparison(
             self.settings.project, lambda planned, job: self.submit(planned, job, None), self.place
         )
@@ -95,11 +99,11 @@ class OutputComparer:
             measured=tuple(figure for comparison in comparisons for figure in report_measurements(comparison)),
         )
 
-    def _model(self, started: StartedModel, runs: Sequence[ModelRuns]) -> ParityModel:
+    def _model(self, started: StartedModel, reading: ParsedModel, runs: Sequence[ModelRuns]) -> ParityModel:
         prepared, settings = started.prepared, self.settings
         model, locked = prepared.planned.model, settings.lock.models.get(prepared.path)
         return replace(
-            create_parity_model(model, model.absolute, prepared.reading, started.cases, locked),
+            create_parity_model(model, model.absolute, reading, started.cases, locked),
             place=prepared.runnable.place,
             not_finite=find_not_finite(runs) if Stage.RUNTIME in settings.stages else frozenset(),
         )
@@ -289,7 +293,7 @@ def _read_float_model(path: Path, name: str, model: SelectedModel) -> ParsedMode
     if what:
         raise IncomparableError(f"the float model `{name}` is {what}")
     try:
-        return read_model(path, name)
+        return read_model(path, name, lightly=True)
     except UnreadableModel as error:
         raise IncomparableError(f"the float model `{name}` is {error}") from error
 
