@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import msgspec
 
+from onnxgate.core.errors import UnavailableError
 from onnxgate.core.files import temporary_folder
 from onnxgate.core.findings import IncompleteCheck, Stage
 from onnxgate.core.jobs import Crashed, InputCase, Job, Load, Observation, Probe, Run, TimedOut, Unavailable
@@ -39,6 +40,7 @@ from onnxgate.inputs.case_selection import require_known_cases
 from onnxgate.inputs.cases import InputCases, create_cases, create_cases_at
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
+from onnxgate.model.reading.file_format import UnreadableModel
 from onnxgate.model.reading.structure import read_light_view, read_view
 from onnxgate.model.subgraphs.node_context import track_source_lookups
 from onnxgate.project.lock.types import LockedRuntime
@@ -296,10 +298,9 @@ class _Executor:
 
     def _collect_evidence(self, started: StartedModel) -> tuple[CollectedModel, list[Future[Observation]]]:
         model = started.prepared.planned.model.absolute.absolute()
-        # Read again, because the models that are still to be collected would otherwise all be in memory.
-        reading = ParsedModel(started.prepared.facts, read_light_view(model))
         steps = [StepResult(undone=started.sourced.undone)]
         ran = _collect_runs(started)
+        reading = _read_again(started.prepared)
         if failed_runs.has_failed_case(ran):
             started = self._follow(started, reading, ran)
             ran = _collect_runs(started)
@@ -368,6 +369,16 @@ class _Executor:
         for model in self._models:
             if model.planned.model.settings.budget is not None:
                 yield benchmarks.measure(model, collected[model.path].cases)
+
+
+def _read_again(prepared: PreparedModel) -> ParsedModel:
+    """Read a model to judge it: all models would be too much to hold in memory while they run."""
+    try:
+        return ParsedModel(prepared.facts, read_light_view(prepared.planned.model.absolute))
+    except (OSError, UnreadableModel) as reason:
+        problem = reason.strerror.lower() if isinstance(reason, OSError) and reason.strerror else f"now {reason}"
+        hint = "check again when no other program writes it"
+        raise UnavailableError(f"`{prepared.path}` changed during the check: {problem}", hint=hint) from reason
 
 
 def _collect_runs(started: StartedModel) -> list[ObservedRun]:

@@ -11,7 +11,9 @@ from typing import Any, cast
 import numpy as np
 import onnx
 import onnx.parser
+import pytest
 
+from onnxgate.core.errors import UnavailableError
 from onnxgate.core.findings import Place, Stage
 from onnxgate.core.jobs import Failure, Job, Load, Observation, Refused, Run
 from onnxgate.gate.execution import executor
@@ -67,6 +69,16 @@ def execute(folder: Path, host: WatchedRuntimes, watch: Callable[..., None] | No
         pass
 
 
+def remove(path: Path) -> None:
+    """Remove a model, if it is there."""
+    path.unlink(missing_ok=True)
+
+
+def spoil(path: Path) -> None:
+    """Cut a model off."""
+    path.write_bytes(b"\x08\x08\x3a\x7f")
+
+
 def list_views() -> list[ModelView]:
     """List the models that are in memory."""
     gc.collect()
@@ -95,6 +107,18 @@ def test_one_model_is_in_memory_at_a_time(tmp_path: Path) -> None:
 
     assert [before] * 6 == during_runs
     assert [before + 1] * 3 == while_judged
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"), [(remove, "no such file or directory"), (spoil, "now a truncated model")]
+)
+def test_model_that_changes_during_the_check(tmp_path: Path, change: Callable[[Path], None], problem: str) -> None:
+    """A program that writes it is no bug of the gate."""
+    onnx.save(parse(), tmp_path / "m.onnx")
+    host = WatchedRuntimes(lambda job: change(tmp_path / "m.onnx") if isinstance(job, Run) else None)
+
+    with pytest.raises(UnavailableError, match=f"`m.onnx` changed during the check: {problem}"):
+        execute(tmp_path, host)
 
 
 def test_large_weights_stay_in_the_file(tmp_path: Path) -> None:
