@@ -90,7 +90,7 @@ def compute_metrics(candidate: Array, reference: Array, tie: float = 0.0) -> Met
         max_ulp=max_ulp if has_ulp else None,
         p99_ulp=_quantile(ulp_distances, elements, TAIL_QUANTILE) if has_ulp else None,
         cosine=_compute_cosine(partial(both_finite, np.float64)),
-        sqnr_db=_compute_sqnr_db(partial(both_finite, np.float64)),
+        sqnr_db=compute_chunked_sqnr_db(partial(both_finite, np.float64)),
         rows=rows,
         top1=top1,
         top5=top5,
@@ -133,10 +133,11 @@ def compute_ulp_distance(a: Array, b: Array) -> Array | None:
 
 def compute_sqnr_db(candidate: Array, reference: Array) -> float:
     """Return power of the reference over power of the difference, in dB, within +-200; 200 if they are equal."""
-    return _compute_sqnr_db(lambda: ((a, b) for _, a, b in iter_chunks(candidate, reference)))
+    return compute_chunked_sqnr_db(lambda: ((a, b) for _, a, b in iter_chunks(candidate, reference)))
 
 
-def _compute_sqnr_db(pairs: Pairs) -> float:
+def compute_chunked_sqnr_db(pairs: Pairs) -> float:
+    """Return the same of a candidate and a reference that are computed chunk by chunk."""
     scale = _largest_of(largest for a, b in pairs() for largest in (_largest_value(a), _largest_value(b)))
     if scale == 0.0:
         return MAX_DB

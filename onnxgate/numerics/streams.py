@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,22 @@ def load_array(path: str | Path) -> Array:
     """Return the array in a `.npy` file; a large one stays in the file until its elements are read."""
     is_large = Path(path).stat().st_size > MAPPED_BYTES
     return np.asarray(np.load(path, allow_pickle=False, mmap_mode="r" if is_large else None))
+
+
+def save_chunks(path: Path, chunks: Iterable[bytes], dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    """Write an array to a `.npy` file, given its elements in C order.
+
+    Raises:
+        ValueError: there are more or fewer bytes than the array has.
+    """
+    size_bytes = 0
+    with path.open("wb") as file:
+        header = {"descr": dtype.str, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        for chunk in chunks:
+            size_bytes += file.write(chunk)
+    if size_bytes != math.prod(shape) * dtype.itemsize:
+        raise ValueError(f"{size_bytes} bytes are not an array of shape {shape} and type {dtype}")
 
 
 def iter_chunks(first: Array, second: Array) -> Iterator[tuple[int, Array, Array]]:

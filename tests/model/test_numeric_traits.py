@@ -9,7 +9,9 @@ import onnx.parser
 import pytest
 
 from onnxgate.model.numeric_traits import NumericTraits, detect_numeric_traits
-from onnxgate.model.reading.fact_extraction import read_model
+from onnxgate.model.reading.fact_extraction import read_facts, read_model
+from onnxgate.model.reading.structure import read_structure
+from onnxgate.model.reading.view import ModelView
 
 Y = frozenset({"y"})
 
@@ -52,6 +54,16 @@ def _of(tmp_path: Path, text: str) -> NumericTraits:
 def test_comparability(tmp_path: Path, text: str, expected: NumericTraits) -> None:
     """Random draws, training mode left in, steps of a quantisation, and 16 bits anywhere."""
     assert _of(tmp_path, text) == expected
+
+
+def test_training_flag_that_was_left_in_the_file(tmp_path: Path) -> None:
+    """It is too large for a flag, which no runtime accepts: the check goes on."""
+    values = ", ".join(["1"] * 5000)
+    text = f"g (float[N] x) => (float[N] y) <float r = {{0.5}}, bool[5000] t = {{{values}}}> {{ y = Dropout(x, r, t) }}"
+    _of(tmp_path, text)
+    reading = ModelView(read_structure(tmp_path / "m.onnx", large_bytes=0))
+
+    assert detect_numeric_traits(read_facts(tmp_path / "m.onnx", "m.onnx"), reading).random == ()
 
 
 def test_random_operator_in_a_branch_counts(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import msgspec
 
+from onnxgate.core.errors import UnavailableError
 from onnxgate.core.files import temporary_folder
 from onnxgate.core.findings import IncompleteCheck, Stage
 from onnxgate.core.jobs import Crashed, InputCase, Job, Load, Observation, Probe, Run, TimedOut, Unavailable
@@ -37,7 +38,10 @@ from onnxgate.gate.request import (
 from onnxgate.gate.sharding.plan import TOOLCHAIN
 from onnxgate.inputs.case_selection import require_known_cases
 from onnxgate.inputs.cases import InputCases, create_cases, create_cases_at
+from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
+from onnxgate.model.reading.file_format import UnreadableModel
+from onnxgate.model.reading.structure import read_light_view, read_view
 from onnxgate.model.subgraphs.node_context import track_source_lookups
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedModel, PlannedRuntime
@@ -177,7 +181,7 @@ class _Executor:
 
     def _prepare_all(self, toolchain: ProjectToolchain | None) -> list[PreparedModel]:
         """Prepare all models; the first is exported while cases of the others are created."""
-        inputs: Iterable[tuple[ParsedModel, InputCases]]
+        inputs: Iterable[tuple[ModelFacts, InputCases]]
         inputs = (self._metered(model.planned, self._create_cases, model) for model in self._models)
         if self._settings.inputs.cases:
             inputs = list(inputs)
@@ -186,19 +190,19 @@ class _Executor:
             require_known_cases(self._settings.inputs, names, has_source)
         return [self._prepare(model, *read, toolchain) for model, read in zip(self._models, inputs, strict=True)]
 
-    def _create_cases(self, model: RunnableModel) -> tuple[ParsedModel, InputCases]:
+    def _create_cases(self, model: RunnableModel) -> tuple[ModelFacts, InputCases]:
         project, selected = self._settings.project, model.planned.model
-        reading = read_model(selected.absolute, model.path)
+        reading = read_model(selected.absolute, model.path, lightly=True)
         call = functools.partial(call_inputs, project, self._host)
-        return reading, create_cases(project, selected, reading, self._folder(), call, self._settings.inputs)
+        return reading.facts, create_cases(project, selected, reading, self._folder(), call, self._settings.inputs)
 
     def _prepare(
-        self, model: RunnableModel, reading: ParsedModel, fed: InputCases, toolchain: ProjectToolchain | None
+        self, model: RunnableModel, facts: ModelFacts, fed: InputCases, toolchain: ProjectToolchain | None
     ) -> PreparedModel:
         exporting, planned = None, model.planned
         if toolchain is not None and planned.model.settings.is_exported:
-            exporting = self._metered(planned, self._exporter.export, planned, reading.facts, fed.cases, toolchain)
-        return PreparedModel(model, reading, fed, exporting)
+            exporting = self._metered(planned, self._exporter.export, planned, facts, fed.cases, toolchain)
+        return PreparedModel(model, facts, fed, exporting)
 
     # Running
 
@@ -257,32 +261,31 @@ class _Executor:
 
     # Other sizes, if generated inputs fail
 
-    def _follow(self, started: StartedModel, ran: Sequence[ObservedRun]) -> StartedModel:
+    def _follow(self, started: StartedModel, reading: ParsedModel, ran: Sequence[ObservedRun]) -> StartedModel:
         """Add the outputs of the source, and run the model at other sizes if the guessed ones do not fit."""
         prepared, cases = started.prepared, started.prepared.fed.cases
         sourced = started.sourced
         if Stage.PARITY not in self._settings.stages:
             sourced = SourceOutputs(self._exporter.run_source(prepared, cases), None)
 
+        def create_cases(sizes: Sequence[Mapping[str, int]]) -> InputCases:
+            seed = self._settings.inputs.seed
+            return create_cases_at(prepared.planned.model, reading, sizes, self._folder(), seed)
+
         def attempt(runtime: str, setting: Mapping[str, int]) -> Sequence[ObservedRun]:
             planned = next(planned for planned in started.levels if planned.name == runtime)
             first_level = msgspec.structs.replace(planned, levels=planned.levels[:1])
-            return self._levels(prepared, first_level, self._create_cases_at(prepared, [setting]).cases).result()
+            return self._levels(prepared, first_level, create_cases([setting]).cases).result()
 
         sizes: Sequence[Mapping[str, int]] = ()
         if not self._settings.inputs.cases:  # selected cases keep their sizes
-            facts, model = prepared.reading.facts, prepared.planned.model
-            sizes = failed_runs.find_sizes(facts, model, ran, sourced.eager, attempt)
+            sizes = failed_runs.find_sizes(reading.facts, prepared.planned.model, ran, sourced.eager, attempt)
         if not sizes:
             return StartedModel(prepared, sourced, started.levels)
-        fed = self._create_cases_at(prepared, sizes)
+        fed = create_cases(sizes)
         eager = self._exporter.run_source(prepared, fed.cases) if sourced.eager is not None else None
         both = None if sourced.eager is None else {**sourced.eager, **(eager or {})}
         return self._start(replace(prepared, fed=fed), SourceOutputs(both, sourced.sample))
-
-    def _create_cases_at(self, prepared: PreparedModel, sizes: Sequence[Mapping[str, int]]) -> InputCases:
-        seed = self._settings.inputs.seed
-        return create_cases_at(prepared.planned.model, prepared.reading, sizes, self._folder(), seed)
 
     # Collecting the evidence
 
@@ -297,33 +300,33 @@ class _Executor:
         model = started.prepared.planned.model.absolute.absolute()
         steps = [StepResult(undone=started.sourced.undone)]
         ran = _collect_runs(started)
+        reading = _read_again(started.prepared)
         if failed_runs.has_failed_case(ran):
-            started = self._follow(started, ran)
+            started = self._follow(started, reading, ran)
             ran = _collect_runs(started)
-        runs, step, answers = self._judge_runs(started, ran)
+        runs, step, answers = self._judge_runs(started, reading, ran)
         steps.append(step)
         if Stage.PARITY in self._settings.stages:
             submit = functools.partial(self._submit_for, model)
             comparer = OutputComparer(self._settings, submit, self._exporter.run, self._folder)
-            steps.append(comparer.compare(started, ran, runs))
+            steps.append(comparer.compare(started, reading, ran, runs))
         observed = tuple(run.runtime for run in ran)
         collected = CollectedModel(started.cases, runs, join_steps(steps), observed)
         return collected, [*answers, *self._answers.pop(model, ())]
 
     def _judge_runs(
-        self, started: StartedModel, ran: Sequence[ObservedRun]
+        self, started: StartedModel, reading: ParsedModel, ran: Sequence[ObservedRun]
     ) -> tuple[tuple[ModelRuns, ...], StepResult, list[Future[Observation]]]:
         """Return the runs, the evidence, and the answers for single nodes that it depends on."""
         prepared, settings = started.prepared, self._settings
-        facts = prepared.reading.facts
         model = ExecutedModel(
             path=prepared.path,
             place=prepared.runnable.place,
-            view=prepared.reading.view,
+            view=reading.view,
             root=settings.project.root,
             folder=settings.project.folder,
             memory_limit_mib=memory_limit_mib(Load(model=str(prepared.planned.model.absolute)), self._limits) or 0,
-            facts=facts,
+            facts=reading.facts,
         )
         nodes = self._load_nodes(model, started, ran)
         predicted = {planned.name: prepared.runnable.refused_by.get(planned.name, ()) for planned in started.levels}
@@ -351,6 +354,8 @@ class _Executor:
         predictions = started.prepared.runnable.predictions
         by_runtime = {planned: predictions.get(planned.name) for planned in started.levels}
         refusing = isolated_nodes.find_refusing_runtimes(ran, model.view, by_runtime, self._settings.harvested)
+        if refusing:  # nodes are loaded with their constants
+            model = replace(model, view=read_view(started.prepared.planned.model.absolute))
         return self._node_loader.examine(model, refusing)
 
     def _load_node(self, planned: PlannedRuntime, job: Load) -> Future[Observation]:
@@ -364,6 +369,16 @@ class _Executor:
         for model in self._models:
             if model.planned.model.settings.budget is not None:
                 yield benchmarks.measure(model, collected[model.path].cases)
+
+
+def _read_again(prepared: PreparedModel) -> ParsedModel:
+    """Read a model to judge it: all models would be too much to hold in memory while they run."""
+    try:
+        return ParsedModel(prepared.facts, read_light_view(prepared.planned.model.absolute))
+    except (OSError, UnreadableModel) as reason:
+        problem = reason.strerror.lower() if isinstance(reason, OSError) and reason.strerror else f"now {reason}"
+        hint = "check again when no other program writes it"
+        raise UnavailableError(f"`{prepared.path}` changed during the check: {problem}", hint=hint) from reason
 
 
 def _collect_runs(started: StartedModel) -> list[ObservedRun]:

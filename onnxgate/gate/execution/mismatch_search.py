@@ -19,6 +19,7 @@ from onnxgate.core.report import RATIO_METRICS
 from onnxgate.evidence.parity import SOURCE, Comparison, Difference, FirstDifference, find_mismatches, find_worst
 from onnxgate.gate.execution.toolchain import StartedModel
 from onnxgate.gate.request import ExecutionSettings
+from onnxgate.model.reading.structure import read_structure
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.runtimes.worker_spec import JobLimits
 from onnxgate.stages.parity.first_difference import (
@@ -71,7 +72,7 @@ class SearchedModel:
 def create_searched_model(
     settings: ExecutionSettings, started: StartedModel, ran: Sequence[ObservedRun]
 ) -> SearchedModel:
-    """Create the input of a search from a model that was run."""
+    """Create the input of a search from a model that was run; it is read with its weights."""
     prepared, exporting = started.prepared, started.prepared.exporting
     exported = exporting.source.result() if exporting and exporting.source else None
     result = exported.result if isinstance(exported, Completed) else None
@@ -79,7 +80,7 @@ def create_searched_model(
     return SearchedModel(
         path=prepared.path,
         absolute=prepared.planned.model.absolute,
-        proto=prepared.reading.proto,
+        proto=read_structure(prepared.planned.model.absolute),
         root=settings.project.root,
         folder=settings.project.folder,
         cases={case.name: case for run in ran for case in run.job.cases},

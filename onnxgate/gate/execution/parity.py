@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 from onnx import numpy_helper
 
 from onnxgate.core.findings import IncompleteCheck, Stage, runtime_sort_key
@@ -35,13 +37,13 @@ from onnxgate.gate.execution import failed_runs
 from onnxgate.gate.execution.mismatch_search import MismatchSearch, create_searched_model
 from onnxgate.gate.execution.toolchain import StartedModel
 from onnxgate.gate.request import ExecutionSettings, StepResult
-from onnxgate.model.facts import ModelFacts
+from onnxgate.model.facts import ELEMENT_TYPES, ModelFacts, required_bytes
 from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
 from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type, read_pointer
 from onnxgate.model.reading.tensor_data import UnreadableWeightError, read_chunks
 from onnxgate.model.subgraphs.instrumented_models import expose_values, split_by_size
 from onnxgate.model.subgraphs.node_context import find_source_line
-from onnxgate.numerics.streams import load_array
+from onnxgate.numerics.streams import MAPPED_BYTES, load_array, save_chunks
 from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.runtimes.worker_spec import JobLimits
@@ -53,7 +55,7 @@ from onnxgate.stages.runtime import ObservedRun, plan_run
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from onnx import ModelProto
+    from onnx import ModelProto, TensorProto
 
     Values = Mapping[str, NDArray[Any]]
 
@@ -70,19 +72,23 @@ class OutputComparer:
     run_in_toolchain: Callable[[Job], Observation]
     place: Callable[[], Path]
 
-    def compare(self, started: StartedModel, ran: Sequence[ObservedRun], runs: Sequence[ModelRuns]) -> StepResult:
+    def compare(
+        self, started: StartedModel, reading: ParsedModel, ran: Sequence[ObservedRun], runs: Sequence[ModelRuns]
+    ) -> StepResult:
         """Compare the outputs of one model with its source, across levels and runtimes, and with its float model."""
-        model = self._model(started, runs)
+        model = self._model(started, reading, runs)
         if self.settings.watch is not None:
             self.settings.watch(model, ran)
         unread = started.prepared.fed.unread
         skipped = (IncompleteCheck(Stage.PARITY, model.path, "", unread),) if unread else ()
         unusable = () if failed_runs.explain_no_completed_run(runs)[0] else failed_runs.find_undecided_cases(runs)
         comparisons, undone = parity_stage.collect_evidence(model, ran, started.sourced.eager, unusable)
-        search = MismatchSearch(self.submit, self.run_in_toolchain, self.place)
-        comparisons, unfound = search.locate(create_searched_model(self.settings, started, ran), comparisons)
-        prepared = started.prepared
-        quantized = QuantizedModel(prepared.planned.model, prepared.reading, started.cases, tuple(started.levels))
+        unfound: tuple[IncompleteCheck, ...] = ()
+        if any(map(find_mismatches, comparisons)):
+            search = MismatchSearch(self.submit, self.run_in_toolchain, self.place)
+            comparisons, unfound = search.locate(create_searched_model(self.settings, started, ran), comparisons)
+        selected = started.prepared.planned.model
+        quantized = QuantizedModel(selected, reading, started.cases, tuple(started.levels))
         with_float = FloatComparison(
             self.settings.project, lambda planned, job: self.submit(planned, job, None), self.place
         )
@@ -95,11 +101,11 @@ class OutputComparer:
             measured=tuple(figure for comparison in comparisons for figure in report_measurements(comparison)),
         )
 
-    def _model(self, started: StartedModel, runs: Sequence[ModelRuns]) -> ParityModel:
+    def _model(self, started: StartedModel, reading: ParsedModel, runs: Sequence[ModelRuns]) -> ParityModel:
         prepared, settings = started.prepared, self.settings
         model, locked = prepared.planned.model, settings.lock.models.get(prepared.path)
         return replace(
-            create_parity_model(model, model.absolute, prepared.reading, started.cases, locked),
+            create_parity_model(model, model.absolute, reading, started.cases, locked),
             place=prepared.runnable.place,
             not_finite=find_not_finite(runs) if Stage.RUNTIME in settings.stages else frozenset(),
         )
@@ -254,30 +260,58 @@ class FloatComparison:
         names: Sequence[str],
         case: InputCase,
         level: Optimization,
-    ) -> dict[str, NDArray[Any]]:
+    ) -> Values:
         """Return these values of the model: computed ones, inputs and weights."""
-        computed = {name for node in proto.graph.node for name in node.output}
-        values = {name: load_array(file) for name, file in case.inputs.items()}
+        computed, needed = {name for node in proto.graph.node for name in node.output}, set(names)
+        files = {name: Path(file) for name, file in case.inputs.items()}
         exposable = [name for name in names if name in computed]
         for portion in split_by_size(proto, exposable, case.sizes, MAX_EXPOSED_BYTES):
             exposed = expose_values(proto, path, portion, self.place())
             answer = self.run(planned, exposed, (case,), level).result()
             outputs = list_outputs((case,), require_run_result(answer, f"`{path.name}`"))
-            values |= {name: load_array(file) for (_, name), file in outputs.paths.items() if file is not None}
-        return {**_load_weights(proto, path, set(names)), **values}
+            files |= {name: Path(file) for (_, name), file in outputs.paths.items() if file is not None}
+        weights = {tensor.name: tensor for tensor in proto.graph.initializer if tensor.name in needed}
+        return ModelValues(files, weights, path, self.place)
 
 
-def _load_weights(proto: ModelProto, path: Path, names: set[str]) -> dict[str, NDArray[Any]]:
-    weights = {}
-    for tensor in proto.graph.initializer:
-        if tensor.name in names:
-            try:
-                stored = type(tensor)(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
-                stored.raw_data = b"".join(read_chunks(tensor, path))
-                weights[tensor.name] = numpy_helper.to_array(stored)
-            except (UnreadableWeightError, OSError, ValueError, TypeError):
-                continue
-    return weights
+@dataclass(slots=True, eq=False)
+class ModelValues(Mapping[str, "NDArray[Any]"]):
+    """Values of a model by name, each of which is read when it is looked up.
+
+    A large weight is copied to a file at an unused path, from `place`; it is removed when the next one is written.
+    """
+
+    files: Mapping[str, Path]  # of inputs and computed values
+    weights: Mapping[str, TensorProto]
+    model: Path
+    place: Callable[[], Path]
+    _file: Path | None = None
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """Return a value; what cannot be read is absent."""
+        try:
+            return load_array(self.files[name]) if name in self.files else self._read_weight(self.weights[name])
+        except (UnreadableWeightError, OSError, ValueError, TypeError) as error:
+            raise KeyError(name) from error
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self.weights, **self.files})
+
+    def __len__(self) -> int:
+        return len({**self.weights, **self.files})
+
+    def _read_weight(self, tensor: TensorProto) -> NDArray[Any]:
+        element, is_small = ELEMENT_TYPES.get(tensor.data_type), (required_bytes(tensor) or 0) <= MAPPED_BYTES
+        if is_small or element is None or not element.numpy.startswith("<f"):
+            stored = type(tensor)(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+            stored.raw_data = b"".join(read_chunks(tensor, self.model))
+            return np.asarray(numpy_helper.to_array(stored))
+        if self._file is not None:
+            with suppress(OSError):  # Windows does not remove a file that is mapped
+                self._file.unlink()
+        self._file = self.place()
+        save_chunks(self._file, read_chunks(tensor, self.model), np.dtype(element.numpy), tuple(tensor.dims))
+        return load_array(self._file)
 
 
 def _read_float_model(path: Path, name: str, model: SelectedModel) -> ParsedModel:
@@ -289,7 +323,7 @@ def _read_float_model(path: Path, name: str, model: SelectedModel) -> ParsedMode
     if what:
         raise IncomparableError(f"the float model `{name}` is {what}")
     try:
-        return read_model(path, name)
+        return read_model(path, name, lightly=True)
     except UnreadableModel as error:
         raise IncomparableError(f"the float model `{name}` is {error}") from error
 

@@ -34,7 +34,6 @@ from onnxgate.gate.request import ExecutionSettings, RunnableModel, StepResult
 from onnxgate.inputs.case_selection import make_example_case
 from onnxgate.inputs.cases import InputCases
 from onnxgate.model.facts import ModelFacts
-from onnxgate.model.reading.fact_extraction import ParsedModel
 from onnxgate.project.config.project import Project
 from onnxgate.project.plan import PlannedModel, PlannedRuntime
 from onnxgate.runtimes.environments.toolchain import ProbeError, imported_frameworks, probe_interpreter
@@ -192,7 +191,7 @@ class Exporter:
         if not isinstance(result, ExportResult) or not result.eager:
             return SourceOutputs(None, None, (explain_missing_reference(prepared.path, observation),))
         eager = {case.name: outputs for case, outputs in zip(prepared.fed.cases, result.eager, strict=False)}
-        sample = make_example_case(prepared.reading.facts, result.input_names, result.sample)
+        sample = make_example_case(prepared.facts, result.input_names, result.sample)
         complete = len(result.eager) == len(prepared.fed.cases) + 1
         if sample is None or not complete or not self._settings.inputs.takes(sample.name):
             return SourceOutputs(eager, None)
@@ -308,7 +307,7 @@ class PreparedModel:
     """A model with its input cases."""
 
     runnable: RunnableModel
-    reading: ParsedModel
+    facts: ModelFacts
     fed: InputCases
     exporting: ModelExport | None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 import numpy as np
 
+from onnxgate.core.files import temporary_folder
 from onnxgate.core.findings import Place
 from onnxgate.core.jobs import InputCase
 from onnxgate.evidence.parity import Difference, Figure
@@ -28,6 +30,7 @@ from onnxgate.numerics.quantization import (
     compute_metrics,
     compute_snr_db,
 )
+from onnxgate.numerics.streams import MAPPED_BYTES, iter_chunks, load_array, save_chunks
 from onnxgate.project.config.project import SelectedModel
 from onnxgate.project.config.schema import Tolerance
 from onnxgate.project.lock.types import LockedModel
@@ -102,18 +105,22 @@ def _compare_by_element(
         least = bound.at(array, reference)
         return compare_arrays(array, reference, least.rtol, least.atol, least.share)
 
+    def describe(array: Array, agreement: Agreement) -> list[Figure]:
+        if agreement.agrees or not is_comparable or reference.dtype.kind not in "fiu":
+            return []
+        tie = agreement.bound if agreement.metric == "worst_abs" else 0.0
+        return [*_all_figures(compute_metrics(array, reference, tie=tie))]
+
     agreement = compare_with(candidate)
-    figures: list[Figure] = []
     is_comparable = agreement.metric not in ("shape", "type")
     positions = mask.positions(candidate.shape) if mask is not None and not agreement.agrees and is_comparable else None
-    if positions is not None:
-        masked = int((~positions & (candidate != reference)).sum())
-        figures.append(Figure(metric="masked elements", value=float(masked)))
-        candidate = np.where(positions, candidate, reference)
-        agreement = compare_with(candidate)
-    if not agreement.agrees and is_comparable and reference.dtype.kind in "fiu":
-        tie = agreement.bound if agreement.metric == "worst_abs" else 0.0
-        figures = [*_all_figures(compute_metrics(candidate, reference, tie=tie)), *figures]
+    if positions is None:
+        figures = describe(candidate, agreement)
+    else:
+        masked = _count_masked_differences(positions, candidate, reference)
+        with _replace_masked(positions, candidate, reference) as compared:
+            agreement = compare_with(compared)
+            figures = [*describe(compared, agreement), Figure(metric="masked elements", value=float(masked))]
     return Difference(
         output=key[1],
         case=key[0],
@@ -126,6 +133,25 @@ def _compare_by_element(
         detail=agreement.detail,
         figures=tuple(figures),
     )
+
+
+def _count_masked_differences(positions: Array, candidate: Array, reference: Array) -> int:
+    chunks = iter_chunks(candidate, reference)
+    return sum(int((~positions.flat[start : start + a.size] & (a != b)).sum()) for start, a, b in chunks)
+
+
+@contextmanager
+def _replace_masked(positions: Array, candidate: Array, reference: Array) -> Iterator[Array]:
+    """Give the candidate the reference's elements, except at the positions; a large one is a file until the end."""
+    if candidate.nbytes <= MAPPED_BYTES:
+        yield np.where(positions, candidate, reference)
+        return
+    chunks = iter_chunks(candidate, reference)
+    parts = (np.where(positions.flat[start : start + a.size], a, b).tobytes() for start, a, b in chunks)
+    with temporary_folder() as folder:
+        path = Path(folder, "masked.npy")
+        save_chunks(path, parts, np.result_type(candidate, reference), candidate.shape)
+        yield load_array(path)
 
 
 def _check_half_noise(model: ParityModel, plain: Difference, candidate: Array, reference: Array) -> Difference:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -17,7 +18,8 @@ from onnxgate.core.findings import Place
 from onnxgate.evidence.parity import Layer
 from onnxgate.model.quantization_parameters import QUANTIZED_INPUTS
 from onnxgate.model.reading.fact_extraction import format_operator_name
-from onnxgate.numerics.quantization import MAX_DB, compute_sqnr_db
+from onnxgate.numerics.quantization import MAX_DB, compute_chunked_sqnr_db
+from onnxgate.numerics.streams import iter_chunks, iter_parts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -126,12 +128,29 @@ class _TensorPairing:
         return TensorPair(tensor, index, "input" if index < 0 else "output", after, before)
 
 
+@dataclass(frozen=True, slots=True)
+class _Elements:
+    """Elements that are computed from those of an array, some at a time."""
+
+    array: Array
+    convert: Callable[[Array], Array] = np.asarray
+
+    @property
+    def kind(self) -> str:
+        """numpy's kind of their type."""
+        return self.convert(self.array.reshape(-1)[:0]).dtype.kind
+
+
 def find_worst_layers(
     pairs: Sequence[TensorPair], quantized: Values, real: Values, proto: ModelProto, place_of: FindPlace
 ) -> tuple[Layer, ...]:
-    """Return the layers that add most noise, worst first. The values are of one case, `proto` is the float model."""
+    """Return the layers that add most noise, worst first. The values are of one case, `proto` is the float model.
+
+    Values are looked up when they are needed, and large ones are read chunk by chunk.
+    """
     noises = {
-        pair.tensor: _relative_noise(_dequantized_value(pair, quantized), real.get(pair.tensor)) for pair in pairs
+        pair.tensor: _relative_noise(_dequantized_value(pair, quantized), _plain_value(pair.tensor, real))
+        for pair in pairs
     }
     added = [(pair, _added_noise(pair, quantized, real, noises, proto)) for pair in pairs]
     noisy = sorted(((pair, noise) for pair, noise in added if noise), key=lambda entry: -entry[1])
@@ -159,36 +178,51 @@ def _added_noise(
     return max(own - max(noise_of_inputs, default=0.0), 0.0)
 
 
-def _value_before_quantization(pair: TensorPair, quantized: Values, real: Values) -> Array | None:
+def _plain_value(name: str, values: Values) -> _Elements | None:
+    value = values.get(name)
+    return None if value is None else _Elements(value)
+
+
+def _value_before_quantization(pair: TensorPair, quantized: Values, real: Values) -> _Elements | None:
     """Return the values that were quantized, after an activation that is part of the step."""
-    before, reference = quantized.get(pair.before), real.get(pair.tensor)
-    if before is None or not pair.activation or reference is None or not reference.size:
+    before = _plain_value(pair.before, quantized)
+    reference = real.get(pair.tensor) if before is not None and pair.activation else None
+    if before is None or reference is None or not reference.size:
         return before
     if pair.activation == "Relu":
-        return np.asarray(np.maximum(before, 0))
-    return np.asarray(np.clip(before, reference.min(), reference.max()))
+        return replace(before, convert=lambda elements: np.asarray(np.maximum(elements, 0)))
+    low, high = reference.min(), reference.max()
+    return replace(before, convert=lambda elements: np.asarray(np.clip(elements, low, high)))
 
 
-def _relative_noise(value: Array | None, reference: Array | None) -> float | None:
+def _relative_noise(value: _Elements | None, reference: _Elements | None) -> float | None:
     """Return power of the difference over power of the reference; None if they cannot be compared."""
-    if value is None or reference is None or value.shape != reference.shape or not reference.size:
+    if value is None or reference is None or value.array.shape != reference.array.shape or not reference.array.size:
         return None
-    if reference.dtype.kind != "f" or value.dtype.kind != "f":
+    if reference.kind != "f" or value.kind != "f":
         return None
-    finite = np.isfinite(reference) & np.isfinite(value)
-    ratio = compute_sqnr_db(value[finite].astype(np.float64), reference[finite].astype(np.float64))
+    ratio = compute_chunked_sqnr_db(partial(_iter_finite, value, reference))
     return 0.0 if ratio >= MAX_DB else float(10.0 ** (-ratio / 10.0))
 
 
-def _dequantized_value(pair: TensorPair, values: Values) -> Array | None:
+def _iter_finite(value: _Elements, reference: _Elements) -> Iterator[tuple[Array, Array]]:
+    """Yield the elements that are finite on both sides, as float64."""
+    for _, a, b in iter_chunks(value.array, reference.array):
+        a, b = value.convert(a), reference.convert(b)
+        finite = np.isfinite(b) & np.isfinite(a)
+        yield a[finite].astype(np.float64), b[finite].astype(np.float64)
+
+
+def _dequantized_value(pair: TensorPair, values: Values) -> _Elements | None:
     """Return the quantized model's value as numbers."""
-    value = values.get(pair.after)
+    value = _plain_value(pair.after, values)
     if value is None or not pair.scale:
         return value
     scale, zero = values.get(pair.scale), values.get(pair.zero)
     if scale is None or zero is None or scale.size != 1 or zero.size != 1:
         return None
-    return np.asarray((value.astype(np.float64) - float(zero.flat[0])) * float(scale.flat[0]))
+    step, offset = float(scale.flat[0]), float(zero.flat[0])
+    return replace(value, convert=lambda elements: np.asarray((elements.astype(np.float64) - offset) * step))
 
 
 def _create_layer(
@@ -213,11 +247,15 @@ def _to_decibels(noise: float) -> float:
     return round(-10.0 * math.log10(noise), 2) if noise > 0 else 200.0
 
 
-def _clipped_share(before: Array | None, after: Array | None) -> float:
+def _clipped_share(before: _Elements | None, after: Array | None) -> float:
     """Return the share of elements that were beyond the range of what they were quantized to."""
-    if before is None or after is None or before.shape != after.shape or not after.size:
+    if before is None or after is None or before.array.shape != after.shape or not after.size:
         return 0.0
-    levels = np.unique(after)
+    levels = after.reshape(-1)[:0]
+    for part in iter_parts(after):
+        levels = np.unique(np.concatenate([levels, np.unique(part)]))
     step = float(np.diff(levels).min()) if levels.size > 1 else 0.0
-    beyond = (before > levels[-1] + step) | (before < levels[0] - step)
-    return round(float(beyond.mean()), 3)
+    low, high = levels[0] - step, levels[-1] + step
+    parts = map(before.convert, iter_parts(before.array))
+    beyond = sum(int(((part > high) | (part < low)).sum()) for part in parts)
+    return round(beyond / after.size, 3)

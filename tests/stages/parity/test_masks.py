@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx.parser
 import pytest
+from numpy.typing import NDArray
 
 from onnxgate.core.jobs import InputCase
+from onnxgate.evidence.parity import Difference
+from onnxgate.model.numeric_traits import NumericTraits
 from onnxgate.model.reading.fact_extraction import read_model
-from onnxgate.stages.parity.output_comparison import OutputMask, find_output_masks
+from onnxgate.numerics import streams
+from onnxgate.numerics.streams import load_array
+from onnxgate.stages.parity import output_comparison
+from onnxgate.stages.parity.output_comparison import OutputMask, ParityModel, find_output_masks, measure_difference
+from tests.harness.recorded_runs import PLACE
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[batch, time, 4] x, int64[MASKDIMS] NAME) => (float[batch, time, 4] y, float[batch, 4] pooled, float[n, t] z) {
@@ -54,3 +63,85 @@ def test_kept_positions(tmp_path: Path) -> None:
     assert keeping.positions((2, 3)) is None
     np.save(path, np.ones((2, 2)))
     assert keeping.positions((2, 2)) is None
+
+
+def measure(mask: Path, candidate: NDArray[Any], reference: NDArray[Any]) -> Difference:
+    """Compare one output of which the ones of a mask keep positions."""
+    masks = {("c", "y"): OutputMask(str(mask), ones_keep=True)}
+    model = ParityModel("m.onnx", PLACE, NumericTraits(), None, None, masks=masks)
+    return measure_difference(model, ("c", "y"), "all", "runtime", candidate, reference)
+
+
+@pytest.mark.parametrize("spoils_kept", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "other"),
+    [
+        *((dtype, dtype) for dtype in ("float16", "float32", "float64", "int8", "int64", "uint64", "bool", "U3")),
+        *(("float32", "float64"), ("int64", "uint64"), ("complex64", "complex64")),
+    ],
+)
+def test_large_outputs_have_the_figures_of_small_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, other: str, spoils_kept: bool
+) -> None:
+    """Chunks that begin and end in the middle of a position; NaN and infinities on either side of the mask."""
+    draw = np.random.default_rng(0)
+    mask = np.array([[1, 1, 0], [1, 0, 0]])
+    np.save(tmp_path / "mask.npy", mask)
+    values = draw.integers(1, 100, (2, 3, 5))
+    candidate, reference = values.astype(dtype), values.astype(other)
+    spoilt = (mask != 0) if spoils_kept else (mask == 0)
+    candidate[spoilt] = np.zeros(()).astype(dtype)
+    if candidate.dtype.kind == "f":
+        for array in (candidate, reference):
+            special = draw.choice(30, 8, replace=False)
+            array.reshape(-1)[special] = [np.nan, np.inf, -np.inf, 0, -0.0, np.nan, np.inf, 1]
+
+    whole = measure(tmp_path / "mask.npy", candidate, reference)
+    monkeypatch.setattr(output_comparison, "MAPPED_BYTES", 0)
+    monkeypatch.setattr(streams, "CHUNK_ELEMENTS", 4)
+    parts = measure(tmp_path / "mask.npy", candidate, reference)
+
+    dropped = candidate[mask == 0] != reference[mask == 0]
+    told = {figure.metric: figure.value for figure in parts.figures}
+    assert (parts.agrees, parts.metric, parts.value, parts.bound, parts.detail) == (
+        (whole.agrees, whole.metric, whole.value, whole.bound, whole.detail)
+    )
+    assert told == pytest.approx({figure.metric: figure.value for figure in whole.figures}, nan_ok=True)
+    assert told["masked elements"] == dropped.sum()
+
+
+def test_masked_comparison_of_large_outputs_needs_little_memory(tmp_path: Path) -> None:
+    """Outputs of 64 MiB, which differ only where the mask drops."""
+    paths = tmp_path / "candidate.npy", tmp_path / "reference.npy"
+    values = np.random.default_rng(0).normal(size=(1, 1024, 1024)).astype(np.float32).repeat(16, axis=0)
+    np.save(paths[1], values)
+    values[:, 512:] += 1
+    np.save(paths[0], values)
+    del values
+    np.save(tmp_path / "mask.npy", (np.arange(1024) < 512)[None].repeat(16, axis=0).astype(np.int64))
+    tracemalloc.start()
+    try:
+        found = measure(tmp_path / "mask.npy", *map(load_array, paths))
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert found.agrees
+    assert [(figure.metric, figure.value) for figure in found.figures] == [("masked elements", 8.0 * 2**20)]
+    assert peak_bytes < 45 * 2**20
+
+
+def test_masked_elements_are_counted_in_little_memory() -> None:
+    """A boolean for each element of a large output would be as much as the output of a small type."""
+    candidate, reference = np.zeros((2, 16, 2**20), np.uint8), np.zeros((2, 16, 2**20), np.uint8)
+    positions = np.broadcast_to(np.array([[True, False] * 8] * 2)[..., None], candidate.shape)
+    candidate[0, :2, 7:9] = 1
+    tracemalloc.start()
+    try:
+        count = output_comparison._count_masked_differences(positions, candidate, reference)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert count == 2
+    assert peak_bytes < 8 * 2**20

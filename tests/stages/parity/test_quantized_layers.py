@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx.parser
+import pytest
 from numpy.typing import NDArray
 
+from onnxgate.evidence.parity import Layer
+from onnxgate.numerics import streams
+from onnxgate.numerics.streams import load_array
 from onnxgate.stages.parity.quantized_layers import TensorPair, find_worst_layers, pair_tensors
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]> g (float[N, 2] x) => (float[N, 2] y) '
@@ -103,3 +109,80 @@ def test_nothing_is_lost() -> None:
     same = {name: np.ones((2, 2), np.float32) for name in ("x", "xd", "w", "wd", "r", "rd", "y")}
 
     assert worst(QDQ, same, same) == []
+
+
+X = (
+    TensorPair("x", -1, "input", "xd", "x"),
+    TensorPair("x", -1, "input", "xd", "x", "Relu"),
+    TensorPair("x", -1, "input", "xd", "x", "Clip"),
+    TensorPair("x", -1, "input", "xq", scale="s", zero="z"),
+)
+
+
+def compute_in_one_piece(pair: TensorPair, quantized: dict[str, Array], real: dict[str, Array]) -> tuple[float, float]:
+    """Return decibels and clipped share of a pair by their definitions, from whole arrays."""
+    after, before = quantized[pair.after], quantized.get(pair.before, real["x"])
+    if pair.activation:
+        bounds = (0, None) if pair.activation == "Relu" else (real["x"].min(), real["x"].max())
+        before = np.clip(before, *bounds)
+    clipped = 0.0
+    if pair.scale:
+        after = (after.astype(np.float64) - quantized["z"].item()) * quantized["s"].item()
+    else:
+        levels = np.unique(after)
+        step = np.diff(levels).min()
+        clipped = ((before > levels[-1] + step) | (before < levels[0] - step)).mean()
+    finite = np.isfinite(before) & np.isfinite(after)
+    a, b = after[finite].astype(np.float64), before[finite].astype(np.float64)
+    return 10 * np.log10(np.square(b).sum() / np.square(a - b).sum()), clipped
+
+
+@pytest.mark.parametrize("pair", X, ids=("plain", "rectified", "clipped", "steps"))
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("has_infinities", [False, True])
+def test_large_values_have_the_figures_of_small_ones(
+    monkeypatch: pytest.MonkeyPatch, pair: TensorPair, dtype: str, has_infinities: bool
+) -> None:
+    """Chunks of three elements, some without a finite one."""
+    monkeypatch.setattr(streams, "CHUNK_ELEMENTS", 3)
+    draw = np.random.default_rng(1)
+    x = draw.normal(size=(5, 4)).astype(dtype)
+    xd = (np.clip(np.round(x / 0.25), -3, 3) * 0.25).astype(dtype)
+    steps = np.clip(np.round(x / 0.25), -3, 3).astype(np.int8)
+    if has_infinities:
+        x[1, 2:] = x[2, :3] = np.inf
+    quantized = {"x": x, "xd": xd, "xq": steps, "s": np.array(0.25, np.float32), "z": np.array(0, np.int8)}
+    real = {"x": x if has_infinities else np.abs(x) + x}
+
+    (layer,) = find_worst_layers([pair], quantized, real, onnx.parser.parse_model(FLOAT), lambda _: None)
+    lost_db, clipped = compute_in_one_piece(pair, quantized, real)
+
+    assert layer.lost_here_db == pytest.approx(lost_db, abs=0.006)
+    assert layer.clipped == pytest.approx(clipped, abs=0.0006)
+
+
+def test_steps_with_a_scale_for_each_channel() -> None:
+    """They have no figures: which axis the scales are for is not known."""
+    quantized = {"xq": np.ones((2, 2), np.int8), "s": np.ones(2, np.float32), "z": np.zeros(1, np.int8)}
+    proto = onnx.parser.parse_model(FLOAT)
+
+    assert find_worst_layers(X[3:], quantized, {"x": np.full((2, 2), 3, np.float32)}, proto, lambda _: None) == ()
+
+
+def test_large_values_need_little_memory(tmp_path: Path) -> None:
+    """Values of 40 MB are compared in much less memory than one of them takes."""
+    x = np.random.default_rng(0).normal(size=(2500, 4000)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "xd.npy", np.clip(np.round(x * 8), -4, 4) / np.float32(8))
+    del x
+    proto, layers = onnx.parser.parse_model(FLOAT), list[Layer]()
+    tracemalloc.start()
+    try:
+        values = {name: load_array(tmp_path / f"{name}.npy") for name in ("x", "xd")}
+        layers += find_worst_layers(X[1:2], values, values, proto, lambda _: None)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert [layer.tensor for layer in layers] == ["x"]
+    assert peak_bytes < 32 * 2**20
