@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -16,7 +15,8 @@ from onnxgate.model.diff.model_diff import measure_weight_changes
 from onnxgate.model.diff.result import WeightChanges
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.file_format import UnreadableModel
-from onnxgate.model.reading.structure import read_structure
+from onnxgate.model.reading.graph import ModelGraphs, build_graphs
+from onnxgate.model.reading.structure import read_view
 from onnxgate.model.reading.tensor_data import UnreadableWeightError
 from onnxgate.model.reading.view import ModelView
 from onnxgate.project.config.schema import Target
@@ -30,9 +30,6 @@ from onnxgate.support.limits import find_support_span
 from onnxgate.support.matching.kernels import predict
 from onnxgate.support.matching.operations import LoadVerdict, TypedModel
 from onnxgate.support.matching.type_inference import infer_model_types
-
-if TYPE_CHECKING:
-    from onnx import ModelProto
 
 LoadVerdicts = Mapping[str, LoadVerdict]
 """By release, ascending."""
@@ -66,27 +63,28 @@ def compare_contents(baseline: RevisionModels, path: str, before: ModelFacts, no
     """Compare a model with its baseline. The old file is fetched only if operators or versions differ."""
     incomplete = MissingAtRevisionError(now.missing[0], hint=now.missing[1]) if now.missing else None
     views: tuple[GroupVerdicts, ...] = ()
+    view = read_view(now.file) if not now.missing else None
     if groups := _group_targets(now.targets):
         old: Sequence[LoadVerdicts] = [predict_from_facts(before)] * len(groups)
         if incomplete is None:
             try:
                 needs_file = _load_requirements(before) != _load_requirements(now.facts)
-                old = predict_from_operators(baseline.structure(path, fetch=needs_file), groups)
+                old = predict_from_operators(baseline.view(path, fetch=needs_file), groups)
             except MissingAtRevisionError as error:
                 incomplete = error
             except UnreadableModel as reason:
                 incomplete = MissingAtRevisionError(str(reason))
             finally:
                 baseline.forget(path)
-        if now.missing:
+        if view is None:
             new: Sequence[LoadVerdicts] = [predict_from_facts(now.facts)] * len(groups)
         else:
-            new = predict_from_operators(read_structure(now.file), groups)
+            new = predict_from_operators(view, groups)
         views = tuple(map(GroupVerdicts, groups, old, new))
     weights = None
-    if incomplete is None:
+    if incomplete is None and view is not None:
         try:
-            weights = _measure_weight_changes(baseline, path, now.file)
+            weights = _measure_weight_changes(baseline, path, build_graphs(view, now.file))
         except MissingAtRevisionError as error:
             incomplete = error
     return ContentChange(
@@ -105,12 +103,12 @@ def _load_requirements(facts: ModelFacts) -> tuple[object, ...]:
     return facts.ir_version, facts.opsets, facts.function_opsets, facts.operators, types
 
 
-def _measure_weight_changes(baseline: RevisionModels, path: str, file: Path) -> WeightChanges | None:
+def _measure_weight_changes(baseline: RevisionModels, path: str, now: ModelGraphs) -> WeightChanges | None:
     with tempfile.TemporaryDirectory(dir=baseline.scratch) as folder:
         old = baseline.content(path, Path(folder) / "past")
         try:
-            return measure_weight_changes(old, file)
-        except (UnreadableModel, UnreadableWeightError) as reason:
+            return measure_weight_changes(build_graphs(old.view, old.path), now)
+        except UnreadableWeightError as reason:
             raise MissingAtRevisionError(str(reason)) from reason
 
 
@@ -135,9 +133,9 @@ def predict_from_facts(facts: ModelFacts) -> LoadVerdicts:
     }
 
 
-def predict_from_operators(proto: ModelProto, groups: Sequence[Sequence[Target]]) -> tuple[LoadVerdicts, ...]:
+def predict_from_operators(view: ModelView, groups: Sequence[Sequence[Target]]) -> tuple[LoadVerdicts, ...]:
     """Predict for each group whether each release loads a model; its extensions and providers leave it open."""
-    model = infer_model_types(ModelView(proto))
+    model = infer_model_types(view)
     releases = operators.list_known_releases()
     return tuple({release: _predict_release(model, release, targets) for release in releases} for targets in groups)
 

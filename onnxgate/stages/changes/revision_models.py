@@ -7,7 +7,6 @@ import posixpath
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -18,7 +17,8 @@ from onnxgate.model.facts import ExternalFile, ModelFacts
 from onnxgate.model.reading import fact_extraction
 from onnxgate.model.reading.external_data import iter_data_locations
 from onnxgate.model.reading.file_format import LfsPointer, UnreadableModel, detect_other_type
-from onnxgate.model.reading.structure import read_structure, read_view
+from onnxgate.model.reading.structure import read_view
+from onnxgate.model.reading.view import ModelView
 from onnxgate.project.config.globs import covers, is_glob, matches
 from onnxgate.project.config.project import LOCK_NAME, Project
 from onnxgate.project.git import repository
@@ -28,6 +28,7 @@ from onnxgate.project.git.revisions import (
     NewFile,
     Revision,
     Tree,
+    WrittenModel,
     find_moved,
     find_same_name,
     find_similar,
@@ -37,9 +38,6 @@ from onnxgate.project.git.revisions import (
 from onnxgate.project.lock.comparison import facts_from_entry
 from onnxgate.project.lock.lock_file import parse_lock
 from onnxgate.project.lock.types import Lock, LockedModel
-
-if TYPE_CHECKING:
-    from onnx import ModelProto
 
 
 class InvalidAtRevisionError(Exception):
@@ -132,15 +130,15 @@ class RevisionModels:
         """Return whether the facts of a model come from a lock instead of its file."""
         return at in self._from_lock
 
-    def structure(self, at: str, *, fetch: bool = False) -> ModelProto:
-        """Return the model without its data.
+    def view(self, at: str, *, fetch: bool = False) -> ModelView:
+        """Return a view of the model.
 
         Raises:
             MissingAtRevisionError: its content is not here; with `fetch`, it cannot be had either.
         """
-        return read_structure(self._written(at, fetch=fetch))
+        return read_view(self._written(at, fetch=fetch))
 
-    def content(self, at: str, folder: Path) -> Path:
+    def content(self, at: str, folder: Path) -> WrittenModel:
         """Write the model with all of its data to a folder that is created, without fetching any.
 
         Raises:
