@@ -6,9 +6,9 @@ If a child crashes, hangs or runs out of memory on a model, only that model is u
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -22,7 +22,7 @@ from onnxgate.core.files import (
     sha256_of,
 )
 from onnxgate.core.findings import IncompleteCheck, Place, RuleHit, Stage
-from onnxgate.core.process_pool import Call, CallFailure, CallLimits, ProcessPool
+from onnxgate.core.process_pool import Call, CallFailure, CallLimits, ProcessPool, describe_failure
 from onnxgate.evidence.file import ModelFile
 from onnxgate.gate.results import resolution
 from onnxgate.gate.static_cache import FileDigestCache, StaticResultCache, digest_static_key
@@ -41,6 +41,9 @@ from onnxgate.support.matching.operations import LoadVerdict, RefusedOperations
 
 if TYPE_CHECKING:
     from onnxgate.support.harvest import BuildSupport
+
+Argument = TypeVar("Argument")
+Answer = TypeVar("Answer")
 
 CHILD_TIME_S = 300
 CHILD_MEMORY_BYTES = 4 * 2**30
@@ -182,7 +185,7 @@ class StaticAnalyzer:
 
     def _read(self, queries: Sequence[FileQuery]) -> list[FileReading | CallFailure]:
         """Read the files. Where a child failed, the file is read alone: the failure may be one of predicting."""
-        calls = [Call(read_model_file, query, FileReading, _child_bounds(query.model)) for query in queries]
+        calls = [Call(read_model_file, query, FileReading, _child_bounds(query.model.absolute)) for query in queries]
         answers = self._children.run(calls, at_once=_child_count(calls))
         failed = [
             index for index, answer in enumerate(answers) if isinstance(answer, CallFailure) and queries[index].support
@@ -201,7 +204,7 @@ class StaticAnalyzer:
         self, answer: FileReading | CallFailure, model: SelectedModel, key: str, request: SupportRequest | None
     ) -> ModelFile:
         if isinstance(answer, CallFailure):
-            return ModelFile(model.path, Place(model.path), undecided=_describe_lost_child(answer, "reading it"))
+            return ModelFile(model.path, Place(model.path), undecided=describe_failure(answer, "reading it"))
         file = answer.file
         remember_digests(dict(answer.digests))
         if answer.support is not None and request is not None and file.facts is not None:
@@ -225,7 +228,7 @@ class StaticAnalyzer:
         keys = [self._support_key(query) for query in queries]
         known = [self._find_support(query, key if reuse else "") for query, key in zip(queries, keys, strict=True)]
         calls = [
-            Call(match_support, query, SupportResult, _child_bounds(query.request.model))
+            Call(match_support, query, SupportResult, _child_bounds(query.request.model.absolute))
             for query, result in zip(queries, known, strict=True)
             if result is None
         ]
@@ -248,7 +251,7 @@ class StaticAnalyzer:
     ) -> tuple[SupportResult, IncompleteCheck | None]:
         if isinstance(answer, CallFailure):
             return SupportResult(), IncompleteCheck(
-                Stage.SUPPORT, query.facts.path, "", *_describe_lost_child(answer, "predicting it")
+                Stage.SUPPORT, query.facts.path, "", *describe_failure(answer, "predicting it")
             )
         if answer.lasting and self._unchanged is not None and key:
             self._unchanged.keep(key, answer.findings)
@@ -267,6 +270,24 @@ class StaticAnalyzer:
         return digest_static_key(
             "support", request.model.path, query.facts.sha256, digests, request.place, runtimes, request.levels
         )
+
+    # Other stages
+
+    def call(
+        self, function: Callable[[Argument], Answer], argument: Argument, answer: type[Answer], files: Sequence[Path]
+    ) -> Answer | CallFailure:
+        """Return what `function` returns, which reads `files`; it runs in a child."""
+        (result,) = self._children.run([Call(function, argument, answer, _child_bounds(*files))], at_once=1)
+        return result
+
+    def recall(self, key: Sequence[object], answer: type[Answer]) -> Answer | None:
+        """Return the cached answer with this key; None if there is none."""
+        return self._unchanged.find(digest_static_key(*key), answer) if self._unchanged is not None else None
+
+    def keep(self, key: Sequence[object], answer: object, files: Mapping[Path, str]) -> None:
+        """Cache an answer that follows from its key, if each of `files` still has the SHA-256 that the key names."""
+        if self._unchanged is not None and all(_sha256_if_known(file) == sha256 for file, sha256 in files.items()):
+            self._unchanged.keep(digest_static_key(*key), answer)
 
 
 def read_model_file(query: FileQuery) -> FileReading:
@@ -315,9 +336,9 @@ def _match_content(
         return SupportResult(findings, refused if request.predictions else {}, lasting and not was_consulted())
 
 
-def _child_bounds(model: SelectedModel) -> CallLimits:
-    status = _stat_or_none(model.absolute)
-    return CallLimits(CHILD_TIME_S, CHILD_MEMORY_BYTES + 4 * (status.st_size if status is not None else 0))
+def _child_bounds(*files: Path) -> CallLimits:
+    statuses = filter(None, map(_stat_or_none, files))
+    return CallLimits(CHILD_TIME_S, CHILD_MEMORY_BYTES + 4 * sum(status.st_size for status in statuses))
 
 
 def _child_count(
@@ -365,17 +386,3 @@ def _model_files(model: SelectedModel, described: ModelFacts | LockedModel | Non
     """Yield a model's file, and the data files that its facts or its entry in the lock name."""
     yield model.absolute
     yield from (model.absolute.parent / data.location for data in (described.external if described is not None else ()))
-
-
-def _describe_lost_child(failure: CallFailure, doing: str) -> tuple[str, str]:
-    """Describe the failure of a child, with a hint."""
-    report = "report it to onnxgate, with the model where that is possible"
-    match failure.how:
-        case "crashed":
-            return f"{doing} crashed the process that did it ({failure.words})", report
-        case "timed-out":
-            return f"{doing} took more than {failure.words}", report
-        case "memory":
-            return f"{doing} took more than {failure.words} of memory", report
-        case "raised":
-            return f"{doing} met a fault of onnxgate's own: {failure.words}", report

@@ -12,6 +12,7 @@ import pytest
 
 from onnxgate.core.report import Change
 from onnxgate.evidence.lock import MinimumRelease, ModelChange
+from onnxgate.gate.static import StaticAnalyzer
 from onnxgate.model.diff.result import WeightChanges
 from onnxgate.project.config.loader import load_config
 from onnxgate.project.config.project import Project
@@ -103,7 +104,8 @@ class Repository:
             incomplete={file.path: ("its content is not here", "fetch it") for file in files if not file.is_complete},
         )
         root = find_git_root(self.folder)
-        return find_changes_since_revision(present, resolve_revision(root, name, offline=offline))
+        revision = resolve_revision(root, name, offline=offline)
+        return find_changes_since_revision(present, revision, StaticAnalyzer(0))
 
 
 @pytest.fixture

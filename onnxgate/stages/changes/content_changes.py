@@ -3,36 +3,33 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from onnxgate.core.process_pool import CallFailure, describe_failure
 from onnxgate.evidence.lock import MinimumRelease
-from onnxgate.model.diff.model_diff import measure_weight_changes
 from onnxgate.model.diff.result import WeightChanges
 from onnxgate.model.facts import ModelFacts
-from onnxgate.model.reading.file_format import UnreadableModel
-from onnxgate.model.reading.graph import ModelGraphs, build_graphs
-from onnxgate.model.reading.structure import read_view
-from onnxgate.model.reading.tensor_data import UnreadableWeightError
-from onnxgate.model.reading.view import ModelView
+from onnxgate.model.reading.external_data import classify_layouts, list_content_files
 from onnxgate.project.config.schema import Target
 from onnxgate.project.git.revisions import MissingAtRevisionError
-from onnxgate.project.lock.types import LockedRuntime
-from onnxgate.project.plan import PlannedRuntime
+from onnxgate.stages.changes.file_comparison import (
+    BaseFiles,
+    ContentComparison,
+    ContentQuery,
+    LoadConditions,
+    LoadVerdicts,
+    compare_files,
+)
 from onnxgate.stages.changes.revision_models import RevisionModels
-from onnxgate.stages.support import GPU_ENGINE, look_up_runtime, restrict_to_known
+from onnxgate.stages.support import GPU_ENGINE
 from onnxgate.support import limits, operators
 from onnxgate.support.limits import find_support_span
-from onnxgate.support.matching.kernels import predict
-from onnxgate.support.matching.operations import LoadVerdict, TypedModel
-from onnxgate.support.matching.type_inference import infer_model_types
-
-LoadVerdicts = Mapping[str, LoadVerdict]
-"""By release, ascending."""
+from onnxgate.support.matching.operations import LoadVerdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +43,7 @@ class ContentChange:
     # Required releases that loaded it, without a prediction for the model now.
     may_be_refused: tuple[str, ...] = ()
     incomplete: MissingAtRevisionError | None = None  # why not all of it could be compared
+    failure: tuple[str, str] | None = None  # why nothing but the facts was compared, and what helps
     by_lock: bool = False  # the baseline is from a lock, which does not record the inputs that have a default
 
 
@@ -61,55 +59,80 @@ class PresentModel:
 
 def compare_contents(baseline: RevisionModels, path: str, before: ModelFacts, now: PresentModel) -> ContentChange:
     """Compare a model with its baseline. The old file is fetched only if operators or versions differ."""
-    incomplete = MissingAtRevisionError(now.missing[0], hint=now.missing[1]) if now.missing else None
-    views: tuple[GroupVerdicts, ...] = ()
-    view = read_view(now.file) if not now.missing else None
-    if groups := _group_targets(now.targets):
-        old: Sequence[LoadVerdicts] = [predict_from_facts(before)] * len(groups)
-        if incomplete is None:
-            try:
-                needs_file = _load_requirements(before) != _load_requirements(now.facts)
-                old = predict_from_operators(baseline.view(path, fetch=needs_file), groups)
-            except MissingAtRevisionError as error:
-                incomplete = error
-            except UnreadableModel as reason:
-                incomplete = MissingAtRevisionError(str(reason))
-            finally:
-                baseline.forget(path)
-        if view is None:
-            new: Sequence[LoadVerdicts] = [predict_from_facts(now.facts)] * len(groups)
+    groups = _group_targets(now.targets)
+    old: Sequence[LoadVerdicts] = [predict_from_facts(before)] * len(groups)
+    new: Sequence[LoadVerdicts] = [predict_from_facts(now.facts)] * len(groups)
+    weights: WeightChanges | None = None
+    failure: tuple[str, str] | None = None
+    if now.missing:
+        incomplete: MissingAtRevisionError | None = MissingAtRevisionError(now.missing[0], hint=now.missing[1])
+    else:
+        conditions = tuple(map(_load_conditions, groups))
+        answer, incomplete = _compare_files(baseline, path, before, now, conditions)
+        if isinstance(answer, CallFailure):
+            failure = describe_failure(answer, "comparing their contents")
         else:
-            new = predict_from_operators(view, groups)
-        views = tuple(map(GroupVerdicts, groups, old, new))
-    weights = None
-    if incomplete is None and view is not None:
-        try:
-            weights = _measure_weight_changes(baseline, path, build_graphs(view, now.file))
-        except MissingAtRevisionError as error:
-            incomplete = error
+            old, new, weights = answer.before or old, answer.now, answer.weights
+    views = tuple(map(GroupVerdicts, groups, old, new)) if failure is None else ()
     return ContentChange(
         weights,
         find_minimum_release(views),
         _select_releases(views, "unknown", "refused"),
         _select_releases(views, "loads", "unknown"),
         incomplete,
+        failure,
         baseline.is_from_lock(path),
     )
+
+
+def _compare_files(
+    baseline: RevisionModels, path: str, before: ModelFacts, now: PresentModel, conditions: tuple[LoadConditions, ...]
+) -> tuple[ContentComparison | CallFailure, MissingAtRevisionError | None]:
+    """Compare the two files, and explain what of the old one is not available."""
+    layouts = classify_layouts(now.facts, now.file)
+    key = ("contents", before.sha256, before.external, now.facts.sha256, now.facts.external, layouts, conditions)
+    is_known = not now.facts.unread
+    known = baseline.calls.recall(key, ContentComparison) if is_known else None
+    if known is not None:
+        return known, None
+    needs_file = bool(conditions) and _load_requirements(before) != _load_requirements(now.facts)
+    with tempfile.TemporaryDirectory(dir=baseline.scratch) as folder:
+        try:
+            base, incomplete = _write_base(baseline, path, before, Path(folder), fetch=needs_file)
+            files = [now.file] if base is None else [now.file, base.model]
+            query = ContentQuery(now.file, base, conditions)
+            answer = baseline.calls.call(compare_files, query, ContentComparison, files)
+        finally:
+            baseline.forget(path)
+    if isinstance(answer, CallFailure):
+        return answer, incomplete
+    if answer.unreadable:
+        incomplete = MissingAtRevisionError(answer.unreadable)
+    if answer.lasting and is_known:
+        baseline.calls.keep(key, answer, list_content_files(now.facts, now.file))
+    return answer, incomplete
+
+
+def _write_base(
+    baseline: RevisionModels, path: str, before: ModelFacts, folder: Path, *, fetch: bool
+) -> tuple[BaseFiles | None, MissingAtRevisionError | None]:
+    """Write the files of the old model, and explain what of them is not available."""
+    try:
+        model = baseline.file(path, fetch=fetch)
+    except MissingAtRevisionError as error:
+        return None, error
+    try:
+        complete = baseline.complete_file(path, folder)
+    except MissingAtRevisionError as error:
+        return BaseFiles(model, None), error
+    digests = ((complete, before.sha256), *((folder / data.location, data.sha256) for data in before.external))
+    return BaseFiles(model, complete, digests), None
 
 
 def _load_requirements(facts: ModelFacts) -> tuple[object, ...]:
     """Return the facts that decide whether a release loads the model."""
     types = tuple((value.name, value.type) for value in (*facts.inputs, *facts.outputs))
     return facts.ir_version, facts.opsets, facts.function_opsets, facts.operators, types
-
-
-def _measure_weight_changes(baseline: RevisionModels, path: str, now: ModelGraphs) -> WeightChanges | None:
-    with tempfile.TemporaryDirectory(dir=baseline.scratch) as folder:
-        old = baseline.content(path, Path(folder) / "past")
-        try:
-            return measure_weight_changes(build_graphs(old.view, old.path), now)
-        except UnreadableWeightError as reason:
-            raise MissingAtRevisionError(str(reason)) from reason
 
 
 def _group_targets(targets: Sequence[Target]) -> tuple[tuple[Target, ...], ...]:
@@ -122,6 +145,13 @@ def _group_targets(targets: Sequence[Target]) -> tuple[tuple[Target, ...], ...]:
     return tuple(map(tuple, groups.values()))
 
 
+def _load_conditions(targets: Sequence[Target]) -> LoadConditions:
+    return LoadConditions(
+        tuple(dict.fromkeys(provider for target in targets for provider in target.providers)),
+        tuple(dict.fromkeys(extension for target in targets for extension in target.extensions)),
+    )
+
+
 def predict_from_facts(facts: ModelFacts) -> LoadVerdicts:
     """Return the prediction for a model whose file is not available: it is refused, or it may load."""
     releases = {release: limits.get_limits(release) for release in operators.list_known_releases()}
@@ -131,28 +161,6 @@ def predict_from_facts(facts: ModelFacts) -> LoadVerdicts:
         else "refused"
         for release, limit in releases.items()
     }
-
-
-def predict_from_operators(view: ModelView, groups: Sequence[Sequence[Target]]) -> tuple[LoadVerdicts, ...]:
-    """Predict for each group whether each release loads a model; its extensions and providers leave it open."""
-    model = infer_model_types(view)
-    releases = operators.list_known_releases()
-    return tuple({release: _predict_release(model, release, targets) for release in releases} for targets in groups)
-
-
-def _predict_release(model: TypedModel, release: str, targets: Sequence[Target]) -> LoadVerdict:
-    planned = PlannedRuntime(
-        runtime=LockedRuntime(engine=limits.load_limit_table().engine, release=release),
-        targets=(),
-        levels=(),
-        providers=tuple(dict.fromkeys(provider for target in targets for provider in target.providers)),
-        required=False,
-        extensions=tuple(dict.fromkeys(extension for target in targets for extension in target.extensions)),
-    )
-    runtime = look_up_runtime(planned, {})
-    assert runtime is not None
-    prediction = predict(model, runtime.implementation, runtime.limits, planned.providers)
-    return restrict_to_known(prediction, runtime).verdict
 
 
 @dataclass(frozen=True, slots=True)
