@@ -90,8 +90,15 @@ class Repository:
         path = self.folder / "onnxgate.lock"
         return load_lock(path) if path.exists() else Lock()
 
-    def since(self, name: str = "HEAD", *, paths: Sequence[str] = (), offline: bool = True) -> DetectedChanges:
-        """What became of the models since a revision."""
+    def since(
+        self,
+        name: str = "HEAD",
+        *,
+        paths: Sequence[str] = (),
+        offline: bool = True,
+        analyzer: StaticAnalyzer | None = None,
+    ) -> DetectedChanges:
+        """What became of the models since a revision; an analyzer may have a cache and children."""
         project, lock = self.project(), self.old_lock()
         models = project.models(paths, base=self.folder)
         files = inspect_files(models, lock)
@@ -105,7 +112,7 @@ class Repository:
         )
         root = find_git_root(self.folder)
         revision = resolve_revision(root, name, offline=offline)
-        return find_changes_since_revision(present, revision, StaticAnalyzer(0))
+        return find_changes_since_revision(present, revision, analyzer or StaticAnalyzer(0))
 
 
 @pytest.fixture
