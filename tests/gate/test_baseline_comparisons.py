@@ -274,6 +274,28 @@ def test_a_crash_leaves_one_model_undecided(repository: Repository, monkeypatch:
         ]
 
 
+THREADS = """
+import os, sys
+from pathlib import Path
+from onnxgate.stages.changes.file_comparison import BaseFiles, ContentQuery, compare_files
+base, present = map(Path, sys.argv[1:])
+compare_files(ContentQuery(present, BaseFiles(base, base), ()))
+print("numpy" in sys.modules, len(os.listdir("/proc/self/task")))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the memory of a child is limited on Linux only")
+def test_a_comparison_starts_no_threads(tmp_path: Path) -> None:
+    """On a machine with many cores, the threads of NumPy alone would take a child's memory limit."""
+    files = [write(tmp_path / name, parse(NET)) for name in ("a.onnx", "b.onnx")]
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    done = subprocess.run(
+        [sys.executable, "-c", THREADS, *files], capture_output=True, text=True, check=True, env=environment
+    )
+
+    assert done.stdout.split() == ["True", "1"]
+
+
 LIGHT = """
 import sys
 from onnxgate.cli import main

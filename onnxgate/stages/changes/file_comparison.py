@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -130,6 +131,7 @@ class ContentComparison(msgspec.Struct, frozen=True):
 
 def compare_files(query: ContentQuery) -> ContentComparison:
     """Predict both files and compare their weights."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's threads reserve 40 MB each of the memory limit
     from onnxgate.model.diff.model_diff import measure_weight_changes
 
     present, base = read_view(query.present), query.base
