@@ -185,7 +185,7 @@ class StaticAnalyzer:
 
     def _read(self, queries: Sequence[FileQuery]) -> list[FileReading | CallFailure]:
         """Read the files. Where a child failed, the file is read alone: the failure may be one of predicting."""
-        calls = [Call(read_model_file, query, FileReading, _child_bounds(query.model.absolute)) for query in queries]
+        calls = [Call(read_model_file, query, FileReading, _child_bounds(query.model)) for query in queries]
         answers = self._children.run(calls, at_once=_child_count(calls))
         failed = [
             index for index, answer in enumerate(answers) if isinstance(answer, CallFailure) and queries[index].support
@@ -228,7 +228,7 @@ class StaticAnalyzer:
         keys = [self._support_key(query) for query in queries]
         known = [self._find_support(query, key if reuse else "") for query, key in zip(queries, keys, strict=True)]
         calls = [
-            Call(match_support, query, SupportResult, _child_bounds(query.request.model.absolute))
+            Call(match_support, query, SupportResult, _child_bounds(query.request.model))
             for query, result in zip(queries, known, strict=True)
             if result is None
         ]
@@ -277,7 +277,9 @@ class StaticAnalyzer:
         self, function: Callable[[Argument], Answer], argument: Argument, answer: type[Answer], files: Sequence[Path]
     ) -> Answer | CallFailure:
         """Return what `function` returns, which reads `files`; it runs in a child."""
-        (result,) = self._children.run([Call(function, argument, answer, _child_bounds(*files))], at_once=1)
+        sizes = [status.st_size for status in map(_stat_or_none, files) if status is not None]
+        bounds = CallLimits(CHILD_TIME_S, CHILD_MEMORY_BYTES + 4 * sum(sizes))
+        (result,) = self._children.run([Call(function, argument, answer, bounds)], at_once=1)
         return result
 
     def recall(self, key: Sequence[object], answer: type[Answer]) -> Answer | None:
@@ -336,9 +338,9 @@ def _match_content(
         return SupportResult(findings, refused if request.predictions else {}, lasting and not was_consulted())
 
 
-def _child_bounds(*files: Path) -> CallLimits:
-    statuses = filter(None, map(_stat_or_none, files))
-    return CallLimits(CHILD_TIME_S, CHILD_MEMORY_BYTES + 4 * sum(status.st_size for status in statuses))
+def _child_bounds(model: SelectedModel) -> CallLimits:
+    status = _stat_or_none(model.absolute)
+    return CallLimits(CHILD_TIME_S, CHILD_MEMORY_BYTES + 4 * (status.st_size if status is not None else 0))
 
 
 def _child_count(
