@@ -168,6 +168,7 @@ def write_data_at_revision(revision: Revision, path: str, locations: Iterable[st
             raise MissingAtRevisionError(f"`{path}` at `{revision.name}` has data outside of its folder: `{location}`")
         to = folder / location
         to.parent.mkdir(parents=True, exist_ok=True)
+        to.unlink(missing_ok=True)  # another name of the same file: maybe a hard link into Git LFS's storage
         revision.write(at, to)
 
 

@@ -147,6 +147,25 @@ def test_pointer_whose_content_lies_here(root: Path, content: bytes, tmp_path: P
     assert (file.read_bytes(), file.is_symlink()) == (content, False)
 
 
+def test_data_that_a_model_names_twice(root: Path, tmp_path: Path) -> None:
+    """The second name does not write through a hard link into Git LFS's storage."""
+    model = parse(
+        "g (float[4] x) => (float[4] y) <float[4] v = {1, 2, 3, 4}, float[4] w = {5, 6, 7, 8}> { y = Add(v, w) }"
+    )
+    data = make_external(model, "w.bin")
+    model.graph.initializer[1].external_data[0].value = "./w.bin"
+    write(root / "ml" / "m.onnx", model)
+    (root / "ml" / "w.bin").write_bytes(_pointer(data))
+    commit(root)
+    oid = hashlib.sha256(data).hexdigest()
+    stored = root / ".git" / "lfs" / "objects" / oid[:2] / oid[2:4] / oid
+    stored.parent.mkdir(parents=True)
+    stored.write_bytes(data)
+    written = write_model_at_revision(resolve_revision(root, "HEAD", offline=True), "ml/m.onnx", tmp_path / "past")
+
+    assert (stored.read_bytes(), written.path.with_name("w.bin").read_bytes()) == (data, data)
+
+
 @pytest.mark.parametrize("offline", [True, False])
 def test_pointer_whose_content_cannot_be_had(root: Path, content: bytes, tmp_path: Path, offline: bool) -> None:
     """Neither here, nor anywhere: it is said, with the command that gets it."""
