@@ -89,28 +89,38 @@ def _compare_files(
     baseline: RevisionModels, path: str, before: ModelFacts, now: PresentModel, conditions: tuple[LoadConditions, ...]
 ) -> tuple[ContentComparison | CallFailure, MissingAtRevisionError | None]:
     """Compare the two files, and explain what of the old one is not available."""
-    layouts = classify_layouts(now.facts, now.file)
-    key = ("contents", before.sha256, before.external, now.facts.sha256, now.facts.external, layouts, conditions)
-    is_known = not now.facts.unread
-    known = baseline.calls.recall(key, ContentComparison) if is_known else None
-    if known is not None:
+    calls, layouts = baseline.calls, classify_layouts(now.facts, now.file)
+    key: tuple[object, ...] = ("contents", now.facts.sha256, now.facts.external, layouts, conditions)
+    whole_key = (*key, before.sha256, before.external)
+    if known := _recall(baseline, whole_key, now):
         return known, None
     needs_file = bool(conditions) and _load_requirements(before) != _load_requirements(now.facts)
     with tempfile.TemporaryDirectory(dir=baseline.scratch) as folder:
         try:
             base, incomplete = _write_base(baseline, path, before, Path(folder), fetch=needs_file)
+            if incomplete is None:
+                key = whole_key
+            elif not conditions:
+                return ContentComparison(), incomplete
+            else:
+                key = (*key, before.sha256) if base is not None else key
+                if known := _recall(baseline, key, now):
+                    return known, incomplete
             files = [now.file] if base is None else [now.file, base.model]
-            query = ContentQuery(now.file, base, conditions)
-            answer = baseline.calls.call(compare_files, query, ContentComparison, files)
+            answer = calls.call(compare_files, ContentQuery(now.file, base, conditions), ContentComparison, files)
         finally:
             baseline.forget(path)
     if isinstance(answer, CallFailure):
         return answer, incomplete
     if answer.unreadable:
         incomplete = MissingAtRevisionError(answer.unreadable)
-    if answer.lasting and is_known:
-        baseline.calls.keep(key, answer, list_content_files(now.facts, now.file))
+    if answer.lasting and not now.facts.unread:
+        calls.keep(key, answer, list_content_files(now.facts, now.file))
     return answer, incomplete
+
+
+def _recall(baseline: RevisionModels, key: tuple[object, ...], now: PresentModel) -> ContentComparison | None:
+    return None if now.facts.unread else baseline.calls.recall(key, ContentComparison)
 
 
 def _write_base(
@@ -124,7 +134,7 @@ def _write_base(
     try:
         complete = baseline.complete_file(path, folder)
     except MissingAtRevisionError as error:
-        return BaseFiles(model, None), error
+        return BaseFiles(model, None, ((model, before.sha256),)), error
     digests = ((complete, before.sha256), *((folder / data.location, data.sha256) for data in before.external))
     return BaseFiles(model, complete, digests), None
 

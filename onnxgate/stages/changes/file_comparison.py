@@ -126,7 +126,7 @@ class ContentComparison(msgspec.Struct, frozen=True):
     now: tuple[dict[str, LoadVerdict], ...] = ()
     weights: WeightChanges | None = None
     unreadable: str = ""  # why weights were not compared
-    lasting: bool = False  # it was all compared, and the base's files have their digests
+    lasting: bool = False  # all was read that is available, and the base's files have their digests
 
 
 def compare_files(query: ContentQuery) -> ContentComparison:
@@ -137,18 +137,21 @@ def compare_files(query: ContentQuery) -> ContentComparison:
     present, base = read_view(query.present), query.base
     now = predict_from_operators(present, query.conditions)
     if base is None:
-        return ContentComparison(now=now)
+        return ContentComparison(now=now, lasting=True)
     old = _view_base(base.model)
     _view_base.cache_clear()
     before = predict_from_operators(old, query.conditions)
     if base.complete is None:
-        return ContentComparison(before, now)
+        return ContentComparison(before, now, lasting=_has_digests(base))
     try:
         weights = measure_weight_changes(build_graphs(old, base.complete), build_graphs(present, query.present))
     except (UnreadableModel, UnreadableWeightError) as reason:
         return ContentComparison(before, now, unreadable=str(reason))
-    is_same = all(sha256_of(file) == sha256 for file, sha256 in base.digests)
-    return ContentComparison(before, now, weights, lasting=is_same)
+    return ContentComparison(before, now, weights, lasting=_has_digests(base))
+
+
+def _has_digests(base: BaseFiles) -> bool:
+    return all(sha256_of(file) == sha256 for file, sha256 in base.digests)
 
 
 def predict_from_operators(view: ModelView, conditions: Sequence[LoadConditions]) -> tuple[dict[str, LoadVerdict], ...]:
