@@ -143,6 +143,7 @@ LAZY = {
         "model/reading/tensor_data.py",
         "model/subgraphs/reduced_models.py",
         "runtimes/protocol.py",
+        "stages/changes/file_comparison.py",
         "support/matching/function_bodies.py",
         "support/matching/node_checks.py",
         "support/matching/type_inference.py",

@@ -26,6 +26,7 @@ from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading import external_data, file_format, omitted_data, structure
 from onnxgate.model.reading.fact_extraction import extract_facts, list_inputs
 from onnxgate.model.reading.file_format import UnreadableModel, read_pointer
+from onnxgate.model.reading.graph import build_graphs
 from onnxgate.model.reading.tensor_data import UnreadableWeightError, read_chunks
 from onnxgate.model.reading.view import ModelView
 from onnxgate.model.subgraphs import instrumented_models, node_context
@@ -222,7 +223,8 @@ def _difference(subject: Subject) -> object:
 
 
 def _movement(subject: Subject) -> object:
-    return measure_weight_changes(subject.other, subject.path)
+    old, new = (build_graphs(structure.read_view(path), path) for path in (subject.other, subject.path))
+    return measure_weight_changes(old, new)
 
 
 def _exposing(subject: Subject) -> object:

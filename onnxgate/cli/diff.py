@@ -116,6 +116,7 @@ def _resolve_revision(name: str, scratch: Path, options: CommonOptions) -> Named
         path_at_root = posixpath.normpath(f"/{start.relative_to(root).as_posix()}/{path}").lstrip("/")
     try:
         at = Revision(root, revision, commit, options.offline)
-        return NamedModel(name, write_model_at_revision(at, path_at_root, scratch))
+        written = write_model_at_revision(at, path_at_root, scratch)
+        return NamedModel(name, written.path, written.view)
     except MissingAtRevisionError as reason:
         raise UsageError(reason.reason, hint=reason.hint or None) from reason

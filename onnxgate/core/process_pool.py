@@ -56,6 +56,20 @@ class CallFailure(msgspec.Struct, frozen=True):
     words: str  # "SIGSEGV", "300 s", or the exception
 
 
+def describe_failure(failure: CallFailure, doing: str) -> tuple[str, str]:
+    """Describe the failure of reading a model, with a hint. `doing`: "reading it"."""
+    report = "report it to onnxgate, with the model where that is possible"
+    match failure.how:
+        case "crashed":
+            return f"{doing} crashed the process that did it ({failure.words})", report
+        case "timed-out":
+            return f"{doing} took more than {failure.words}", report
+        case "memory":
+            return f"{doing} took more than {failure.words} of memory", report
+        case "raised":
+            return f"{doing} met a fault of onnxgate's own: {failure.words}", report
+
+
 class Call(msgspec.Struct, Generic[Argument, Result], frozen=True):
     """One call of a module's function, with the type that its answer must have."""
 

@@ -73,7 +73,7 @@ def _run_stages(request: GateRequest, analyzer: StaticAnalyzer) -> GateOutcome:
     change, support = ChangeResult(), SupportStageResult()
     outcomes = _recall_outcomes(request, planned, StageResults(file=file, lock=lock), builds)
     if Stage.LOCK in stages:
-        change = _compare_with_baseline(request, planned, comparisons, StageResults(file=file, lock=lock))
+        change = _compare_with_baseline(request, analyzer, planned, comparisons, StageResults(file=file, lock=lock))
     if Stage.SUPPORT in stages:
         support = _predict_support(request, analyzer, requests, builds, StageResults(file=file, lock=lock))
     results = StageResults(file, lock, change, support)
@@ -190,6 +190,7 @@ def _judge_files(
 
 def _compare_with_baseline(
     request: GateRequest,
+    analyzer: StaticAnalyzer,
     planned: Sequence[PlannedModel],
     comparisons: Sequence[ModelLockComparison],
     results: StageResults,
@@ -204,7 +205,7 @@ def _compare_with_baseline(
     if revision is None:
         return ChangeResult(hits=_apply_rules(project, stage.find_changes_since_lock(comparisons)), remarks=remarks)
     present = stage.PresentModels(project, planned, results.facts, results.lock.places, results.file.missing)
-    detected = stage.find_changes_since_revision(present, revision)
+    detected = stage.find_changes_since_revision(present, revision, analyzer)
     return ChangeResult(
         tuple(detected.changes),
         hits=_apply_rules(project, detected.subjects),

@@ -6,9 +6,9 @@ If a child crashes, hangs or runs out of memory on a model, only that model is u
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -22,7 +22,7 @@ from onnxgate.core.files import (
     sha256_of,
 )
 from onnxgate.core.findings import IncompleteCheck, Place, RuleHit, Stage
-from onnxgate.core.process_pool import Call, CallFailure, CallLimits, ProcessPool
+from onnxgate.core.process_pool import Call, CallFailure, CallLimits, ProcessPool, describe_failure
 from onnxgate.evidence.file import ModelFile
 from onnxgate.gate.results import resolution
 from onnxgate.gate.static_cache import FileDigestCache, StaticResultCache, digest_static_key
@@ -41,6 +41,9 @@ from onnxgate.support.matching.operations import LoadVerdict, RefusedOperations
 
 if TYPE_CHECKING:
     from onnxgate.support.harvest import BuildSupport
+
+Argument = TypeVar("Argument")
+Answer = TypeVar("Answer")
 
 CHILD_TIME_S = 300
 CHILD_MEMORY_BYTES = 4 * 2**30
@@ -207,7 +210,7 @@ class StaticAnalyzer:
         self, answer: FileReading | CallFailure, model: SelectedModel, key: str, request: SupportRequest | None
     ) -> ModelFile:
         if isinstance(answer, CallFailure):
-            return ModelFile(model.path, Place(model.path), undecided=_describe_lost_child(answer, "reading it"))
+            return ModelFile(model.path, Place(model.path), undecided=describe_failure(answer, "reading it"))
         file = answer.file
         remember_digests(dict(answer.digests))
         if answer.support is not None and request is not None and file.facts is not None:
@@ -254,7 +257,7 @@ class StaticAnalyzer:
     ) -> tuple[SupportResult, IncompleteCheck | None]:
         if isinstance(answer, CallFailure):
             return SupportResult(), IncompleteCheck(
-                Stage.SUPPORT, query.facts.path, "", *_describe_lost_child(answer, "predicting it")
+                Stage.SUPPORT, query.facts.path, "", *describe_failure(answer, "predicting it")
             )
         if answer.lasting and self._unchanged is not None and key:
             self._unchanged.keep(key, answer.findings)
@@ -274,6 +277,26 @@ class StaticAnalyzer:
         return digest_static_key(
             "support", request.model.path, query.facts.sha256, digests, request.place, runtimes, request.levels
         )
+
+    # Other stages
+
+    def call(
+        self, function: Callable[[Argument], Answer], argument: Argument, answer: type[Answer], files: Sequence[Path]
+    ) -> Answer | CallFailure:
+        """Return what `function` returns, which reads `files`; it runs in a child."""
+        sizes = [status.st_size for status in map(_stat_or_none, files) if status is not None]
+        bounds = CallLimits(CHILD_TIME_S, CHILD_MEMORY_BYTES + 4 * sum(sizes))
+        (result,) = self._children.run([Call(function, argument, answer, bounds)], at_once=1)
+        return result
+
+    def recall(self, key: Sequence[object], answer: type[Answer]) -> Answer | None:
+        """Return the cached answer with this key; None if there is none."""
+        return self._unchanged.find(digest_static_key(*key), answer) if self._unchanged is not None else None
+
+    def keep(self, key: Sequence[object], answer: object, files: Mapping[Path, str]) -> None:
+        """Cache an answer that follows from its key, if each of `files` still has the SHA-256 that the key names."""
+        if self._unchanged is not None and all(_sha256_if_known(file) == sha256 for file, sha256 in files.items()):
+            self._unchanged.keep(digest_static_key(*key), answer)
 
 
 def read_model_file(query: FileQuery) -> FileReading:
@@ -372,17 +395,3 @@ def _model_files(model: SelectedModel, described: ModelFacts | LockedModel | Non
     """Yield a model's file, and the data files that its facts or its entry in the lock name."""
     yield model.absolute
     yield from (model.absolute.parent / data.location for data in (described.external if described is not None else ()))
-
-
-def _describe_lost_child(failure: CallFailure, doing: str) -> tuple[str, str]:
-    """Describe the failure of a child, with a hint."""
-    report = "report it to onnxgate, with the model where that is possible"
-    match failure.how:
-        case "crashed":
-            return f"{doing} crashed the process that did it ({failure.words})", report
-        case "timed-out":
-            return f"{doing} took more than {failure.words}", report
-        case "memory":
-            return f"{doing} took more than {failure.words} of memory", report
-        case "raised":
-            return f"{doing} met a fault of onnxgate's own: {failure.words}", report

@@ -12,6 +12,7 @@ import pytest
 
 from onnxgate.core.report import Change
 from onnxgate.evidence.lock import MinimumRelease, ModelChange
+from onnxgate.gate.static import StaticAnalyzer
 from onnxgate.model.diff.result import WeightChanges
 from onnxgate.project.config.loader import load_config
 from onnxgate.project.config.project import Project
@@ -89,8 +90,15 @@ class Repository:
         path = self.folder / "onnxgate.lock"
         return load_lock(path) if path.exists() else Lock()
 
-    def since(self, name: str = "HEAD", *, paths: Sequence[str] = (), offline: bool = True) -> DetectedChanges:
-        """What became of the models since a revision."""
+    def since(
+        self,
+        name: str = "HEAD",
+        *,
+        paths: Sequence[str] = (),
+        offline: bool = True,
+        analyzer: StaticAnalyzer | None = None,
+    ) -> DetectedChanges:
+        """What became of the models since a revision; an analyzer may have a cache and children."""
         project, lock = self.project(), self.old_lock()
         models = project.models(paths, base=self.folder)
         files = inspect_files(models, lock)
@@ -103,7 +111,8 @@ class Repository:
             incomplete={file.path: ("its content is not here", "fetch it") for file in files if not file.is_complete},
         )
         root = find_git_root(self.folder)
-        return find_changes_since_revision(present, resolve_revision(root, name, offline=offline))
+        revision = resolve_revision(root, name, offline=offline)
+        return find_changes_since_revision(present, revision, analyzer or StaticAnalyzer(0))
 
 
 @pytest.fixture

@@ -27,7 +27,6 @@ from onnxgate.evidence.policy import Raced
 from onnxgate.gate.request import RunnableModel, StepResult
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.external_data import hash_external_files
-from onnxgate.model.reading.structure import read_view
 from onnxgate.project.config.project import SelectedModel
 from onnxgate.project.config.schema import Budget
 from onnxgate.project.git.revisions import MissingAtRevisionError, Revision, write_model_at_revision
@@ -99,10 +98,9 @@ class Benchmarks:
         root = self.against.root
         if not model.absolute.is_relative_to(root):
             raise MissingAtRevisionError("the model lies outside of the repository")
-        file = write_model_at_revision(self.against, model.absolute.relative_to(root).as_posix(), self.place())
-        is_same = sha256_of(file) == facts.sha256 and sorted(hash_external_files(read_view(file), file)) == sorted(
-            facts.external
-        )
+        old = write_model_at_revision(self.against, model.absolute.relative_to(root).as_posix(), self.place())
+        file, external = old.path, hash_external_files(old.view, old.path)
+        is_same = sha256_of(file) == facts.sha256 and sorted(external) == sorted(facts.external)
         return f"`{model.path}` at `{self.against.name}`", None if is_same else file
 
     def _race(

@@ -43,6 +43,7 @@ class NamedModel:
 
     name: str
     path: Path
+    view: ModelView | None = None  # if the file has been read already
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ def compute_diff(old: NamedModel, new: NamedModel, version: str) -> Difference:
 
 
 def _load_model(model: NamedModel) -> _LoadedModel:
-    view = read_view(model.path)
+    view = model.view or read_view(model.path)
     wired = build_graphs(view, model.path)
     scopes = list(wired.scopes())
     side = Side(
@@ -273,14 +274,13 @@ def _attribute_names(node: object) -> list[str]:
     return sorted(attribute.name for attribute in node.attribute)  # type: ignore[attr-defined]
 
 
-def measure_weight_changes(old: Path, new: Path) -> WeightChanges | None:
+def measure_weight_changes(old: ModelGraphs, new: ModelGraphs) -> WeightChanges | None:
     """Compare the weights of two models, without loading them into memory; None if they are equal.
 
     Raises:
-        UnreadableModel: one of the files is not a model.
         UnreadableWeightError: some of the weights cannot be read.
     """
-    models = match_models(build_graphs(read_view(old), old), build_graphs(read_view(new), new))
+    models = match_models(old, new)
     of = sum(it.new is not None for it in models.weights)
     added = sum(it.old is None and it.copy_of is None for it in models.weights)
     removed = sum(it.new is None for it in models.weights)

@@ -18,6 +18,7 @@ from onnxgate.core.files import link_or_copy, replace_atomically, sha256_of, tem
 from onnxgate.model.reading.external_data import iter_data_locations
 from onnxgate.model.reading.file_format import LfsPointer, UnreadableModel, parse_pointer, read_pointer
 from onnxgate.model.reading.structure import read_view
+from onnxgate.model.reading.view import ModelView
 from onnxgate.project.git import repository
 
 LINK_MODE, FILE_MODES = "120000", ("100644", "100755")
@@ -131,8 +132,15 @@ def resolve_data_path(model: str, location: str) -> str | None:
     return (PurePosixPath(model).parent / path).as_posix()
 
 
-def write_model_at_revision(revision: Revision, path: str, folder: Path) -> Path:
-    """Write the model with its data; `path` is relative to git's root.
+class WrittenModel(msgspec.Struct, frozen=True):
+    """A model of a revision, written with its data."""
+
+    path: Path
+    view: ModelView
+
+
+def write_model_at_revision(revision: Revision, path: str, folder: Path) -> WrittenModel:
+    """Write the model with its data to a folder, which is created; `path` is relative to git's root.
 
     Raises:
         MissingAtRevisionError: the model, or some of its data, is not available.
@@ -141,17 +149,27 @@ def write_model_at_revision(revision: Revision, path: str, folder: Path) -> Path
     model = folder / "model.onnx"
     revision.write(path, model)
     try:
-        locations = set(iter_data_locations(read_view(model)))
+        view = read_view(model)
     except UnreadableModel as reason:
         raise MissingAtRevisionError(f"`{path}` at `{revision.name}` cannot be read: it is {reason}") from reason
-    for location in sorted(locations - {""}):
+    write_data_at_revision(revision, path, iter_data_locations(view), folder)
+    return WrittenModel(model, view)
+
+
+def write_data_at_revision(revision: Revision, path: str, locations: Iterable[str], folder: Path) -> None:
+    """Write the data files of the model at `path` to a folder, as the model names them.
+
+    Raises:
+        MissingAtRevisionError: one of them is not available.
+    """
+    for location in sorted({*locations} - {""}):
         at = resolve_data_path(path, location)
         if at is None:
             raise MissingAtRevisionError(f"`{path}` at `{revision.name}` has data outside of its folder: `{location}`")
         to = folder / location
         to.parent.mkdir(parents=True, exist_ok=True)
+        to.unlink(missing_ok=True)  # another name of the same file: maybe a hard link into Git LFS's storage
         revision.write(at, to)
-    return model
 
 
 SUBMODULE_MODE = "160000"

@@ -3,39 +3,33 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from onnxgate.core.process_pool import CallFailure, describe_failure
 from onnxgate.evidence.lock import MinimumRelease
-from onnxgate.model.diff.model_diff import measure_weight_changes
 from onnxgate.model.diff.result import WeightChanges
 from onnxgate.model.facts import ModelFacts
-from onnxgate.model.reading.file_format import UnreadableModel
-from onnxgate.model.reading.structure import read_structure
-from onnxgate.model.reading.tensor_data import UnreadableWeightError
-from onnxgate.model.reading.view import ModelView
+from onnxgate.model.reading.external_data import classify_layouts, list_content_files
 from onnxgate.project.config.schema import Target
 from onnxgate.project.git.revisions import MissingAtRevisionError
-from onnxgate.project.lock.types import LockedRuntime
-from onnxgate.project.plan import PlannedRuntime
+from onnxgate.stages.changes.file_comparison import (
+    BaseFiles,
+    ContentComparison,
+    ContentQuery,
+    LoadConditions,
+    LoadVerdicts,
+    compare_files,
+)
 from onnxgate.stages.changes.revision_models import RevisionModels
-from onnxgate.stages.support import GPU_ENGINE, look_up_runtime, restrict_to_known
+from onnxgate.stages.support import GPU_ENGINE
 from onnxgate.support import limits, operators
 from onnxgate.support.limits import find_support_span
-from onnxgate.support.matching.kernels import predict
-from onnxgate.support.matching.operations import LoadVerdict, TypedModel
-from onnxgate.support.matching.type_inference import infer_model_types
-
-if TYPE_CHECKING:
-    from onnx import ModelProto
-
-LoadVerdicts = Mapping[str, LoadVerdict]
-"""By release, ascending."""
+from onnxgate.support.matching.operations import LoadVerdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +43,7 @@ class ContentChange:
     # Required releases that loaded it, without a prediction for the model now.
     may_be_refused: tuple[str, ...] = ()
     incomplete: MissingAtRevisionError | None = None  # why not all of it could be compared
+    failure: tuple[str, str] | None = None  # why nothing but the facts was compared, and what helps
     by_lock: bool = False  # the baseline is from a lock, which does not record the inputs that have a default
 
 
@@ -64,54 +59,90 @@ class PresentModel:
 
 def compare_contents(baseline: RevisionModels, path: str, before: ModelFacts, now: PresentModel) -> ContentChange:
     """Compare a model with its baseline. The old file is fetched only if operators or versions differ."""
-    incomplete = MissingAtRevisionError(now.missing[0], hint=now.missing[1]) if now.missing else None
-    views: tuple[GroupVerdicts, ...] = ()
-    if groups := _group_targets(now.targets):
-        old: Sequence[LoadVerdicts] = [predict_from_facts(before)] * len(groups)
-        if incomplete is None:
-            try:
-                needs_file = _load_requirements(before) != _load_requirements(now.facts)
-                old = predict_from_operators(baseline.structure(path, fetch=needs_file), groups)
-            except MissingAtRevisionError as error:
-                incomplete = error
-            except UnreadableModel as reason:
-                incomplete = MissingAtRevisionError(str(reason))
-            finally:
-                baseline.forget(path)
-        if now.missing:
-            new: Sequence[LoadVerdicts] = [predict_from_facts(now.facts)] * len(groups)
+    groups = _group_targets(now.targets)
+    old: Sequence[LoadVerdicts] = [predict_from_facts(before)] * len(groups)
+    new: Sequence[LoadVerdicts] = [predict_from_facts(now.facts)] * len(groups)
+    weights: WeightChanges | None = None
+    failure: tuple[str, str] | None = None
+    if now.missing:
+        incomplete: MissingAtRevisionError | None = MissingAtRevisionError(now.missing[0], hint=now.missing[1])
+    else:
+        conditions = tuple(map(_load_conditions, groups))
+        answer, incomplete = _compare_files(baseline, path, before, now, conditions)
+        if isinstance(answer, CallFailure):
+            failure = describe_failure(answer, "comparing their contents")
         else:
-            new = predict_from_operators(read_structure(now.file), groups)
-        views = tuple(map(GroupVerdicts, groups, old, new))
-    weights = None
-    if incomplete is None:
-        try:
-            weights = _measure_weight_changes(baseline, path, now.file)
-        except MissingAtRevisionError as error:
-            incomplete = error
+            old, new, weights = answer.before or old, answer.now, answer.weights
+    views = tuple(map(GroupVerdicts, groups, old, new)) if failure is None else ()
     return ContentChange(
         weights,
         find_minimum_release(views),
         _select_releases(views, "unknown", "refused"),
         _select_releases(views, "loads", "unknown"),
         incomplete,
+        failure,
         baseline.is_from_lock(path),
     )
+
+
+def _compare_files(
+    baseline: RevisionModels, path: str, before: ModelFacts, now: PresentModel, conditions: tuple[LoadConditions, ...]
+) -> tuple[ContentComparison | CallFailure, MissingAtRevisionError | None]:
+    """Compare the two files, and explain what of the old one is not available."""
+    calls, layouts = baseline.calls, classify_layouts(now.facts, now.file)
+    key: tuple[object, ...] = ("contents", now.facts.sha256, now.facts.external, layouts, conditions)
+    whole_key = (*key, before.sha256, before.external)
+    if known := _recall(baseline, whole_key, now):
+        return known, None
+    needs_file = bool(conditions) and _load_requirements(before) != _load_requirements(now.facts)
+    with tempfile.TemporaryDirectory(dir=baseline.scratch) as folder:
+        try:
+            base, incomplete = _write_base(baseline, path, before, Path(folder), fetch=needs_file)
+            if incomplete is None:
+                key = whole_key
+            elif not conditions:
+                return ContentComparison(), incomplete
+            else:
+                key = (*key, before.sha256) if base is not None else key
+                if known := _recall(baseline, key, now):
+                    return known, incomplete
+            files = [now.file] if base is None else [now.file, base.model]
+            answer = calls.call(compare_files, ContentQuery(now.file, base, conditions), ContentComparison, files)
+        finally:
+            baseline.forget(path)
+    if isinstance(answer, CallFailure):
+        return answer, incomplete
+    if answer.unreadable:
+        incomplete = MissingAtRevisionError(answer.unreadable)
+    if answer.lasting and not now.facts.unread:
+        calls.keep(key, answer, list_content_files(now.facts, now.file))
+    return answer, incomplete
+
+
+def _recall(baseline: RevisionModels, key: tuple[object, ...], now: PresentModel) -> ContentComparison | None:
+    return None if now.facts.unread else baseline.calls.recall(key, ContentComparison)
+
+
+def _write_base(
+    baseline: RevisionModels, path: str, before: ModelFacts, folder: Path, *, fetch: bool
+) -> tuple[BaseFiles | None, MissingAtRevisionError | None]:
+    """Write the files of the old model, and explain what of them is not available."""
+    try:
+        model = baseline.file(path, fetch=fetch)
+    except MissingAtRevisionError as error:
+        return None, error
+    try:
+        complete = baseline.complete_file(path, folder)
+    except MissingAtRevisionError as error:
+        return BaseFiles(model, None, ((model, before.sha256),)), error
+    digests = ((complete, before.sha256), *((folder / data.location, data.sha256) for data in before.external))
+    return BaseFiles(model, complete, digests), None
 
 
 def _load_requirements(facts: ModelFacts) -> tuple[object, ...]:
     """Return the facts that decide whether a release loads the model."""
     types = tuple((value.name, value.type) for value in (*facts.inputs, *facts.outputs))
     return facts.ir_version, facts.opsets, facts.function_opsets, facts.operators, types
-
-
-def _measure_weight_changes(baseline: RevisionModels, path: str, file: Path) -> WeightChanges | None:
-    with tempfile.TemporaryDirectory(dir=baseline.scratch) as folder:
-        old = baseline.content(path, Path(folder) / "past")
-        try:
-            return measure_weight_changes(old, file)
-        except (UnreadableModel, UnreadableWeightError) as reason:
-            raise MissingAtRevisionError(str(reason)) from reason
 
 
 def _group_targets(targets: Sequence[Target]) -> tuple[tuple[Target, ...], ...]:
@@ -124,6 +155,13 @@ def _group_targets(targets: Sequence[Target]) -> tuple[tuple[Target, ...], ...]:
     return tuple(map(tuple, groups.values()))
 
 
+def _load_conditions(targets: Sequence[Target]) -> LoadConditions:
+    return LoadConditions(
+        tuple(dict.fromkeys(provider for target in targets for provider in target.providers)),
+        tuple(dict.fromkeys(extension for target in targets for extension in target.extensions)),
+    )
+
+
 def predict_from_facts(facts: ModelFacts) -> LoadVerdicts:
     """Return the prediction for a model whose file is not available: it is refused, or it may load."""
     releases = {release: limits.get_limits(release) for release in operators.list_known_releases()}
@@ -133,28 +171,6 @@ def predict_from_facts(facts: ModelFacts) -> LoadVerdicts:
         else "refused"
         for release, limit in releases.items()
     }
-
-
-def predict_from_operators(proto: ModelProto, groups: Sequence[Sequence[Target]]) -> tuple[LoadVerdicts, ...]:
-    """Predict for each group whether each release loads a model; its extensions and providers leave it open."""
-    model = infer_model_types(ModelView(proto))
-    releases = operators.list_known_releases()
-    return tuple({release: _predict_release(model, release, targets) for release in releases} for targets in groups)
-
-
-def _predict_release(model: TypedModel, release: str, targets: Sequence[Target]) -> LoadVerdict:
-    planned = PlannedRuntime(
-        runtime=LockedRuntime(engine=limits.load_limit_table().engine, release=release),
-        targets=(),
-        levels=(),
-        providers=tuple(dict.fromkeys(provider for target in targets for provider in target.providers)),
-        required=False,
-        extensions=tuple(dict.fromkeys(extension for target in targets for extension in target.extensions)),
-    )
-    runtime = look_up_runtime(planned, {})
-    assert runtime is not None
-    prediction = predict(model, runtime.implementation, runtime.limits, planned.providers)
-    return restrict_to_known(prediction, runtime).verdict
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,18 +7,15 @@ import posixpath
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 
 from onnxgate.core.errors import LockError
-from onnxgate.core.files import replace_atomically
+from onnxgate.core.files import link_or_copy, replace_atomically
+from onnxgate.core.process_pool import CallFailure, describe_failure
 from onnxgate.model.facts import ExternalFile, ModelFacts
-from onnxgate.model.reading import fact_extraction
-from onnxgate.model.reading.external_data import iter_data_locations
-from onnxgate.model.reading.file_format import LfsPointer, UnreadableModel, detect_other_type
-from onnxgate.model.reading.structure import read_structure, read_view
+from onnxgate.model.reading.file_format import LfsPointer
 from onnxgate.project.config.globs import covers, is_glob, matches
 from onnxgate.project.config.project import LOCK_NAME, Project
 from onnxgate.project.git import repository
@@ -32,14 +29,19 @@ from onnxgate.project.git.revisions import (
     find_same_name,
     find_similar,
     resolve_data_path,
-    write_model_at_revision,
+    write_data_at_revision,
 )
 from onnxgate.project.lock.comparison import facts_from_entry
 from onnxgate.project.lock.lock_file import parse_lock
 from onnxgate.project.lock.types import Lock, LockedModel
+from onnxgate.stages.changes.file_comparison import FactsReading, FileCalls, read_base
 
-if TYPE_CHECKING:
-    from onnx import ModelProto
+
+class DataDigest(msgspec.Struct, frozen=True):
+    """Digest of one data file of a revision."""
+
+    sha256: str
+    size_bytes: int
 
 
 class InvalidAtRevisionError(Exception):
@@ -53,16 +55,18 @@ class RevisionModels:
     tree: Tree
     folder: str  # the config's, below git's root; "" if they are the same
     scratch: Path  # a folder that exists, for contents
+    calls: FileCalls
+    _readings: dict[str, FactsReading] = field(default_factory=dict)
     _locks: dict[str, Lock | None] = field(default_factory=dict)
     _facts: dict[str, ModelFacts] = field(default_factory=dict)
     _from_lock: set[str] = field(default_factory=set)
     _submodules: dict[str, RevisionModels] = field(default_factory=dict)
 
     @classmethod
-    def at(cls, revision: Revision, folder: str, scratch: Path) -> RevisionModels:
+    def at(cls, revision: Revision, folder: str, scratch: Path, calls: FileCalls) -> RevisionModels:
         """Return the models of a revision; `scratch` is created."""
         scratch.mkdir(parents=True)
-        return cls(Tree(revision), folder, scratch)
+        return cls(Tree(revision), folder, scratch, calls)
 
     @property
     def revision(self) -> Revision:
@@ -100,7 +104,7 @@ class RevisionModels:
         if why:
             raise MissingAtRevisionError(f"the submodule `{path}` was at `{commit[:12]}`: {why}")
         own = replace(revision, root=root, commit=commit)
-        return RevisionModels.at(own, "", self.scratch / f"submodule-{len(self._submodules)}")
+        return RevisionModels.at(own, "", self.scratch / f"submodule-{len(self._submodules)}", self.calls)
 
     def is_same(self, at: str, file: Path, facts: ModelFacts) -> bool:
         """Return whether the model at `file` has the content of `at`, data files included; digests alone prove it."""
@@ -132,21 +136,39 @@ class RevisionModels:
         """Return whether the facts of a model come from a lock instead of its file."""
         return at in self._from_lock
 
-    def structure(self, at: str, *, fetch: bool = False) -> ModelProto:
-        """Return the model without its data.
+    def file(self, at: str, *, fetch: bool = False) -> Path:
+        """Return the model's own file, which is a model.
 
         Raises:
             MissingAtRevisionError: its content is not here; with `fetch`, it cannot be had either.
         """
-        return read_structure(self._written(at, fetch=fetch))
+        file = self._written(at, fetch=fetch)
+        if invalid := self._reading(at).invalid:
+            raise MissingAtRevisionError(f"`{at}` at `{self.revision.name}` cannot be read: it is {invalid}")
+        return file
 
-    def content(self, at: str, folder: Path) -> Path:
-        """Write the model with all of its data to a folder that is created, without fetching any.
+    def _written(self, at: str, *, fetch: bool) -> Path:
+        """Return the model's own file; it is written once."""
+        file = self._file(at)
+        if not file.is_file():
+            revision = self.revision if fetch else replace(self.revision, offline=True)
+            with replace_atomically(file) as part:
+                revision.write(at, part)
+        return file
+
+    def complete_file(self, at: str, folder: Path) -> Path:
+        """Return the model's file next to all of its data, in `folder` if it has any; none are fetched.
 
         Raises:
-            MissingAtRevisionError: some of it is not.
+            MissingAtRevisionError: some of it is not here.
         """
-        return write_model_at_revision(replace(self.revision, offline=True), at, folder)
+        file, locations = self.file(at), self._reading(at).locations
+        if not any(locations):
+            return file
+        complete = folder / posixpath.basename(at)
+        link_or_copy(file, complete)
+        write_data_at_revision(replace(self.revision, offline=True), at, locations, folder)
+        return complete
 
     def forget(self, at: str) -> None:
         """Free the memory of a content that is not needed any more."""
@@ -170,17 +192,34 @@ class RevisionModels:
         return self.tree.file(path) if path is not None else ""
 
     def _read(self, at: str) -> ModelFacts:
-        file = self._written(at, fetch=True)
-        if what := detect_other_type(file):
-            raise InvalidAtRevisionError(what)
-        try:
-            view = read_view(file)
-        except UnreadableModel as reason:
-            raise InvalidAtRevisionError(str(reason)) from reason
-        facts = fact_extraction.extract_facts(view, file, self.relative(at))
-        locations = set(iter_data_locations(view))
+        reading = self._reading(at)
+        if reading.facts is None:
+            raise InvalidAtRevisionError(reading.invalid)
+        facts = reading.facts
         entry = self._find_locked(at, LfsPointer(facts.sha256, facts.size_bytes))
-        return msgspec.structs.replace(facts, external=tuple(self._data(at, locations, entry)))
+        return msgspec.structs.replace(facts, external=tuple(self._data(at, reading.locations, entry)))
+
+    def _reading(self, at: str) -> FactsReading:
+        """Return what the model's own file contains."""
+        if at not in self._readings:
+            pointer = self.tree.pointer(at)
+            key = ("base", pointer.sha256 if pointer is not None else f"git {self.tree.entries[at].blob}")
+            reading = self.calls.recall(key, FactsReading)
+            if reading is None:
+                reading = self._read_file(at)
+                facts = reading.facts
+                if facts is not None and (pointer is None or pointer.sha256 == facts.sha256):
+                    self.calls.keep(key, reading, {})
+            self._readings[at] = reading
+        return self._readings[at]
+
+    def _read_file(self, at: str) -> FactsReading:
+        file = self._written(at, fetch=True)
+        answer = self.calls.call(read_base, file, FactsReading, [file])
+        if isinstance(answer, CallFailure):
+            reason, hint = describe_failure(answer, "reading it")
+            raise MissingAtRevisionError(reason, hint=hint)
+        return answer
 
     def _data(self, at: str, locations: Collection[str], entry: LockedModel | None) -> Iterator[ExternalFile]:
         """Return the data files from the tree, or else from the lock."""
@@ -188,19 +227,19 @@ class RevisionModels:
         for location in sorted(locations):
             where = self._data_path(at, location)
             if where:
-                sha256, size_bytes = self.tree.digest(where)
+                sha256, size_bytes = self._digest(where)
                 yield ExternalFile(location, size_bytes, sha256)
             elif location in locked:
                 yield locked[location]
 
-    def _written(self, at: str, *, fetch: bool) -> Path:
-        """Return the model's own file; it is written once."""
-        file = self._file(at)
-        if not file.is_file():
-            revision = self.revision if fetch else replace(self.revision, offline=True)
-            with replace_atomically(file) as part:
-                revision.write(at, part)
-        return file
+    def _digest(self, at: str) -> tuple[str, int]:
+        """Return SHA-256 and size of a data file's content."""
+        key = ("data", self.tree.entries[at].blob)
+        known = self.calls.recall(key, DataDigest)
+        if known is None:
+            known = DataDigest(*self.tree.digest(at))
+            self.calls.keep(key, known, {})
+        return known.sha256, known.size_bytes
 
     def _file(self, at: str) -> Path:
         return self.scratch / f"{self.tree.entries[at].blob}.onnx"

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from onnxgate.core.files import sha256_of, temporary_folder
 from onnxgate.core.findings import IncompleteCheck, Place, Stage, name_runtimes
+from onnxgate.core.process_pool import CallFailure
 from onnxgate.core.report import Change
 from onnxgate.evidence.lock import ModelChange, ModelLockComparison
 from onnxgate.model.diff.result import WeightChanges
 from onnxgate.model.facts import ModelFacts
-from onnxgate.model.reading.fact_extraction import read_facts
-from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type, read_pointer
+from onnxgate.model.reading.file_format import read_pointer
 from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.git.repository import is_tracked
 from onnxgate.project.git.revisions import MissingAtRevisionError, NewFile, Revision
@@ -26,6 +26,7 @@ from onnxgate.project.lock.comparison import (
 )
 from onnxgate.project.plan import PlannedModel
 from onnxgate.stages.changes.content_changes import ContentChange, PresentModel, compare_contents
+from onnxgate.stages.changes.file_comparison import FactsReading, FileCalls, NamedFile, read_present
 from onnxgate.stages.changes.revision_models import (
     InvalidAtRevisionError,
     RevisionModels,
@@ -77,11 +78,11 @@ def find_changes_since_lock(models: Sequence[ModelLockComparison]) -> Iterator[M
             )
 
 
-def find_changes_since_revision(present: PresentModels, revision: Revision) -> DetectedChanges:
-    """Compare all models with the revision, under their earlier names."""
+def find_changes_since_revision(present: PresentModels, revision: Revision, calls: FileCalls) -> DetectedChanges:
+    """Compare all models with the revision, under their earlier names. `calls` read the files."""
     folder = present.project.folder.relative_to(revision.root).as_posix()
     with temporary_folder() as scratch:
-        baseline = RevisionModels.at(revision, "" if folder == "." else folder, Path(scratch) / "past")
+        baseline = RevisionModels.at(revision, "" if folder == "." else folder, Path(scratch) / "past", calls)
         comparison = _RevisionComparison(present, baseline)
         try:
             comparison.compare()
@@ -154,10 +155,9 @@ class _RevisionComparison:
     def _read_facts(self, model: SelectedModel) -> ModelFacts | None:
         if model.path in self.present.facts:
             return self.present.facts[model.path]
-        try:
-            return None if detect_other_type(model.absolute) else read_facts(model.absolute, model.path)
-        except (OSError, UnreadableModel):
-            return None
+        named = NamedFile(model.absolute, model.path)
+        answer = self.baseline.calls.call(read_present, named, FactsReading, [model.absolute])
+        return None if isinstance(answer, CallFailure) else answer.facts
 
     def _compare_model(self, planned: PlannedModel, at: str) -> None:
         """Compare one model with an earlier path. One that git does not have is known from its lock, or new."""
@@ -212,6 +212,10 @@ class _RevisionComparison:
     def _report_incomplete(self, path: str, content: ContentChange) -> None:
         """Report what was not compared. There is no verdict if a required release may be lost."""
         incomplete, at, remarks = content.incomplete, self._at, self.detected.remarks
+        if content.failure is not None:
+            reason, hint = content.failure
+            parts = f"its weights, and the releases that load it, were not compared with those {at}"
+            self.add_incomplete(path, f"{parts}: {reason}", hint)
         if content.may_be_lost:
             lost = name_releases(content.may_be_lost)
             if incomplete is not None:

@@ -12,6 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxgate.model.diff.model_diff import measure_weight_changes
 from onnxgate.model.diff.result import WeightChanges
+from onnxgate.model.reading.graph import build_graphs
+from onnxgate.model.reading.structure import read_view
 from onnxgate.model.reading.tensor_data import UnreadableWeightError
 from tests.harness.models import make_external, write
 
@@ -39,7 +41,12 @@ def drawn(count: int = 3, seed: int = 0) -> list[np.ndarray]:
 
 def moved(tmp_path: Path, old: onnx.ModelProto, new: onnx.ModelProto) -> WeightChanges | None:
     """What is said of `new` against `old`."""
-    return measure_weight_changes(write(tmp_path / "old.onnx", old), write(tmp_path / "new.onnx", new))
+    return measure(write(tmp_path / "old.onnx", old), write(tmp_path / "new.onnx", new))
+
+
+def measure(old: Path, new: Path) -> WeightChanges | None:
+    """Compare the weights of two files."""
+    return measure_weight_changes(*(build_graphs(read_view(path), path) for path in (old, new)))
 
 
 def test_names_do_not_count(tmp_path: Path) -> None:
@@ -125,7 +132,7 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     weights[1][5, 5] = 4
     (new := tmp_path / "new.onnx").write_bytes(chain(*weights).SerializeToString())
     tracemalloc.start()
-    found = measure_weight_changes(old, new)
+    found = measure(old, new)
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 

@@ -51,7 +51,7 @@ def _absent(revision: Revision, path: str, folder: Path) -> MissingAtRevisionErr
 def test_model_with_its_data(root: Path, tmp_path: Path) -> None:
     """Both are as they were, beside each other, and the checkout is left alone."""
     before = git(root, "status", "--porcelain")
-    file = write_model_at_revision(resolve_revision(root, "old"), "ml/m.onnx", tmp_path / "past")
+    file = write_model_at_revision(resolve_revision(root, "old"), "ml/m.onnx", tmp_path / "past").path
     (weight,) = onnx.load(file).graph.initializer
 
     assert onnx.numpy_helper.to_array(weight).tolist() == [1.0, 2.0, 3.0, 4.0]
@@ -142,9 +142,28 @@ def test_pointer_whose_content_lies_here(root: Path, content: bytes, tmp_path: P
     stored = root / ".git" / "lfs" / "objects" / oid[:2] / oid[2:4] / oid
     stored.parent.mkdir(parents=True)
     stored.write_bytes(content)
-    file = write_model_at_revision(resolve_revision(root, "HEAD", offline=True), "ml/m.onnx", tmp_path / "past")
+    file = write_model_at_revision(resolve_revision(root, "HEAD", offline=True), "ml/m.onnx", tmp_path / "past").path
 
     assert (file.read_bytes(), file.is_symlink()) == (content, False)
+
+
+def test_data_that_a_model_names_twice(root: Path, tmp_path: Path) -> None:
+    """The second name does not write through a hard link into Git LFS's storage."""
+    model = parse(
+        "g (float[4] x) => (float[4] y) <float[4] v = {1, 2, 3, 4}, float[4] w = {5, 6, 7, 8}> { y = Add(v, w) }"
+    )
+    data = make_external(model, "w.bin")
+    model.graph.initializer[1].external_data[0].value = "./w.bin"
+    write(root / "ml" / "m.onnx", model)
+    (root / "ml" / "w.bin").write_bytes(_pointer(data))
+    commit(root)
+    oid = hashlib.sha256(data).hexdigest()
+    stored = root / ".git" / "lfs" / "objects" / oid[:2] / oid[2:4] / oid
+    stored.parent.mkdir(parents=True)
+    stored.write_bytes(data)
+    written = write_model_at_revision(resolve_revision(root, "HEAD", offline=True), "ml/m.onnx", tmp_path / "past")
+
+    assert (stored.read_bytes(), written.path.with_name("w.bin").read_bytes()) == (data, data)
 
 
 @pytest.mark.parametrize("offline", [True, False])
@@ -175,7 +194,7 @@ def test_pointer_whose_content_is_fetched(root: Path, tmp_path: Path) -> None:
     git(tmp_path, "-c", "filter.lfs.smudge=cat", "clone", "--quiet", origin.as_uri(), str(clone))
     git(clone, "lfs", "install", "--local", "--skip-smudge")
     offline = _absent(resolve_revision(clone, "HEAD", offline=True), "ml/m.onnx", tmp_path / "offline")
-    file = write_model_at_revision(resolve_revision(clone, "HEAD"), "ml/m.onnx", tmp_path / "past")
+    file = write_model_at_revision(resolve_revision(clone, "HEAD"), "ml/m.onnx", tmp_path / "past").path
 
     assert offline.reason == "`ml/m.onnx` at `HEAD` is a Git LFS pointer, and its content is not here"
     assert np.frombuffer(file.with_name("w.bin").read_bytes(), np.float32).tolist() == [1.0, 2.0, 3.0, 4.0]

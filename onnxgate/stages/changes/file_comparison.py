@@ -1,0 +1,178 @@
+"""Reading and comparing the files of two revisions of a model. These functions run in children."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from onnxgate.core.files import sha256_of
+from onnxgate.core.process_pool import CallFailure
+from onnxgate.model.diff.result import WeightChanges
+from onnxgate.model.facts import ModelFacts
+from onnxgate.model.reading.external_data import iter_data_locations
+from onnxgate.model.reading.fact_extraction import extract_facts, read_facts
+from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type
+from onnxgate.model.reading.graph import build_graphs
+from onnxgate.model.reading.structure import read_view
+from onnxgate.model.reading.tensor_data import UnreadableWeightError
+from onnxgate.model.reading.view import ModelView
+from onnxgate.project.lock.types import LockedRuntime
+from onnxgate.project.plan import PlannedRuntime
+from onnxgate.stages.support import look_up_runtime, restrict_to_known
+from onnxgate.support import limits, operators
+from onnxgate.support.matching.kernels import predict
+from onnxgate.support.matching.operations import LoadVerdict, TypedModel
+from onnxgate.support.matching.type_inference import infer_model_types
+
+Argument = TypeVar("Argument")
+Answer = TypeVar("Answer")
+LoadVerdicts = Mapping[str, LoadVerdict]
+"""By release, ascending."""
+
+
+class FileCalls(Protocol):
+    """Calls of functions that read files, each in a child, and a cache of what follows from contents alone."""
+
+    def call(
+        self, function: Callable[[Argument], Answer], argument: Argument, answer: type[Answer], files: Sequence[Path]
+    ) -> Answer | CallFailure:
+        """Return what `function` returns, which reads `files`."""
+
+    def recall(self, key: Sequence[object], answer: type[Answer]) -> Answer | None:
+        """Return the cached answer with this key; None if there is none."""
+
+    def keep(self, key: Sequence[object], answer: object, files: Mapping[Path, str]) -> None:
+        """Cache an answer that follows from its key, if each of `files` still has the SHA-256 that the key names."""
+
+
+class FactsReading(msgspec.Struct, frozen=True):
+    """Facts of one file, or why it is not a model."""
+
+    facts: ModelFacts | None = None
+    locations: tuple[str, ...] = ()  # of its external data
+    invalid: str = ""
+
+
+def read_base(file: Path) -> FactsReading:
+    """Read a model that was written without its data: its facts have neither path nor data files."""
+    if other_type := detect_other_type(file):
+        return FactsReading(invalid=other_type)
+    try:
+        view = _view_base(file)
+    except UnreadableModel as reason:
+        return FactsReading(invalid=str(reason))
+    locations = tuple(sorted({*iter_data_locations(view)}))
+    facts = msgspec.structs.replace(
+        extract_facts(view, file, ""), external=(), unread=tuple(location for location in locations if location)
+    )
+    return FactsReading(facts, locations)
+
+
+@functools.lru_cache(maxsize=1)
+def _view_base(file: Path) -> ModelView:
+    """View a file that nothing else writes to: a model is compared right after its facts were read."""
+    return read_view(file)
+
+
+class NamedFile(msgspec.Struct, frozen=True):
+    """A model's file, and its path in the project."""
+
+    file: Path
+    path: str
+
+
+def read_present(named: NamedFile) -> FactsReading:
+    """Read a model next to its data."""
+    if other_type := detect_other_type(named.file):
+        return FactsReading(invalid=other_type)
+    try:
+        return FactsReading(read_facts(named.file, named.path))
+    except (OSError, UnreadableModel) as reason:
+        return FactsReading(invalid=str(reason))
+
+
+class LoadConditions(msgspec.Struct, frozen=True):
+    """Providers and extensions that may load what a release alone does not."""
+
+    providers: tuple[str, ...]
+    extensions: tuple[str, ...]
+
+
+class BaseFiles(msgspec.Struct, frozen=True):
+    """A model of a revision as it was written."""
+
+    model: Path
+    complete: Path | None  # the same next to its data; None if they are not all available
+    digests: tuple[tuple[Path, str], ...] = ()  # SHA-256 that its files must have
+
+
+class ContentQuery(msgspec.Struct, frozen=True):
+    """Two files to compare, or one to predict if the other is not available."""
+
+    present: Path
+    base: BaseFiles | None
+    conditions: tuple[LoadConditions, ...]  # in which to predict the releases that load both
+
+
+class ContentComparison(msgspec.Struct, frozen=True):
+    """Verdicts for both files, in the order of the conditions, and how far weights moved."""
+
+    before: tuple[dict[str, LoadVerdict], ...] = ()
+    now: tuple[dict[str, LoadVerdict], ...] = ()
+    weights: WeightChanges | None = None
+    unreadable: str = ""  # why weights were not compared
+    lasting: bool = False  # all was read that is available, and the base's files have their digests
+
+
+def compare_files(query: ContentQuery) -> ContentComparison:
+    """Predict both files and compare their weights."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's threads reserve 40 MB each of the memory limit
+    from onnxgate.model.diff.model_diff import measure_weight_changes
+
+    present, base = read_view(query.present), query.base
+    now = predict_from_operators(present, query.conditions)
+    if base is None:
+        return ContentComparison(now=now, lasting=True)
+    old = _view_base(base.model)
+    _view_base.cache_clear()
+    before = predict_from_operators(old, query.conditions)
+    if base.complete is None:
+        return ContentComparison(before, now, lasting=_has_digests(base))
+    try:
+        weights = measure_weight_changes(build_graphs(old, base.complete), build_graphs(present, query.present))
+    except (UnreadableModel, UnreadableWeightError) as reason:
+        return ContentComparison(before, now, unreadable=str(reason))
+    return ContentComparison(before, now, weights, lasting=_has_digests(base))
+
+
+def _has_digests(base: BaseFiles) -> bool:
+    return all(sha256_of(file) == sha256 for file, sha256 in base.digests)
+
+
+def predict_from_operators(view: ModelView, conditions: Sequence[LoadConditions]) -> tuple[dict[str, LoadVerdict], ...]:
+    """Predict in all conditions whether each release loads a model; extensions and providers leave it open."""
+    if not conditions:
+        return ()
+    model = infer_model_types(view)
+    releases = operators.list_known_releases()
+    return tuple({release: _predict_release(model, release, it) for release in releases} for it in conditions)
+
+
+def _predict_release(model: TypedModel, release: str, conditions: LoadConditions) -> LoadVerdict:
+    planned = PlannedRuntime(
+        runtime=LockedRuntime(engine=limits.load_limit_table().engine, release=release),
+        targets=(),
+        levels=(),
+        providers=conditions.providers,
+        required=False,
+        extensions=conditions.extensions,
+    )
+    runtime = look_up_runtime(planned, {})
+    assert runtime is not None
+    prediction = predict(model, runtime.implementation, runtime.limits, planned.providers)
+    return restrict_to_known(prediction, runtime).verdict
