@@ -295,7 +295,9 @@ class StaticAnalyzer:
 
     def keep(self, key: Sequence[object], answer: object, files: Mapping[Path, str]) -> None:
         """Cache an answer that follows from its key, if each of `files` still has the SHA-256 that the key names."""
-        if self._unchanged is not None and all(_sha256_if_known(file, HASHED_BYTES) == sha256 for file, sha256 in files.items()):
+        if self._unchanged is None:
+            return
+        if all(_sha256_if_known(file, HASHED_BYTES) == sha256 for file, sha256 in files.items()):
             self._unchanged.keep(digest_static_key(*key), answer)
 
 
