@@ -46,6 +46,8 @@ Argument = TypeVar("Argument")
 Answer = TypeVar("Answer")
 
 CHILD_TIME_S = 300
+CHILD_BYTES_PER_S = 10 * 2**20
+"""A comparison reads all weights up to five times; a slow disk gives 50 MiB a second."""
 CHILD_MEMORY_BYTES = 4 * 2**30
 """Added to four times the size of the model, as for a worker."""
 MODELS_PER_CHILD = 8
@@ -285,7 +287,7 @@ class StaticAnalyzer:
     ) -> Answer | CallFailure:
         """Return what `function` returns, which reads `files`; it runs in a child."""
         sizes = [status.st_size for status in map(_stat_or_none, files) if status is not None]
-        bounds = CallLimits(CHILD_TIME_S, CHILD_MEMORY_BYTES + 4 * sum(sizes))
+        bounds = CallLimits(CHILD_TIME_S + sum(sizes) // CHILD_BYTES_PER_S, CHILD_MEMORY_BYTES + 4 * sum(sizes))
         (result,) = self._children.run([Call(function, argument, answer, bounds)], at_once=1)
         return result
 

@@ -89,17 +89,20 @@ class StaticResultCache:
         with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeError, ValueError, RecursionError):
             self._entries = msgspec.msgpack.decode(self._path.read_bytes(), type=dict[str, msgspec.Raw])
         self._fresh = fresh
-        self._added = False
+        self._changed = False
 
     @property
     def has_entries(self) -> bool:
-        """Whether anything could be found."""
+        """Whether the cache can return anything."""
         return bool(self._entries) and not self._fresh
 
     def find(self, key: str, kind: type[ResultType]) -> ResultType | None:
         """Return the entry; None if there is none that can be read."""
         encoded = self._entries.pop(key, None)
-        if encoded is None or self._fresh:
+        if encoded is None:
+            return None
+        if self._fresh:
+            self._changed = True  # it is removed, also if no other result replaces it
             return None
         try:
             decoded = msgspec.msgpack.decode(encoded, type=kind)
@@ -112,11 +115,11 @@ class StaticResultCache:
         """Add an entry."""
         with contextlib.suppress(msgspec.MsgspecError, UnicodeError, OverflowError):
             self._entries[key] = msgspec.Raw(msgspec.msgpack.encode(value))
-            self._added = True
+            self._changed = True
 
     def save(self) -> None:
-        """Write the file if entries were added; errors of the disk are ignored."""
-        if not self._added:
+        """Write the file if entries changed; errors of the disk are ignored."""
+        if not self._changed:
             return
 
         newest = dict(list(self._entries.items())[-MAX_ENTRIES:])

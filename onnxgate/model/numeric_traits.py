@@ -82,8 +82,8 @@ def find_random_outputs(model: ModelView) -> dict[str, RandomOperators]:
     """The outputs of a model that random operators reach, with these operators."""
     flags = {node.inputs[2] for node in model.nodes() if node.operator[1] == "Dropout" and len(node.inputs) > 2}
     constants = [(name, tensor) for name, tensor in model.tensors if name and name in flags]
-    held = [(name, tensor) for name, tensor in constants if not find_omitted_data(tensor)]  # a flag has one element
-    training = frozenset(name for name, tensor in held if numpy_helper.to_array(tensor).any())
+    complete = [(name, tensor) for name, tensor in constants if not find_omitted_data(tensor)]  # flags are small
+    training = frozenset(name for name, tensor in complete if numpy_helper.to_array(tensor).any())
     functions = _find_random_functions(model, training)
     reached: dict[str, RandomOperators] = {}  # value of the main graph -> the operators that reach it
     for node in model.graphs[0].nodes:  # in topological order

@@ -246,7 +246,7 @@ def _has_same_data(committed: Path, facts: ModelFacts) -> bool:
 
 def _create_not_fetched(plan: ExportPlan, path: Path, what: str) -> IncompleteCheck:
     """Return that the content is needed: other bytes may still be the same model."""
-    reason = f"{what} is a Git LFS pointer, and the fresh export has other bytes than those it stands for"
+    reason = f"{what} is a Git LFS pointer, and the fresh export has other bytes, or other external data"
     hint = f'git lfs pull --include "{path.as_posix()}"'
     return IncompleteCheck(Stage.EXPORT, plan.model.path, "", reason, hint)
 

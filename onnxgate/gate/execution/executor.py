@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import msgspec
 
-from onnxgate.core.errors import UnavailableError
-from onnxgate.core.files import temporary_folder
+from onnxgate.core.files import sha256_of, temporary_folder
 from onnxgate.core.findings import IncompleteCheck, Stage
 from onnxgate.core.jobs import Crashed, InputCase, Job, Load, Observation, Probe, Run, TimedOut, Unavailable
 from onnxgate.evidence.runtime import ModelRuns
@@ -39,6 +38,7 @@ from onnxgate.gate.sharding.plan import TOOLCHAIN
 from onnxgate.inputs.case_selection import require_known_cases
 from onnxgate.inputs.cases import InputCases, create_cases, create_cases_at
 from onnxgate.model.facts import ModelFacts
+from onnxgate.model.reading.external_data import list_content_files
 from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
 from onnxgate.model.reading.file_format import UnreadableModel
 from onnxgate.model.reading.structure import read_light_view, read_view
@@ -297,10 +297,23 @@ class _Executor:
         return msgspec.structs.replace(collected, is_lasting=is_lasting)
 
     def _collect_evidence(self, started: StartedModel) -> tuple[CollectedModel, list[Future[Observation]]]:
+        prepared, ran = started.prepared, _collect_runs(started)
+        try:
+            if _has_content(prepared):
+                return self._judge(started, ran)
+        except (OSError, UnreadableModel):
+            if _has_content(prepared):
+                raise
+        reason, hint = "its files changed during the check", "check again when no other program writes them"
+        stages = sorted(self._settings.stages & {Stage.RUNTIME, Stage.PARITY})
+        undone = (IncompleteCheck(stage, prepared.path, "", reason, hint, transient=True) for stage in stages)
+        return CollectedModel(started.cases, (), StepResult(undone=(*started.sourced.undone, *undone))), []
+
+    def _judge(self, started: StartedModel, ran: list[ObservedRun]) -> tuple[CollectedModel, list[Future[Observation]]]:
+        """Return the evidence for a model, which is read again: memory does not hold all models while they run."""
         model = started.prepared.planned.model.absolute.absolute()
         steps = [StepResult(undone=started.sourced.undone)]
-        ran = _collect_runs(started)
-        reading = _read_again(started.prepared)
+        reading = ParsedModel(started.prepared.facts, read_light_view(started.prepared.planned.model.absolute))
         if failed_runs.has_failed_case(ran):
             started = self._follow(started, reading, ran)
             ran = _collect_runs(started)
@@ -371,14 +384,13 @@ class _Executor:
                 yield benchmarks.measure(model, collected[model.path].cases)
 
 
-def _read_again(prepared: PreparedModel) -> ParsedModel:
-    """Read a model to judge it: all models would be too much to hold in memory while they run."""
+def _has_content(prepared: PreparedModel) -> bool:
+    """Return whether the files of a model are those that its facts are about."""
     try:
-        return ParsedModel(prepared.facts, read_light_view(prepared.planned.model.absolute))
-    except (OSError, UnreadableModel) as reason:
-        problem = reason.strerror.lower() if isinstance(reason, OSError) and reason.strerror else f"now {reason}"
-        hint = "check again when no other program writes it"
-        raise UnavailableError(f"`{prepared.path}` changed during the check: {problem}", hint=hint) from reason
+        files = list_content_files(prepared.facts, prepared.planned.model.absolute)
+        return all(sha256_of(path) == sha256 for path, sha256 in files.items())
+    except OSError:
+        return False
 
 
 def _collect_runs(started: StartedModel) -> list[ObservedRun]:

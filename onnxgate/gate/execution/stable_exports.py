@@ -88,9 +88,11 @@ class StableExports:
 def digest_state(root: Path, python: Path) -> str:
     """Digest what an export is made from: the files of a repository, the packages of an interpreter, and onnxgate.
 
-    Return "" if they are too many, or unreadable.
+    Return "" if they are too many, unreadable, or not all known: packages are known in a virtual environment alone.
     """
     remaining = MAX_HASHED_BYTES
+    if not _has_own_packages(python):
+        return ""
     try:
         digest = hashlib.sha256(digest_program().encode())
         for number, (name, status) in enumerate(_iter_files(root)):
@@ -132,10 +134,19 @@ def _raise(error: OSError) -> None:
     raise error
 
 
+def _has_own_packages(python: Path) -> bool:
+    """Return whether an interpreter imports the packages of its virtual environment alone."""
+    try:
+        settings = (python.parent.parent / "pyvenv.cfg").read_text(encoding="utf-8").lower()
+    except (OSError, UnicodeError):
+        return False
+    return "include-system-site-packages = true" not in settings and "PYTHONPATH" not in os.environ
+
+
 def _iter_packages(python: Path) -> Iterator[tuple[str, int]]:
     """Yield the installed packages of an environment, each with its time of installation in nanoseconds."""
     environment = python.parent.parent
-    for packages in (*environment.glob("lib/python*/site-packages"), environment / "Lib" / "site-packages"):
+    for packages in (*environment.glob("lib*/python*/site-packages"), environment / "Lib" / "site-packages"):
         if packages.is_dir():
             with os.scandir(packages) as entries:
                 yield from ((it.name, it.stat().st_mtime_ns) for it in entries if it.name.endswith(_PACKAGE_SUFFIXES))

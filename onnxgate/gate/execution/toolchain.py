@@ -47,7 +47,7 @@ from onnxgate.stages.runtime import ObservedRun
 T = TypeVar("T")
 
 _OVERWRITTEN = Unavailable(
-    reason="the second export wrote into the files of the first",
+    reason="the files of the first export changed before they were compared with the second",
     hint="write a new file at `{output}`, not a link to a file that each export writes",
 )
 _SOURCE_FOLDERS = frozenset({"sample", "eager", "eager64"})

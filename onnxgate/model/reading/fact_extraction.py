@@ -50,7 +50,7 @@ class ParsedModel(msgspec.Struct, frozen=True):
 def read_model(path: Path, relative: str, *, lightly: bool = False) -> ParsedModel:
     """Read a model once. `relative` is how it is called in reports: `/`, relative to the config's folder.
 
-    `lightly` is for those who only judge it; see `read_lightly`.
+    `lightly` is for those who only judge it; see `read_light_view`.
 
     Raises:
         UnreadableModel: the file is not a model.

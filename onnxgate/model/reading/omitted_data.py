@@ -46,7 +46,7 @@ OMITTED_LISTS: dict[str, frozenset[str]] = {
     "LinearRegressor": frozenset(("coefficients",)),
 }
 """Operator of `ai.onnx.ml` -> attributes whose lists are omitted: onnx checks their type and that they have elements,
-and reads neither the elements nor their number; but for `TreeEnsemble`, of which see `shorten_ensembles`. Others are
+and reads neither the elements nor, except for `TreeEnsemble` (see `shorten_ensembles`), their number. Others are
 complete: onnx compares lengths in `LabelEncoder`, and reads class labels, categories, intercepts, n-grams and values of
 `Constant`.
 Source: onnx's `defs/traditionalml`; measured with onnx 1.18 and 1.23."""
@@ -138,10 +138,10 @@ def list_omitted_names(domain: str, operator: str) -> frozenset[str]:
 
 
 def restore_needed_lists(model: ModelView, path: Path) -> None:
-    """Give the model those omitted lists that are read all the same, from its file.
+    """Give the model those omitted lists that something reads, from its file.
 
-    Training information is compared as it is, bodies of functions with such names could read the lists, and onnx says
-    which lengths of a `TreeEnsemble` differ.
+    Training information is compared as it is, bodies of functions with such names could read the lists, and onnx
+    reports lengths of a `TreeEnsemble` that differ.
 
     Raises:
         OSError, UnreadableModel: the file cannot be read, or has changed.
@@ -173,18 +173,17 @@ def _restore_node(node: NodeProto, path: Path) -> None:
             attribute.CopyFrom(read_omitted_list(omitted, path))
 
 
-def has_omitted_ensembles(model: ModelView) -> bool:
-    """Return whether lists of a `TreeEnsemble` are omitted, so that onnx would find lengths that differ."""
-    return any(any(map(find_omitted_list, node.attributes)) for node in _list_ensembles(model))
+def list_ensemble_tensors(model: ModelView) -> list[TensorProto]:
+    """List the tensors of each `TreeEnsemble` whose lists are omitted: onnx compares their lengths with those."""
+    nodes = (node for node in _list_ensembles(model) if any(map(find_omitted_list, node.attributes)))
+    attributes = (attribute for node in nodes for attribute in node.attributes)
+    return [it.t for it in attributes if it.name.startswith(_ENSEMBLE_PREFIXES) and it.HasField("t")]
 
 
 def shorten_ensembles(model: ModelView) -> None:
-    """Give each `TreeEnsemble` whose lists are omitted tensors of one element: its lists have one, too."""
-    for node in _list_ensembles(model):
-        if any(map(find_omitted_list, node.attributes)):
-            for attribute in node.attributes:
-                if attribute.name.startswith(_ENSEMBLE_PREFIXES) and attribute.HasField("t"):
-                    attribute.t.dims[:] = [1]
+    """Give these tensors one element: the omitted lists have one, too."""
+    for tensor in list_ensemble_tensors(model):
+        tensor.dims[:] = [1]
 
 
 def _list_ensembles(model: ModelView) -> list[NodeView]:

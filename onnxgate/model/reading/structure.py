@@ -27,6 +27,7 @@ from onnxgate.model.reading.omitted_data import (
     OmittedData,
     find_omitted_data,
     iter_list_pieces,
+    list_ensemble_tensors,
     list_omitted_names,
     restore_needed_lists,
 )
@@ -278,12 +279,16 @@ def read_light_view(path: Path) -> ModelView:
 
 
 def _omits_only_plain_weights(model: ModelView) -> bool:
-    """Return whether all omitted data are initializers in one piece, of a known type, that are not inputs."""
+    """Return whether all omitted data are those of tree ensembles, or initializers that onnx's checker does not read.
+
+    These are in one piece, of a known type, and no inputs.
+    """
     graphs = [graph.proto for graph in model.graphs]
     inputs = {value.name for graph in graphs for value in graph.input}
     weights = [tensor for graph in graphs for tensor in graph.initializer if find_omitted_data(tensor)]
     omitted = sum(bool(find_omitted_data(tensor)) for tensor in model.declared)
-    return omitted == len(weights) and all(
+    of_ensembles = sum(bool(find_omitted_data(tensor)) for tensor in list_ensemble_tensors(model))
+    return omitted == len(weights) + of_ensembles and all(
         tensor.name not in inputs
         and model.proto.ir_version >= FIRST_IR_WITHOUT_INPUTS
         and tensor.data_type in ELEMENT_TYPES

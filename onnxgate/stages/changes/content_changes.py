@@ -71,6 +71,8 @@ def compare_contents(baseline: RevisionModels, path: str, before: ModelFacts, no
         answer, incomplete = _compare_files(baseline, path, before, now, conditions)
         if isinstance(answer, CallFailure):
             failure = describe_failure(answer, "comparing their contents")
+        elif answer.failed:
+            failure = (answer.failed, "check again when no other program writes it")
         else:
             old, new, weights = answer.before or old, answer.now, answer.weights
     views = tuple(map(GroupVerdicts, groups, old, new)) if failure is None else ()
@@ -106,7 +108,9 @@ def _compare_files(
                 key = (*key, before.sha256) if base is not None else key
                 if known := _recall(baseline, key, now):
                     return known, incomplete
-            files = [now.file] if base is None else [now.file, base.model]
+            files = list(list_content_files(now.facts, now.file))
+            if base is not None:
+                files += [base.model, *(file for file, _ in base.digests if file != base.complete)]
             answer = calls.call(compare_files, ContentQuery(now.file, base, conditions), ContentComparison, files)
         finally:
             baseline.forget(path)

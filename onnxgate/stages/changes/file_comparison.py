@@ -126,6 +126,7 @@ class ContentComparison(msgspec.Struct, frozen=True):
     now: tuple[dict[str, LoadVerdict], ...] = ()
     weights: WeightChanges | None = None
     unreadable: str = ""  # why weights were not compared
+    failed: str = ""  # why nothing was compared
     lasting: bool = False  # all was read that is available, and the base's files have their digests
 
 
@@ -134,7 +135,11 @@ def compare_files(query: ContentQuery) -> ContentComparison:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's threads reserve 40 MB each of the memory limit
     from onnxgate.model.diff.model_diff import measure_weight_changes
 
-    present, base = read_view(query.present), query.base
+    base = query.base
+    try:
+        present = read_view(query.present)
+    except (OSError, UnreadableModel) as reason:
+        return ContentComparison(failed=f"the file cannot be read any more: {reason}")
     now = predict_from_operators(present, query.conditions)
     if base is None:
         return ContentComparison(now=now, lasting=True)
@@ -145,7 +150,7 @@ def compare_files(query: ContentQuery) -> ContentComparison:
         return ContentComparison(before, now, lasting=_has_digests(base))
     try:
         weights = measure_weight_changes(build_graphs(old, base.complete), build_graphs(present, query.present))
-    except (UnreadableModel, UnreadableWeightError) as reason:
+    except (OSError, UnreadableModel, UnreadableWeightError) as reason:
         return ContentComparison(before, now, unreadable=str(reason))
     return ContentComparison(before, now, weights, lasting=_has_digests(base))
 

@@ -56,6 +56,8 @@ class RevisionModels:
     folder: str  # the config's, below git's root; "" if they are the same
     scratch: Path  # a folder that exists, for contents
     calls: FileCalls
+    failures: dict[str, MissingAtRevisionError] = field(default_factory=dict)
+    """Files whose reading failed, by path below git's root. That a model cannot be read there may not go unsaid."""
     _readings: dict[str, FactsReading] = field(default_factory=dict)
     _locks: dict[str, Lock | None] = field(default_factory=dict)
     _facts: dict[str, ModelFacts] = field(default_factory=dict)
@@ -214,11 +216,14 @@ class RevisionModels:
         return self._readings[at]
 
     def _read_file(self, at: str) -> FactsReading:
+        if at in self.failures:
+            raise self.failures[at]
         file = self._written(at, fetch=True)
         answer = self.calls.call(read_base, file, FactsReading, [file])
         if isinstance(answer, CallFailure):
             reason, hint = describe_failure(answer, "reading it")
-            raise MissingAtRevisionError(reason, hint=hint)
+            self.failures[at] = MissingAtRevisionError(reason, hint=hint)
+            raise self.failures[at]
         return answer
 
     def _data(self, at: str, locations: Collection[str], entry: LockedModel | None) -> Iterator[ExternalFile]:

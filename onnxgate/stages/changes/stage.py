@@ -88,6 +88,7 @@ def find_changes_since_revision(present: PresentModels, revision: Revision, call
             comparison.compare()
         except MissingAtRevisionError as error:
             comparison.add_incomplete("", error.reason, error.hint)
+        comparison.add_failures()
     comparison.detected.changes.sort(key=lambda change: change.model)
     return comparison.detected
 
@@ -121,6 +122,13 @@ class _RevisionComparison:
     def add_incomplete(self, path: str, reason: str, hint: str) -> None:
         """Record that there is no verdict."""
         self.detected.undone.append(IncompleteCheck(Stage.LOCK, path, "", reason, hint or FETCH_HINT))
+
+    def add_failures(self) -> None:
+        """Record the files of the revision whose reading failed, except models for which that is recorded."""
+        for at, error in self.baseline.failures.items():
+            path = self.baseline.relative(at)
+            if not any(it.model == path and error.reason in it.reason for it in self.detected.undone):
+                self.add_incomplete("", f"`{path}` {self._at} was compared with nothing: {error.reason}", error.hint)
 
     def _fetch_pointers(self) -> None:
         """Query git once for all models."""

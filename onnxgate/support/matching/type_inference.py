@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, canonical_domain, format_type
-from onnxgate.model.reading.omitted_data import find_omitted_list, has_omitted_ensembles, shorten_ensembles
+from onnxgate.model.reading.omitted_data import find_omitted_list, list_ensemble_tensors, shorten_ensembles
 from onnxgate.model.reading.view import GraphView, ModelView, NodeView, OperatorKey, iter_node_subgraphs
 from onnxgate.model.subgraphs.reduced_models import function_key
 from onnxgate.model.validity import explain_unfollowed_calls
@@ -73,7 +73,7 @@ def _infer_graph_nodes(
     if calls.unread and proto.functions:
         proto = deepcopy(proto)  # without functions, since inference would follow each call without a limit
         proto.ClearField("functions")
-    if has_omitted_ensembles(model):
+    if inferred is None and list_ensemble_tensors(model):
         proto = deepcopy(proto)
         shorten_ensembles(ModelView(proto))
     inference = _NodeTypeInference(

@@ -13,11 +13,10 @@ import onnx
 import onnx.parser
 import pytest
 
-from onnxgate.core.errors import UnavailableError
 from onnxgate.core.findings import Place, Stage
 from onnxgate.core.jobs import Failure, Job, Load, Observation, Refused, Run
 from onnxgate.gate.execution import executor
-from onnxgate.gate.request import ExecutionSettings, RunnableModel
+from onnxgate.gate.request import ExecutionResult, ExecutionSettings, RunnableModel
 from onnxgate.model.reading.fact_extraction import read_facts
 from onnxgate.model.reading.omitted_data import find_omitted_data
 from onnxgate.model.reading.structure import LIGHT_BYTES
@@ -27,7 +26,7 @@ from onnxgate.project.plan import PlannedModel
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 from tests.gate.execution.test_size_retries import NEW, Runtimes, _planned
 from tests.harness.locks import project_of
-from tests.harness.models import parse
+from tests.harness.models import RELU, parse
 
 CONFIG = 'models = ["*.onnx"]\n[targets.t]\nruntime = "onnxruntime"\n'
 LARGE = """<ir_version: 8, opset_import: ["" : 17]>
@@ -51,7 +50,7 @@ class WatchedRuntimes(Runtimes):
         return future
 
 
-def execute(folder: Path, host: WatchedRuntimes, watch: Callable[..., None] | None = None) -> None:
+def execute(folder: Path, host: WatchedRuntimes, watch: Callable[..., None] | None = None) -> ExecutionResult:
     """Run all models of the folder for all stages that need no source."""
     project = project_of(folder, CONFIG)
     models = [
@@ -65,8 +64,8 @@ def execute(folder: Path, host: WatchedRuntimes, watch: Callable[..., None] | No
     settings = ExecutionSettings(
         project, Lock(targets={}, models={}), frozenset({Stage.RUNTIME, Stage.PARITY}), watch=watch
     )
-    with executor.execute(models, settings, cast("Any", host)):
-        pass
+    with executor.execute(models, settings, cast("Any", host)) as result:
+        return result
 
 
 def remove(path: Path) -> None:
@@ -77,6 +76,11 @@ def remove(path: Path) -> None:
 def spoil(path: Path) -> None:
     """Cut a model off."""
     path.write_bytes(b"\x08\x08\x3a\x7f")
+
+
+def replace_by_another(path: Path) -> None:
+    """Replace a model by another valid one."""
+    onnx.save(parse(RELU.replace("Relu", "Abs")), path)
 
 
 def list_views() -> list[ModelView]:
@@ -109,16 +113,20 @@ def test_one_model_is_in_memory_at_a_time(tmp_path: Path) -> None:
     assert [before + 1] * 3 == while_judged
 
 
-@pytest.mark.parametrize(
-    ("change", "problem"), [(remove, "no such file or directory"), (spoil, "now a truncated model")]
-)
-def test_model_that_changes_during_the_check(tmp_path: Path, change: Callable[[Path], None], problem: str) -> None:
-    """A program that writes it is no bug of the gate."""
+@pytest.mark.parametrize("change", [remove, spoil, replace_by_another])
+def test_model_that_changes_during_the_check(tmp_path: Path, change: Callable[[Path], object]) -> None:
+    """That model alone is undecided, also if another valid one takes its place: some runs were of that one."""
+    onnx.save(parse(), tmp_path / "a.onnx")
     onnx.save(parse(), tmp_path / "m.onnx")
-    host = WatchedRuntimes(lambda job: change(tmp_path / "m.onnx") if isinstance(job, Run) else None)
 
-    with pytest.raises(UnavailableError, match=f"`m.onnx` changed during the check: {problem}"):
-        execute(tmp_path, host)
+    def watch(job: Job) -> None:
+        if isinstance(job, Run) and job.model.endswith("m.onnx"):
+            change(tmp_path / "m.onnx")
+
+    undone = execute(tmp_path, WatchedRuntimes(watch)).step.undone
+
+    changed = [(it.model, it.stage) for it in undone if it.reason == "its files changed during the check"]
+    assert [("m.onnx", Stage.PARITY), ("m.onnx", Stage.RUNTIME)] == changed
 
 
 def test_large_weights_stay_in_the_file(tmp_path: Path) -> None:

@@ -12,14 +12,22 @@ from onnxgate.gate.execution import stable_exports
 from onnxgate.gate.execution.stable_exports import StableExports, digest_state, digest_written
 from tests.harness.locks import project_of
 
-PYTHON = Path("bin/python")
-
 
 def write(path: Path, text: str = "text") -> Path:
     """Write a file, and the folders that it lies in."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     return path
+
+
+@pytest.fixture
+def python(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An interpreter of a virtual environment of its own, with one package."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    environment = tmp_path_factory.mktemp("env")
+    write(environment / "pyvenv.cfg", "include-system-site-packages = false\n")
+    (environment / "lib" / "python3.11" / "site-packages" / "x-1.dist-info").mkdir(parents=True)
+    return environment / "bin" / "python"
 
 
 @pytest.fixture
@@ -58,11 +66,10 @@ def test_files_that_cannot_be_digested(model: Path, kind: str) -> None:
     assert digest_written(model) == {}
 
 
-def test_state_of_a_repository(tmp_path: Path) -> None:
+def test_state_of_a_repository(tmp_path: Path, python: Path) -> None:
     """Every file of the project's own and every installed package counts; caches and environments do not."""
-    root, python = tmp_path / "project", tmp_path / "env" / "bin" / "python"
-    package = tmp_path / "env" / "lib" / "python3.11" / "site-packages" / "x-1.dist-info"
-    package.mkdir(parents=True)
+    root = tmp_path / "project"
+    (package,) = python.parents[1].rglob("x-1.dist-info")
     code = write(root / "export" / "make.py")
     states = [digest_state(root, python)]
     write(root / ".git" / "index")
@@ -75,7 +82,7 @@ def test_state_of_a_repository(tmp_path: Path) -> None:
     states.append(digest_state(root, python))
     write(root / "names.yaml")
     states.append(digest_state(root, python))
-    (root / "linked").symlink_to(tmp_path / "env", target_is_directory=True)
+    (root / "linked").symlink_to(python.parent, target_is_directory=True)
     states.append(digest_state(root, python))
     os.utime(package, (1, 1))
     states.append(digest_state(root, python))
@@ -86,32 +93,50 @@ def test_state_of_a_repository(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size_bytes", [100, REMEMBERED_BYTES + 1])
-def test_files_that_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size_bytes: int) -> None:
+def test_files_that_are_not_read(
+    tmp_path: Path, python: Path, monkeypatch: pytest.MonkeyPatch, size_bytes: int
+) -> None:
     """Large files, and those beyond a sum, are others if their status is another."""
     path = write(tmp_path / "weights.bin", "x" * size_bytes)
-    read = digest_state(tmp_path, PYTHON)
+    read = digest_state(tmp_path, python)
     monkeypatch.setattr(stable_exports, "MAX_HASHED_BYTES", 99)
-    states = [digest_state(tmp_path, PYTHON), digest_state(tmp_path, PYTHON)]
+    states = [digest_state(tmp_path, python), digest_state(tmp_path, python)]
     os.utime(path, (1, 1))
 
     assert states[0] == states[1]
     assert (states[0] == read) == (size_bytes > REMEMBERED_BYTES)
-    assert digest_state(tmp_path, PYTHON) not in ("", *states)
+    assert digest_state(tmp_path, python) not in ("", *states)
 
 
-def test_a_repository_of_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repository_of_too_many_files(tmp_path: Path, python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its exports are not stored."""
     monkeypatch.setattr(stable_exports, "MAX_REPOSITORY_FILES", 2)
     for name in "ab":
         write(tmp_path / name)
-    few = digest_state(tmp_path, PYTHON)
+    few = digest_state(tmp_path, python)
     write(tmp_path / "c")
 
     assert few != ""
-    assert digest_state(tmp_path, PYTHON) == ""
+    assert digest_state(tmp_path, python) == ""
 
 
-def test_an_export_belongs_to_the_files_that_it_was_made_from(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["of the system", "with its packages", "with a path"])
+def test_packages_that_are_not_known(tmp_path: Path, python: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """A toolchain that can import packages from elsewhere may change unnoticed."""
+    known = digest_state(tmp_path, python)
+    settings = python.parents[1] / "pyvenv.cfg"
+    if kind == "of the system":
+        settings.unlink()
+    elif kind == "with its packages":
+        write(settings, "include-system-site-packages = true\n")
+    else:
+        monkeypatch.setenv("PYTHONPATH", "elsewhere")
+
+    assert known != ""
+    assert digest_state(tmp_path, python) == ""
+
+
+def test_an_export_belongs_to_the_files_that_it_was_made_from(tmp_path: Path, python: Path) -> None:
     """After a change of code, equal bytes with the other seed do not show that the seed does not matter."""
     write(tmp_path / "project" / "m.onnx")
     project = project_of(tmp_path / "project", 'models = ["*.onnx"]\n[targets.t]\nruntime = "onnxruntime"\n')
@@ -120,27 +145,27 @@ def test_an_export_belongs_to_the_files_that_it_was_made_from(tmp_path: Path) ->
     def open_cache(*, fresh: bool = False) -> StableExports:
         return StableExports(tmp_path / "cache", project.root, fresh=fresh)
 
-    open_cache(fresh=True).keep(selected, PYTHON, 1, {"m.onnx": "0"})
-    found = open_cache().find(selected, PYTHON)
-    fresh = open_cache(fresh=True).find(selected, PYTHON)
+    open_cache(fresh=True).keep(selected, python, 1, {"m.onnx": "0"})
+    found = open_cache().find(selected, python)
+    fresh = open_cache(fresh=True).find(selected, python)
     write(tmp_path / "project" / "make.py")
 
     assert found is not None
     assert (found.seed, found.written) == (1, {"m.onnx": "0"})
     assert fresh is None
-    assert open_cache().find(selected, PYTHON) is None
+    assert open_cache().find(selected, python) is None
 
 
-def test_the_state_is_that_before_the_first_export(tmp_path: Path) -> None:
+def test_the_state_is_that_before_the_first_export(tmp_path: Path, python: Path) -> None:
     """What an export writes into the repository is not what it was made from."""
     write(tmp_path / "project" / "m.onnx")
     project = project_of(tmp_path / "project", 'models = ["*.onnx"]\n[targets.t]\nruntime = "onnxruntime"\n')
     (selected,) = project.models()
     before, after = (StableExports(tmp_path / "cache", project.root) for _ in range(2))
 
-    assert before.find(selected, PYTHON) is None
+    assert before.find(selected, python) is None
 
     write(tmp_path / "project" / "log.txt")
-    before.keep(selected, PYTHON, 0, {"m.onnx": "0"})
+    before.keep(selected, python, 0, {"m.onnx": "0"})
 
-    assert after.find(selected, PYTHON) is None
+    assert after.find(selected, python) is None

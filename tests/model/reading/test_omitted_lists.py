@@ -16,6 +16,7 @@ from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, helper
 
 from onnxgate.model.diff import text_description
 from onnxgate.model.equality.model_comparison import GraphComparison
+from onnxgate.model.reading import structure
 from onnxgate.model.reading.fact_extraction import read_attributes
 from onnxgate.model.reading.file_format import UnreadableModel, encode_length_prefix
 from onnxgate.model.reading.omitted_data import (
@@ -25,7 +26,7 @@ from onnxgate.model.reading.omitted_data import (
     read_omitted_list,
     restore_lists,
 )
-from onnxgate.model.reading.structure import read_structure, read_view
+from onnxgate.model.reading.structure import read_light_view, read_structure, read_view
 from onnxgate.model.reading.view import ModelView
 from onnxgate.model.subgraphs.reduced_models import NodeSurroundings, extract_node
 from onnxgate.model.validity import ModelFault, find_fault
@@ -131,6 +132,16 @@ def test_long_lists_stay_in_the_file(tmp_path: Path, operator: str) -> None:
     )
 
     assert (OMITTED_LISTS[operator], {NODES}, True, complete) == (omitted, counts, size < 4096, read)
+
+
+@pytest.mark.parametrize("operator", OMITTED_LISTS)
+def test_static_checks_leave_them_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operator: str) -> None:
+    """Also in files that are read completely for other stages; tensors that belong to the lists do not change that."""
+    path = write(tmp_path / "m.onnx", make_model(operator))
+    monkeypatch.setattr(structure, "LIGHT_BYTES", 1000)
+
+    assert list_omitted(read_light_view(path).proto) == OMITTED_LISTS[operator]
+    assert find_fault(read_light_view(path), path) == find_fault(read_view(path), path)
 
 
 ELEMENTS = {
