@@ -37,6 +37,7 @@ from onnxgate.core.jobs import (
 from onnxgate.runtimes import pool
 from onnxgate.runtimes.environments.builder import Environments
 from onnxgate.runtimes.pool import WorkerPool
+from onnxgate.runtimes.worker_slots import LARGE_JOB_BYTES
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 from onnxgate.stages.export_jobs import create_toolchain_spec
 
@@ -428,13 +429,13 @@ def test_a_worker_is_ended_after_a_large_job(fake_worker: Path, fake: WorkerSpec
     """Allocators keep much of a large model's memory: the next job gets a new process."""
     (tmp_path / "good").touch()
     environments, limits = Environments(tmp_path, offline=True), JobLimits(time_s=2)
-    with WorkerPool(environments, 2, limits, worker=fake_worker, limited=False, measure_memory=lambda: 2**30) as host:
+    with WorkerPool(environments, 2, limits, worker=fake_worker, limited=False, measure_memory=lambda: 2**31) as host:
         before = pid_of(host, fake)
 
         assert ask(host, fake, str(tmp_path / "good")) == GOOD
         assert before == pid_of(host, fake)
 
-        os.truncate(tmp_path / "good", 256 * 2**20)
+        os.truncate(tmp_path / "good", LARGE_JOB_BYTES // 2)  # weights count twice
 
         assert ask(host, fake, str(tmp_path / "good")) == GOOD
         assert before != pid_of(host, fake)
@@ -445,7 +446,7 @@ def test_a_large_model_is_loaded_again_by_the_same_process(
 ) -> None:
     """Its next level, submitted when the first one ends, needs no new process, and no other model comes between."""
     (tmp_path / "good").touch()
-    os.truncate(tmp_path / "good", 256 * 2**20)
+    os.truncate(tmp_path / "good", LARGE_JOB_BYTES // 2)  # weights count twice
     starts, recorder, loads = list[object](), Recorder(), list[Future[Observation]]()
     start_program = pool.start_program
     monkeypatch.setattr(
@@ -454,7 +455,7 @@ def test_a_large_model_is_loaded_again_by_the_same_process(
     workers = [WorkerSpec(f"{name} 1.0", "fake", interpreter=fake.interpreter) for name in ("one", "other")]
     environments, limits = Environments(tmp_path, offline=True), JobLimits(time_s=2)
     with WorkerPool(
-        environments, 2, limits, recorder, worker=fake_worker, limited=False, measure_memory=lambda: 2**30
+        environments, 2, limits, recorder, worker=fake_worker, limited=False, measure_memory=lambda: 2**31
     ) as host:
 
         def load(spec: WorkerSpec, levels: int) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from onnxgate.runtimes.worker_slots import Priority, WorkerSlots
+from onnxgate.runtimes.worker_slots import LARGE_JOB_BYTES, Priority, WorkerSlots
 
 GIB = 2**30
 MIB = 2**20
@@ -117,7 +117,7 @@ def test_large_job_runs_alone() -> None:
     """Also if the memory is enough for two: its own memory is then the peak."""
     slots = WorkerSlots(4, lambda: 16 * GIB)
     concurrency = Concurrency(slots)
-    large = 512 * MIB
+    large = LARGE_JOB_BYTES
 
     concurrency.run([large, 100 * MIB, large + 1, 100 * MIB, 100 * MIB])
 
