@@ -36,6 +36,7 @@ from onnxgate.core.jobs import (
 from onnxgate.core.subprocesses import CommandRunner
 from onnxgate.diagnostics.classification import failure_family
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime
+from onnxgate.runtimes import worker_slots
 from onnxgate.runtimes.environments.builder import Environments, find_interpreter
 from onnxgate.runtimes.pool import PREPARE_ACTIVITY, Progress, WorkerPool
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
@@ -452,8 +453,11 @@ def write_sparse_model(path: Path) -> Path:
     return write(path, model)
 
 
-def test_large_models_are_loaded_one_at_a_time(cache: Path, locked: Callable[..., Locked], tmp_path: Path) -> None:
+def test_large_models_are_loaded_one_at_a_time(
+    cache: Path, locked: Callable[..., Locked], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two releases with slots for both: small models share the machine, a large one has it alone."""
+    monkeypatch.setattr(worker_slots, "LARGE_JOB_BYTES", 512 * 2**20)  # of which 256 MiB of weights need more
     running = RunningJobs()
     small, large = (
         write(tmp_path / "small.onnx", onnx.parser.parse_model(ADD)),
