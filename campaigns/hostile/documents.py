@@ -48,7 +48,10 @@ class Ignores(msgspec.Struct, frozen=True):
 def samples() -> Mapping[str, Any]:
     """Return one document of each kind with all its parts."""
     report = msgspec.json.decode((FOLDER / "sample.json").read_bytes(), type=Report)
-    remarks = ("models/encoder.onnx: loaded on 1.18.1; whether it does now cannot be predicted", "a remark of ours")
+    remarks = (
+        "models/encoder.onnx: loaded on 1.18.1; there is no prediction for the current version",
+        "a remark of ours",
+    )
     report = msgspec.structs.replace(report, remarks=remarks, scope="export not asked for", folder="sub/project")
     return {
         "report": report,

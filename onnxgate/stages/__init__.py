@@ -1,1 +1,1 @@
-"""Each stage gathers the evidence that its rules judge."""
+"""Stages of a check: each collects the evidence that its rules read."""

@@ -1,4 +1,4 @@
-"""Export stage: compare the fresh export of each model with the committed file and with the request."""
+"""Export stage: re-export each model and compare the result with the committed file and the requested interface."""
 
 from __future__ import annotations
 
@@ -61,22 +61,22 @@ if TYPE_CHECKING:
     from onnxgate.runtimes.environments.toolchain import Interpreter
 
 _TRAINING_INPUT = 2
-"""Of Dropout, from opset 12 on. Source: ONNX's operator specification."""
+"""Position of the `training_mode` input of Dropout since opset 12. Source: ONNX operator specification."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExportOutcome:
-    """The outcome of one export."""
+    """Outcome of one export."""
 
     subject: Reexport | None = None
     undone: IncompleteCheck | None = None
-    fresh: Path | None = None  # the file that was written, if it is a valid model
+    fresh: Path | None = None  # the exported file, if it is a valid model
 
 
 def collect_evidence(
     project: Project, plan: ExportPlan, observation: Observation, again: Observation | None = None
 ) -> ExportOutcome:
-    """Return the outcome of an export job: a subject for the rules, and why a check is incomplete.
+    """Return the outcome of an export job: evidence for the rules, and reasons for incomplete checks.
 
     `again` is the observation of the second export, if there was one.
     """
@@ -106,11 +106,11 @@ def _evaluate_observation(project: Project, plan: ExportPlan, observation: Obser
                 return _create_failed(project, plan, ExportFailure(failure=command_failure))
             assert plan.written is not None
             return _evaluate_export(project, plan, plan.written, ExportResult(model=None, log=result.log))
-    raise TypeError(f"no answer to an export: {observation}")
+    raise TypeError(f"unexpected observation of an export: {observation}")
 
 
 def collect_source_evidence(project: Project, plan: ExportPlan, observation: Observation) -> ExportOutcome:
-    """Return the outcome of a source that only gives eager outputs, because a command writes the file."""
+    """Return the outcome of a source that only computes eager outputs, because a command writes the file."""
     if isinstance(observation, Completed) and getattr(observation.result, "failure", None) is None:
         return ExportOutcome()
     return collect_evidence(project, ExportPlan(plan.model, plan.source, None), observation)
@@ -142,27 +142,27 @@ def _find_source_place(project: Project, plan: ExportPlan) -> Place:
 
 
 def _evaluate_export(project: Project, plan: ExportPlan, fresh: Path, result: ExportResult) -> ExportOutcome:
-    """Return the outcome of an export that wrote a file. `result` has the details that the exporter reported."""
+    """Return the outcome of an export that wrote a file. `result` contains the details reported by the exporter."""
     model = plan.model
     try:
         reading = read_model(fresh, model.path)
     except UnreadableModel as reason:
-        failure = Failure(type="not a model", text=f"it wrote {reason}")
+        failure = Failure(type="not a model", text=f"the export wrote {reason}")
         return _create_failed(project, plan, ExportFailure(failure=failure))
     written = reading.facts.opsets
     requested = _requested_opsets(project, plan, written)
     nearest = find_nearest_opset(requested.get("ai.onnx"), result.told, plan.opset_limits.get("ai.onnx"))
-    # In an unusable file, an opset other than the requested one may be the reason.
+    # If the file is unusable, an opset other than the requested one may be the cause.
     opsets = OpsetRequest(requested=requested, written=written, nearest=nearest)
     comparison: CommittedComparison | IncompleteCheck = CommittedComparison()
     uses = [use for use in check_external_data(reading.view, fresh) if use.problem]
-    fault = f"a file whose external data `{uses[0].location}` are amiss: {uses[0].problem}" if uses else ""
+    fault = f"a file with invalid external data `{uses[0].location}` ({uses[0].problem})" if uses else ""
     if not fault:
         comparison = _compare_with_committed(plan, fresh, reading)
         if isinstance(comparison, CommittedComparison) and comparison.differences:
-            fault = _find_checker_fault(reading, fresh)  # one that equals the committed file is checked with that file
+            fault = _find_checker_fault(reading, fresh)  # an equal file is checked by the file stage
     if fault:
-        end = ExportFailure(failure=Failure(type="invalid model", text=f"it wrote {fault}"))
+        end = ExportFailure(failure=Failure(type="invalid model", text=f"the export wrote {fault}"))
         return _create_failed(project, plan, end, opsets, SourceBehaviour(exporter=result.told.exporter))
     undone = comparison if isinstance(comparison, IncompleteCheck) else None
     subject = Reexport(
@@ -186,14 +186,14 @@ def _find_checker_fault(reading: ParsedModel, fresh: Path) -> str:
         fault = find_fault(reading.view, fresh)
     except UnreadableModel as reason:
         return str(reason)
-    return f"a file that `onnx.checker` refuses: {fault.message}" if fault and not fault.harmless else ""
+    return f"a file that fails `onnx.checker`: {fault.message}" if fault and not fault.harmless else ""
 
 
 def _requested_opsets(project: Project, plan: ExportPlan, written: Mapping[str, int]) -> dict[str, int]:
-    """Return the opsets that the exporter was called with, by domain.
+    """Return the requested opsets by domain.
 
-    These are the pinned ones, of domains that the file imports, and the limit of the targets if the file exceeds it:
-    then the exporter was called a second time with that limit.
+    These are the pinned opsets of imported domains. If the file exceeds the limit of the targets, the exporter was
+    called again with that limit.
     """
     pinned = project.config.opset
     requested = {domain: version for domain, version in pinned.items() if domain == "ai.onnx"}
@@ -213,7 +213,7 @@ def _compare_with_committed(
 ) -> CommittedComparison | IncompleteCheck:
     committed, facts = plan.model.absolute, reading.facts
     if not committed.exists():
-        return CommittedComparison(differences=("there is no such file",))
+        return CommittedComparison(differences=("the file does not exist",))
     if pointer := read_pointer(committed):
         if pointer.sha256 == facts.sha256 and _has_same_data(committed, facts):
             return CommittedComparison()
@@ -222,10 +222,10 @@ def _compare_with_committed(
         old = read_view(committed)
         uses = check_external_data(old, committed)
         if location := next((use.location for use in uses if use.problem == "lfs-pointer"), ""):
-            return _create_not_fetched(plan, Path(facts.path).parent / location, f"its external data `{location}`")
+            return _create_not_fetched(plan, Path(facts.path).parent / location, f"the external data `{location}`")
         comparison = compare_models(committed, fresh)
     except UnreadableModel as reason:
-        problem = f"the committed file cannot be compared: it is {reason}"
+        problem = f"the committed file could not be compared with the export: it is {reason}"
         return IncompleteCheck(Stage.EXPORT, plan.model.path, "", problem)
     ir_change = (
         f"IR version {facts.ir_version}, was {old.proto.ir_version}" if old.proto.ir_version != facts.ir_version else ""
@@ -234,7 +234,7 @@ def _compare_with_committed(
 
 
 def _has_same_data(committed: Path, facts: ModelFacts) -> bool:
-    """Return whether the committed data files, or what their Git LFS pointers stand for, are those of the export."""
+    """Return whether the committed data files, or the contents of their Git LFS pointers, equal those of the export."""
     for external in facts.external:
         file = inspect_data_file(committed, external.location)
         if file.problem and file.pointer is None:
@@ -245,8 +245,8 @@ def _has_same_data(committed: Path, facts: ModelFacts) -> bool:
 
 
 def _create_not_fetched(plan: ExportPlan, path: Path, what: str) -> IncompleteCheck:
-    """Return that the content is needed: other bytes may still be the same model."""
-    reason = f"{what} is a Git LFS pointer, and the fresh export has other bytes, or other external data"
+    """Report that the content is needed: a file with different bytes can still be the same model."""
+    reason = f"{what} is a Git LFS pointer (content not fetched), and its SHA-256 differs from the export"
     hint = f'git lfs pull --include "{path.as_posix()}"'
     return IncompleteCheck(Stage.EXPORT, plan.model.path, "", reason, hint)
 
@@ -257,10 +257,10 @@ def _add_second_export(outcome: ExportOutcome, project: Project, plan: ExportPla
         return outcome
     if isinstance(again, TimedOut | Unavailable):
         if isinstance(again, TimedOut):
-            why, hint = f"the second export did not end within {again.limit_s:g} s", "raise `time-s` of `[limits]`"
+            why, hint = f"the second export timed out after {again.limit_s:g} s", "raise `time-s` in `[limits]`"
         else:
             why, hint = again.reason, again.hint
-        reason = f"whether it is stable is not known: {why}"
+        reason = f"export stability could not be checked: {why}"
         return replace(
             outcome, undone=outcome.undone or IncompleteCheck(Stage.EXPORT, plan.model.path, "", reason, hint)
         )
@@ -274,12 +274,12 @@ def _add_second_export(outcome: ExportOutcome, project: Project, plan: ExportPla
         try:
             second = SecondExport(differences=compare_models(outcome.fresh, path).differences)
         except UnreadableModel as reason:
-            second = SecondExport(differences=(f"the second file is {reason}",))
+            second = SecondExport(differences=(f"the second export is {reason}",))
     return replace(outcome, subject=msgspec.structs.replace(outcome.subject, second=second))
 
 
 def _read_second_failure(project: Project, plan: ExportPlan, again: Observation) -> Failure | None:
-    """Return why the second export has no file; None if it has one, or if the source is not to blame."""
+    """Return why the second export wrote no file; None if it wrote one, or if the source is not the cause."""
     match again:
         case Completed(result=ExportResult(failure=Failure() as failure)) | Refused(failure=failure):
             return failure
@@ -294,14 +294,14 @@ def _read_second_failure(project: Project, plan: ExportPlan, again: Observation)
 def compare_toolchain(
     project: Project, locked: LockedToolchain | None, interpreter: Interpreter
 ) -> ToolchainState | None:
-    """Compare the toolchain with the lock; None if the lock has none."""
+    """Compare the toolchain with the lock; None if the lock does not record one."""
     if locked is None:
         return None
     return ToolchainState(place=project.place("toolchain"), drift=find_drift(locked, interpreter))
 
 
 def compare_with_request(details: ExportDetails, facts: ModelFacts) -> ExportedInterface:
-    """Compare the names and axes of the file with those that the source requests."""
+    """Compare the names and axes of the file with those requested by the source."""
     names = InterfaceNames(
         inputs=details.inputs,
         outputs=details.outputs,
@@ -313,7 +313,7 @@ def compare_with_request(details: ExportDetails, facts: ModelFacts) -> ExportedI
 
 
 def _describe_source(details: ExportDetails) -> SourceBehaviour:
-    """Return what the exporter reports of the source, whatever the file is."""
+    """Return the exporter's report on the source, which does not depend on the file."""
     return SourceBehaviour(
         exporter=details.exporter,
         returned=details.leaves,
@@ -327,13 +327,16 @@ def _describe_source(details: ExportDetails) -> SourceBehaviour:
 
 
 def parse_source_place(source: str) -> Place | None:
-    """Return `file.py:31` as a place; None for an empty text."""
+    """Parse `file.py:31` into a place; None for an empty string."""
     path, _, line = source.rpartition(":")
     return Place(path, int(line)) if path else None
 
 
 def find_nearest_opset(requested: int | None, details: ExportDetails, limit: int | None) -> int | None:
-    """Return the opset nearest to the requested one that the exporter writes and every target supports, if another."""
+    """Return the supported opset nearest to the requested one, if it differs.
+
+    Supported means that the exporter can write it and every target can load it.
+    """
     if requested is None or details.opsets is None:
         return None
     lowest, highest = details.opsets
@@ -346,12 +349,12 @@ def _find_lost_axes(details: ExportDetails, facts: ModelFacts) -> Iterator[LostA
     lost = [*_find_unmet_requests(details, facts), *_find_narrowed_axes(details, facts)]
     yield from lost
     if any(axis.lowest is not None and axis.lowest == axis.highest for axis in lost):
-        return  # other losses follow from that axis
+        return  # other fixed axes are consequences of that one
     grown_inputs = [(_find_input(axis, facts), axis.axis) for axis in details.grew]
     if any(value is None or isinstance(_axis_size(value, axis), int) for value, axis in grown_inputs):
         return
     reported = {(axis.value, axis.axis) for axis in lost}
-    # Outputs match by position and number.
+    # Outputs are matched by position if their number is equal.
     if sum(leaf.kind == "tensor" for leaf in details.leaves) != len(facts.outputs):
         return
     for grown in details.grown:
@@ -392,7 +395,7 @@ def _find_narrowed_axes(details: ExportDetails, facts: ModelFacts) -> Iterator[L
 
 
 def _find_input(axis: RequestedAxis, facts: ModelFacts) -> ValueInfo | None:
-    """Return the requested graph input, by its name if it has one."""
+    """Find the graph input of a requested axis, by name if the request has one."""
     if axis.value:
         return next((value for value in facts.inputs if value.name == axis.value), None)
     return facts.inputs[axis.input] if 0 <= axis.input < len(facts.inputs) else None
@@ -404,7 +407,7 @@ def _axis_size(value: ValueInfo, axis: int) -> int | str | None:
 
 
 def find_training_nodes(model: ModelView, root: Path, folder: Path) -> tuple[TrainingNode, ...]:
-    """Return nodes that compute as in training, with their source lines relative to `folder`."""
+    """Find nodes in training mode, with their source lines relative to `folder`."""
     weights = {tensor.name: tensor for tensor in model.proto.graph.initializer}
     return tuple(
         TrainingNode(operator=node.op_type, node=node.name, place=find_source_line(node, root, folder))
@@ -428,13 +431,13 @@ def _training_nodes_in(scope: GraphProto | FunctionProto, weights: dict[str, Ten
                 if attribute.name == "value"
             }
             name = node.input[_TRAINING_INPUT]
-            tensor = constants.get(name, weights.get(name))  # a value that is not constant counts as False
+            tensor = constants.get(name, weights.get(name))  # a computed value counts as False
             if tensor is not None and numpy_helper.to_array(tensor).any():
                 yield node
 
 
 def find_definition(folder: Path, source: str) -> Place | None:
-    """Return the line that defines a source's callable, or None if it is not found."""
+    """Find the line that defines a source's callable; None if it is not found."""
     file, _, name = source.rpartition(":")
     try:
         tree: ast.AST = ast.parse((folder / file).read_bytes())

@@ -1,7 +1,7 @@
-"""Jobs of the export stage: one per model writes its file, and what a failed one reports.
+"""Jobs of the export stage, and the parsing of their errors.
 
-If a command writes the file, a source runs for eager outputs alone. A second export, with another seed and from another
-folder, is one more job of the same kind.
+One job per model writes its file. If a command writes the file, the source only computes eager outputs. A second
+export with another seed and from another folder is one more job of the same kind.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from onnxgate.stages.support import has_release_limits
 from onnxgate.support.limits import Limits, get_limits
 
 EXPORTED_DOMAINS = ("ai.onnx", "ai.onnx.ml")
-"""Domains whose opset exporters can be called with."""
+"""Domains whose opset can be passed to exporters."""
 _TOOLCHAIN_TURN = "toolchain"
-"""Sources may write files into their own folder, so that two of them never run at once."""
-_MAX_IR_VERSION = 64  # more than there will be for long
+"""Sources never run concurrently, since they may write files into their own folder."""
+_MAX_IR_VERSION = 64  # far above the current version
 MAX_ERROR_LENGTH = 600
 _TRACEBACK_FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')
 _ERROR_LINE = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*: \S.*")
 _ERROR_CLASS = re.compile(r"(?:^<class '(?:[\w.]+\.)?(\w+)'>|^(?:[a-z_]\w*\.)+([A-Z]\w*)): ")
 _SUMMARY_HEADING = "## Exception summary"
-"""Source: torch.onnx of torch 2.13; the cause stands below it, and a page of advice above."""
+"""Source: torch.onnx of torch 2.13; the cause follows it, a page of advice precedes it."""
 _CONTEXT_LINE = "During handling of the above exception, another exception occurred:"
 _CAUSE_LINE = "The above exception was the direct cause of the following exception:"
 _PYTHON_PATH = re.compile(
@@ -46,37 +46,39 @@ _PYTHON_PATH = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ExportPlan:
-    """The export jobs of one model. At least one of the two exists."""
+    """Export jobs of one model: `source`, `command` or both."""
 
     model: SelectedModel
     source: Export | None
     command: Command | None
-    written: Path | None = None  # where the command is to write
-    opset_limits: Mapping[str, int] = field(default_factory=dict)  # domain -> the newest that every runtime takes
+    written: Path | None = None  # output path of the command
+    opset_limits: Mapping[str, int] = field(
+        default_factory=dict
+    )  # domain -> newest version that every runtime supports
     again: Export | Command | None = None  # the second export
     written_again: Path | None = None
 
     @property
     def job(self) -> Export | Command:
-        """The job that writes the file."""
+        """Job that writes the file."""
         job = self.command or self.source
         assert job is not None  # callers check `settings.is_exported`
         return job
 
     @property
     def source_name(self) -> str:
-        """The name in messages of what writes the file: the command's words, or the source."""
+        """Name of the source or command in messages."""
         settings = self.model.settings
         return settings.source or "" if self.command is None else " ".join(settings.command or ())
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectToolchain:
-    """The interpreter that exports the models of a project."""
+    """Interpreter that exports the models of a project."""
 
     project: Project
     python: Path
-    seed: int = 0  # of the first exports, 0 or 1; second ones have the other
+    seed: int = 0  # 0 or 1, of the first exports; second exports use the other one
 
     @classmethod
     def of_project(cls, project: Project) -> ProjectToolchain:
@@ -84,24 +86,24 @@ class ProjectToolchain:
         Find the interpreter.
 
         Raises:
-            UnavailableError: none has what the exports need.
+            UnavailableError: no interpreter has the packages that the exports need.
         """
         needs = required_frameworks(project.config, project.folder)
         return cls(project, find_toolchain(project.folder, project.config.toolchain, needs))
 
     @property
     def spec(self) -> WorkerSpec:
-        """The worker that exports."""
+        """Worker of the first exports."""
         return create_toolchain_spec(self.python, "toolchain", str(self.seed))
 
     @property
     def second_spec(self) -> WorkerSpec:
-        """A second process of the same interpreter, with another order of sets and dictionaries of strings."""
+        """Second worker of the same interpreter, with another hash seed."""
         return create_toolchain_spec(self.python, "toolchain again", str(1 - self.seed))
 
 
 def create_toolchain_spec(python: Path, name: str = "toolchain", seed: str = "0") -> WorkerSpec:
-    """Return the worker of an interpreter; sets and dictionaries of strings have one order in it."""
+    """Return the worker of an interpreter with a fixed hash seed, so that sets of strings have a fixed order."""
     return WorkerSpec(name, interpreter=python, environment=(("PYTHONHASHSEED", seed),), turn=_TOOLCHAIN_TURN)
 
 
@@ -114,10 +116,10 @@ def plan_export(
     external_data: bool = False,
 ) -> ExportPlan:
     """
-    Plan the jobs of a model that has a source, a command or both, in `scratch`, an empty folder of its own.
+    Plan the jobs of a model with a source, a command or both. `scratch` is an empty folder.
 
-    The file gets the pinned opsets; a domain without a pin gets the exporter's default, but no version newer than every
-    runtime of the model takes. `external_data`: the committed file has some.
+    The file gets the pinned opsets. A domain without a pin gets the exporter's default, limited to the newest version
+    that every runtime of the model supports. `external_data`: the committed file has external data.
 
     Raises:
         ConfigError: the command has an opset placeholder and the config pins no opset.
@@ -155,14 +157,14 @@ def plan_source_run(
     *,
     float64: bool = False,
 ) -> Export:
-    """Return the job that runs a model's source on the cases, and writes no model."""
+    """Return the job that runs a model's source on the cases without writing a model."""
     plan = plan_export(toolchain, planned, scratch, cases=cases)
     assert plan.source is not None
     return msgspec.structs.replace(plan.source, export=False, float64=float64)
 
 
 def plan_second_export(toolchain: ProjectToolchain, plan: ExportPlan, scratch: Path) -> ExportPlan:
-    """Add a second export of what writes the file, from another folder and with another seed."""
+    """Add a second export of the file, from another folder and with another seed."""
     if plan.command is not None:
         command, written = _create_command(toolchain, plan.model, scratch)
         return replace(plan, again=command, written_again=written)
@@ -173,7 +175,7 @@ def plan_second_export(toolchain: ProjectToolchain, plan: ExportPlan, scratch: P
 
 
 def _relocate_job(project: Project, model: SelectedModel, job: Export, link: Path) -> Export:
-    """Return the job with the repository under another path, or under its own if no link can be made."""
+    """Return the job with the repository linked at another path, or unchanged if links are not supported."""
     source, root = model.settings.source or "", project.root.resolve()
     if not (project.folder / source).resolve().is_relative_to(root):
         return job
@@ -186,7 +188,7 @@ def _relocate_job(project: Project, model: SelectedModel, job: Export, link: Pat
 
 
 def with_project_folder(plan: ExportPlan) -> ExportPlan:
-    """Plan the second export from the project's own folder, after it failed from another one."""
+    """Plan the second export in the project's own folder, after it failed in another folder."""
     first, again = plan.source, plan.again
     assert isinstance(again, Export)
     assert first is not None
@@ -204,14 +206,14 @@ def is_relocated(plan: ExportPlan) -> bool:
 def _create_command(
     toolchain: ProjectToolchain, model: SelectedModel, scratch: Path
 ) -> tuple[Command | None, Path | None]:
-    """Return the model's command with its placeholders filled in, and where it writes."""
+    """Return the model's command with its placeholders replaced, and its output path."""
     if model.settings.command is None:
         return None, None
     opset = toolchain.project.config.opset.get("ai.onnx")
     if opset is None and uses_opset_placeholder(model):
         raise ConfigError(
-            f"the command of `{model.path}` asks for `{{opset}}`, and the config names none",
-            hint='pin it: opset = { "ai.onnx" = 18 }',
+            f"the command of `{model.path}` uses `{{opset}}`, but the config pins no opset",
+            hint='pin one: `opset = { "ai.onnx" = 18 }`',
         )
     written = _create_folder(scratch / "command") / Path(model.path).name
     values = {"{python}": str(toolchain.python), "{output}": str(written), "{opset}": str(opset)}
@@ -230,17 +232,17 @@ def _create_folder(path: Path) -> Path:
 
 
 def uses_opset_placeholder(model: SelectedModel) -> bool:
-    """Return whether the command hands the pinned opset to its program."""
+    """Return whether the command contains the placeholder `{opset}`."""
     return any("{opset}" in word for word in model.settings.command or ())
 
 
 def common_ir_limit(runtimes: Iterable[LockedRuntime]) -> int | None:
-    """Return the highest IR version that all runtimes with data support; None if none has data."""
+    """Return the highest IR version that all runtimes with support data load; None without support data."""
     return min((limits.ir for limits in _list_limits(runtimes)), default=None)
 
 
 def common_opset_limits(runtimes: Iterable[LockedRuntime]) -> dict[str, int]:
-    """Return the newest opset of each domain that all runtimes take, as far as the support tables have them."""
+    """Return the newest opset of each domain that all runtimes support, according to the support tables."""
     common: dict[str, int] = {}
     for limits in _list_limits(runtimes):
         for domain, version in limits.opsets.items():
@@ -253,7 +255,7 @@ def _list_limits(runtimes: Iterable[LockedRuntime]) -> Iterator[Limits]:
 
 
 def highest_allowed_ir(pinned: str | int | None, limit: int | None) -> int | None:
-    """Return the highest IR version that both the config's `ir-version` and the limit of the runtimes allow."""
+    """Return the highest IR version allowed by both `ir-version` in the config and the limit of the runtimes."""
     allowed = range(1, _MAX_IR_VERSION)
     if isinstance(pinned, int):
         allowed = range(pinned, pinned + 1)
@@ -265,29 +267,29 @@ def highest_allowed_ir(pinned: str | int | None, limit: int | None) -> int | Non
 
 
 def read_command_failure(project: Project, plan: ExportPlan, result: CommandResult) -> Failure | None:
-    """Return why a command wrote no file; None if there is a file."""
+    """Return the reason why a command wrote no file; None if it wrote one."""
     if result.status != 0:
         assert plan.command is not None
-        # names that replace this machine's paths in messages
+        # replacements for machine-specific paths in messages
         pairs = zip(plan.model.settings.command or (), plan.command.argv, strict=True)
         names = {Path(path): "python" for word, path in pairs if word == "{python}"}
         if plan.written:
             names[plan.written] = "{output}"
         return Failure(
             type=describe_exit_status(result.status),
-            text=extract_error(result.log, project.folder, names) or "it printed nothing",
+            text=extract_error(result.log, project.folder, names) or "the command printed no error",
             memory="MemoryError" in result.log,
             source=find_project_line(result.log, project.folder),
         )
     if plan.written is None or not plan.written.is_file():
-        return Failure(type="exit status 0", text="but wrote no file at `{output}`")
+        return Failure(type="exit status 0", text="the command did not write `{output}`")
     return None
 
 
 def extract_error(log: str, folder: Path, names: Mapping[Path, str] | None = None) -> str:
-    """Return the line that gives the reason of a failure, "" for an empty log.
+    """Return the line of a log that states the error; "" for an empty log.
 
-    It is the same on each machine: paths are relative to `folder`, and `names` says what others are called.
+    The result does not depend on the machine: paths are relative to `folder`, other paths are replaced by `names`.
     """
     lines = [
         line.strip() for line in log.partition(_SUMMARY_HEADING)[2].splitlines() or log.splitlines() if line.strip()
@@ -309,14 +311,14 @@ def extract_error(log: str, folder: Path, names: Mapping[Path, str] | None = Non
 
 
 def _path_spellings(path: Path) -> Iterator[str]:
-    """Yield the path as it is and with links resolved, the longer first: one may be the other's tail."""
+    """Yield the path unchanged and with links resolved, the longer one first, since one may end with the other."""
     yield from sorted({str(path), os.path.realpath(path)}, key=len, reverse=True)
 
 
 def find_project_line(log: str, folder: Path) -> str:
-    """Return `export.py:31`, the innermost line of the project's own code in the log's last traceback.
+    """Return the innermost line of the project's code in the last traceback of a log, as `export.py:31`.
 
-    The path is relative to the folder. Installed files do not count.
+    The path is relative to the folder. Installed packages do not count.
     """
     base = Path(os.path.realpath(folder))
     for cause in log.rpartition(_CONTEXT_LINE)[2].split(_CAUSE_LINE):

@@ -1,4 +1,4 @@
-"""File stage: read each selected file and check whether it is a valid and complete model. Nothing is executed."""
+"""File stage: check whether each selected file is a valid and complete model. Nothing is executed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def add_known_state(model: SelectedModel, entry: LockedModel | None, file: ModelFile, root: Path) -> ModelFile:
-    """Add what is known without opening the file. `root` is git's; without a config, that of the model."""
+    """Add facts that are known without opening the file. `root` is the repository root."""
     path = model.absolute
     root = find_repository_root(model) if Path(model.path).is_absolute() else root
     git_path = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
@@ -42,14 +42,14 @@ def add_known_state(model: SelectedModel, entry: LockedModel | None, file: Model
 
 
 class InspectedFile(msgspec.Struct, frozen=True):
-    """What reading a file shows; and the model, if it is one."""
+    """Result of inspecting a file, with the checked model if the file is one."""
 
     file: ModelFile
     content: CheckedModel | None = None
 
 
 def inspect_file(model: SelectedModel) -> InspectedFile:
-    """Inspect a file alone."""
+    """Inspect a file without lock or repository."""
     file = ModelFile(model.path, Place(model.path))
     try:
         if pointer := read_pointer(model.absolute):
@@ -74,14 +74,14 @@ def inspect_file(model: SelectedModel) -> InspectedFile:
 
 
 def read_checked_model(path: Path) -> CheckedModel | None:
-    """Read and check a model; None if it is not here, or no model."""
+    """Read and check a model; None if the file is missing or not a model."""
     try:
         view = read_light_view(path)
     except (OSError, UnreadableModel):
         return None
     try:
         return check_model(view, path)
-    except (OSError, UnreadableModel) as reason:  # of data that were left in the file
+    except (OSError, UnreadableModel) as reason:  # from reading omitted data in the file
         return CheckedModel(view, ModelFault(str(reason)))
 
 
@@ -109,18 +109,18 @@ def _check_graph(model: SelectedModel, checked: CheckedModel) -> GraphFaults:
 
 
 def find_passthroughs(proto: ModelProto) -> tuple[str, ...]:
-    """Return inputs that are outputs; strings are always copied. Source: onnxruntime 1.16.3 to 1.31.1."""
+    """Return inputs that are also outputs, except strings. Source: onnxruntime 1.16.3–1.31.1 copies strings."""
     names = {value.name for value in list_inputs(proto.graph) if value.type.tensor_type.elem_type != STRING}
     return tuple(value.name for value in proto.graph.output if value.name in names)
 
 
 def _config_folder(model: SelectedModel) -> Path:
-    """Return the folder that the model's path is relative to; its own folder if the path is absolute."""
+    """Return the folder that the model's path is relative to; the model's folder for an absolute path."""
     path = Path(model.path)
     return model.absolute.parents[0 if path.is_absolute() else len(path.parts) - 1]
 
 
 def find_repository_root(model: SelectedModel) -> Path:
-    """Return git's root above the model, or the folder that its path is relative to."""
+    """Return the root of the repository that contains the model, or the folder that its path is relative to."""
     folder = _config_folder(model)
     return find_git_root(folder) or folder

@@ -1,4 +1,4 @@
-"""Find the nodes for which runtimes refuse a model, by loading each kind of node alone."""
+"""Find the nodes that cause runtimes to refuse a model, by loading each kind of node in isolation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CONSTANT = ("ai.onnx", "Constant")
 
 @dataclass(slots=True, eq=False)
 class NodeKind:
-    """Nodes with equal requirements, represented by the first."""
+    """Nodes with equal requirements, represented by the first one."""
 
     first: TypedNode
     around: NodeSurroundings
@@ -40,14 +40,14 @@ class NodeKind:
 
     @property
     def operation(self) -> Operation:
-        """The operation that the nodes require."""
+        """Operation of the nodes."""
         return self.first.operation
 
 
 def collect_node_kinds(model: ModelView) -> tuple[NodeKind, ...]:
-    """Return each kind of node once, in the order of the graph; what is inside a node comes before it.
+    """Return each kind of node once, in graph order; nodes of subgraphs precede their parent.
 
-    A call of a local function counts as the nodes of the function.
+    A call of a local function is replaced by the nodes of the function.
     """
     collector = _NodeKindCollector({function_key(function): function for function in model.proto.functions})
     constants = {tensor.name: tensor for tensor in model.proto.graph.initializer}
@@ -63,11 +63,11 @@ def _opset_imports(holder: ModelProto | FunctionProto) -> dict[str, int]:
 class _NodeKindCollector:
     functions: Mapping[OperatorKey, FunctionProto]
     kinds: dict[tuple[Operation, bytes], NodeKind] = field(default_factory=dict)
-    entered: set[int] = field(default_factory=set)  # bodies of functions, which equal calls share
+    entered: set[int] = field(default_factory=set)  # ids of visited function bodies, which equal calls share
 
     def enter(self, nodes: Sequence[TypedNode], constants: Constants, imports: Mapping[str, int]) -> None:
         """Collect all nodes of a graph or a body."""
-        # Values of the same name in branches do not count.
+        # Values in branches may have the same names, and are ignored.
         counts = Counter(name for node in nodes for name in node.proto.output)
         makers = (node.proto for node in nodes if (node.operation.domain, node.operation.name) == CONSTANT)
         made = {node.output[0]: node for node in makers if len(node.output) == 1 and counts[node.output[0]] == 1}
@@ -88,7 +88,7 @@ class _NodeKindCollector:
         if key not in self.kinds:
             required = dict(imports)
             if not any(inner.calls for inner in node.all_nodes()):
-                # Function bodies are written in ai.onnx.
+                # Function bodies use ai.onnx.
                 domains = {"ai.onnx", *(inner.operation.domain for inner in node.all_nodes())}
                 required = {domain: version for domain, version in imports.items() if domain in domains}
             self.kinds[key] = NodeKind(node, NodeSurroundings(required, node.type_of, constants, self.functions))
@@ -96,11 +96,11 @@ class _NodeKindCollector:
 
 
 FILE_FAMILIES = frozenset({"protobuf", "no_graph", "no_file", "raw_size", "locale"})
-"""Families of texts about the file, or about the machine: no node is the cause."""
+"""Families of error texts about the file or the machine, not caused by a node."""
 MODEL_FAMILIES = FILE_FAMILIES | {"ir", "opset", "structure", "ext_missing", "ext_range", "ext_policy"}
-"""Families of texts about the model as a whole."""
+"""Families of error texts about the whole model."""
 CONTEXT_FAMILIES = frozenset({"shape_inference", "constructor", ""})
-"""Families of texts that may be about what a node alone lacks."""
+"""Families of error texts that may be caused by isolating a node."""
 FAMILIES_BY_RULE: Mapping[str, frozenset[str]] = {
     "unknown-domain": frozenset({"no_op", "no_import"}),
     "unknown-operator": frozenset({"no_op"}),
@@ -109,36 +109,36 @@ FAMILIES_BY_RULE: Mapping[str, frozenset[str]] = {
     "type-mismatch": frozenset({"type"}),
     "attribute-unsupported": frozenset({"attribute", "arity", "constructor", "shape_inference"}),
 }
-"""Rule -> families of the texts with which a runtime refuses what the rule predicts."""
+"""Rule -> families of error texts that confirm the prediction of the rule."""
 IsolatedOutcome = Literal["refused", "loads", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
 class LevelRefusal:
-    """The refusal of the model at one level of one runtime."""
+    """Refusal of the model by one runtime at one optimization level."""
 
     level: Optimization
     failure: Failure
-    node: str  # the node of the model that the text names
+    node: str  # the node named by the error text
 
     @property
     def gist(self) -> tuple[str, ...]:
-        """The meaning of the text, comparable between texts."""
+        """Normalized error text, for comparison with others."""
         return classification.failure_key(self.failure.text)
 
     @property
     def family(self) -> str:
-        """The family of the text."""
+        """Family of the error text."""
         return self.gist[0]
 
     def is_about(self, families: frozenset[str]) -> bool:
-        """Return whether its text is of one of these families of the file or model, or the memory limit was hit."""
+        """Return whether the error text belongs to one of these families, or the memory limit was reached."""
         return self.failure.memory or self.family in families
 
 
 @dataclass(frozen=True, slots=True)
 class RefusingRuntime:
-    """One runtime that refuses the model, and what was predicted of it."""
+    """A runtime that refuses the model, with its prediction."""
 
     refusals: tuple[LevelRefusal, ...]
     prediction: RefusedOperations | None
@@ -146,7 +146,7 @@ class RefusingRuntime:
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether nodes alone would be refused for the same: for the file, the machine, or the opset that all need."""
+        """Whether isolated nodes would be refused for the same reason: the file, the machine or a shared opset."""
         is_opset_refused = any(refusal.family == "opset" and "ai.onnx" in refusal.gist for refusal in self.refusals)
         is_opset_too_new = self.prediction is not None and "ai.onnx" in self.prediction.opsets_too_new
         return is_opset_refused or is_opset_too_new or all(refusal.is_about(FILE_FAMILIES) for refusal in self.refusals)
@@ -154,14 +154,14 @@ class RefusingRuntime:
 
 @dataclass(frozen=True, slots=True)
 class IsolatedLoad:
-    """Outcome of an isolated node over all levels at which the model is refused."""
+    """Outcome of an isolated node at all levels at which the model is refused."""
 
     outcome: IsolatedOutcome
     failure: Failure | None = None
 
     @property
     def gist(self) -> tuple[str, ...]:
-        """The meaning of its refusal; empty if it is not refused."""
+        """Normalized error text of the refusal; empty if the node loads."""
         if self.outcome != "refused" or self.failure is None:
             return ()
         return classification.failure_key(self.failure.text)
@@ -176,9 +176,9 @@ def find_refusing_runtimes(
     predictions: Mapping[PlannedRuntime, RefusedOperations | None],
     harvested: Mapping[str, BuildSupport],
 ) -> dict[PlannedRuntime, RefusingRuntime]:
-    """Return the runtimes that refuse to load the model, with their texts at each level.
+    """Return the runtimes that refuse to load the model, with their error texts at each level.
 
-    Nodes alone show no more if the text lists all that is not supported.
+    Runtimes whose error text lists everything unsupported are left out: isolated nodes would add nothing.
     """
     refusals: dict[str, tuple[LevelRefusal, ...]] = {}
     for run in runs:
@@ -200,7 +200,7 @@ def find_refusing_runtimes(
 
 
 def combine_levels(observations: Sequence[Observation]) -> IsolatedLoad:
-    """Return the outcome of all levels: refused at one of them is refused."""
+    """Combine the outcomes of all levels: a refusal at one level is a refusal."""
     for observation in observations:
         if isinstance(observation, Refused):
             failure = observation.failure
@@ -211,7 +211,7 @@ def combine_levels(observations: Sequence[Observation]) -> IsolatedLoad:
 
 
 def select_predicted_kinds(refusing: RefusingRuntime, kinds: Sequence[NodeKind]) -> list[NodeKind]:
-    """Select the first node of each operation that is predicted to be refused."""
+    """Select one node kind per operation that is predicted to be refused."""
     refused = {operation for operations in _group_predictions(refusing).values() for operation in operations}
     first: dict[Operation, NodeKind] = {}
     for kind in kinds:
@@ -221,7 +221,7 @@ def select_predicted_kinds(refusing: RefusingRuntime, kinds: Sequence[NodeKind])
 
 
 def select_remaining_kinds(refusing: RefusingRuntime, kinds: Sequence[NodeKind], loads: LoadsByKind) -> list[NodeKind]:
-    """Select the remaining nodes to try: all, if kernels or the cause of a refusal are not known."""
+    """Select the remaining node kinds to load: all if the kernels or the cause of a refusal are unknown."""
     remaining = [kind for kind in kinds if kind not in loads]
     if not refusing.in_full:
         return remaining
@@ -235,7 +235,7 @@ def select_remaining_kinds(refusing: RefusingRuntime, kinds: Sequence[NodeKind],
 def evaluate_isolated_nodes(
     refusing: RefusingRuntime, kinds: Sequence[NodeKind], loads: LoadsByKind, model: ExecutedModel
 ) -> tuple[IsolatedNode, ...]:
-    """Return the evidence of isolated nodes about one runtime's refusal."""
+    """Return the evidence from isolated nodes about one runtime's refusal."""
     claims = _match_claims(refusing, kinds, loads)
     claimed = {kind for result in claims for kind in result.kinds}
     rest = (_IsolatedResult((kind,), loads[kind]) for kind in kinds if kind in loads and kind not in claimed)
@@ -245,20 +245,20 @@ def evaluate_isolated_nodes(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _IsolatedResult:
-    """One prediction, or one kind of node without one, with the outcome of loading it alone."""
+    """A prediction, or a node kind without one, with the outcome of loading it in isolation."""
 
     kinds: tuple[NodeKind, ...]
     loaded: IsolatedLoad
     rule: str = ""
     claim: str = ""
-    is_all: bool = False  # no other node of the model has one of these operators
+    is_all: bool = False  # all nodes with these operators are included
 
     @property
     def nodes(self) -> list[TypedNode]:
         return [node for kind in self.kinds for node in kind.nodes]
 
     def is_refused(self, refusing: RefusingRuntime) -> bool:
-        """Return whether it is refused for itself, and not for missing context or for an inner node."""
+        """Return whether the node itself is refused, not its missing context or an inner node."""
         gist, first = self.loaded.gist, self.kinds[0].first
         if not gist or (first.inner and first.operation.name not in gist):
             return False
@@ -274,12 +274,12 @@ class _IsolatedResult:
         return self.is_all and any(kind.operation.name in refusal.gist for kind in self.kinds)
 
     def is_cause(self, refusal: LevelRefusal) -> bool:
-        """Return whether the model is refused for the same reason as these nodes."""
+        """Return whether the model and these nodes are refused for the same reason."""
         return self.loaded.gist == refusal.gist or self.is_named(refusal)
 
 
 def _match_claims(refusing: RefusingRuntime, kinds: Sequence[NodeKind], loads: LoadsByKind) -> list[_IsolatedResult]:
-    """Match each prediction with the outcome of its nodes."""
+    """Match each prediction with the outcome of its nodes in isolation."""
     results = []
     for (rule, claim), operations in _group_predictions(refusing).items():
         own = tuple(kind for kind in kinds if kind.operation in operations)
@@ -295,7 +295,7 @@ def _match_claims(refusing: RefusingRuntime, kinds: Sequence[NodeKind], loads: L
 
 
 def _group_predictions(refusing: RefusingRuntime) -> dict[tuple[str, str], list[Operation]]:
-    """Return the predicted refusals with their operations."""
+    """Group the operations by predicted refusal."""
     claims: dict[tuple[str, str], list[Operation]] = {}
     for gap, operation in refusing.prediction.gaps if refusing.prediction else ():
         claims.setdefault((gap.rule, gap.problem), []).append(operation)

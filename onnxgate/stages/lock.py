@@ -1,4 +1,4 @@
-"""Lock stage: compare models and config with the lock, without running models and without network."""
+"""Lock stage: compare models and config with the lock, without running models or network access."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ def collect_evidence(
     project: Project, lock: Lock, lock_text: str, files: Sequence[ModelFile]
 ) -> tuple[tuple[ModelLockComparison, ...], LockConfigComparison]:
     """
-    Compare each file that is a model, or is proven to be one by its Git LFS pointer; and the lock with the config.
+    Compare models and config with the lock.
 
-    The whole lock is compared with the whole project, whichever files are selected.
+    A Git LFS pointer counts as a model if the lock has its digest. The complete lock is compared with the complete
+    project, also if only some files are selected.
     """
     lines = find_key_lines(lock_text)
     comparisons = [_compare_model(project, lock.models.get(file.path), lines, file) for file in files]
@@ -51,11 +52,11 @@ def _compare_model(
         external = tuple(_present_data_file(project, file, data) for data in entry.external)
         facts = msgspec.structs.replace(facts_from_entry(file.path, entry), external=external)
     if facts is None:
-        return None  # the file stage reports the reason
+        return None  # reported by the file stage
     changes: tuple[str, ...] = ()
     misrecorded: tuple[str, ...] = ()
     if entry is not None:
-        # Broken data files are taken from the lock: one fault is one finding.
+        # Use the lock's entry for broken data files, which the file stage already reports.
         broken = {use.location for use in file.external if use.problem is not None}
         present_data = [data for data in facts.external if data.location not in broken]
         data_files = present_data + [data for data in entry.external if data.location in broken]
@@ -79,7 +80,7 @@ def _entry_place(project: Project, lines: Mapping[Keys, int], path: str) -> Plac
 
 
 def _present_data_file(project: Project, file: ModelFile, locked: ExternalFile) -> ExternalFile:
-    """Return the present data file of a pointer, or the locked one if it is missing."""
+    """Return the data file that the pointer describes, or the locked one if it is missing."""
     data = inspect_data_file(project.folder / file.path, locked.location)
     if data.pointer is not None:
         return ExternalFile(locked.location, data.pointer.size_bytes, data.pointer.sha256)

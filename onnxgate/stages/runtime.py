@@ -1,4 +1,4 @@
-"""Runtime stage: plan the runs of a model, and turn the observations into evidence per runtime."""
+"""Runtime stage: plan the runs of a model and convert the observations into evidence per runtime."""
 
 from __future__ import annotations
 
@@ -46,27 +46,27 @@ NO_ISOLATED_NODES: Mapping[str, tuple[IsolatedNode, ...]] = {}
 CASE_PHASE = "case "
 """Prefix of the phase in which a worker runs a case."""
 PROVIDER_NOT_USED = "ProviderNotUsedError"
-"""Error type of a worker whose session silently took other providers."""
+"""Error type of a worker whose session fell back to other providers without an error."""
 UNKNOWN_AXIS_NAMES = frozenset({"?", "None", "-1", "unk", "unknown"})
-"""Names that converters write for an axis of which they know nothing. Source: onnxmltools, tf2onnx."""
+"""Names that converters write for an unknown axis. Source: onnxmltools, tf2onnx."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutedModel:
-    """The model that was run, and the folders to which places are relative."""
+    """A model that was run, and the folders that places are relative to."""
 
     path: str
     place: Place
     view: ModelView
-    root: Path  # git's root
-    folder: Path  # the config's folder, which places are relative to
+    root: Path  # of the repository
+    folder: Path  # of the config; places are relative to it
     memory_limit_mib: int = 0
-    facts: ModelFacts | None = None  # None: shapes of outputs are not checked
+    facts: ModelFacts | None = None  # None disables the check of output shapes
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedRun:
-    """One job on one runtime with its observation."""
+    """A job on a runtime, with its observation."""
 
     runtime: str  # "onnxruntime 1.18.1"
     job: jobs.Run
@@ -76,7 +76,7 @@ class ObservedRun:
 def prepare_runs(
     model: Path, cases: Sequence[jobs.InputCase], planned: PlannedRuntime, folder: Path
 ) -> tuple[jobs.Run, ...]:
-    """Return one job per optimisation level of a runtime, with a new folder for its outputs below `folder`."""
+    """Return one job per optimization level of a runtime, each with its own output folder below `folder`."""
     runs = tuple(plan_run(model, cases, planned, level, folder / level) for level in planned.levels)
     for run in runs:
         Path(run.output).mkdir(parents=True)
@@ -86,7 +86,7 @@ def prepare_runs(
 def plan_run(
     model: Path, cases: Sequence[jobs.InputCase], planned: PlannedRuntime, level: jobs.Optimization, output: Path
 ) -> jobs.Run:
-    """Return the job that runs a model on a runtime at one level. Without cases, the model is only loaded."""
+    """Return the job that runs a model at one optimization level. Without cases, the model is only loaded."""
     return jobs.Run(
         model=str(model.absolute()),
         cases=tuple(cases),
@@ -105,7 +105,7 @@ def collect_evidence(
     alone: Mapping[str, tuple[IsolatedNode, ...]] = NO_ISOLATED_NODES,
     optional: Collection[str] = (),
 ) -> tuple[tuple[ModelRuns, ...], tuple[IncompleteCheck, ...]]:
-    """Return the runs of one model on each runtime, and the runtimes on which nothing could be run.
+    """Return the runs of one model on each runtime, and the runtimes that could not run it.
 
     `eager` are the outputs of the source, by case; `predicted` are the rules that predict a refusal by a runtime,
     `alone` its results for isolated nodes. `optional` are the runtimes that need not be able to run the model.
@@ -138,20 +138,20 @@ def collect_evidence(
 
 
 def _skip_optional(model: ExecutedModel, runtime: str, attempt: Attempt) -> IncompleteCheck | None:
-    """Return that a runtime which need not be able to run the model silently takes other providers."""
+    """Return a skipped check if an optional runtime fell back to other providers."""
     if attempt.outcome != "provider-not-used" or attempt.refusal.failure is None:
         return None
-    reason, hint = attempt.refusal.failure.text, "run it where the provider works"
+    reason, hint = attempt.refusal.failure.text, "run the check on a machine that supports the provider"
     return IncompleteCheck(Stage.RUNTIME, model.path, runtime, reason, hint)
 
 
 def _find_missing_locale(model: ExecutedModel, runtime: str, attempts: Sequence[Attempt]) -> IncompleteCheck | None:
-    """Return what this machine lacks to run the model."""
+    """Return an incomplete check if the model needs a locale that is not installed."""
     texts = [attempt.refusal.failure.text for attempt in attempts if attempt.refusal.failure is not None]
     locale = next(filter(None, map(classification.find_missing_locale, texts)), None)
     if locale is None:
         return None
-    reason = f"this machine lacks the locale `{locale}`, which the model asks for"
+    reason = f"the model needs the locale `{locale}`, which is not installed on this machine"
     return IncompleteCheck(Stage.RUNTIME, model.path, runtime, reason, f"install the locale `{locale}`")
 
 
@@ -211,11 +211,11 @@ def _create_attempts(run: ObservedRun, eager: Mapping[str, jobs.CaseResult], mod
         case jobs.TimedOut(limit_s=limit_s, during=during):
             return [_create_interrupted(run.job, "timed-out", Interruption(limit_s=limit_s, during=during))]
         case other:
-            raise TypeError(f"{type(other).__name__} is no answer to a run")
+            raise TypeError(f"unexpected observation of a run: {type(other).__name__}")
 
 
 def _has_other_outputs(result: jobs.RunResult, runtime: str, model: ExecutedModel) -> bool:
-    """Return whether ONNX Runtime names other outputs than the model has: then nothing would be compared."""
+    """Return whether the outputs reported by ONNX Runtime differ from those of the model."""
     if model.facts is None or engine_family(runtime.partition(" ")[0]) != "onnxruntime":
         return False
     return set(_output_names(result.outputs)) != {output.name for output in model.facts.outputs}
@@ -248,15 +248,16 @@ def _create_attempt(job: jobs.Run, case: jobs.InputCase | None) -> Attempt:
 
 
 def _create_interrupted(job: jobs.Run, outcome: Literal["crashed", "timed-out"], end: Interruption) -> Attempt:
-    """Create the attempt of a worker that ended; its case is the one during which that was, if any had begun."""
+    """Create the attempt of a worker that crashed or timed out, with the case that was running, if any."""
     case = next((case for case in job.cases if end.during == CASE_PHASE + case.name), None)
     return msgspec.structs.replace(_create_attempt(job, case), outcome=outcome, end=end)
 
 
 def _refused_attempt(attempt: Attempt, failure: jobs.Failure, runtime: str, model: ExecutedModel) -> Attempt:
-    """Add the refusal. A node that the model does not have was made by fusing others, and is dropped.
+    """Add the refusal and its node.
 
-    If the text names none, the node is the only one with the operator that it names.
+    A node that is not in the model was created by fusion, and is dropped. If the error text names only an operator, the
+    node is the only one with that operator.
     """
     text = failure.text
     node = classification.find_node_name(text) or ""
@@ -316,12 +317,12 @@ def _with_outputs(
 
 
 def _output_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the outputs of these arrays: an output other than a tensor has two arrays."""
+    """Return the names of the outputs without duplicates: an output that is not a tensor has two arrays."""
     return tuple(dict.fromkeys(name.removesuffix(" (layout)") for name in names))
 
 
 def _locate_not_finite(array: NDArray[Any], reference: NDArray[Any] | None) -> Literal["", "own", "both"]:
-    """Return "both" if an output is NaN or infinite only at elements at which its source is too, "own" otherwise."""
+    """Return "both" if every element that is not finite is not finite in the source either, otherwise "own"."""
     if not _has_not_finite(array):
         return ""
     if reference is None:
@@ -337,9 +338,9 @@ def _has_not_finite(array: NDArray[Any]) -> bool:
 
 
 def _share_node_names(attempts: Mapping[str, Sequence[Attempt]]) -> dict[str, list[Attempt]]:
-    """A failure whose text names no node gets the node that another release names for the same failure.
+    """Add missing node names to failures from the same failure on another release.
 
-    Without it, one fault would be two findings: with the node's source line and without.
+    Otherwise one fault would be two findings: with the node's source line and without.
     """
 
     def failure_key(attempt: Attempt) -> tuple[str, str, str]:
@@ -360,7 +361,7 @@ def _share_node_names(attempts: Mapping[str, Sequence[Attempt]]) -> dict[str, li
 
 
 def _locate_operator(name: str, model: ExecutedModel) -> UnsupportedOperator:
-    """Return an operator with the nodes that use it."""
+    """Return an unsupported operator with the nodes that use it."""
     default = ("", "ai.onnx")
     nodes = [
         node
@@ -377,17 +378,17 @@ def _locate_operator(name: str, model: ExecutedModel) -> UnsupportedOperator:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredOutputs:
-    """Declared shapes of outputs in one case, by name, with the sizes of the inputs' axes.
+    """Declared shapes of outputs in one case, by name, with the axis sizes of the inputs.
 
-    A fixed size must be that size, and a name that an input's axis has must be that axis's size; so must a formula over
-    such names. A name that only outputs have requires nothing: its size depends on the data.
+    An output axis with a fixed size, with the name of an input axis or with a formula over such names must have that
+    size. The size of an axis whose name only outputs use depends on the data, and is not checked.
     """
 
     outputs: Mapping[str, ValueInfo]
     sizes: Mapping[str, int]
 
     def find_contradiction(self, output: str, array: NDArray[Any]) -> WrongShape | None:
-        """Return how an output contradicts the declaration; None if it does not."""
+        """Return the difference between an output's shape and its declaration; None if they agree."""
         value = self.outputs.get(output)
         if value is None or value.shape is None or not value.type.startswith("tensor("):
             return None
@@ -399,9 +400,9 @@ class DeclaredOutputs:
         return WrongShape(output=output, declared=_format_shape(value.shape), shape=_format_shape(array.shape))
 
     def _declared_size(self, dim: Dim) -> int | None:
-        """Return the declared size; None if there is none, which old converters write as 0.
+        """Return the declared size; None if unknown, which old converters write as 0.
 
-        A name that is a sum by custom alone does not count, nor does a division by anything but a number.
+        Names that stand for a sum only by convention are not evaluated, nor are divisions by anything but a number.
         """
         if isinstance(dim, int):
             return dim or None
@@ -418,7 +419,7 @@ class DeclaredOutputs:
 
 
 def read_declared_outputs(facts: ModelFacts, case: jobs.InputCase) -> DeclaredOutputs:
-    """Return the declared outputs in a case, whose inputs are read for their shapes."""
+    """Return the declared outputs of a case. Its input files are read for their shapes."""
     sizes: dict[str, set[int]] = {}
     for value in facts.inputs:
         path = case.inputs.get(value.name)

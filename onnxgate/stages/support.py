@@ -1,4 +1,4 @@
-"""Support stage: match the operations of models with the support data of each required runtime. Static."""
+"""Support stage: match the operations of models with the support data of each required runtime. Nothing is run."""
 
 from __future__ import annotations
 
@@ -60,102 +60,102 @@ if TYPE_CHECKING:
 
 
 GPU_ENGINE = "onnxruntime-gpu"
-"""A build with the limits and schemas of the release of the same number, and with kernels of its own."""
+"""Build with the limits and schemas of the CPU release of the same version, but other kernels."""
 NO_HARVESTS: Mapping[str, BuildSupport] = {}
-UPDATE_HINT = "update onnxgate, or run the runtime stage: it keeps what the build implements for the next static check"
-RUN_HINT = "run the runtime stage: it loads the model there"
-HARVEST_HINT = "run the runtime stage: it keeps what the build implements for the next static check"
-EXTENSION_DOUBT = "an extension may register it; the runtime stage looks"
-PROVIDER_DOUBT = "a provider of the target may have a kernel; the runtime stage looks"
+UPDATE_HINT = "update onnxgate, or run the runtime stage once to cache the support data of this build"
+RUN_HINT = "run the runtime stage to load the model on this runtime"
+HARVEST_HINT = "run the runtime stage once to cache the support data of this build"
+EXTENSION_DOUBT = "an extension may register it; the runtime stage checks this"
+PROVIDER_DOUBT = "a provider of the target may have a kernel; the runtime stage checks this"
 MISSING_PREDICTIONS = {"schemas": "kernels are not predicted", "versions": "operators are not predicted"}
-"""Depth of predictions -> the description of what is missing."""
+"""Depth of predictions -> missing predictions."""
 NodeKey = tuple[str, str, tuple[str, ...]]
 
 
 class RuntimeSupportData(msgspec.Struct, frozen=True):
-    """The support data of one runtime."""
+    """Support data of one runtime."""
 
     planned: PlannedRuntime
     limits: Limits
     implementation: Implementation | None = None
-    depth: Literal["all", "schemas", "versions"] = "all"  # predictions that follow from the data
-    reason: str = ""  # why these are not all, as a verb phrase
+    depth: Literal["all", "schemas", "versions"] = "all"  # predictions that the data allow
+    reason: str = ""  # why predictions are missing, as a verb phrase
 
     @property
     def name(self) -> str:
-        """The runtime's name in messages."""
+        """Name of the runtime in messages."""
         return self.planned.name
 
     @property
     def full_implementation(self) -> Implementation | None:
-        """The implementation if its kernels are known."""
+        """Implementation, if its kernels are known."""
         return self.implementation if self.depth == "all" else None
 
 
 def look_up_runtime(planned: PlannedRuntime, harvested: Mapping[str, BuildSupport]) -> RuntimeSupportData | None:
-    """Return the support data of one runtime, or None. `harvested` has data by the runtime's name."""
+    """Return the support data of one runtime, or None. `harvested` maps names of runtimes to data."""
     runtime = planned.runtime
     own = harvested.get(planned.name)
     if own is not None and own.implementation is not None:
         return RuntimeSupportData(planned, own.limits, own.implementation)
     if own is not None:
-        return RuntimeSupportData(planned, own.limits, None, "versions", "does not say which kernels it has")
+        return RuntimeSupportData(planned, own.limits, None, "versions", "does not report its kernels")
     release_limits = limits.get_limits(runtime.release) if has_release_limits(runtime) else None
     if release_limits is None:
         return None
     implementation = operators.get_implementation(runtime.release)
     if runtime.environment:
-        reason = "is a build of one's own, whose kernels are not known"
+        reason = "is a custom build with unknown kernels"
         return RuntimeSupportData(planned, release_limits, None, "versions", reason)
     if implementation is None:
-        reason = "has no kernels in the support data: wheels tell them since 1.16"
+        reason = "is older than 1.16, the first release with kernel data"
         return RuntimeSupportData(planned, release_limits, None, "versions", reason)
     if runtime.engine == GPU_ENGINE:
-        reason = "is a build of whose kernels there is no data"
+        reason = "is a build without kernel data"
         return RuntimeSupportData(planned, release_limits, implementation, "schemas", reason)
     return RuntimeSupportData(planned, release_limits, implementation)
 
 
 def has_release_limits(runtime: LockedRuntime) -> bool:
-    """Return whether the table of ONNX Runtime's releases applies to the runtime."""
+    """Return whether the table of ONNX Runtime releases applies to the runtime."""
     return runtime.engine in (limits.load_limit_table().engine, GPU_ENGINE)
 
 
 def collect_prediction_gaps(
     runtimes: Sequence[PlannedRuntime], place: Place, harvested: Mapping[str, BuildSupport] = NO_HARVESTS
 ) -> Iterator[PredictionGap]:
-    """Yield a gap per runtime without support data, or with limits alone."""
+    """Yield a gap for each runtime without complete support data."""
     for runtime in runtimes:
         data = look_up_runtime(runtime, harvested)
         if data is None:
             is_onnxruntime = runtime.runtime.engine == limits.load_limit_table().engine
-            reason = "is not in the support data of this onnxgate" if is_onnxruntime else "has no support data"
+            reason = "is unknown to this version of onnxgate" if is_onnxruntime else "has no support data"
             fix = UPDATE_HINT if is_onnxruntime else RUN_HINT
-            yield PredictionGap(place, "nothing is predicted", reason, runtime.runtime.name, fix=fix)
+            yield PredictionGap(place, "nothing can be predicted", reason, runtime.runtime.name, fix=fix)
         elif data.reason:
             fix = HARVEST_HINT if runtime.runtime.environment and runtime.name not in harvested else RUN_HINT
             yield PredictionGap(place, MISSING_PREDICTIONS[data.depth], data.reason, runtime.name, fix=fix)
 
 
 class LocatedModel(msgspec.Struct, frozen=True):
-    """A model, and what places its nodes."""
+    """A model and the folders that its places are relative to."""
 
     selected: SelectedModel
     place: Place
-    root: Path  # git's root
-    folder: Path  # the config's folder, which places are relative to
+    root: Path  # of the repository
+    folder: Path  # of the config; places are relative to it
 
     @property
     def path(self) -> str:
-        """The model's path, relative to the config's folder."""
+        """Path of the model, relative to the folder of the config."""
         return self.selected.path
 
 
 class ModelPrediction(msgspec.Struct, frozen=True):
     """Predictions for one model."""
 
-    subjects: tuple[object, ...] = ()  # of the rules
-    predictions: Mapping[str, Prediction] = msgspec.field(default_factory=dict)  # by runtime; a missing one has none
+    subjects: tuple[object, ...] = ()  # evidence for the rules
+    predictions: Mapping[str, Prediction] = msgspec.field(default_factory=dict)  # by runtime, if there is one
 
 
 def collect_model_evidence(
@@ -165,18 +165,18 @@ def collect_model_evidence(
     runtimes: Sequence[PlannedRuntime],
     harvested: Mapping[str, BuildSupport] = NO_HARVESTS,
 ) -> ModelPrediction:
-    """Return subjects for the model on each runtime with data: its versions and its operators.
+    """Predict the support of a model's version fields and operators on each runtime with support data.
 
-    `content` is None for a model that is not here.
+    `content` is None for a model whose file is a Git LFS pointer.
     """
     supports = [data for runtime in runtimes if (data := look_up_runtime(runtime, harvested)) is not None]
     if not supports:
         return ModelPrediction()
     if content is None:
-        # The lock describes the model: it can only prove a refusal.
+        # The facts come from the lock, which can only prove a refusal.
         typed = TypedModel(facts.ir_version, facts.needed_opsets, ())
         predictions = {data.name: predict(typed, None, data.limits) for data in supports}
-        what = "its operators are not predicted: its content is not here"
+        what = "operators cannot be predicted: the file is a Git LFS pointer (content not fetched)"
         gap = PredictionGap(model.place, what, model=facts.path, follows_from=("lfs-pointer",))
         return ModelPrediction(
             (*_compare_limits(facts, model.place, supports, {}), gap),
@@ -226,7 +226,7 @@ def _compare_limits(
 def _find_refused_external_data(
     model: LocatedModel, view: ModelView, supports: Sequence[RuntimeSupportData]
 ) -> Iterator[ExternalDataOnRuntime]:
-    """Yield each file of external data with each runtime that does not read it at its path."""
+    """Yield each external data file with each runtime that refuses its path."""
     for location, tensor_count in Counter(iter_data_locations(view)).items():
         layout = classify_layout(model.selected.absolute, location) if location else "inside"
         if layout == "inside":
@@ -241,22 +241,22 @@ def _find_refused_external_data(
 
 @functools.lru_cache(maxsize=64)
 def _remember_implemented(builds: tuple[tuple[Implementation, tuple[str, ...]], ...]) -> set[Operation]:
-    """Return the set of operations that each of these builds was found to implement, with any model."""
+    """Return a mutable set of operations, shared by all models, that each of these builds implements."""
     return set()
 
 
 class OperatorPredictions(msgspec.Struct, dict=True):
-    """The model's operators, matched with one runtime after the other."""
+    """Matching of the model's operators with each runtime."""
 
     model: LocatedModel
     typed: TypedModel
     supports: Sequence[RuntimeSupportData]
-    for_all_runtimes: bool  # the model requires no other runtime
+    for_all_runtimes: bool  # `supports` has every runtime that the model requires
     _ways: dict[tuple[object, ...], WaysOut] = msgspec.field(default_factory=dict)
     _parents: dict[NodeKey, str] | None = None
 
     def collect(self) -> tuple[list[object], dict[str, Prediction]]:
-        """Return what each runtime refuses or leaves open, and the predictions themselves."""
+        """Return the evidence for refused and undecided nodes, and the predictions by runtime."""
         subjects: list[object] = []
         predictions = {}
         for data in self.supports:
@@ -272,7 +272,7 @@ class OperatorPredictions(msgspec.Struct, dict=True):
 
     @functools.cached_property
     def questionable_kinds(self) -> tuple[TypedNode, ...]:
-        """The kinds of nodes that a release may reject, or calls experimental."""
+        """Kinds of nodes that a release may reject or marks as experimental."""
         builds = tuple((it.implementation, it.planned.providers) for it in self.supports if it.implementation)
         implemented = _remember_implemented(builds)
         questionable = []
@@ -284,7 +284,7 @@ class OperatorPredictions(msgspec.Struct, dict=True):
                 for implementation, providers in builds
             ):
                 questionable.append(node)
-            elif node.operation.version and not node.calls:  # nothing but the operation decides
+            elif node.operation.version and not node.calls:  # the result depends on the operation only
                 implemented.add(node.operation)
         return tuple(questionable)
 
@@ -310,7 +310,7 @@ class OperatorPredictions(msgspec.Struct, dict=True):
             )
 
     def _find_ways_out(self, gap: SupportGap, group: Sequence[NodeProblem]) -> WaysOut:
-        """Return the same for all runtimes, so that what they refuse alike is one finding."""
+        """Return the same suggestions for all runtimes, so that equal refusals become one finding."""
         from onnxgate.support.suggestions import (
             RequiredRelease,
             SupportGapGroup,
@@ -336,14 +336,14 @@ class OperatorPredictions(msgspec.Struct, dict=True):
         return self._ways[key]
 
     def _find_unknown(self, runtime: str, prediction: Prediction) -> Iterator[PredictionGap]:
-        """Yield a gap with the first node without a prediction and the number of others."""
+        """Yield a gap that names the first node without a prediction and the number of others."""
         problems = [problem for problem in prediction.found if problem.miss is None]
         if not problems:
             return
         first, nodes = problems[0], self._describe_nodes(problem.node for problem in problems)
         yield PredictionGap(
             place=self._place(first.node),
-            what=f"is not predicted in full: {first.unknown}: {nodes.words}",
+            what=f"has no complete prediction: {first.unknown}: {nodes.words}",
             runtime=runtime,
             model=self.model.path,
             node=first.node.name,
@@ -352,7 +352,7 @@ class OperatorPredictions(msgspec.Struct, dict=True):
         )
 
     def find_experimental(self, data: RuntimeSupportData) -> tuple[ExperimentalOperation, ...]:
-        """Return the operators that a release calls experimental."""
+        """Return the operators that a release marks as experimental."""
         if not any(_name_experimental(node, data.implementation) for node in self.questionable_kinds):
             return ()
         groups: dict[str, list[TypedNode]] = {}
@@ -365,7 +365,7 @@ class OperatorPredictions(msgspec.Struct, dict=True):
         )
 
     def find_provider_fallbacks(self) -> Iterator[ProviderFallback]:
-        """Yield each provider of a target with the nodes that it leaves to the CPU, of builds with known kernels."""
+        """Yield each provider of a target with the nodes that fall back to the CPU, for builds with known kernels."""
         for data in self.supports:
             implementation = data.full_implementation
             if implementation is None or set(data.planned.providers) <= {CPU_PROVIDER}:
@@ -389,7 +389,7 @@ class OperatorPredictions(msgspec.Struct, dict=True):
                     )
 
     def _place(self, node: TypedNode) -> Place:
-        """Return the source line that made a node, or the model's place."""
+        """Return the source line that created a node, or the model's place."""
         return find_source_line(node.proto, self.model.root, self.model.folder) or self.model.place
 
     def _describe_nodes(self, nodes: Iterable[TypedNode]) -> NodeGroup:
@@ -413,7 +413,7 @@ def _first_output(node: TypedNode) -> str:
 
 
 def _find_parents(nodes: Iterable[TypedNode], parent: str) -> Iterator[tuple[NodeKey, str]]:
-    """Yield each node with the node in whose subgraph it is."""
+    """Yield each node with the name of the node whose subgraph contains it."""
     for node in nodes:
         yield _node_key(node), parent
         yield from _find_parents(node.inner, "" if node.calls else node.name or _first_output(node))
@@ -425,7 +425,7 @@ def _find_schema(operation: Operation, implementation: Implementation) -> Schema
 
 
 def _name_experimental(node: TypedNode, implementation: Implementation | None) -> str:
-    """Return the operator with its version if the release calls its schema experimental, or ""."""
+    """Return the operator with its version if the release marks its schema as experimental, otherwise ""."""
     if node.calls or implementation is None:
         return ""
     schema = _find_schema(node.operation, implementation)
@@ -433,7 +433,7 @@ def _name_experimental(node: TypedNode, implementation: Implementation | None) -
 
 
 def restrict_to_known(prediction: Prediction, data: RuntimeSupportData) -> Prediction:
-    """Return the prediction without what extensions may register and what kernels without data may do."""
+    """Drop predictions that extensions or kernels without data may contradict."""
     implementation = data.implementation
     if implementation is None:
         return prediction

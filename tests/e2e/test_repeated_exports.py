@@ -126,6 +126,6 @@ def test_a_second_export_that_overwrites_the_first(made: Repository, link: str) 
 
     assert report["findings"] == []
     assert [undecided["reason"] for undecided in report["undecided"]] == [
-        "whether it is stable is not known: the files of the first export changed before they were "
+        "export stability could not be checked: the files of the first export changed before they were "
         "compared with the second"
     ]

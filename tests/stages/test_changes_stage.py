@@ -171,11 +171,11 @@ def test_what_it_was(repository: Repository) -> None:
             model="models/a.onnx",
             kind="changed",
             said=(
-                "loads from onnxruntime 1.18.0 on instead of from 1.16.0 on",
-                "no longer loads on onnxruntime 1.17.0 to 1.17.3, which a target promises",
+                "now loads since onnxruntime 1.18.0 (before: since 1.16.0)",
+                "no longer loads on onnxruntime 1.17.0 to 1.17.3, required by a target",
                 "input `z` is new",
                 "imports opset 21 of `ai.onnx` instead of 18",
-                "1 of 1 weights changed, at most by 1 (`w`)",
+                "1 of 1 weights changed, largest change 1 (`w`)",
             ),
         )
     ]
@@ -217,7 +217,10 @@ def test_releases_that_nobody_can_predict(repository: Repository) -> None:
     assert [change.minimum for change in found.subjects] == [None]
     assert (found.undone, found.remarks) == (
         [],
-        ["models/a.onnx: does not load on onnxruntime 1.17.0 to 1.17.3; whether it did at `HEAD` cannot be predicted"],
+        [
+            "models/a.onnx: does not load on onnxruntime 1.17.0 to 1.17.3; "
+            "there is no prediction for the version at `HEAD`"
+        ],
     )
 
 
@@ -258,8 +261,8 @@ def test_each_target_has_its_own_extensions(repository: Repository) -> None:
 
     assert change.minimum == MinimumRelease(before="1.16.0", after="", lost=("1.17.0", "1.17.1"))
     (remark,) = found.remarks
-    assert remark.startswith("models/a.onnx: loaded at `HEAD` on onnxruntime 1.17.3 to 1.")
-    assert remark.endswith("; whether it does now cannot be predicted")
+    assert remark.startswith("models/a.onnx: the version at `HEAD` loads on onnxruntime 1.17.3 to 1.")
+    assert remark.endswith("; there is no prediction for the current version")
 
 
 def test_lost_where_others_are_open(repository: Repository) -> None:
@@ -378,8 +381,8 @@ def test_namesake_of_another_kind(repository: Repository, text: str) -> None:
 
     assert said(found) == [("removed", "models/a.onnx", ""), ("added", "models/deep/a.onnx", "")]
     assert found.remarks == [
-        "models/deep/a.onnx: held against nothing: `models/a.onnx` at `HEAD` may be what it was called, and their "
-        "inputs or outputs are too different to tell"
+        "models/deep/a.onnx: not compared with `models/a.onnx` at `HEAD`, which may be its earlier version: their "
+        "inputs or outputs differ too much"
     ]
 
 
@@ -442,7 +445,7 @@ def test_broken_then(repository: Repository) -> None:
 
     assert (found.subjects, found.undone) == ([], [])
     assert found.remarks == [
-        "models/a.onnx: held against nothing: it was no model that can be read at `HEAD`: an HTML page"
+        "models/a.onnx: not compared with the baseline: the file at `HEAD` is not a readable model: an HTML page"
     ]
     assert said(found) == [("changed", "models/a.onnx", "")]
 
@@ -458,7 +461,7 @@ def test_data_that_were_not_there(repository: Repository) -> None:
     assert [[each.name for each in change.before.inputs] for change in found.subjects] == [["x"]]
     assert [change.weights for change in found.subjects] == [None]
     assert found.remarks == [
-        "models/a.onnx: weights, and the releases that load it, were not all held against those at `HEAD`: "
+        "models/a.onnx: weights and supported releases were not fully compared with the version at `HEAD`: "
         "`models/w.bin` is not at `HEAD`"
     ]
 
@@ -485,7 +488,8 @@ def test_pointer_that_nothing_tells_of(repository: Repository) -> None:
 
     assert (undone.stage.value, undone.model) == ("lock", "models/a.onnx")
     assert undone.reason == (
-        "what it was at `HEAD` cannot be told: `models/a.onnx` at `HEAD` is a Git LFS pointer, and its content is "
+        "the model could not be compared with its version at `HEAD`: "
+        "`models/a.onnx` at `HEAD` is a Git LFS pointer, and its content is "
         "not here"
     )
     assert undone.hint == f'git lfs fetch origin {git(repository.root, "rev-parse", "HEAD")} --include "models/a.onnx"'
@@ -589,8 +593,8 @@ def test_models_that_git_does_not_have(repository: Repository) -> None:
     assert said(found) == [("changed", "models/a.onnx", ""), ("added", "models/c.onnx", "")]
     assert [[each.name for each in change.before.inputs] for change in found.subjects] == [["x"]]
     assert found.remarks == [
-        "models/a.onnx: weights, inputs that have a default, and the releases that load it, were not all held against "
-        "those at `HEAD`: git does not have it, and only the lock knew it"
+        "models/a.onnx: weights, inputs with a default value and supported releases were not fully compared with the "
+        "version at `HEAD`: the file is not tracked by git; only its lock entry is available"
     ]
 
 
@@ -619,7 +623,8 @@ def test_links(repository: Repository) -> None:
     assert [(each.model, each.reason) for each in found.undone] == [
         (
             "models/out.onnx",
-            "what it was at `HEAD` cannot be told: `models/out.onnx` was a link there to what git does not have",
+            "the model could not be compared with its version at `HEAD`: `models/out.onnx` is a symbolic link to a "
+            "file that git does not track",
         )
     ]
 

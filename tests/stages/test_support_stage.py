@@ -116,7 +116,7 @@ def test_extensions_may_register_an_operator(tmp_path: Path) -> None:
     assert said(extended, RefusedOperation) == []
     assert [each.verdict for each in extended.predictions.values()] == ["unknown"]
     assert isinstance(open_one, PredictionGap)
-    assert open_one.what.endswith("but an extension may register it; the runtime stage looks: node `n`")
+    assert open_one.what.endswith("but an extension may register it; the runtime stage checks this: node `n`")
 
 
 def test_another_provider_may_have_a_kernel(tmp_path: Path) -> None:
@@ -155,8 +155,8 @@ def test_gpu_builds_have_limits_and_schemas(tmp_path: Path) -> None:
         (planned("1.31.1"), None),
         (planned("1.15.1"), "operators are not predicted"),
         (planned("1.31.1", environment=".venv"), "operators are not predicted"),
-        (planned("1.99.0"), "nothing is predicted"),
-        (planned("2026.1.0", engine="openvino"), "nothing is predicted"),
+        (planned("1.99.0"), "nothing can be predicted"),
+        (planned("2026.1.0", engine="openvino"), "nothing can be predicted"),
     ],
 )
 def test_what_is_not_known_is_said(tmp_path: Path, runtime: PlannedRuntime, what: str | None) -> None:
@@ -188,7 +188,7 @@ def test_a_model_that_is_not_here_is_judged_by_the_lock(tmp_path: Path) -> None:
     assert {name: each.verdict for name, each in found.predictions.items()} == {"onnxruntime 1.16.3": "refused"}
     assert isinstance(unread, PredictionGap)
     assert (unread.what, unread.follows_from) == (
-        "its operators are not predicted: its content is not here",
+        "operators cannot be predicted: the file is a Git LFS pointer (content not fetched)",
         ("lfs-pointer",),
     )
 

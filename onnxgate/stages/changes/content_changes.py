@@ -1,4 +1,4 @@
-"""Compare the contents of two models: how far weights moved, and from which release on each loads."""
+"""Compare the contents of two models: changes of weights, and the releases that load each model."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ from onnxgate.support.matching.operations import LoadVerdict
 
 @dataclass(frozen=True, slots=True)
 class ContentChange:
-    """The content of a model compared with its baseline, and what could not be compared."""
+    """Comparison of a model's content with its baseline, including parts that could not be compared."""
 
     weights: WeightChanges | None = None
     minimum: MinimumRelease | None = None
-    # Required releases that refuse the model now, and may have loaded it before.
+    # Required releases that refuse the model now, and that may have loaded the baseline.
     may_be_lost: tuple[str, ...] = ()
-    # Required releases that loaded it, without a prediction for the model now.
+    # Required releases that loaded the baseline, without a prediction for the model now.
     may_be_refused: tuple[str, ...] = ()
-    incomplete: MissingAtRevisionError | None = None  # why not all of it could be compared
-    failure: tuple[str, str] | None = None  # why nothing but the facts was compared, and what helps
-    by_lock: bool = False  # the baseline is from a lock, which does not record the inputs that have a default
+    incomplete: MissingAtRevisionError | None = None  # why the comparison is incomplete
+    failure: tuple[str, str] | None = None  # reason and hint if only the facts were compared
+    by_lock: bool = False  # the baseline is from a lock, which does not record inputs with a default value
 
 
 @dataclass(frozen=True, slots=True)
 class PresentModel:
-    """A model as it is."""
+    """The current state of a model."""
 
     facts: ModelFacts
     file: Path
     targets: tuple[Target, ...]
-    missing: tuple[str, str] | None = None  # why its content is not complete, and what helps
+    missing: tuple[str, str] | None = None  # reason and hint if its content is incomplete
 
 
 def compare_contents(baseline: RevisionModels, path: str, before: ModelFacts, now: PresentModel) -> ContentChange:
@@ -70,9 +70,9 @@ def compare_contents(baseline: RevisionModels, path: str, before: ModelFacts, no
         conditions = tuple(map(_load_conditions, groups))
         answer, incomplete = _compare_files(baseline, path, before, now, conditions)
         if isinstance(answer, CallFailure):
-            failure = describe_failure(answer, "comparing their contents")
+            failure = describe_failure(answer, "comparing the model with its baseline")
         elif answer.failed:
-            failure = (answer.failed, "check again when no other program writes it")
+            failure = (answer.failed, "run the check again when no other program writes to the file")
         else:
             old, new, weights = answer.before or old, answer.now, answer.weights
     views = tuple(map(GroupVerdicts, groups, old, new)) if failure is None else ()
@@ -90,7 +90,7 @@ def compare_contents(baseline: RevisionModels, path: str, before: ModelFacts, no
 def _compare_files(
     baseline: RevisionModels, path: str, before: ModelFacts, now: PresentModel, conditions: tuple[LoadConditions, ...]
 ) -> tuple[ContentComparison | CallFailure, MissingAtRevisionError | None]:
-    """Compare the two files, and explain what of the old one is not available."""
+    """Compare the two files; also return which part of the old one is not available."""
     calls, layouts = baseline.calls, classify_layouts(now.facts, now.file)
     key: tuple[object, ...] = ("contents", now.facts.sha256, now.facts.external, layouts, conditions)
     whole_key = (*key, before.sha256, before.external)
@@ -130,7 +130,7 @@ def _recall(baseline: RevisionModels, key: tuple[object, ...], now: PresentModel
 def _write_base(
     baseline: RevisionModels, path: str, before: ModelFacts, folder: Path, *, fetch: bool
 ) -> tuple[BaseFiles | None, MissingAtRevisionError | None]:
-    """Write the files of the old model, and explain what of them is not available."""
+    """Write the files of the old model; also return which of them are not available."""
     try:
         model = baseline.file(path, fetch=fetch)
     except MissingAtRevisionError as error:
@@ -150,7 +150,7 @@ def _load_requirements(facts: ModelFacts) -> tuple[object, ...]:
 
 
 def _group_targets(targets: Sequence[Target]) -> tuple[tuple[Target, ...], ...]:
-    """Group targets of ONNX Runtime by providers and extensions, which may load a model for their group alone."""
+    """Group the targets of ONNX Runtime by providers and extensions, since these affect whether a model loads."""
     family = (limits.load_limit_table().engine, GPU_ENGINE)
     groups: dict[tuple[frozenset[str], frozenset[str]], list[Target]] = {}
     for target in targets:
@@ -167,7 +167,7 @@ def _load_conditions(targets: Sequence[Target]) -> LoadConditions:
 
 
 def predict_from_facts(facts: ModelFacts) -> LoadVerdicts:
-    """Return the prediction for a model whose file is not available: it is refused, or it may load."""
+    """Predict from facts alone, without the file: each release refuses the model, or is unknown."""
     releases = {release: limits.get_limits(release) for release in operators.list_known_releases()}
     return {
         release: "unknown"
@@ -179,14 +179,14 @@ def predict_from_facts(facts: ModelFacts) -> LoadVerdicts:
 
 @dataclass(frozen=True, slots=True)
 class GroupVerdicts:
-    """Verdicts of releases for targets that bring the same with them, before and now."""
+    """Verdicts of releases, before and now, for targets with the same providers and extensions."""
 
     targets: Sequence[Target]
     before: LoadVerdicts
     now: LoadVerdicts
 
     def select_required(self, before: LoadVerdict, now: LoadVerdict) -> set[str]:
-        """Return the releases with these verdicts that a target requires, locked or not; custom builds do not count."""
+        """Return the releases with these verdicts in the supported range of a target, without custom builds."""
         admitted = [Requirement(target.runtime).specifier for target in self.targets if target.python is None]
         return {
             release
@@ -197,9 +197,9 @@ class GroupVerdicts:
 
 
 def find_minimum_release(views: Sequence[GroupVerdicts]) -> MinimumRelease | None:
-    """None if it is the same, or if no release is known to be lost and some predictions are missing.
+    """Return the minimum releases before and now; None if they are equal, or unknown without a lost release.
 
-    Without `before` and `after` if some are lost and others are not known.
+    `before` and `after` are empty if some releases are lost and others are unknown.
     """
     complete = next((view for view in views if "unknown" not in (*view.before.values(), *view.now.values())), None)
     minimum = MinimumRelease(
@@ -216,7 +216,7 @@ def _select_releases(views: Sequence[GroupVerdicts], before: LoadVerdict, now: L
 
 
 def _first_loading_release(verdicts: LoadVerdicts) -> str:
-    """Return the release since which all load the model; the first that loads it if the newest does not."""
+    """Return the first release from which on all load the model, or the first that loads it if the newest does not."""
     releases = list(verdicts)
     loads = [verdict == "loads" for verdict in verdicts.values()]
     if all(loads):

@@ -1,4 +1,4 @@
-"""Reading and comparing the files of two revisions of a model. These functions run in children."""
+"""Read and compare the files of two revisions of a model. These functions run in child processes."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ LoadVerdicts = Mapping[str, LoadVerdict]
 
 
 class FileCalls(Protocol):
-    """Calls of functions that read files, each in a child, and a cache of what follows from contents alone."""
+    """Run functions that read files in child processes, and cache results that depend only on file contents."""
 
     def call(
         self, function: Callable[[Argument], Answer], argument: Argument, answer: type[Answer], files: Sequence[Path]
     ) -> Answer | CallFailure:
-        """Return what `function` returns, which reads `files`."""
+        """Return the result of `function`, which reads `files`."""
 
     def recall(self, key: Sequence[object], answer: type[Answer]) -> Answer | None:
-        """Return the cached answer with this key; None if there is none."""
+        """Return the cached result with this key, or None."""
 
     def keep(self, key: Sequence[object], answer: object, files: Mapping[Path, str]) -> None:
-        """Cache an answer that follows from its key, if each of `files` still has the SHA-256 that the key names."""
+        """Cache a result that depends only on its key, if each of `files` still has the SHA-256 in the key."""
 
 
 class FactsReading(msgspec.Struct, frozen=True):
-    """Facts of one file, or why it is not a model."""
+    """Facts of one file, or the reason why it is not a model."""
 
     facts: ModelFacts | None = None
     locations: tuple[str, ...] = ()  # of its external data
@@ -59,7 +59,7 @@ class FactsReading(msgspec.Struct, frozen=True):
 
 
 def read_base(file: Path) -> FactsReading:
-    """Read a model that was written without its data: its facts have neither path nor data files."""
+    """Read a model that was written without its data; its facts contain neither path nor data files."""
     if other_type := detect_other_type(file):
         return FactsReading(invalid=other_type)
     try:
@@ -75,19 +75,19 @@ def read_base(file: Path) -> FactsReading:
 
 @functools.lru_cache(maxsize=1)
 def _view_base(file: Path) -> ModelView:
-    """View a file that nothing else writes to: a model is compared right after its facts were read."""
+    """Return the view of a file, cached because a model is compared right after its facts are read."""
     return read_view(file)
 
 
 class NamedFile(msgspec.Struct, frozen=True):
-    """A model's file, and its path in the project."""
+    """A model file and its path in the project."""
 
     file: Path
     path: str
 
 
 def read_present(named: NamedFile) -> FactsReading:
-    """Read a model next to its data."""
+    """Read a model together with its data."""
     if other_type := detect_other_type(named.file):
         return FactsReading(invalid=other_type)
     try:
@@ -97,37 +97,37 @@ def read_present(named: NamedFile) -> FactsReading:
 
 
 class LoadConditions(msgspec.Struct, frozen=True):
-    """Providers and extensions that may load what a release alone does not."""
+    """Providers and extensions with which a release may load more models."""
 
     providers: tuple[str, ...]
     extensions: tuple[str, ...]
 
 
 class BaseFiles(msgspec.Struct, frozen=True):
-    """A model of a revision as it was written."""
+    """Files of a model that were written from a revision."""
 
     model: Path
-    complete: Path | None  # the same next to its data; None if they are not all available
-    digests: tuple[tuple[Path, str], ...] = ()  # SHA-256 that its files must have
+    complete: Path | None  # the model in the same folder as its data; None if data are missing
+    digests: tuple[tuple[Path, str], ...] = ()  # expected SHA-256 of its files
 
 
 class ContentQuery(msgspec.Struct, frozen=True):
-    """Two files to compare, or one to predict if the other is not available."""
+    """Two files to compare; without a base, only a prediction for the current one."""
 
     present: Path
     base: BaseFiles | None
-    conditions: tuple[LoadConditions, ...]  # in which to predict the releases that load both
+    conditions: tuple[LoadConditions, ...]  # predictions are made for each of them
 
 
 class ContentComparison(msgspec.Struct, frozen=True):
-    """Verdicts for both files, in the order of the conditions, and how far weights moved."""
+    """Verdicts for both files, in the order of the conditions, and changes of weights."""
 
     before: tuple[dict[str, LoadVerdict], ...] = ()
     now: tuple[dict[str, LoadVerdict], ...] = ()
     weights: WeightChanges | None = None
-    unreadable: str = ""  # why weights were not compared
-    failed: str = ""  # why nothing was compared
-    lasting: bool = False  # all was read that is available, and the base's files have their digests
+    unreadable: str = ""  # reason if weights were not compared
+    failed: str = ""  # reason if nothing was compared
+    lasting: bool = False  # can be cached: all available data were read, and the base files have their digests
 
 
 def compare_files(query: ContentQuery) -> ContentComparison:
@@ -139,7 +139,7 @@ def compare_files(query: ContentQuery) -> ContentComparison:
     try:
         present = read_view(query.present)
     except (OSError, UnreadableModel) as reason:
-        return ContentComparison(failed=f"the file cannot be read any more: {reason}")
+        return ContentComparison(failed=f"the file changed and cannot be read: {reason}")
     now = predict_from_operators(present, query.conditions)
     if base is None:
         return ContentComparison(now=now, lasting=True)
@@ -160,7 +160,7 @@ def _has_digests(base: BaseFiles) -> bool:
 
 
 def predict_from_operators(view: ModelView, conditions: Sequence[LoadConditions]) -> tuple[dict[str, LoadVerdict], ...]:
-    """Predict in all conditions whether each release loads a model; extensions and providers leave it open."""
+    """Predict for each condition whether each release loads a model; "unknown" if extensions or providers decide."""
     if not conditions:
         return ()
     model = infer_model_types(view)

@@ -1,4 +1,4 @@
-"""Models at a revision, read from the lock there if a digest proves that it is about them, or from the file."""
+"""Models at a revision, read from the lock of that revision if a digest proves a match, otherwise from the file."""
 
 from __future__ import annotations
 
@@ -38,26 +38,26 @@ from onnxgate.stages.changes.file_comparison import FactsReading, FileCalls, rea
 
 
 class DataDigest(msgspec.Struct, frozen=True):
-    """Digest of one data file of a revision."""
+    """Digest of one data file at a revision."""
 
     sha256: str
     size_bytes: int
 
 
 class InvalidAtRevisionError(Exception):
-    """The file at the revision is not a model, so that no change since can have broken it."""
+    """The file at the revision is not a valid model, so no later change can have broken it."""
 
 
 @dataclass(slots=True)
 class RevisionModels:
-    """The models of one revision. Paths are relative to git's root; facts name them from the config's folder."""
+    """Models of one revision. Paths are relative to the repository root, in facts to the folder of the config."""
 
     tree: Tree
-    folder: str  # the config's, below git's root; "" if they are the same
-    scratch: Path  # a folder that exists, for contents
+    folder: str  # of the config, relative to the repository root; "" for the root
+    scratch: Path  # an existing folder for written files
     calls: FileCalls
     failures: dict[str, MissingAtRevisionError] = field(default_factory=dict)
-    """Files whose reading failed, by path below git's root. That a model cannot be read there may not go unsaid."""
+    """Files that could not be read, by path relative to the repository root; each must be reported."""
     _readings: dict[str, FactsReading] = field(default_factory=dict)
     _locks: dict[str, Lock | None] = field(default_factory=dict)
     _facts: dict[str, ModelFacts] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class RevisionModels:
 
     @classmethod
     def at(cls, revision: Revision, folder: str, scratch: Path, calls: FileCalls) -> RevisionModels:
-        """Return the models of a revision; `scratch` is created."""
+        """Return the models of a revision, and create `scratch`."""
         scratch.mkdir(parents=True)
         return cls(Tree(revision), folder, scratch, calls)
 
@@ -77,18 +77,18 @@ class RevisionModels:
 
     @property
     def own_lock(self) -> Lock | None:
-        """The lock at its present path; None if it did not exist or cannot be read."""
+        """The lock at its current path; None if it did not exist or cannot be read."""
         return self._lock(posixpath.join(self.folder, LOCK_NAME))
 
     def relative(self, at: str) -> str:
-        """Return a path as the project names it."""
+        """Return a path relative to the folder of the config."""
         return posixpath.relpath(at, self.folder or ".")
 
     def located(self, at: str) -> tuple[RevisionModels, str]:
-        """Return the models that have a path, and its name there: a submodule has a repository of its own.
+        """Return the models of the repository or submodule that contains a path, and the path inside it.
 
         Raises:
-            MissingAtRevisionError: the commit of the submodule cannot be had.
+            MissingAtRevisionError: the commit of the submodule cannot be fetched.
         """
         at = self.tree.followed(at)
         submodule = self.tree.submodule(at)
@@ -104,12 +104,12 @@ class RevisionModels:
         root = revision.root / path
         why = repository.fetch_commit(root, commit, offline=revision.offline)
         if why:
-            raise MissingAtRevisionError(f"the submodule `{path}` was at `{commit[:12]}`: {why}")
+            raise MissingAtRevisionError(f"commit `{commit[:12]}` of the submodule `{path}` is missing: {why}")
         own = replace(revision, root=root, commit=commit)
         return RevisionModels.at(own, "", self.scratch / f"submodule-{len(self._submodules)}", self.calls)
 
     def is_same(self, at: str, file: Path, facts: ModelFacts) -> bool:
-        """Return whether the model at `file` has the content of `at`, data files included; digests alone prove it."""
+        """Return whether digests prove that the model at `file` and its data files equal those at `at`."""
         return self._is_same_file(at, file, facts.sha256) and all(
             self._is_same_data(at, file, facts, data) for data in facts.external
         )
@@ -135,22 +135,22 @@ class RevisionModels:
         return msgspec.structs.replace(self._facts[at], path=name or self.relative(at))
 
     def is_from_lock(self, at: str) -> bool:
-        """Return whether the facts of a model come from a lock instead of its file."""
+        """Return whether the facts of a model come from a lock, not from its file."""
         return at in self._from_lock
 
     def file(self, at: str, *, fetch: bool = False) -> Path:
-        """Return the model's own file, which is a model.
+        """Return the model file, without its external data.
 
         Raises:
-            MissingAtRevisionError: its content is not here; with `fetch`, it cannot be had either.
+            MissingAtRevisionError: its content is missing and, with `fetch`, cannot be fetched.
         """
         file = self._written(at, fetch=fetch)
         if invalid := self._reading(at).invalid:
-            raise MissingAtRevisionError(f"`{at}` at `{self.revision.name}` cannot be read: it is {invalid}")
+            raise MissingAtRevisionError(f"`{at}` at `{self.revision.name}` is {invalid}")
         return file
 
     def _written(self, at: str, *, fetch: bool) -> Path:
-        """Return the model's own file; it is written once."""
+        """Return the model file, which is written at the first call."""
         file = self._file(at)
         if not file.is_file():
             revision = self.revision if fetch else replace(self.revision, offline=True)
@@ -159,10 +159,10 @@ class RevisionModels:
         return file
 
     def complete_file(self, at: str, folder: Path) -> Path:
-        """Return the model's file next to all of its data, in `folder` if it has any; none are fetched.
+        """Return the model file in the same folder as its data, in `folder` if it has data; nothing is fetched.
 
         Raises:
-            MissingAtRevisionError: some of it is not here.
+            MissingAtRevisionError: a file is missing.
         """
         file, locations = self.file(at), self._reading(at).locations
         if not any(locations):
@@ -173,7 +173,7 @@ class RevisionModels:
         return complete
 
     def forget(self, at: str) -> None:
-        """Free the memory of a content that is not needed any more."""
+        """Free the memory of content that is no longer needed."""
         self._file(at).unlink(missing_ok=True)
 
     def _is_same_file(self, at: str, file: Path, sha256: str) -> bool:
@@ -181,7 +181,7 @@ class RevisionModels:
         return pointer.sha256 == sha256 if pointer is not None else self.tree.is_same(at, file)
 
     def _is_same_data(self, at: str, file: Path, facts: ModelFacts, data: ExternalFile) -> bool:
-        """Compare data that git does not have with the lock there; data without a record count as the same."""
+        """Compare untracked data with the lock of the revision; data without a record count as equal."""
         where = self._data_path(at, data.location)
         if where:
             return self._is_same_file(where, file.parent / data.location, data.sha256)
@@ -202,7 +202,7 @@ class RevisionModels:
         return msgspec.structs.replace(facts, external=tuple(self._data(at, reading.locations, entry)))
 
     def _reading(self, at: str) -> FactsReading:
-        """Return what the model's own file contains."""
+        """Return the cached or new reading of the model file."""
         if at not in self._readings:
             pointer = self.tree.pointer(at)
             key = ("base", pointer.sha256 if pointer is not None else f"git {self.tree.entries[at].blob}")
@@ -221,13 +221,13 @@ class RevisionModels:
         file = self._written(at, fetch=True)
         answer = self.calls.call(read_base, file, FactsReading, [file])
         if isinstance(answer, CallFailure):
-            reason, hint = describe_failure(answer, "reading it")
+            reason, hint = describe_failure(answer, "reading the file")
             self.failures[at] = MissingAtRevisionError(reason, hint=hint)
             raise self.failures[at]
         return answer
 
     def _data(self, at: str, locations: Collection[str], entry: LockedModel | None) -> Iterator[ExternalFile]:
-        """Return the data files from the tree, or else from the lock."""
+        """Yield the data files as recorded in the tree or, if missing there, in the lock."""
         locked = {file.location: file for file in entry.external} if entry is not None else {}
         for location in sorted(locations):
             where = self._data_path(at, location)
@@ -238,7 +238,7 @@ class RevisionModels:
                 yield locked[location]
 
     def _digest(self, at: str) -> tuple[str, int]:
-        """Return SHA-256 and size of a data file's content."""
+        """Return the SHA-256 and size in bytes of a data file."""
         key = ("data", self.tree.entries[at].blob)
         known = self.calls.recall(key, DataDigest)
         if known is None:
@@ -250,9 +250,9 @@ class RevisionModels:
         return self.scratch / f"{self.tree.entries[at].blob}.onnx"
 
     def _find_locked(self, at: str, content: LfsPointer) -> LockedModel | None:
-        """Return the entry of exactly this content, under any name, in a lock that may list the path.
+        """Find the entry with exactly this content, under any name, in a lock that may list the path.
 
-        These are the lock at its present path, then those of the folders above the path: the config may have moved.
+        The lock at its current path is searched first, then locks in the parent folders: the config may have moved.
         """
         folders = (self.folder, *map(str, PurePosixPath(at).parents))
         for path in dict.fromkeys(posixpath.normpath(posixpath.join(folder, LOCK_NAME)) for folder in folders):
@@ -275,7 +275,7 @@ class RevisionModels:
 
 MODEL_SUFFIX = ".onnx"
 NEARLY_IDENTICAL_PERCENT = 90
-"""So alike (per cent, as git counts) are files of which one was made from the other, whatever their inputs are."""
+"""Similarity (percent, as computed by git) from which on a file counts as renamed even if its interface changed."""
 
 
 def find_renamed_models(
@@ -285,9 +285,9 @@ def find_renamed_models(
     facts: Mapping[str, ModelFacts],
     remarks: list[str],
 ) -> dict[str, str]:
-    """Return today's path -> the earlier one: first by content, then where name or likeness and interface agree.
+    """Map current paths to earlier ones: by content, then by equal name or similar content with the same interface.
 
-    `newcomers` are all of the project, selected or not; `facts` are of those that can be read.
+    `newcomers` are all new models of the project, selected or not; `facts` has those that can be read.
     """
 
     def has_same_data(file: NewFile, path: str) -> bool:
@@ -307,7 +307,7 @@ def find_renamed_models(
 
 
 def find_missing_files(baseline: RevisionModels) -> list[str]:
-    """Return models of the revision, of any project, whose files were removed."""
+    """Return the models of the revision, of any project, whose files no longer exist."""
     root, lock = baseline.revision.root, baseline.own_lock
     locked = {posixpath.join(baseline.folder, path) for path in lock.models} if lock is not None else set()
     return [
@@ -319,7 +319,7 @@ def find_missing_files(baseline: RevisionModels) -> list[str]:
 
 
 def find_removed_models(baseline: RevisionModels, project: Project, present: Collection[str]) -> Iterator[str]:
-    """Yield models that are no longer the project's; `present` are today's paths, relative to git's root."""
+    """Yield models that are no longer in the project; `present` are current paths relative to the repository root."""
     lock = baseline.own_lock
     locked = lock.models.keys() if lock is not None else set()
     for path, entry in baseline.tree.entries.items():
@@ -329,7 +329,7 @@ def find_removed_models(baseline: RevisionModels, project: Project, present: Col
 
 
 def _is_selected(project: Project, name: str) -> bool:
-    """Return whether today's config would take a file for a model."""
+    """Return whether the current config selects a file as a model."""
     if name.startswith("../") or any(covers(file, name) for file in project.config.exclude):
         return False
     is_model = name.endswith(MODEL_SUFFIX)
@@ -345,20 +345,20 @@ def _is_selected(project: Project, name: str) -> bool:
 
 
 def _is_renamed_from(baseline: RevisionModels, path: str, after: ModelFacts, percent: int, remarks: list[str]) -> bool:
-    prefix, at = f"{after.path}: held against nothing:", f"`{baseline.relative(path)}` at `{baseline.revision.name}`"
+    prefix, at = f"{after.path}: not compared with", f"`{baseline.relative(path)}` at `{baseline.revision.name}`"
     try:
         before = baseline.facts(path)
     except InvalidAtRevisionError:
         return False
     except MissingAtRevisionError as error:
-        remarks.append(f"{prefix} whether it is {at} cannot be told: {error.reason}")
+        remarks.append(f"{prefix} {at}, which may be its earlier version: {error.reason}")
         return False
     if _interface(before) == _interface(after):
         return True
     old, new = ({value[:2] for value in _interface(facts)} for facts in (before, after))
     if percent >= NEARLY_IDENTICAL_PERCENT and 2 * len(old & new) >= max(len(old), len(new)):
         return True
-    remarks.append(f"{prefix} {at} may be what it was called, and their inputs or outputs are too different to tell")
+    remarks.append(f"{prefix} {at}, which may be its earlier version: their inputs or outputs differ too much")
     return False
 
 

@@ -36,28 +36,28 @@ from onnxgate.stages.changes.revision_models import (
 )
 from onnxgate.support import limits, operators
 
-NOT_IN_GIT = "git does not have it, and only the lock knew it"
-FETCH_HINT = "fetch what is missing, or give another baseline with `--against`"
+NOT_IN_GIT = "the file is not tracked by git; only its lock entry is available"
+FETCH_HINT = "fetch the missing files (`git fetch`, `git lfs fetch`), or select another baseline with `--against`"
 
 
 MIN_SIZE_CHANGE = 0.01
-"""A size that differs by a smaller share is not mentioned."""
+"""Smallest relative change of size that is reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class PresentModels:
-    """The present models, and the runtimes that they must support."""
+    """The current models and the runtimes that they must support."""
 
     project: Project
     planned: Sequence[PlannedModel]
-    facts: Mapping[str, ModelFacts]  # of readable models, and of those that the lock describes
+    facts: Mapping[str, ModelFacts]  # of models that are readable or described by the lock
     places: Mapping[str, Place]
-    incomplete: Mapping[str, tuple[str, str]]  # models whose content is missing in part: why, and what helps
+    incomplete: Mapping[str, tuple[str, str]]  # models with incomplete content -> reason and hint
 
 
 @dataclass(slots=True)
 class DetectedChanges:
-    """Subjects of the rules, texts for a reviewer, and incomplete checks."""
+    """Evidence for the rules, descriptions for reviewers, and incomplete checks."""
 
     subjects: list[ModelChange] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
@@ -66,7 +66,7 @@ class DetectedChanges:
 
 
 def find_changes_since_lock(models: Sequence[ModelLockComparison]) -> Iterator[ModelChange]:
-    """Yield the models that differ from the lock, which has neither weights nor inputs of operators."""
+    """Yield the models that differ from the lock, which contains neither weights nor connections of nodes."""
     for model in models:
         if model.entry is not None and model.changes:
             yield ModelChange(
@@ -79,7 +79,7 @@ def find_changes_since_lock(models: Sequence[ModelLockComparison]) -> Iterator[M
 
 
 def find_changes_since_revision(present: PresentModels, revision: Revision, calls: FileCalls) -> DetectedChanges:
-    """Compare all models with the revision, under their earlier names. `calls` read the files."""
+    """Compare all models with the revision, under their earlier names. `calls` reads the files."""
     folder = present.project.folder.relative_to(revision.root).as_posix()
     with temporary_folder() as scratch:
         baseline = RevisionModels.at(revision, "" if folder == "." else folder, Path(scratch) / "past", calls)
@@ -120,18 +120,18 @@ class _RevisionComparison:
         ]
 
     def add_incomplete(self, path: str, reason: str, hint: str) -> None:
-        """Record that there is no verdict."""
+        """Record that a comparison is undecided."""
         self.detected.undone.append(IncompleteCheck(Stage.LOCK, path, "", reason, hint or FETCH_HINT))
 
     def add_failures(self) -> None:
-        """Record the files of the revision whose reading failed, except models for which that is recorded."""
+        """Record the files of the revision that could not be read, unless already recorded for their model."""
         for at, error in self.baseline.failures.items():
             path = self.baseline.relative(at)
             if not any(it.model == path and error.reason in it.reason for it in self.detected.undone):
-                self.add_incomplete("", f"`{path}` {self._at} was compared with nothing: {error.reason}", error.hint)
+                self.add_incomplete("", f"`{path}` {self._at} could not be compared: {error.reason}", error.hint)
 
     def _fetch_pointers(self) -> None:
-        """Query git once for all models."""
+        """Look up the Git LFS pointers of all models in one git call."""
         data = (
             f"{posixpath.dirname(path)}/{file.location}"
             for path, facts in self.present.facts.items()
@@ -148,9 +148,9 @@ class _RevisionComparison:
         return at in tree.entries or (at := tree.followed(at)) in tree.entries or bool(tree.submodule(at))
 
     def _find_renamed(self, new: Sequence[SelectedModel]) -> tuple[dict[str, str], bool]:
-        """Return today's path -> the earlier one; and if a new model is unreadable, which may have had any of them.
+        """Map current paths to earlier ones; also return whether an unreadable new model may be a renamed one.
 
-        The whole project takes part, whichever models are selected: the old name of one model depends on the others.
+        All models of the project are considered, selected or not, because renames are matched among all of them.
         """
         missing = find_missing_files(self.baseline) if new else []
         if not missing:
@@ -168,7 +168,7 @@ class _RevisionComparison:
         return None if isinstance(answer, CallFailure) else answer.facts
 
     def _compare_model(self, planned: PlannedModel, at: str) -> None:
-        """Compare one model with an earlier path. One that git does not have is known from its lock, or new."""
+        """Compare one model with an earlier path. A model that git does not track is compared with its lock, or new."""
         try:
             if self._existed(at):
                 self._compare_with_file(planned, at)
@@ -183,16 +183,18 @@ class _RevisionComparison:
                 change = ContentChange(incomplete=MissingAtRevisionError(NOT_IN_GIT), by_lock=True)
                 self._add_subject(planned, at, before, change)
         except MissingAtRevisionError as error:
-            self.add_incomplete(planned.path, f"what it was {self._at} cannot be told: {error.reason}", error.hint)
+            self.add_incomplete(
+                planned.path, f"the model could not be compared with its version {self._at}: {error.reason}", error.hint
+            )
         except InvalidAtRevisionError as fault:
-            reason = f"it was no model that can be read {self._at}: {fault}"
-            self.detected.remarks.append(f"{planned.path}: held against nothing: {reason}")
+            reason = f"the file {self._at} is not a readable model: {fault}"
+            self.detected.remarks.append(f"{planned.path}: not compared with the baseline: {reason}")
             self._add_change(planned, at, (reason,))
 
     def _compare_with_file(self, planned: PlannedModel, at: str) -> None:
         baseline, path = self.baseline.located(at)
         if not path:
-            raise MissingAtRevisionError(f"`{at}` was a link there to what git does not have")
+            raise MissingAtRevisionError(f"`{at}` is a symbolic link to a file that git does not track")
         after, file = self.present.facts[planned.path], planned.model.absolute
         is_same = baseline.is_same(path, file, after)
         before = after if is_same else baseline.facts(path, self.baseline.relative(at))
@@ -218,26 +220,28 @@ class _RevisionComparison:
         self._report_incomplete(planned.path, content)
 
     def _report_incomplete(self, path: str, content: ContentChange) -> None:
-        """Report what was not compared. There is no verdict if a required release may be lost."""
+        """Report an incomplete comparison, as undecided if a required release may no longer load the model."""
         incomplete, at, remarks = content.incomplete, self._at, self.detected.remarks
         if content.failure is not None:
             reason, hint = content.failure
-            parts = f"its weights, and the releases that load it, were not compared with those {at}"
+            parts = f"weights and supported releases could not be compared with the version {at}"
             self.add_incomplete(path, f"{parts}: {reason}", hint)
         if content.may_be_lost:
             lost = name_releases(content.may_be_lost)
             if incomplete is not None:
-                reason = f"whether it loaded {at} on {lost}, where it does not load now, cannot be told"
-                self.add_incomplete(path, f"{reason}: {incomplete.reason}", incomplete.hint)
+                reason = f"does not load on {lost}; it is unknown whether the version {at} did: {incomplete.reason}"
+                self.add_incomplete(path, reason, incomplete.hint)
             else:
-                remarks.append(f"{path}: does not load on {lost}; whether it did {at} cannot be predicted")
+                remarks.append(f"{path}: does not load on {lost}; there is no prediction for the version {at}")
         if content.may_be_refused:
             refused = name_releases(content.may_be_refused)
-            remarks.append(f"{path}: loaded {at} on {refused}; whether it does now cannot be predicted")
+            remarks.append(
+                f"{path}: the version {at} loads on {refused}; there is no prediction for the current version"
+            )
         if incomplete is not None and path not in self.present.incomplete:
             hint = f" (`{incomplete.hint}`)" if incomplete.hint else ""
-            inputs = "inputs that have a default, " if content.by_lock else ""
-            parts = f"weights, {inputs}and the releases that load it, were not all held against those {at}"
+            inputs = ", inputs with a default value" if content.by_lock else ""
+            parts = f"weights{inputs} and supported releases were not fully compared with the version {at}"
             remarks.append(f"{path}: {parts}: {incomplete.reason}{hint}")
 
     def _add_change(self, planned: PlannedModel, at: str, differences: tuple[str, ...]) -> None:
@@ -254,7 +258,7 @@ def _is_same_content(before: ModelFacts, after: ModelFacts) -> bool:
 
 
 def _content_sha256(file: Path) -> str:
-    """Return the digest of a file, or of the content of a Git LFS pointer; "" if the file cannot be opened."""
+    """Return the SHA-256 of a file or of the content of a Git LFS pointer; "" if the file cannot be opened."""
     try:
         pointer = read_pointer(file)
         return pointer.sha256 if pointer is not None else sha256_of(file)
@@ -263,7 +267,7 @@ def _content_sha256(file: Path) -> str:
 
 
 def describe_change(change: ModelChange) -> tuple[str, ...]:
-    """Return one text per difference."""
+    """Describe each difference in one phrase."""
     differences = describe_model_changes(entry_from_facts(change.before), entry_from_facts(change.after))
     if change.weights is not None:
         differences = tuple(difference for difference in differences if difference != BYTES_ONLY_CHANGE)
@@ -271,14 +275,16 @@ def describe_change(change: ModelChange) -> tuple[str, ...]:
     before, now = total_size_bytes(change.before), total_size_bytes(change.after)
     size: tuple[str, ...] = ()
     if abs(now - before) > MIN_SIZE_CHANGE * before and _format_size(now) != _format_size(before):
-        size = (f"takes {_format_size(now)} instead of {_format_size(before)}",)
+        size = (f"size changed from {_format_size(before)} to {_format_size(now)}",)
     releases, minimum, engine = [], change.minimum, limits.load_limit_table().engine
     if minimum is not None and minimum.before != minimum.after:
-        now_on = f"from {engine} {minimum.after} on" if minimum.after else f"on no known release of {engine}"
-        earlier = f" instead of from {minimum.before} on" if minimum.before else ", and did on none"
-        releases.append(f"loads {now_on}{earlier}")
+        now_on = (
+            f"now loads since {engine} {minimum.after}" if minimum.after else f"no longer loads on any known {engine}"
+        )
+        earlier = f"since {minimum.before}" if minimum.before else "on no known release"
+        releases.append(f"{now_on} (before: {earlier})")
     if minimum is not None and minimum.lost:
-        releases.append(f"no longer loads on {name_releases(minimum.lost)}, which a target promises")
+        releases.append(f"no longer loads on {name_releases(minimum.lost)}, required by a target")
     return (*releases, *differences, *weights, *size)
 
 
@@ -293,16 +299,16 @@ def name_releases(releases: Sequence[str]) -> str:
 
 def _describe_weights(weights: WeightChanges) -> Iterator[str]:
     if weights.changed:
-        most = f", at most by {weights.largest:.3g} (`{weights.name}`)" if weights.largest is not None else ""
+        most = f", largest change {weights.largest:.3g} (`{weights.name}`)" if weights.largest is not None else ""
         yield f"{weights.changed} of {weights.of} weights changed{most}"
     if weights.added:
-        yield f"{weights.added} weight{'s are' if weights.added > 1 else ' is'} new"
+        yield f"{weights.added} weight{'s' if weights.added > 1 else ''} added"
     if weights.removed:
-        yield f"{weights.removed} weight{'s are' if weights.removed > 1 else ' is'} gone"
+        yield f"{weights.removed} weight{'s' if weights.removed > 1 else ''} removed"
 
 
 def total_size_bytes(facts: ModelFacts) -> int:
-    """Return the size of the file and its data."""
+    """Return the size of the model file and its data in bytes."""
     return facts.size_bytes + sum(file.size_bytes for file in facts.external)
 
 

@@ -1,1 +1,1 @@
-"""Parity stage: outputs compared with the source, other runtimes and float models."""
+"""Parity stage: compare outputs with the source, other runtimes and float models."""

@@ -1,8 +1,8 @@
-"""The search for the first node that differs from a reference.
+"""Search for the first node that differs from a reference.
 
-Both sides give every value that the differing outputs depend on. The nodes at which the distance grows are then run
-again, each fed with the other side's values: the first that is off by itself is where the mismatch begins. A reference
-is another run of the model, a fresh export of its source, or the source's own program.
+Both sides compute every value that the differing outputs depend on. The nodes at which the distance grows are then
+run in isolation, with the reference's values as inputs: the mismatch begins at the first one that still differs. The
+reference is another run of the model, a fresh export of its source, or the exported program of the source.
 """
 
 from __future__ import annotations
@@ -54,68 +54,68 @@ if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
 
 MAX_PORTION_BYTES = 512 * 1024 * 1024
-"""Limit of both sides' values that exist at a time."""
+"""Maximum size of the values of both sides that exist at the same time."""
 MAX_TRACE_BYTES = 4 * 1024 * 1024 * 1024
-"""Limit of the source's values that are written."""
+"""Maximum size of the values that the source writes."""
 MAX_ROUNDING_RATIO = 1e-4
-"""Outputs nearer than this, as a share of their largest value, differ only by rounding in single precision."""
+"""Differences below this share of the largest output value are rounding in single precision."""
 SAME_AS_PROGRAM = (
-    "what it computes is what the exported program computes: its source takes another way where it is exported"
+    "the model matches the exported program of its source, so the source behaves differently during export"
 )
 
-RunCase = Callable[[Path, jobs.InputCase, Path], jobs.Observation]  # a model, its inputs, a folder for its outputs
+RunCase = Callable[[Path, jobs.InputCase, Path], jobs.Observation]  # model, inputs, folder for the outputs
 SubmitToolchainJob = Callable[[jobs.Job], jobs.Observation]
-ReferenceValues = Callable[[Sequence[str]], Mapping[str, Path]]  # the reference's values under the candidate's names
+ReferenceValues = Callable[[Sequence[str]], Mapping[str, Path]]  # values of the reference by names of the candidate
 
 
 class SearchError(Exception):
-    """The search cannot be done; the message says why."""
+    """The search failed; the message is the reason."""
 
 
 class NoFirstNodeError(Exception):
-    """The mismatch does not begin at a node. The message describes its origin."""
+    """No node causes the mismatch; the message describes its origin."""
 
 
 @dataclass(frozen=True, slots=True)
 class DifferenceOrigin:
-    """The origin of a mismatch, with the distances in the two complete computations."""
+    """Origin of a mismatch, with the distances before and after the node in the two complete runs."""
 
-    node: int  # of the candidate's main graph
+    node: int  # index in the candidate's main graph
     output: str
     before: Distance
     after: Distance
-    within: tuple[int, ...] = ()  # nodes before it whose values the other side has nothing for: it may be one of them
-    since: str = ""  # an agreeing value before all of them; "" if these are the model's inputs
-    fused: bool = False  # only while the optimiser may fuse the node with others
+    within: tuple[int, ...] = ()  # preceding nodes without reference values, which may be the origin too
+    since: str = ""  # an equal value before all of them; "" for the model's inputs
+    fused: bool = False  # the node differs only if the optimizer fuses it with others
 
 
 @dataclass(slots=True)
 class SearchSide:
-    """A model on one runtime at one level, with one case."""
+    """A model on one runtime at one optimization level, with one case."""
 
     model: Path
     proto: ModelProto
     case: jobs.InputCase
     run: RunCase
-    folder: Path  # for what is written; made as needed
+    folder: Path  # for written files; created when needed
     _count: Iterator[int] = field(default_factory=itertools.count)
 
     def values(self, names: Sequence[str]) -> dict[str, Path]:
-        """Return the values of these names, as files; types that numpy does not have are left out.
+        """Return files of the values with these names, except types that NumPy does not support.
 
         Raises:
-            SearchError: it does not run with these values as outputs.
+            SearchError: the model does not run with these values as outputs.
         """
         try:
             path = expose_values(self.proto, self.model, names, self.folder / str(next(self._count)) / "model")
         except OSError as error:
-            raise SearchError(f"a copy of the model cannot be made: {error}") from error
+            raise SearchError(f"the model cannot be copied: {error}") from error
         requested = set(names)
         return {name: file for name, file in self.outputs(path, self.case).items() if name in requested}
 
     def outputs(self, model: Path, case: jobs.InputCase) -> dict[str, Path]:
-        """Return the values of a model on this side."""
-        prefix = "with its values as outputs it does not"
+        """Run a model on this side and return its output files by name."""
+        prefix = "with intermediate values as outputs, the model does not"
         match self.run(model, case, self.create_folder()):
             case jobs.Completed(result=jobs.RunResult(outputs=names, cases=(result,))) if result.failure is None:
                 return {name: Path(at) for name, at in zip(names, result.outputs, strict=True) if at is not None}
@@ -127,10 +127,10 @@ class SearchSide:
                 raise SearchError(f"{prefix} run ({type(observation).__name__.lower()})")
 
     def value(self, name: str, others: Sequence[str] = ()) -> Path:
-        """Return one value, with others as outputs too."""
+        """Return one value; `others` are computed as outputs too."""
         values = self.values([*others, name])
         if name not in values:
-            raise SearchError(f"numpy has no arrays of the type of `{name}`")
+            raise SearchError(f"NumPy does not support the type of `{name}`")
         return values[name]
 
     def create_folder(self) -> Path:
@@ -141,7 +141,7 @@ class SearchSide:
 
 
 def compare_files(candidate: Path, reference: Path) -> Distance:
-    """Return the distance between two values in files."""
+    """Return the distance between two values in `.npy` files."""
     return measure_distance(load_array(candidate), load_array(reference))
 
 
@@ -153,12 +153,12 @@ def search_origin(
     *,
     exact: bool,
 ) -> DifferenceOrigin | None:
-    """Find the first node whose output differs from the reference; None if no node differs by itself.
+    """Find the first node whose output differs from the reference; None if no node differs in isolation.
 
-    `available` names the values that the reference has, None for all of them. `exact`: both sides compute alike.
+    `available` names the values of the reference, None for all. `exact`: both sides compute identically.
 
     Raises:
-        SearchError: it cannot be done.
+        SearchError: the search failed.
     """
     nodes = list_search_nodes(side.proto, outputs)
     distances: dict[str, Distance] = {}
@@ -183,19 +183,19 @@ def search_origin(
 def _measure_own_distances(
     side: SearchSide, suspects: Sequence[Suspect], reference: Mapping[str, Path]
 ) -> dict[str, Distance]:
-    """Measure how far each suspect is off when it is fed with the reference's values."""
+    """Measure the distance of each suspect in isolation, with the reference's values as inputs."""
     feeds = {**{name: Path(path) for name, path in side.case.inputs.items()}, **reference}
     types = {name: value for name, path in feeds.items() if (value := _read_value_type(path)) is not None}
     isolated = isolate_nodes(side.proto, [suspect.step.index for suspect in suspects], types)
     folder = side.create_folder()
     inputs = {name: str(feeds[name]) for name in isolated.values}
-    for number, tensor in enumerate(isolated.weights):  # the structure left them out
+    for number, tensor in enumerate(isolated.weights):  # omitted from the structure
         inputs[tensor.name] = str(_write_weight(tensor, side.model, folder / f"{number}.npy"))
     path = folder / "model.onnx"
     try:
         restore_lists((isolated.model.graph, *isolated.model.functions), side.model)
     except (OSError, UnreadableModel) as reason:
-        raise SearchError(f"the attributes of its nodes: {reason}") from reason
+        raise SearchError(f"attributes of nodes cannot be read: {reason}") from reason
     path.write_bytes(isolated.model.SerializeToString())
     outputs = side.outputs(path, jobs.InputCase(name="apart", origin="generated", inputs=inputs))
     return {
@@ -208,11 +208,11 @@ def _measure_own_distances(
 def _write_weight(tensor: TensorProto, model: Path, path: Path) -> Path:
     dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
     if dtype.kind not in "fiubc":
-        raise SearchError(f"weight `{tensor.name}` is of a type that numpy does not have")
+        raise SearchError(f"NumPy does not support the type of weight `{tensor.name}`")
     try:
         data = b"".join(read_chunks(tensor, model))
     except UnreadableWeightError as reason:
-        raise SearchError(f"weight `{tensor.name}`: {reason}") from reason
+        raise SearchError(f"weight `{tensor.name}` cannot be read: {reason}") from reason
     np.save(path, np.frombuffer(data, dtype).reshape(tuple(tensor.dims)), allow_pickle=False)
     return path
 
@@ -229,7 +229,7 @@ def _read_value_type(path: Path) -> KnownValue | None:
 def _find_uncompared(
     nodes: Sequence[SearchNode], first: SearchNode, compared: Collection[str]
 ) -> tuple[tuple[int, ...], str]:
-    """Return the nodes before one whose values were never compared, and a compared value that they begin from."""
+    """Return the preceding nodes whose values were not compared, and the last compared value before them."""
     makers = {name: node for node in nodes for name in node.outputs}
     within: set[int] = set()
     since: list[str] = []
@@ -247,18 +247,18 @@ def _find_uncompared(
 
 
 def search_across_levels(plain: SearchSide, optimised: SearchSide, output: str) -> DifferenceOrigin | None:
-    """Find where an output begins to differ between two optimisation levels of one runtime.
+    """Find where an output begins to differ between two optimization levels of one runtime.
 
-    Search node by node if the mismatch stays while every value is an output, or for what is fused if it does not.
+    If the mismatch remains with every value as an output, compare node by node; otherwise search for a wrong fusion.
 
     Raises:
-        SearchError: it cannot be done.
+        SearchError: the search failed.
     """
     names = [name for node in list_search_nodes(plain.proto, [output]) for name in node.outputs]
     right = plain.value(output)
     limit = compare_files(optimised.value(output), right).relative / 8
     origin = None
-    # Some releases do not load a model with that many outputs at this level.
+    # Some releases do not load a model with so many outputs at this level.
     with contextlib.suppress(SearchError):
         if compare_files(optimised.value(output, names), right).relative > limit:
             origin = search_origin(optimised, plain.values, None, [output], exact=False)
@@ -266,9 +266,9 @@ def search_across_levels(plain: SearchSide, optimised: SearchSide, output: str) 
 
 
 def _search_fusion(plain: SearchSide, optimised: SearchSide, output: str, limit: float) -> DifferenceOrigin | None:
-    """Find a wrong fusion: one value on the path at a time is made an output, which keeps it from being fused.
+    """Find a wrong fusion by making one value on the path an output at a time, which prevents its fusion.
 
-    `limit` is how far off a value may be, relative to its largest one.
+    `limit` is the largest relative difference that counts as equal.
     """
     nodes = list_search_nodes(plain.proto, [output])
     makers = {name: node.index for node in reversed(nodes) for name in node.outputs}
@@ -295,15 +295,15 @@ def _search_fusion(plain: SearchSide, optimised: SearchSide, output: str, limit:
 def create_first_difference(
     proto: ModelProto, origin: DifferenceOrigin, case: str, root: Path, folder: Path, detail: str = ""
 ) -> FirstDifference:
-    """Create the evidence. Places are relative to `folder`, the config's."""
+    """Create the evidence. Places are relative to `folder`, the folder of the config."""
     node = proto.graph.node[origin.node]
     if origin.fused:
-        detail = "where the optimiser fuses it with others"
+        detail = "when the optimizer fuses it with other nodes"
     elif not detail and len(origin.within) == 1:
         detail = f"or at the {format_operator_name(proto.graph.node[origin.within[0]])} before it"
     elif not detail and origin.within:
-        since = f"between `{origin.since}` and it" if origin.since else "before it"
-        detail = f"or at one of the {len(origin.within)} nodes {since}"
+        since = f" after `{origin.since}`" if origin.since else ""
+        detail = f"or at one of the {len(origin.within)} preceding nodes{since}"
     return FirstDifference(
         node=node.name,
         operator=format_operator_name(node),
@@ -320,15 +320,15 @@ def create_first_difference(
 
 @dataclass(frozen=True, slots=True)
 class FreshExport:
-    """A fresh export matched with the committed model."""
+    """Fresh export matched with the committed model."""
 
     path: Path
     proto: ModelProto
-    names: Mapping[str, str]  # value of the committed model -> its name in the fresh one
+    names: Mapping[str, str]  # value of the committed model -> value of the fresh one
     weights: tuple[WeightPair, ...]
 
     def reference(self, side: SearchSide) -> ReferenceValues:
-        """Return the values of the fresh export under the committed model's names; `side` runs the fresh one."""
+        """Return the values of the fresh export, which `side` runs, by names of the committed model."""
 
         def values(names: Sequence[str]) -> Mapping[str, Path]:
             fresh = side.values([self.names[name] for name in names])
@@ -338,7 +338,7 @@ class FreshExport:
 
 
 def match_fresh_export(committed: ModelProto, model: Path, path: Path) -> FreshExport | None:
-    """Match the export at `path` with the committed model at `model`; None if it is not a model."""
+    """Match the export at `path` with the committed model; None if it is not a model."""
     try:
         view = read_view(path)
     except (OSError, UnreadableModel):
@@ -350,7 +350,7 @@ def match_fresh_export(committed: ModelProto, model: Path, path: Path) -> FreshE
 def describe_differing_weight(
     fresh: FreshExport, committed: ModelProto, path: Path, origin: DifferenceOrigin | None
 ) -> str:
-    """Describe the weight of the node that differs from the source's; "" if none does."""
+    """Describe the first weight of the node that differs from the fresh export; "" without one."""
     names = set(find_node_weights(committed, origin.node)) if origin is not None else set()
     for pair in fresh.weights:
         old, new = pair.old, pair.new
@@ -365,12 +365,12 @@ def describe_differing_weight(
         except UnreadableWeightError:
             continue
         if is_changed:
-            return f"whose weight `{old.name}` is not the source's"
+            return f"whose weight `{old.name}` differs from the source"
     return ""
 
 
 def find_node_weights(proto: ModelProto, index: int) -> Iterator[str]:
-    """Yield the weights that a node uses, also through nodes that depend on nothing else."""
+    """Yield the weights that a node uses, directly or through nodes that depend on weights only."""
     alive = find_live_values(proto.graph)
     makers = {name: node for node in proto.graph.node for name in node.output if name}
     weights = {tensor.name for tensor in proto.graph.initializer}
@@ -384,7 +384,7 @@ def find_node_weights(proto: ModelProto, index: int) -> Iterator[str]:
 
 
 def create_fresh_export(source: jobs.Export, submit: SubmitToolchainJob, folder: Path) -> Path | None:
-    """Export a source of which only outputs were computed before; None if it fails."""
+    """Export a source that has only computed outputs so far; None if the export fails."""
     folder.mkdir(parents=True)
     job = msgspec.structs.replace(source, output=str(folder), cases=(), export=True, eager=False, float64=False)
     match submit(job):
@@ -402,11 +402,11 @@ def search_program_values(
     output: str,
     folder: Path,
 ) -> DifferenceOrigin | None:
-    """Find where an output begins to differ from the source's own program, by values of equal names.
+    """Find where an output begins to differ from the exported program of the source, by values with equal names.
 
     Raises:
-        SearchError: it cannot be done.
-        NoFirstNodeError: it does not differ from that program, which is not what the source computes by itself.
+        SearchError: the search failed.
+        NoFirstNodeError: the model matches the exported program, which differs from the source.
     """
     own_names = {name: name for node in side.proto.graph.node for name in node.output if name}
     names, exported = (fresh.names, fresh.proto) if fresh is not None else (own_names, side.proto)
@@ -425,7 +425,9 @@ def search_program_values(
     values = _require_values(submit(trace))
     reference = {name: Path(values[traced]) for name, traced in names.items() if traced in values}
     if not reference.keys() - {value.name for value in side.proto.graph.output}:
-        raise SearchError("no inner value of the model is called as the exported program of its source calls it")
+        raise SearchError(
+            "no intermediate value has the same name in the model and in the exported program of its source"
+        )
     origin = search_origin(
         side, lambda portion: {name: reference[name] for name in portion}, reference, [output], exact=False
     )
@@ -437,7 +439,7 @@ def search_program_values(
 
 
 def _require_values(observation: jobs.Observation) -> dict[str, str]:
-    prefix = "the program of its source gives no values"
+    prefix = "the exported program of the source could not be run"
     match observation:
         case jobs.Completed(result=jobs.TraceResult(failure=None, values=values)):
             return values

@@ -1,4 +1,4 @@
-"""Compare one output with its reference: select the criterion and compute the figures."""
+"""Compare one output with its reference: select the criterion and compute the metrics."""
 
 from __future__ import annotations
 
@@ -47,31 +47,31 @@ if TYPE_CHECKING:
 PairKind = Literal["source", "runtime", "optimization", "engine", "quantized"]
 CaseOutput = tuple[str, str]  # case, output
 TOO_FEW_LABELS = "too few labels"
-"""Note on labels that differ without a known meaning."""
+"""Note on an output with too few labels for a verdict."""
 SAME_FILE_PAIRS = ("runtime", "optimization")
-"""Pairs that both run the same quantized file: they must be nearer to each other than to a float model."""
+"""Pairs of runs of the same quantized file, with stricter bounds than for a float model."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParityModel:
-    """The model whose outputs are compared, and its criteria."""
+    """Model whose outputs are compared, with its criteria."""
 
     path: str
     place: Place
     comparability: NumericTraits
     tolerance: Mapping[str, float | Tolerance] | None
     locked: LockedModel | None
-    steps: Mapping[str, float] = field(default_factory=dict)  # output -> largest step that it is quantized in
+    steps: Mapping[str, float] = field(default_factory=dict)  # output -> largest quantization step
     masks: Mapping[CaseOutput, OutputMask] = field(default_factory=dict)
     operators: frozenset[str] = frozenset()
-    not_finite: frozenset[CaseOutput] = frozenset()  # of which the runtime stage says that they are
-    scales: Mapping[str, OutputScale] = field(default_factory=dict)  # output -> what is usual for it over all cases
+    not_finite: frozenset[CaseOutput] = frozenset()  # outputs reported by the runtime stage
+    scales: Mapping[str, OutputScale] = field(default_factory=dict)  # output -> usual scale over all cases
 
 
 def create_parity_model(
     model: SelectedModel, file: Path, reading: ParsedModel, cases: Iterable[InputCase], locked: LockedModel | None
 ) -> ParityModel:
-    """Create the compared model. `reading` was read from `file`, which may be a copy; `cases` are run on it."""
+    """Create the compared model. `reading` was read from `file`, which may be a copy."""
     return ParityModel(
         path=model.path,
         place=model.place,
@@ -87,7 +87,10 @@ def create_parity_model(
 def measure_difference(
     model: ParityModel, key: CaseOutput, level: str, pair: PairKind, candidate: Array, reference: Array
 ) -> Difference:
-    """Compare one output of one case: by ratio with a float model, or if a quantized output has no own tolerance."""
+    """Compare one output of one case.
+
+    Ratios such as SNR are used for float models, and for quantized outputs without a configured tolerance.
+    """
     traits = model.comparability
     bound = choose_bound(model.tolerance, model.locked, key[1], candidate.dtype, half=traits.half)
     if pair == "quantized" or (traits.quantized and bound.bound_from != "config"):
@@ -142,7 +145,10 @@ def _count_masked_differences(positions: Array, candidate: Array, reference: Arr
 
 @contextmanager
 def _replace_masked(positions: Array, candidate: Array, reference: Array) -> Iterator[Array]:
-    """Give the candidate the reference's elements, except at the positions; a large one is a file until the end."""
+    """Replace the candidate's elements outside the positions by those of the reference.
+
+    A large result is kept in a temporary file until the context ends.
+    """
     if candidate.nbytes <= MAPPED_BYTES:
         yield np.where(positions, candidate, reference)
         return
@@ -155,7 +161,7 @@ def _replace_masked(positions: Array, candidate: Array, reference: Array) -> Ite
 
 
 def _check_half_noise(model: ParityModel, plain: Difference, candidate: Array, reference: Array) -> Difference:
-    """Return what agrees in float16, unless there is too much noise in it over all of its elements."""
+    """Return a mismatch if an output that agrees in float16 has too much noise over all elements."""
     traits = model.comparability
     is_half = traits.half or candidate.dtype.itemsize == 2
     if not is_half or traits.bfloat16 or candidate.dtype.kind != "f":
@@ -211,13 +217,13 @@ def _choose_ratio_bounds(model: ParityModel, output: str, pair: PairKind) -> Rat
 
 @dataclass(frozen=True, slots=True)
 class OutputMask:
-    """The mask of one case: an array of two axes, batch and time, whose ones keep (or drop) a position."""
+    """Mask of one case: an array (batch, time) whose ones keep or drop a position."""
 
     path: str
     ones_keep: bool
 
     def positions(self, shape: tuple[int, ...]) -> Array | None:
-        """Return the elements of an output of this shape to compare; None for all, or if the mask does not fit."""
+        """Return which elements of an output of this shape are compared; None for all, or if the mask does not fit."""
         mask = np.load(self.path, allow_pickle=False)
         if mask.ndim != 2 or shape[:2] != mask.shape:
             return None
@@ -228,10 +234,10 @@ class OutputMask:
 
 
 def find_output_masks(reading: ParsedModel, cases: Iterable[InputCase]) -> dict[CaseOutput, OutputMask]:
-    """By case and output: the mask of the outputs that have a mask's own axes, batch and time, as their first two.
+    """Find, by case and output, the mask of outputs whose first two axes (batch, time) are those of a mask.
 
-    A mask counts only if the graph shows the meaning of its ones, or if its name is the usual one; all other outputs
-    are compared in full.
+    A mask is used only if its polarity follows from the graph or its name is the usual one. All other outputs are
+    compared completely.
     """
     values = []
     for value in reading.facts.inputs:
@@ -249,7 +255,7 @@ def find_output_masks(reading: ParsedModel, cases: Iterable[InputCase]) -> dict[
         if ones_keep is not None:
             masks.append((value, ones_keep))
     if len(masks) != 1:
-        return {}  # none, or more than one: which of them drops an output's positions is not known
+        return {}  # with several masks, it is unknown which one applies to an output
     mask, ones_keep = masks[0]
     outputs = [value.name for value in reading.facts.outputs if (value.shape or ())[:2] == mask.shape]
     return {

@@ -1,7 +1,7 @@
-"""Locate the loss of a quantized model against the float model, tensor by tensor, the worst first.
+"""Locate the quantization loss of a model per tensor, the worst first.
 
-A quantized tensor is compared with its values before quantization, in the same run: so the loss of each layer is its
-own, without that of the layers before it.
+A quantized tensor is compared with its values before quantization in the same run, so the loss of a layer does not
+include that of preceding layers.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ if TYPE_CHECKING:
 
 MAX_LAYERS = 5
 QUANTIZER_SUFFIXES = ("_QuantizeLinear_Input", "_quantized", "_QuantizeLinear_Output", "_DequantizeLinear_Output")
-"""What onnxruntime.quantization adds to the name of the float tensor. Source: releases 1.16 to 1.31."""
+"""Suffixes that onnxruntime.quantization adds to names of float tensors. Source: releases 1.16–1.31."""
 MIN_NOISE_SHARE = 0.05
-"""A layer that adds less noise than this share of the worst one's is not listed."""
+"""Minimum noise of a listed layer, as a share of the worst layer's noise."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorPair:
-    """A tensor of the float model, and what stands for it in the quantized one."""
+    """A tensor of the float model and its counterpart in the quantized model."""
 
     tensor: str
-    node: int  # of the float model: the one that makes the tensor, or reads the weight; -1 if there is none
+    node: int  # of the float model: the producer of the tensor, or the reader of the weight; -1 without one
     kind: Literal["input", "output", "weight"]
-    after: str  # the quantized model's value, as a float or as a step
-    before: str = ""  # the same before it was quantized; "" if it is not available
-    activation: str = ""  # "Relu" or "Clip" that the step does as well: values beyond it are not lost
-    scale: str = ""  # `after` is a step: the names of its scale and zero point
+    after: str  # value in the quantized model, as float or integer
+    before: str = ""  # value before quantization; "" if not available
+    activation: str = ""  # "Relu" or "Clip" if quantization includes it: clipped values are no loss
+    scale: str = ""  # if `after` is an integer: names of its scale and zero point
     zero: str = ""
 
 
 def pair_tensors(quantized: ModelProto, real: ModelProto) -> tuple[TensorPair, ...]:
-    """Return the float model's tensors that the quantized one has, in the order of its nodes."""
+    """Pair tensors of the float and the quantized model, in the order of the float model's nodes."""
     pairs: dict[tuple[str, str], TensorPair] = {}
     for pair in _TensorPairing(quantized, real).list_pairs():
         key = (pair.tensor, pair.kind)
@@ -89,7 +89,7 @@ class _TensorPairing:
             before = maker.input[0]
             if name := self._float_name(before) or self._float_name(node.output[0]):
                 pair = self._create_pair(name, node.output[0], before)
-                # The float model's activation may be part of the step, without a node of its own.
+                # Quantization may include the float model's activation.
                 activation = self._real.node[pair.node].op_type if pair.node >= 0 else ""
                 own = self._makers[before].op_type if before in self._makers else ""
                 is_merged = activation in ("Relu", "Clip") and activation != own
@@ -98,7 +98,7 @@ class _TensorPairing:
             yield self._create_pair(name, node.output[0])
 
     def _pair_weight(self, node: NodeProto) -> Iterator[TensorPair]:
-        """Yield the weight of the float model at the same input of the node of the same name."""
+        """Yield the weight at the same input of the float model's node of the same name."""
         for consumer in self._consumers.get(node.output[0], ()):
             index = self._real_nodes.get(consumer.name, -1)
             position = list(consumer.input).index(node.output[0])
@@ -119,7 +119,7 @@ class _TensorPairing:
                 yield replace(self._create_pair(real, name), scale=node.input[out.scale], zero=node.input[out.zero])
 
     def _float_name(self, name: str) -> str:
-        """Return the float model's tensor of that name, or of the name that it had before it was quantized."""
+        """Return the name of the corresponding tensor in the float model."""
         names = (name, *(name.removesuffix(suffix) for suffix in QUANTIZER_SUFFIXES if name.endswith(suffix)))
         return next((name for name in names if name in self._real_makers or name in self._real_inputs), "")
 
@@ -130,23 +130,23 @@ class _TensorPairing:
 
 @dataclass(frozen=True, slots=True)
 class _Elements:
-    """Elements that are computed from those of an array, some at a time."""
+    """Lazily computed elements of an array, processed in chunks."""
 
     array: Array
     convert: Callable[[Array], Array] = np.asarray
 
     @property
     def kind(self) -> str:
-        """numpy's kind of their type."""
+        """NumPy kind of their type."""
         return self.convert(self.array.reshape(-1)[:0]).dtype.kind
 
 
 def find_worst_layers(
     pairs: Sequence[TensorPair], quantized: Values, real: Values, proto: ModelProto, place_of: FindPlace
 ) -> tuple[Layer, ...]:
-    """Return the layers that add most noise, worst first. The values are of one case, `proto` is the float model.
+    """Return the layers that add most noise, worst first.
 
-    Values are looked up when they are needed, and large ones are read chunk by chunk.
+    `proto` is the float model. The values are of one case; they are looked up when needed and read in chunks.
     """
     noises = {
         pair.tensor: _relative_noise(_dequantized_value(pair, quantized), _plain_value(pair.tensor, real))
@@ -167,7 +167,7 @@ def find_worst_layers(
 def _added_noise(
     pair: TensorPair, quantized: Values, real: Values, noises: Mapping[str, float | None], proto: ModelProto
 ) -> float | None:
-    """Return the noise that a layer adds by itself, as a share of the float tensor's power."""
+    """Return the noise that the layer itself adds, as a share of the float tensor's power."""
     before = _value_before_quantization(pair, quantized, real)
     if before is not None:
         return _relative_noise(_dequantized_value(pair, quantized), before)
@@ -184,7 +184,7 @@ def _plain_value(name: str, values: Values) -> _Elements | None:
 
 
 def _value_before_quantization(pair: TensorPair, quantized: Values, real: Values) -> _Elements | None:
-    """Return the values that were quantized, after an activation that is part of the step."""
+    """Return the values before quantization, with the included activation applied."""
     before = _plain_value(pair.before, quantized)
     reference = real.get(pair.tensor) if before is not None and pair.activation else None
     if before is None or reference is None or not reference.size:
@@ -196,7 +196,7 @@ def _value_before_quantization(pair: TensorPair, quantized: Values, real: Values
 
 
 def _relative_noise(value: _Elements | None, reference: _Elements | None) -> float | None:
-    """Return power of the difference over power of the reference; None if they cannot be compared."""
+    """Return the power of the difference divided by the power of the reference; None if not comparable."""
     if value is None or reference is None or value.array.shape != reference.array.shape or not reference.array.size:
         return None
     if reference.kind != "f" or value.kind != "f":
@@ -214,7 +214,7 @@ def _iter_finite(value: _Elements, reference: _Elements) -> Iterator[tuple[Array
 
 
 def _dequantized_value(pair: TensorPair, values: Values) -> _Elements | None:
-    """Return the quantized model's value as numbers."""
+    """Return the dequantized value of the quantized model."""
     value = _plain_value(pair.after, values)
     if value is None or not pair.scale:
         return value
@@ -248,7 +248,7 @@ def _to_decibels(noise: float) -> float:
 
 
 def _clipped_share(before: _Elements | None, after: Array | None) -> float:
-    """Return the share of elements that were beyond the range of what they were quantized to."""
+    """Return the share of elements outside the quantized range."""
     if before is None or after is None or before.array.shape != after.shape or not after.size:
         return 0.0
     levels = after.reshape(-1)[:0]

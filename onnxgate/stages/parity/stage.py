@@ -1,7 +1,7 @@
-"""Parity stage: compare outputs with the source, or across optimisation levels and runtimes.
+"""Parity stage: compare outputs with the source, or across optimization levels and runtimes.
 
-One fault is reported once. An output that the source computed is compared with the source alone; of the others, only
-what agrees between the levels of one runtime is compared with the reference runtime.
+Each fault is reported once. An output that the source computes is compared only with the source. Other outputs are
+compared with the reference runtime only if they agree between the levels of their own runtime.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunOutputs:
-    """Outputs of one run: paths of `.npy` files by case and output, None for types that numpy does not have."""
+    """Outputs of one run: paths of `.npy` files by case and output, None for types that NumPy does not support."""
 
     names: tuple[str, ...]
     paths: dict[CaseOutput, str | None]
@@ -54,7 +54,7 @@ def collect_evidence(
     eager: Mapping[str, CaseResult] | None,
     unusable: Collection[str],
 ) -> ParityEvidence:
-    """Return every comparison of one model, and what could not be compared, with the reason.
+    """Return every comparison of one model, and the outputs that could not be compared with their reasons.
 
     `eager` are the outputs of the source, by case; None if the model has no source. `unusable` names the cases whose
     inputs cannot be run.
@@ -62,7 +62,7 @@ def collect_evidence(
     outputs = collect_outputs(runs)
     names = {name for levels in outputs.values() for run in levels.values() for name in run.names}
     if outputs and all(map(model.comparability.is_random, names)):
-        reason = f"its outputs are random by design ({join_quoted(model.comparability.random)})"
+        reason = f"all outputs depend on random operators ({join_quoted(model.comparability.random)})"
         return (), (IncompleteCheck(Stage.PARITY, model.path, "", reason, "", by_design=True),)
     comparer = _OutputComparer(_with_scales(model, outputs))
     if eager is not None:
@@ -71,12 +71,12 @@ def collect_evidence(
     comparer.report_few_labels()
     comparer.report_negligible()
     for case in sorted(unusable):
-        comparer.reasons[f"the inputs of `{case}` cannot be run"] = REAL_INPUTS_HINT
+        comparer.reasons[f"the model does not run on the inputs of `{case}`"] = REAL_INPUTS_HINT
     return comparer.evidence()
 
 
 def compare_with_float(model: ParityModel, runs: Sequence[ObservedRun], real: RunOutputs, name: str) -> ParityEvidence:
-    """Compare a quantized model with the float model of that name, by the names of outputs or else by position."""
+    """Compare a quantized model with its float model `name`; outputs match by name, or by position if names differ."""
     outputs = collect_outputs(runs)
     comparer = _OutputComparer(_with_scales(model, outputs))
     for runtime, levels in outputs.items():
@@ -101,9 +101,9 @@ def compare_runtimes(
 
 
 def _with_scales(model: ParityModel, runs: OutputsByRuntime) -> ParityModel:
-    """Return the model with the usual scale of each output over its cases, if it is quantized or in half precision.
+    """Add the usual scale of each output over all cases, for quantized and half-precision models.
 
-    A scale is that of the run in which it is least, since one may be far off.
+    The smallest scale of all runs is used, since one run may be wrong.
     """
     scales: dict[str, list[OutputScale]] = {}
     if model.comparability.quantized or model.comparability.half:
@@ -117,7 +117,7 @@ def _with_scales(model: ParityModel, runs: OutputsByRuntime) -> ParityModel:
 
 
 def collect_outputs(runs: Iterable[ObservedRun]) -> OutputsByRuntime:
-    """Return the outputs by runtime and level, in the order of releases."""
+    """Group the outputs by runtime and level, in the order of releases."""
     outputs: OutputsByRuntime = {}
     for run in runs:
         match run.observation:
@@ -141,26 +141,26 @@ def list_outputs(cases: Sequence[InputCase], result: RunResult) -> RunOutputs:
 
 @dataclass(slots=True)
 class _OutputComparer:
-    """Compares outputs of one model, and collects what could not be compared."""
+    """Comparer of the outputs of one model, which also collects reasons for missing comparisons."""
 
     model: ParityModel
     comparisons: list[Comparison] = field(default_factory=list)
-    reasons: dict[str, str] = field(default_factory=dict)  # why something could not be compared -> hint
-    by_design: set[str] = field(default_factory=set)  # those of the reasons that nothing could change
-    covered: set[tuple[str, str, str]] = field(default_factory=set)  # runtime, case, output: compared with the source
-    uncertain: set[str] = field(default_factory=set)  # outputs with labels that are too few to judge
-    negligible: dict[tuple[PairKind, str], str] = field(default_factory=dict)  # outputs of which zeros would agree
+    reasons: dict[str, str] = field(default_factory=dict)  # reason for a missing comparison -> hint
+    by_design: set[str] = field(default_factory=set)  # reasons that do not make the check undecided
+    covered: set[tuple[str, str, str]] = field(default_factory=set)  # (runtime, case, output) compared with the source
+    uncertain: set[str] = field(default_factory=set)  # outputs with too few labels for a verdict
+    negligible: dict[tuple[PairKind, str], str] = field(default_factory=dict)  # outputs within their tolerance of zero
     significant: set[tuple[PairKind, str]] = field(default_factory=set)  # outputs with other values in some case
 
     def evidence(self) -> ParityEvidence:
-        """Return the comparisons, and what could not be compared."""
+        """Return the comparisons and the incomplete checks."""
         return tuple(self.comparisons), tuple(
             IncompleteCheck(Stage.PARITY, self.model.path, "", reason, hint, by_design=reason in self.by_design)
             for reason, hint in self.reasons.items()
         )
 
     def compare_with_float(self, runtime: str, levels: OutputsByLevel, real: RunOutputs, name: str) -> None:
-        """Compare the levels of one runtime with the float model of that name."""
+        """Compare each level of one runtime with the float model `name`."""
         differences: list[Difference] = []
         for level, outputs in levels.items():
             has_same_names = set(outputs.names) == set(real.names)
@@ -170,7 +170,7 @@ class _OutputComparer:
                 if reference in real.paths:
                     differences += self._compare((case, output), level, "quantized", path, real.paths[reference])
                 else:
-                    self.reasons[f"the float model `{name}` gives nothing for `{case}`"] = ""
+                    self.reasons[f"the float model `{name}` has no result for `{case}`"] = ""
         self.add("quantized", runtime, name, differences)
 
     def compare_with_source(self, runs: OutputsByRuntime, eager: Mapping[str, CaseResult]) -> None:
@@ -189,7 +189,7 @@ class _OutputComparer:
     ) -> Iterator[Difference]:
         if source is None or source.failure is not None:
             why = f": {source.failure.type}" if source is not None and source.failure is not None else ""
-            self.reasons[f"the source gives nothing for `{case}`{why}"] = ""
+            self.reasons[f"the source has no result for `{case}`{why}"] = ""
             return
         count, expected = len(outputs.names), len(source.outputs)
         if count != expected:
@@ -212,7 +212,7 @@ class _OutputComparer:
                 yield difference
 
     def compare_levels(self, runs: OutputsByRuntime) -> set[tuple[str, str, str]]:
-        """Compare `all` with `disabled` on each runtime; return runtime, case and output of what differs."""
+        """Compare `all` with `disabled` on each runtime; return (runtime, case, output) of differences."""
         unequal = set()
         for runtime, levels in runs.items():
             if "all" in levels and "disabled" in levels:
@@ -224,9 +224,10 @@ class _OutputComparer:
         return unequal
 
     def compare_with_reference(self, runs: OutputsByRuntime, unequal: set[tuple[str, str, str]]) -> None:
-        """Compare each runtime with the reference of the same level; at `all`, not what its levels disagree on.
+        """Compare each runtime with the reference at the same level.
 
-        The reference is the newest ONNX Runtime, or else the newest of the best known engine.
+        At `all`, outputs that differ between levels are left out. The reference is the newest ONNX Runtime; without
+        one, the newest release of the first engine in `ENGINES`.
         """
         for runtime, levels in runs.items():
             by_reference: dict[str, list[Difference]] = {}
@@ -253,7 +254,7 @@ class _OutputComparer:
     def compare_outputs(
         self, pair: PairKind, runtime: str, level: str, outputs: RunOutputs, reference: RunOutputs
     ) -> Iterator[Difference]:
-        """Compare the outputs that the reference has, too, and that were not compared with the source."""
+        """Compare the outputs that both runs have, except those compared with the source."""
         for key, path in outputs.paths.items():
             if key in reference.paths and (runtime, *key) not in self.covered:
                 yield from self._compare(key, level, pair, path, reference.paths[key])
@@ -282,17 +283,17 @@ class _OutputComparer:
         case, output = key
         traits = self.model.comparability
         if traits.is_random(output):
-            reason = f"output `{output}` is random by design ({join_quoted(traits.random)})"
+            reason = f"output `{output}` depends on random operators ({join_quoted(traits.random)})"
             self.reasons[reason] = ""
             self.by_design.add(reason)
             return
         if candidate is None or reference is None:
-            self.reasons[f"output `{output}` cannot be compared: numpy has no arrays of its type"] = ""
+            self.reasons[f"output `{output}` cannot be compared: NumPy does not support its type"] = ""
             return
         array, expected = load_array(candidate), load_array(reference)
         if are_both_nan(array, expected):
             if key not in self.model.not_finite:
-                reason = f"output `{output}` of `{case}` is NaN everywhere, on both sides: nothing can be compared"
+                reason = f"output `{output}` of `{case}` cannot be compared: all elements are NaN on both sides"
                 self.reasons[reason] = REAL_INPUTS_HINT
             return
         difference = measure_difference(self.model, key, level, pair, array, expected)
@@ -301,26 +302,26 @@ class _OutputComparer:
         if difference.agrees and difference.metric == "worst_abs" and difference.bound_from != "config":
             precision = "half" if traits.half or array.dtype.itemsize == 2 else "single"
             if is_negligible(array, expected, difference.bound, DEFAULT_BOUNDS[precision][0]):
-                reason = f"output `{output}` is so small that zeros would agree with it"
-                self.negligible.setdefault((pair, output), f"{reason}: {difference.bound:.2g} may differ")
+                reason = f"output `{output}` is within its tolerance of zero ({difference.bound:.2g})"
+                self.negligible.setdefault((pair, output), f"{reason}, so any small output would pass")
             elif any(part.any() for part in iter_parts(expected)):
                 self.significant.add((pair, output))
         yield difference
 
     def report_few_labels(self) -> None:
-        """A few labels that differ decide nothing if numbers were compared too."""
+        """Report outputs with too few labels; they do not make the check undecided if numbers were compared too."""
         differences = (difference for comparison in self.comparisons for difference in comparison.differences)
         figures = (figure for difference in differences for figure in difference.figures)
         has_numbers = any(figure.metric == "sqnr_db" for figure in figures)
         for output in sorted(self.uncertain):
-            reason = f"the labels of output `{output}` differ, and are too few to judge a quantized model by"
-            self.reasons[reason] = 'give more real inputs: `inputs = "samples/*.npz"`, or set `tolerance` for it'
+            reason = f"labels of output `{output}` differ, but there are too few to compare a quantized model"
+            self.reasons[reason] = 'add real inputs with `inputs = "samples/*.npz"`, or set `tolerance` for this output'
             if has_numbers:
                 self.by_design.add(reason)
 
     def report_negligible(self) -> None:
-        """An output is too small if it is so in every case that gives more than zeros."""
-        hint = "set `tolerance` for this output by its name: a smaller `atol`, or this one if it is meant to be 0"
+        """Report outputs that are negligible in every case with a nonzero result."""
+        hint = "set `tolerance` for this output by name: a smaller `atol`, or the same one if 0 is expected"
         self.reasons |= {reason: hint for key, reason in self.negligible.items() if key not in self.significant}
 
 
@@ -329,17 +330,17 @@ def _pair_kind(runtime: str, reference: str) -> PairKind:
 
 
 def reference_rank(runtime: str) -> tuple[bool, int, Version]:
-    """Return a sort key: ONNX Runtime last, before it the engines that are known best; newer releases later."""
+    """Return a sort key: other engines in reverse order of `ENGINES`, then ONNX Runtime; newer releases later."""
     engine = parse_engine(runtime)
     position = ENGINES.index(engine) if engine in ENGINES else len(ENGINES)
     return is_onnxruntime(runtime), -position, runtime_sort_key(runtime)[1]
 
 
 def runtime_family(runtime: str) -> str:
-    """Return the engine, whatever build of it."""
+    """Return the engine without its build variant."""
     return engine_family(parse_engine(runtime))
 
 
 def is_onnxruntime(runtime: str) -> bool:
-    """Return whether it is ONNX Runtime, in any build."""
+    """Return whether the runtime is any build of ONNX Runtime."""
     return runtime_family(runtime) == ONNXRUNTIME

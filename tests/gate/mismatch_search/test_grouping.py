@@ -175,7 +175,7 @@ def test_an_engine_that_refuses_is_said(tmp_path: Path) -> None:
     releases = Releases(tmp_path, Refused(failure=Said(type="Fail", text="no")))
     _, ((_, reason),) = located(tmp_path, releases, comparison("1.18.1", difference(1)))
 
-    assert reason.endswith("with its values as outputs it does not load: no")
+    assert reason.endswith("with intermediate values as outputs, the model does not load: no")
 
 
 def test_inputs_that_are_gone_are_said(tmp_path: Path) -> None:

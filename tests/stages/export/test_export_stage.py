@@ -168,7 +168,7 @@ def test_opset_that_nobody_pinned(new_project: NewProject, tmp_path: Path) -> No
     config = tmp_path / "onnxgate.toml"
     config.write_text(config.read_text().replace('opset = { "ai.onnx" = 18 }', ""))
 
-    with pytest.raises(ConfigError, match=r"the command of `models/m.onnx` asks for `\{opset\}`"):
+    with pytest.raises(ConfigError, match=r"the command of `models/m.onnx` uses `\{opset\}`"):
         planned_for(load_config(config))
 
 
@@ -311,7 +311,7 @@ def test_command_that_writes_nothing(new_project: NewProject) -> None:
     made = stage.collect_evidence(project, planned_for(project), ended(0, "done"))
 
     assert made.subject is not None
-    assert made.subject.failure == Failure(type="exit status 0", text="but wrote no file at `{output}`")
+    assert made.subject.failure == Failure(type="exit status 0", text="the command did not write `{output}`")
     assert made.subject.place == ENTRY
     assert made.fresh is None
 
@@ -320,7 +320,7 @@ def test_command_that_writes_nothing(new_project: NewProject) -> None:
     ("status", "log", "kind", "text"),
     [
         (3, "working\nno weights\n", "exit status 3", "no weights"),
-        (-11, "", "SIGSEGV", "it printed nothing"),
+        (-11, "", "SIGSEGV", "the command printed no error"),
         (127, "`make` cannot be started: no", "exit status 127", "`make` cannot be started: no"),
     ],
 )
@@ -443,7 +443,7 @@ def test_data_left_behind(new_project: NewProject) -> None:
 
     assert made.subject is not None
     assert made.subject.failure is not None
-    assert made.subject.failure.text == "it wrote a file whose external data `w.bin` are amiss: missing"
+    assert made.subject.failure.text == "the export wrote a file with invalid external data `w.bin` (missing)"
 
 
 def pointer_to(path: Path) -> str:
@@ -493,7 +493,7 @@ def test_pointer_beside_the_model(new_project: NewProject) -> None:
     made = stage.collect_evidence(project, planned, Completed(result=ExportResult(model=str(fresh))))
 
     assert made.undone is not None
-    assert made.undone.reason.startswith("its external data `w.bin` is a Git LFS pointer")
+    assert made.undone.reason.startswith("the external data `w.bin` is a Git LFS pointer")
     assert made.undone.hint == 'git lfs pull --include "models/w.bin"'
 
 
@@ -530,7 +530,7 @@ def test_model_that_is_not_there_yet(new_project: NewProject) -> None:
     made = stage.collect_evidence(project, planned, exported(planned))
 
     assert made.subject is not None
-    assert made.subject.committed.differences == ("there is no such file",)
+    assert made.subject.committed.differences == ("the file does not exist",)
 
 
 def test_source_beside_a_command(new_project: NewProject) -> None:

@@ -224,7 +224,7 @@ def test_second_export_that_never_was(new_project: NewProject, observation: Obse
     made = stage.collect_evidence(new_project_of(planned), planned, exported(planned), observation)
 
     assert made.undone is not None
-    assert made.undone.reason.startswith("whether it is stable is not known: ")
+    assert made.undone.reason.startswith("export stability could not be checked: ")
     assert (subject(made).second.differences, subject(made).second.failure) == ((), None)
 
 

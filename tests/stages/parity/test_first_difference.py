@@ -190,7 +190,7 @@ def test_values_that_the_other_side_does_not_have(tmp_path: Path) -> None:
     assert first is not None
     assert (
         create_first_difference(proto, first, "one", tmp_path, tmp_path).detail
-        == "or at one of the 2 nodes between `a` and it"
+        == "or at one of the 2 preceding nodes after `a`"
     )
     assert (proto.graph.node[first.node].name, first.within, first.since) == ("sub", (1, 2), "a")
 

@@ -227,7 +227,7 @@ def test_source_that_fails_on_a_case(tmp_path: Path) -> None:
 
 def test_answer_to_another_job_is_our_own_fault(tmp_path: Path) -> None:
     """It raises: it must never be taken for a model that loads."""
-    with pytest.raises(TypeError, match="Completed is no answer to a run"):
+    with pytest.raises(TypeError, match="unexpected observation of a run: Completed"):
         _attempts(tmp_path, ran(NEW, "all", Completed(result=LoadResult(providers=()))))
 
 
@@ -244,7 +244,10 @@ def test_missing_locale_is_no_fault_of_the_model(tmp_path: Path, at_load: bool) 
     assert [each.runtime for each in runs] == [OLD]
     assert undone == (
         IncompleteCheck(
-            Stage.RUNTIME, "m.onnx", NEW, "this machine lacks the locale `en_US.UTF-8`, which the model asks for"
+            Stage.RUNTIME,
+            "m.onnx",
+            NEW,
+            "the model needs the locale `en_US.UTF-8`, which is not installed on this machine",
         ),
     )
 
