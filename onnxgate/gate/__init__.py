@@ -1,1 +1,1 @@
-"""The gate: stages in their order, their results, and the report of them."""
+"""Gate: run the stages in order, apply the rules and build the report."""

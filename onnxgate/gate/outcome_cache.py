@@ -1,9 +1,9 @@
-"""Outcomes of models by content: observations, comparisons and undecided answers that an unchanged model has again.
+"""Cache of outcomes by content: observations, comparisons and incomplete checks of unchanged models.
 
-One entry is the whole outcome of one model on all its runtimes; nothing is imported, prepared or generated to reuse it.
-An outcome is cached if all that it follows from can be digested and nothing in it may be different next time: not after
-crashes, timeouts, lack of memory, unstable outputs, missing environments or errors that may be the machine's. Models
-with a source are run again with it, and so are builds of the user's own and models on a GPU.
+One entry is the complete outcome of one model on all its runtimes. An outcome is cached if everything that it depends
+on can be digested and another run would have the same result. This excludes crashes, timeouts, lack of memory, unstable
+outputs, missing environments and errors that the machine may cause. Models with a source, custom builds and models on a
+GPU are always run.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ from onnxgate.project.plan import PlannedModel, PlannedRuntime
 from onnxgate.runtimes.worker_spec import WorkerSpec
 
 OUTCOME_LAYOUT = 1
-"""Version of the meaning of an entry."""
+"""Version of the format of entries."""
 ENTRY_FILE = "outcome.msgpack"
 ENTRY_NAME = re.compile("[0-9a-f]{64}")
 MAX_OUTCOME_BYTES = 8 * 2**20
-"""Larger outcomes are not cached."""
+"""Maximum size of a cached outcome."""
 CPU_PROVIDERS = frozenset({"CPUExecutionProvider"})
-"""Results on others depend on drivers and devices, which have no digest."""
+"""Providers with cacheable results; others depend on drivers and devices."""
 MACHINE_FAMILIES = frozenset({"", "ext_missing", "locale", "no_file"})
-"""Families of error texts that may be due to the machine; "" are unknown texts."""
+"""Families of error texts that the machine may cause; "" is an unknown text."""
 DIGEST_BYTES = hashlib.sha256().digest_size
 
 _COMPUTING_PACKAGES = {
@@ -76,37 +76,38 @@ _COMPUTING_PACKAGES = {
     "google.protobuf": "protobuf",
     "msgspec": "msgspec",
 }
-"""Modules that outcomes are computed with, and the distributions that they are installed from."""
+"""Modules that compute outcomes -> their distributions."""
 
 Entry = TypeVar("Entry", bound=msgspec.Struct)
 
 
 class ModelOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The evidence of one model on all its runtimes, and what was not checked for a reason that still holds."""
+    """Evidence of one model on all its runtimes, with its incomplete checks."""
 
     runs: tuple[ModelRuns, ...]
     comparisons: tuple[Comparison, ...]
     undone: tuple[IncompleteCheck, ...]
     skipped: tuple[IncompleteCheck, ...]
     measured: tuple[Measured, ...]
-    observed: tuple[str, ...]  # the runtime of each run
+    observed: tuple[str, ...]  # runtime of each run
     replay: Replay | None
-    entries: tuple[str, ...]  # results of runs that it was made from; kept as long as it is used
+    entries: tuple[str, ...]  # names of the cached runs that it depends on, which are marked as used with it
 
 
 class OutcomeEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An outcome with its key. The file has the SHA-256 of this before it."""
+    """An outcome with its key. The SHA-256 of the entry precedes it in the file."""
 
     key: str
-    folders: tuple[str, ...]  # those of the project, if the outcome names one of them: then it is that checkout's alone
+    folders: tuple[
+        str, ...
+    ]  # folders of the project if the outcome contains their paths, which limits it to one checkout
     outcome: ModelOutcome
 
 
 class OutcomeCache:
-    """Outcomes of the models of one request, in the folder of its cached results.
+    """Cached outcomes of the models of one request.
 
-    `results` are those of the file and lock stages, which read the files of the models; `builds` decide what is
-    predicted for releases that the shipped data do not cover.
+    `results` are those of the file and lock stages; `builds` are the support data of custom builds.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class OutcomeCache:
         self._added = False
         found = ((path, self._find(key)) for path, key in self._keys.items() if key and not request.caches.fresh)
         self.known = {path: outcome for path, outcome in found if outcome is not None}
-        """The outcomes of unchanged models, by path."""
+        """Outcomes of unchanged models, by path."""
 
     def _find(self, key: str) -> ModelOutcome | None:
         entry = read_entry(self._folder / key, OutcomeEntry)
@@ -146,7 +147,7 @@ class OutcomeCache:
     def keep(
         self, planned: PlannedModel, collected: CollectedModel, replay: Replay | None, entries: Iterable[str]
     ) -> None:
-        """Cache the outcome of a model unless it may be different next time; errors of the disk are ignored."""
+        """Cache the outcome of a model if it is reproducible; write errors are ignored."""
         key = self._keys.get(planned.path, "")
         if not key or not collected.is_lasting or not self._has_all_inputs(collected, replay):
             return
@@ -165,18 +166,18 @@ class OutcomeCache:
         )
         with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeError, TypeError, OverflowError):
             content = msgspec.msgpack.encode(outcome)
-            separators = ("\\", "\\\\", "/")  # of Windows, as texts spell it
+            separators = ("\\", "\\\\", "/")  # Windows separators, plain and escaped
             spellings = [folder.replace("\\", it) for folder in self._folders for it in separators]
             names_folder = any(spelling.encode() in content for spelling in spellings)
             entry = OutcomeEntry(key, self._folders if names_folder else (), outcome)
             self._added |= write_entry(self._folder / key, entry)
 
     def restore(self, planned: PlannedModel) -> Iterator[ExecutionResult]:
-        """Yield the result of running a model as the stages of the request would have it, if it is known."""
+        """Yield the cached result of a model, if there is one, as the stages of the request would return it."""
         outcome = self.known.get(planned.path)
         if outcome is None:
             return
-        place = self._results.lock.places[planned.path]  # a line of the lock, which entries of other models move
+        place = self._results.lock.places[planned.path]  # line of the lock, which changes with other entries
         runs = tuple(msgspec.structs.replace(it, place=place) for it in outcome.runs)
         comparisons = tuple(msgspec.structs.replace(it, place=place) for it in outcome.comparisons)
         subjects = (*(runs if Stage.RUNTIME in self._request.stages else ()), *comparisons)
@@ -214,18 +215,22 @@ class OutcomeCache:
     # Keys
 
     def _key(self, planned: PlannedModel) -> str:
-        """Digest all that the outcome of a model follows from; "" if that is not possible."""
+        """Digest everything that the outcome of a model depends on; "" if that is not possible."""
         facts = self._results.facts.get(planned.path)
         if facts is None or planned.path in self._results.file.missing or not self._is_digestible(planned, facts):
             return ""
         try:
             values = self._key_values(planned, facts)
             return hashlib.sha256(msgspec.json.encode(values, order="sorted")).hexdigest()
-        except (FileChangedError, OSError, ValueError):  # or a text that is not UTF-8, or files on several drives
+        except (
+            FileChangedError,
+            OSError,
+            ValueError,
+        ):  # including text that is not UTF-8, and files on different drives
             return ""
 
     def _is_digestible(self, planned: PlannedModel, facts: ModelFacts) -> bool:
-        """Return whether nothing but files, settings and this machine decides the outcome."""
+        """Return whether the outcome depends only on files, settings and this machine."""
         settings = planned.model.settings
         races = settings.budget is not None and (
             settings.budget.slower_than_baseline is not None or settings.budget.memory_over_baseline is not None
@@ -270,7 +275,7 @@ class OutcomeCache:
         ]
 
     def _content(self, facts: ModelFacts, path: Path) -> list[object]:
-        """Return the digests of a model's files, which must be those of its facts."""
+        """Return the digests of a model's files, which must equal those of its facts."""
         files = list_content_files(facts, path)
         for file, sha256 in files.items():
             if self._digests.of(file) != sha256:
@@ -279,7 +284,7 @@ class OutcomeCache:
         return [names, list(files.values()), classify_layouts(facts, path)]
 
     def _float_content(self, name: str | None) -> object:
-        """Return the content of a float model, which must be a model of the check."""
+        """Return the content of a float model, which must be among the checked models."""
         if name is None:
             return None
         path = self._request.project.folder / name
@@ -289,11 +294,11 @@ class OutcomeCache:
         return self._content(facts, path)
 
 
-# What lasts
+# Reproducible results
 
 
 def is_lasting_answer(answer: Future[Observation]) -> bool:
-    """Return whether a runtime would answer the same again: not if that may be due to the machine or to chance."""
+    """Return whether an observation is reproducible, not caused by the machine or by chance."""
     if not answer.done() or answer.cancelled() or answer.exception() is not None:
         return False
     match answer.result():
@@ -312,7 +317,7 @@ def _is_lasting(failure: Failure) -> bool:
 
 
 def is_lasting_step(step: StepResult) -> bool:
-    """Return whether nothing was left out for lack of time or because of a fault of the machine."""
+    """Return whether a step is reproducible: no check is incomplete because of time limits or the machine."""
     return not any(check.transient for check in (*step.undone, *step.skipped)) and not any(
         isinstance(subject, Comparison)
         and subject.pair == "quantized"
@@ -327,7 +332,7 @@ def is_lasting_step(step: StepResult) -> bool:
 
 @functools.cache
 def digest_program() -> str:
-    """Digest this program and the packages that it computes with."""
+    """Digest onnxgate and the packages that compute outcomes."""
     digest = hashlib.sha256(sys.version.encode())
     package = Path(__file__).parents[1]
     for folder, folders, files in os.walk(package):
@@ -342,7 +347,7 @@ def digest_program() -> str:
 
 
 def _digest_package(module: str, distribution: str) -> str:
-    """Digest the record of an installed package, which has the digests of its files; without one, its own files."""
+    """Digest the RECORD of an installed package, which contains the digests of its files; without one, the files."""
     spec = find_spec(module)
     if spec is None or not spec.submodule_search_locations:
         return ""
@@ -356,7 +361,7 @@ def _digest_package(module: str, distribution: str) -> str:
 
 
 def _digest_input_files(pattern: str | None, base: Path, digests: FileDigests) -> list[tuple[str, str]]:
-    """Return the names and digests of the user's input files, and of all files in folders of test data."""
+    """Return the names and digests of the user's input files, including all files in test data folders."""
     if pattern is None:
         return []
     return [
@@ -370,7 +375,7 @@ def _digest_input_files(pattern: str | None, base: Path, digests: FileDigests) -
 
 
 def read_entry(folder: Path, kind: type[Entry]) -> Entry | None:
-    """Return the entry in a folder; None, and remove the folder, if it is not exactly what was written."""
+    """Return the entry in a folder; if it is damaged, remove the folder and return None."""
     path, entry = folder / ENTRY_FILE, None
     try:
         status = path.lstat()
@@ -388,7 +393,7 @@ def read_entry(folder: Path, kind: type[Entry]) -> Entry | None:
 
 
 def write_entry(folder: Path, entry: msgspec.Struct) -> bool:
-    """Write an entry in place of an older one; return False if it is too large or would not be read as it is."""
+    """Write or replace an entry; return False if it is too large or cannot be encoded without loss."""
     payload = msgspec.msgpack.encode(entry)
     if len(payload) + DIGEST_BYTES > MAX_OUTCOME_BYTES:
         return False

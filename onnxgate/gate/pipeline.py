@@ -1,4 +1,4 @@
-"""The gate: stages in their order, rules over their evidence, and one report."""
+"""Run the stages of a check in order, and apply the rules to their evidence."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 def run(request: GateRequest) -> GateOutcome:
-    """Run the selected stages, and resolve what they find."""
+    """Run the selected stages and resolve their hits."""
     static = request.static
     if static.folder is None:
         analyzer = StaticAnalyzer(static.jobs)
@@ -102,7 +102,7 @@ def _run_stages(request: GateRequest, analyzer: StaticAnalyzer) -> GateOutcome:
 def _list_incomplete_models(
     planned: Iterable[PlannedModel], missing: Mapping[str, tuple[str, str]], dynamic: Iterable[Stage]
 ) -> list[IncompleteCheck]:
-    """Return the dynamic stages of models whose content is not complete, with the reason."""
+    """Return an incomplete check for each dynamic stage of each model with missing content."""
     return [
         IncompleteCheck(stage, model.path, "", *missing[model.path])
         for model in planned
@@ -120,7 +120,7 @@ def _reuse_or_execute(
     results: StageResults,
     outcomes: OutcomeCache | None,
 ) -> ExecutionResult:
-    """Restore the known outcomes of the models that can run, run those that changed, and judge both."""
+    """Reuse the cached outcomes of unchanged models, run the changed ones, and apply the rules to both."""
     reused = [] if outcomes is None else [result for model in runnable for result in outcomes.restore(model)]
     executed = [_execute(request, changed, dynamic, results, outcomes)] if changed else []
     execution = join_executions([*reused, *executed])
@@ -128,7 +128,7 @@ def _reuse_or_execute(
 
 
 def reapply_ignores(request: GateRequest, outcome: GateOutcome) -> GateOutcome:
-    """Resolve the outcome under other ignores; run all stages again if they let a broken model be run."""
+    """Resolve the outcome with other ignores; re-run all stages if these allow a broken model to run."""
     blocked = frozenset(resolution.find_broken_models(request, outcome.gathered))
     if blocked != outcome.blocked:
         return run(request)
@@ -136,7 +136,7 @@ def reapply_ignores(request: GateRequest, outcome: GateOutcome) -> GateOutcome:
 
 
 def _with_lock_places(checkout: Checkout) -> tuple[SelectedModel, ...]:
-    """The models, with their entries in the lock as the places of findings about their files."""
+    """Return the models with their lock entries as the places of findings about their files."""
     lines = find_key_lines(checkout.lock_text)
     return tuple(
         replace(model, place=Place(checkout.lock_name, find_nearest_line(lines, ("models", model.path))))
@@ -153,7 +153,7 @@ def _apply_rules(project: Project, subjects: Iterable[object]) -> tuple[RuleHit,
 def _compare_with_lock(
     checkout: Checkout, stages: Collection[Stage], files: Sequence[ModelFile]
 ) -> tuple[Sequence[ModelLockComparison], LockResult]:
-    """Compare the files with the lock, also if the lock stage does not run: the facts are needed by all stages."""
+    """Compare the files with the lock; without the lock stage too, since all stages need the facts."""
     comparisons, project_comparison = lock_stage.collect_evidence(
         checkout.project, checkout.lock, checkout.lock_text, files
     )
@@ -170,7 +170,7 @@ def _judge_files(
     planned: Sequence[PlannedModel],
     lock: LockResult,
 ) -> FileResult:
-    """Judge the files and the sizes that have a budget; without the file stage, record only which are incomplete."""
+    """Apply the file and size rules; without the file stage, only record incomplete files."""
     missing = {file.path: _explain_missing_content(file) for file in files if not file.is_complete}
     remarks = tuple(f"{file.path}: {file.graph.unchecked}" for file in files if file.graph.unchecked)
     if Stage.FILE not in stages:
@@ -195,7 +195,7 @@ def _compare_with_baseline(
     comparisons: Sequence[ModelLockComparison],
     results: StageResults,
 ) -> ChangeResult:
-    """Find the changes of the models since the baseline; without a baseline, since they were locked."""
+    """Find the changes of the models since the baseline, or since the lock was written if there is no baseline."""
     revision, project = request.baseline.revision, request.project
     remarks = (request.baseline.missing,) if request.baseline.missing else ()
     if revision is None and not any(comparison.changes for comparison in comparisons):
@@ -217,17 +217,17 @@ def _compare_with_baseline(
 def _undone_static_stages(
     checkout: Checkout, stages: Collection[Stage], results: StageResults, blocked: Collection[str]
 ) -> list[IncompleteCheck]:
-    """Static stages that have no facts of a model, although no error reports that its file is broken."""
+    """Return the static stages without facts of a model, unless an error reports its file as broken."""
     unread = [it.path for it in checkout.models if it.path not in results.facts and it.path not in blocked]
     return [
-        IncompleteCheck(stage, path, "", *results.file.missing.get(path, ("it cannot be read", "")))
+        IncompleteCheck(stage, path, "", *results.file.missing.get(path, ("the file cannot be read", "")))
         for path in unread
         for stage in sorted({Stage.LOCK, Stage.SUPPORT} & set(stages))
     ]
 
 
 def _load_custom_builds(request: GateRequest, planned: Sequence[PlannedModel]) -> HarvestedBuilds:
-    """Load support data of builds that the shipped data do not cover; harvest them if the runtime stage runs."""
+    """Load cached support data of builds without shipped data; harvest missing data if the runtime stage runs."""
     runtimes = {runtime.name: runtime for model in planned for runtime in model.runtimes}
     unknown = find_unknown_builds(runtimes.values())
     if not unknown or request.caches.support is None:
@@ -313,11 +313,13 @@ def _add_predictions(
 def _recall_outcomes(
     request: GateRequest, planned: Sequence[PlannedModel], results: StageResults, builds: HarvestedBuilds
 ) -> OutcomeCache | None:
-    """Recall what the dynamic stages found of unchanged models; None if that is not cached."""
+    """Look up cached outcomes of the dynamic stages; None if caching is not possible."""
     folder = request.caches.results
     if request.stages.isdisjoint(DYNAMIC_STAGES) or folder is None:
         return None
-    if request.watch is not None or request.selection.inputs.cases:  # files of runs, and names of all cases, are needed
+    if (
+        request.watch is not None or request.selection.inputs.cases
+    ):  # these need the files of runs and the names of all cases
         return None
     from onnxgate.gate.outcome_cache import OutcomeCache
 
@@ -331,7 +333,7 @@ def _execute(
     results: StageResults,
     outcomes: OutcomeCache | None,
 ) -> ExecutionResult:
-    """Run models through the stages that start processes (runtime, parity, export), and cache their outcomes."""
+    """Run the dynamic stages (runtime, parity, export) and cache their outcomes."""
     from onnxgate.gate.execution.executor import execute
     from onnxgate.gate.execution.stable_exports import StableExports
 
@@ -382,7 +384,7 @@ def _create_runnable_models(planned: Sequence[PlannedModel], results: StageResul
     predictions = results.support.predictions
     refused: dict[str, dict[str, dict[str, None]]] = {}  # model -> runtime -> rules of the support stage
     for it in results.judged:
-        level = it.hit.level or rules.by_id[it.rule].level  # whichever level the config sets
+        level = it.hit.level or rules.by_id[it.rule].level  # regardless of the level in the config
         if it.stage is Stage.SUPPORT and it.hit.model and level is Level.ERROR:
             refused.setdefault(it.hit.model, {}).setdefault(it.hit.runtime, {})[it.rule] = None
     for model in planned:
@@ -413,26 +415,26 @@ def _create_result_cache(request: GateRequest, models: Sequence[RunnableModel]) 
 
 
 def _explain_missing_content(file: ModelFile) -> tuple[str, str]:
-    """Explain why a model is incomplete; return the reason and a hint."""
+    """Return reason and hint for a model with missing content."""
     pull = f'git lfs pull --include "{file.git_path}"'
     if file.pointer is not None:
-        return "its content is not here: the file is a Git LFS pointer", pull
+        return "the file is a Git LFS pointer (content not fetched)", pull
     if file.undecided is not None:
         return file.undecided
     if file.unreadable:
-        return f"it cannot be opened: {file.unreadable}", ""
+        return f"the file cannot be opened: {file.unreadable}", ""
     broken = next((use for use in file.external if use.problem), None)
     if broken is None:
-        return f"it cannot be read: it is {file.other_type}", ""
+        return f"the file is not a model: it is {file.other_type}", ""
     data = PurePosixPath(file.git_path).parent / broken.location
     hint = f'git lfs pull --include "{data}"' if broken.problem == "lfs-pointer" else ""
-    return f"its external data `{broken.location}` is not all here", hint
+    return f"external data `{broken.location}` is missing or incomplete", hint
 
 
 def _not_compared(execution: ExecutionResult) -> list[IncompleteCheck]:
-    """What could not be compared because it did not run; without the runtime stage, no rule reports it."""
-    hint = "ask for the runtime stage, too: it says why"
+    """Return an incomplete check for each failed run, which no rule reports without the runtime stage."""
+    hint = "add `--stage runtime` to see the reason"
     return [
-        IncompleteCheck(Stage.PARITY, runs.model, runs.runtime, "it does not load there, or not every case runs", hint)
+        IncompleteCheck(Stage.PARITY, runs.model, runs.runtime, "the model does not load, or not every case runs", hint)
         for runs in execution.faulty
     ]

@@ -1,4 +1,4 @@
-"""Values that the gate takes and returns; light, so that static checks import nothing that runs models."""
+"""Inputs and results of the gate. This module imports nothing that runs models, for fast static checks."""
 
 from __future__ import annotations
 
@@ -34,120 +34,120 @@ if TYPE_CHECKING:
 
 
 class Checkout(msgspec.Struct, frozen=True):
-    """The project as it is checked out, and the models of it that are judged."""
+    """The checked-out project and its selected models."""
 
     project: Project
     lock: Lock
     lock_text: str
-    lock_name: str  # the lock's path for places: "onnxgate.lock"
+    lock_name: str  # path of the lock in places: "onnxgate.lock"
     models: tuple[SelectedModel, ...]
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """The stages that run, and the input cases that they use."""
+    """Selected stages and input cases."""
 
     stages: frozenset[Stage]
     inputs: CaseSelection = ALL_CASES
 
 
 class IgnorePolicy(msgspec.Struct, frozen=True):
-    """Whether the config's `[[ignore]]` entries apply, and the day that decides which have expired."""
+    """Whether `[[ignore]]` entries apply, and the date by which they expire."""
 
     today: datetime.date
     honoured: bool = True
 
 
 class Baseline(msgspec.Struct, frozen=True):
-    """The revision that models are compared with; `missing` is why there is none although one is expected."""
+    """The revision that models are compared with; `missing` is the reason if an expected one is not available."""
 
     revision: Revision | None = None
     missing: str = ""
 
 
 class RunCaches(msgspec.Struct, frozen=True):
-    """Folders of the dynamic stages; None means that nothing is stored there."""
+    """Cache folders of the dynamic stages; None disables a cache."""
 
     results: Path | None = None  # results of runs, by content
-    fresh: bool = False  # results are not reused, and new ones replace them
+    fresh: bool = False  # cached results are replaced instead of reused
     inputs: Callable[[], Path] | None = None  # inputs that reproduce a finding
     support: Callable[[], Path] | None = None  # harvested support data of builds
 
 
 class StaticSettings(msgspec.Struct, frozen=True):
-    """How the static stages read models."""
+    """Settings for reading models in the static stages."""
 
-    jobs: int = 0  # child processes; 0 reads models in this process
+    jobs: int = 0  # number of child processes; 0 reads models in this process
     folder: Callable[[], Path] | None = None  # cache of static results
-    fresh: bool = False  # its results are not reused, and new ones replace them
+    fresh: bool = False  # cached results are replaced instead of reused
 
 
 class GateRequest(msgspec.Struct, frozen=True):
-    """Everything that one run of the gate takes."""
+    """All inputs of one check."""
 
     checkout: Checkout
     selection: Selection
     ignores: IgnorePolicy
     open_host: Callable[[], AbstractContextManager[WorkerPool]]
     baseline: Baseline = Baseline()
-    share: Share | None = None  # the models are one part of a check
+    share: Share | None = None  # set if the models are one shard of a check
     caches: RunCaches = RunCaches()
     static: StaticSettings = StaticSettings()
     watch: ObserveRuns | None = None  # receives the runs of each model while their files exist
 
     @property
     def project(self) -> Project:
-        """The project of the checkout."""
+        """Project of the checkout."""
         return self.checkout.project
 
     @property
     def lock(self) -> Lock:
-        """The lock of the checkout."""
+        """Lock of the checkout."""
         return self.checkout.lock
 
     @property
     def models(self) -> tuple[SelectedModel, ...]:
-        """The models that are judged."""
+        """Selected models."""
         return self.checkout.models
 
     @property
     def stages(self) -> frozenset[Stage]:
-        """The stages that run."""
+        """Selected stages."""
         return self.selection.stages
 
 
 class RunnableModel(msgspec.Struct, frozen=True):
-    """A model that the dynamic stages run: it can be read, and is not broken as a file."""
+    """A readable, valid model for the dynamic stages."""
 
     planned: PlannedModel
     facts: ModelFacts
     place: Place
     refused_by: Mapping[str, tuple[str, ...]] = msgspec.field(
         default_factory=dict
-    )  # runtime -> rules that predict a refusal
+    )  # runtime -> rules that predict its refusal
     predictions: Mapping[str, RefusedOperations] = msgspec.field(
         default_factory=dict
-    )  # runtime -> prediction, node by node
+    )  # runtime -> predicted refusals of operations
 
     @property
     def path(self) -> str:
-        """The model's path."""
+        """Path of the model."""
         return self.planned.path
 
 
 class ExecutionSettings(msgspec.Struct, frozen=True):
-    """Settings that all models of the dynamic stages share."""
+    """Settings of the dynamic stages for all models."""
 
     project: Project
     lock: Lock
     stages: frozenset[Stage]
     inputs: CaseSelection = ALL_CASES
-    revision: Revision | None = None  # baseline of the models that have a budget
+    revision: Revision | None = None  # baseline for models with a budget
     harvested: Mapping[str, BuildSupport] = msgspec.field(default_factory=dict)  # by runtime
     watch: ObserveRuns | None = None
 
 
 class StepResult(msgspec.Struct, frozen=True):
-    """Evidence of one step of the dynamic stages, and what the step did not check."""
+    """Evidence and incomplete checks of one step of the dynamic stages."""
 
     subjects: tuple[object, ...] = ()  # evidence for the rules
     undone: tuple[IncompleteCheck, ...] = ()
@@ -156,30 +156,30 @@ class StepResult(msgspec.Struct, frozen=True):
 
 
 class CollectedModel(msgspec.Struct, frozen=True):
-    """A model that was run on all its runtimes."""
+    """Results of a model on all its runtimes."""
 
     cases: tuple[InputCase, ...]  # their files are temporary
     runs: tuple[ModelRuns, ...]
     step: StepResult
-    observed: tuple[str, ...] = ()  # the runtime of each run
-    is_lasting: bool = False  # a check of the same content with the same runtimes results in the same
+    observed: tuple[str, ...] = ()  # runtime of each run
+    is_lasting: bool = False  # reproducible, so that it can be cached
 
 
 class ExecutionResult(msgspec.Struct, frozen=True):
-    """Result of running the models and of exporting them again."""
+    """Result of running and re-exporting the models."""
 
     step: StepResult = StepResult()  # of all models
     ran: frozenset[tuple[str, str]] = frozenset()  # (model, runtime) that have an observation
-    faulty: tuple[ModelRuns, ...] = ()  # those with an attempt that did not complete
+    faulty: tuple[ModelRuns, ...] = ()  # runs with an attempt that did not complete
     compared: frozenset[tuple[str, str]] = frozenset()  # (model, runtime) compared with the source
-    collected: Mapping[str, CollectedModel] = msgspec.field(default_factory=dict)  # the models that were run, by path
-    reused: tuple[tuple[str, str], ...] = ()  # (model's file, runtime) of each run that a cache answered
+    collected: Mapping[str, CollectedModel] = msgspec.field(default_factory=dict)  # by path
+    reused: tuple[tuple[str, str], ...] = ()  # (model file, runtime) of each run that was reused from a cache
     replays: tuple[Replay, ...] = ()
     hits: tuple[RuleHit, ...] = ()
 
 
 class StageResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What every stage results in."""
+    """Common fields of the stage results."""
 
     hits: tuple[RuleHit, ...] = ()
     undone: tuple[IncompleteCheck, ...] = ()
@@ -190,14 +190,16 @@ class StageResult(msgspec.Struct, frozen=True, kw_only=True):
 class FileResult(StageResult, frozen=True):
     """Result of the file stage."""
 
-    missing: Mapping[str, tuple[str, str]] = msgspec.field(default_factory=dict)  # incomplete models: reason and hint
+    missing: Mapping[str, tuple[str, str]] = msgspec.field(default_factory=dict)  # incomplete model -> reason and hint
 
 
 class LockResult(StageResult, frozen=True):
     """Result of comparing the models with the lock."""
 
-    facts: Mapping[str, ModelFacts] = msgspec.field(default_factory=dict)  # by path; read, or proven by the lock
-    places: Mapping[str, Place] = msgspec.field(default_factory=dict)  # of findings about these models
+    facts: Mapping[str, ModelFacts] = msgspec.field(
+        default_factory=dict
+    )  # by path; read from the file or, for Git LFS pointers, from the lock
+    places: Mapping[str, Place] = msgspec.field(default_factory=dict)  # places of findings about these models
 
 
 class ChangeResult(StageResult, frozen=True):
@@ -212,7 +214,7 @@ class SupportStageResult(StageResult, frozen=True):
     verdicts: Mapping[tuple[str, str], LoadVerdict] = msgspec.field(default_factory=dict)  # by model and runtime
     predictions: Mapping[tuple[str, str], RefusedOperations] = msgspec.field(
         default_factory=dict
-    )  # of models that may be run
+    )  # for models that may be run
     harvested: Mapping[str, BuildSupport] = msgspec.field(default_factory=dict)  # by runtime
 
 
@@ -224,22 +226,22 @@ class StageResults(msgspec.Struct, frozen=True):
     change: ChangeResult = ChangeResult()
     support: SupportStageResult = SupportStageResult()
     execution: ExecutionResult = ExecutionResult()
-    unchecked: StageResult = StageResult()  # what no stage could check
+    unchecked: StageResult = StageResult()  # incomplete checks that belong to no stage
 
     @property
     def judged(self) -> list[RuleHit]:
-        """Hits of all stages, without those that were open until their model was run on their runtime."""
+        """Hits of all stages, except those that a run has made obsolete."""
         hits = [hit for part in self._parts for hit in part.hits]
         return drop_answered_hits([*hits, *self.execution.hits], self.execution.ran)
 
     @property
     def undone(self) -> list[IncompleteCheck]:
-        """What was requested and could not be done."""
+        """Requested checks that could not be done."""
         return [undone for part in self._parts for undone in part.undone] + [*self.execution.step.undone]
 
     @property
     def skipped(self) -> list[IncompleteCheck]:
-        """What does not apply or need not be done."""
+        """Checks that do not apply or are optional."""
         return [skipped for part in self._parts for skipped in part.skipped] + [*self.execution.step.skipped]
 
     @property
@@ -258,18 +260,18 @@ class StageResults(msgspec.Struct, frozen=True):
 
 
 class GateOutcome(msgspec.Struct, frozen=True):
-    """Everything that the report is made from."""
+    """All data for the report."""
 
     planned: tuple[PlannedModel, ...]
     findings: tuple[Finding, ...]
     gathered: StageResults
-    blocked: frozenset[str]  # models that are broken as files, and therefore were not run
-    # (model, runtime) of every observed error, also of those that a finding explains
+    blocked: frozenset[str]  # models with broken files, which were not run
+    # (model, runtime) of every observed error, including those that a finding explains
     failed: frozenset[tuple[str, str]]
 
 
 def join_steps(steps: Iterable[StepResult]) -> StepResult:
-    """Join the results of steps, in their order."""
+    """Join the results of steps in order."""
     parts = tuple(steps)
     return StepResult(
         subjects=tuple(subject for part in parts for subject in part.subjects),
@@ -280,7 +282,7 @@ def join_steps(steps: Iterable[StepResult]) -> StepResult:
 
 
 def create_execution_result(step: StepResult, runs: Iterable[ModelRuns]) -> ExecutionResult:
-    """Create the result of running models from their evidence; `runs` also has what no stage of the check judges."""
+    """Create the execution result from evidence. `runs` includes those that no selected stage reports."""
     runs = tuple(runs)
     return ExecutionResult(
         step,
@@ -299,7 +301,7 @@ def create_execution_result(step: StepResult, runs: Iterable[ModelRuns]) -> Exec
 
 
 def join_executions(results: Iterable[ExecutionResult]) -> ExecutionResult:
-    """Join the results of running different models."""
+    """Join the execution results of different models."""
     parts = tuple(results)
     return ExecutionResult(
         join_steps(part.step for part in parts),
@@ -314,7 +316,7 @@ def join_executions(results: Iterable[ExecutionResult]) -> ExecutionResult:
 
 
 def drop_answered_hits(judged: Iterable[RuleHit], observed: Collection[tuple[str, str]]) -> list[RuleHit]:
-    """Drop hits that were open until the model was run on their runtime. `observed` has pairs of model and runtime."""
+    """Drop hits that a run makes obsolete. `observed` has pairs of model and runtime."""
     return [
         rule_hit
         for rule_hit in judged

@@ -1,8 +1,8 @@
-"""Run results by content: outputs of a locked runtime for the same model and inputs on the same kind of machine.
+"""Cache of run results by content: outputs of a locked runtime for a model and its inputs on one kind of machine.
 
-Only completed runs are cached: failures, crashes and unstable outputs are run again. The key of an entry digests all
-that the outputs depend on, computed from the current files; an entry is used only if its own files match their digests.
-Exports are never cached, because the code of a source may read anything.
+Only completed runs are cached, without failures, crashes or unstable outputs. The key of an entry digests everything
+that the outputs depend on, computed from the current files. An entry is used only if its files match their digests.
+Exports are never cached, because the code of a source may read any file.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from onnxgate.runtimes.protocol import WORKER_FOLDER, is_complete_npy
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 
 MAX_RUN_BYTES = 64 * 2**20
-"""Larger outputs of one run are not cached."""
+"""Maximum size of the cached outputs of one run."""
 MAX_CACHE_BYTES = 2**30
-"""Limit of the whole cache; beyond it, the least recently used entries are removed."""
+"""Maximum size of the cache; the least recently used entries are removed first."""
 ABANDONED_AFTER_S = 24 * 3600
 """Age after which an unfinished entry is removed."""
 OUTPUT_NAME = re.compile(r"\d+/\d+\.npy")
@@ -42,19 +42,19 @@ _PART = ".part"
 
 
 class CacheEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One run: what it was, its result with outputs by their path in the folder, and what each of these files is."""
+    """Cached result of one run, with output paths relative to the folder and digests of the output files."""
 
-    run: str  # both digests in full; the folder has half of each for its name
+    run: str  # both digests in full; the name of the folder has half of each
     result: RunResult
     files: dict[str, str]  # path -> sha256
 
 
 class ResultCache:
-    """Results in a folder.
+    """Cache of run results in a folder.
 
-    `contents` is the digest of each model's content with external data, by path; `files` has the digest of each of its
-    files, so that a model that changes during the run is not cached. A `fresh` cache reuses nothing and replaces
-    existing entries.
+    `contents` is the digest of each model's content with external data, by path. `files` has the digest of each of its
+    files, so that a model that changes during the run is not cached. A `fresh` cache replaces existing entries instead
+    of reusing them.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class ResultCache:
         self._used: dict[str, list[str]] = {}
 
     def find(self, spec: WorkerSpec, job: Job) -> Observation | None:
-        """Return the cached observation of a job; None if it must run."""
+        """Return the cached observation of a job, or None."""
         run = self._run(spec, job)
         if run is None or self._fresh or not isinstance(job, Run):
             return None
@@ -94,7 +94,7 @@ class ResultCache:
         return Completed(result=result)
 
     def expects(self, spec: WorkerSpec, jobs: Sequence[Run]) -> bool:
-        """True if each job has an entry for some inputs: its runtime is then probably not needed."""
+        """Return whether each job has an entry for some inputs, so that its runtime is probably not needed."""
         places = {run[:KEY_HALF_DIGITS] for job in jobs if (run := self._run(spec, job)) is not None}
         return len(places) == len(jobs) and not self._fresh and places <= self._places
 
@@ -106,7 +106,7 @@ class ResultCache:
             return frozenset()
 
     def keep(self, spec: WorkerSpec, job: Job, observation: Observation) -> None:
-        """Cache an observation if it can be reused; errors of the disk are ignored."""
+        """Cache an observation if it can be reused; write errors are ignored."""
         result = observation.result if isinstance(observation, Completed) else None
         if not isinstance(job, Run) or not isinstance(result, RunResult) or not _is_cacheable(result):
             return
@@ -118,7 +118,7 @@ class ResultCache:
                 self._used.setdefault(job.model, []).append(self._at(run).name)
 
     def entries_of(self, model: Path) -> tuple[str, ...]:
-        """Return the names of the entries that this check read or wrote for a model."""
+        """Return the names of the entries that this check has read or written for a model."""
         return tuple(self._used.get(str(model.absolute()), ()))
 
     def tidy(self) -> None:
@@ -131,7 +131,7 @@ class ResultCache:
         return self._folder / (place[:KEY_HALF_DIGITS] + fed[:KEY_HALF_DIGITS])
 
     def _run(self, spec: WorkerSpec, job: Job) -> str | None:
-        """Return the key of a job; None if it has none, or if a file changed during the run."""
+        """Return the key of a job; None if it is not cacheable or a file changed during the run."""
         if not isinstance(job, Run) or spec.runtime is None or spec.runtime.environment:
             return None
         content = self._contents.get(job.model)
@@ -150,9 +150,9 @@ class ResultCache:
 
 
 def prune(folder: Path, most_bytes: int = MAX_CACHE_BYTES) -> None:
-    """Remove the least recently used entries beyond the size limit, and unfinished ones."""
+    """Remove the least recently used entries beyond the size limit, and unfinished entries."""
     entries: list[tuple[float, int, Path]] = []  # time of last use, size
-    with contextlib.suppress(OSError):  # another gate removes some of it at this moment
+    with contextlib.suppress(OSError):  # another process may remove entries at the same time
         for entry in list(folder.iterdir()):
             with contextlib.suppress(OSError):
                 files = [status for path in entry.rglob("*") if stat.S_ISREG((status := path.lstat()).st_mode)]
@@ -230,11 +230,11 @@ def _write_entry(folder: Path, run: str, result: RunResult, *, anew: bool) -> No
 
 
 RESULT_LAYOUT = 2
-"""Version of the meaning of an entry."""
+"""Version of the format of entries."""
 KEY_HALF_DIGITS = 32
-"""Digits of a key for runtime and model; as many digits are for the inputs."""
+"""Digits of a key for runtime and model, and also for the inputs."""
 IRRELEVANT_VARIABLES = frozenset({*sandbox.HOME_VARIABLES, "PATH", "TERM"})
-"""Environment variables of a worker that do not influence outputs."""
+"""Environment variables of a worker that do not affect outputs."""
 
 
 class FileChangedError(Exception):
@@ -243,7 +243,7 @@ class FileChangedError(Exception):
 
 @dataclass(slots=True)
 class FileDigests:
-    """Digests of files, with the identity that shows whether a file has changed."""
+    """Digests of files, with identities that show whether a file has changed."""
 
     _digests: dict[Path, tuple[Identity, str]] = field(default_factory=dict)
 
@@ -251,7 +251,7 @@ class FileDigests:
         """Return the digest of a file.
 
         Raises:
-            FileChangedError: it changed after its digest was computed, or cannot be read.
+            FileChangedError: the file changed after its digest was computed, or cannot be read.
         """
         try:
             status = file_identity(path.stat())
@@ -267,7 +267,7 @@ class FileDigests:
 
 
 def digest_context(spec: WorkerSpec, job: Run, content: str, limits: JobLimits, digests: FileDigests) -> str:
-    """Digest all that the outputs of a run depend on, except its inputs: runtime, machine and job.
+    """Digest everything that the outputs of a run depend on, except its inputs: runtime, machine and job.
 
     `content` is the digest of the model with external data.
     """
@@ -292,7 +292,7 @@ def digest_context(spec: WorkerSpec, job: Run, content: str, limits: JobLimits, 
 
 
 def digest_inputs(job: Run, digests: FileDigests) -> str:
-    """Digest names and contents of the inputs, case by case; names of cases do not count."""
+    """Digest the names and contents of the inputs of each case; names of cases are ignored."""
     cases = [[(name, digests.of(Path(path))) for name, path in case.inputs.items()] for case in job.cases]
     return hashlib.sha256(msgspec.json.encode(cases)).hexdigest()
 
@@ -314,7 +314,7 @@ def list_relevant_variables() -> dict[str, str]:
 
 @functools.cache
 def identify_node() -> str:
-    """Identify the Node.js that an engine runs on; it is not locked."""
+    """Identify the Node.js of an engine, which is not locked."""
     node = shutil.which("node")
     if node is None:
         return ""
@@ -325,7 +325,7 @@ def identify_node() -> str:
 
 @functools.cache
 def identify_machine() -> str:
-    """Digest the properties of the machine that rounding may depend on: processor and mathematical library."""
+    """Digest the properties of the machine that may affect rounding: processor and math library."""
     words = [platform.system(), platform.machine(), platform.processor(), f"{os.cpu_count()} cores"]
     if hasattr(os, "sched_getaffinity"):
         words.append(f"{len(os.sched_getaffinity(0))} usable")

@@ -1,6 +1,6 @@
-"""Static stages over many models in child processes; models that did not change are taken from the cache.
+"""Run the static stages for many models in child processes, with a cache for unchanged models.
 
-If a child crashes, hangs or runs out of memory on a model, only that model is undecided.
+If a child process crashes, hangs or runs out of memory, only its current model is undecided.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ Answer = TypeVar("Answer")
 
 CHILD_TIME_S = 300
 CHILD_BYTES_PER_S = 10 * 2**20
-"""A comparison reads all weights up to five times; a slow disk gives 50 MiB a second."""
+"""Assumes a comparison that reads all weights five times, and a slow disk with 50 MiB/s."""
 CHILD_MEMORY_BYTES = 4 * 2**30
-"""Added to four times the size of the model, as for a worker."""
+"""Memory limit in addition to four times the size of the model."""
 MODELS_PER_CHILD = 8
-"""Reading this many small models takes as long as the start of a child."""
+"""Number of small models that take as long to read as the start of a child process."""
 BYTES_PER_CHILD = 32 * 2**20
 HASHED_BYTES = 64 * 2**20
-"""A file below this size whose status changed is hashed to see if it is still the same, instead of read again."""
+"""Maximum size of a file that is hashed to detect changes if its status has changed."""
 NO_REQUESTS: Mapping[str, SupportRequest] = {}
 
 
 class SupportFindings(msgspec.Struct, frozen=True):
-    """Cacheable result of the support stage for one model."""
+    """Cached part of the support stage's result for one model."""
 
     judged: tuple[RuleHit, ...] = ()
     verdicts: dict[str, LoadVerdict] = msgspec.field(default_factory=dict)  # by runtime
@@ -83,7 +83,7 @@ class SupportRequest(msgspec.Struct, frozen=True):
     runtimes: tuple[PlannedRuntime, ...]
     harvested: Mapping[str, BuildSupport]
     levels: Mapping[str, str]
-    predictions: bool  # the result includes them
+    predictions: bool  # include predictions in the result
 
 
 class SupportQuery(msgspec.Struct, frozen=True):
@@ -91,29 +91,29 @@ class SupportQuery(msgspec.Struct, frozen=True):
 
     request: SupportRequest
     facts: ModelFacts
-    is_complete: bool = True  # the facts come from complete files, not from pointers and the lock
+    is_complete: bool = True  # the facts come from complete files, not from the lock
 
 
 class FileQuery(msgspec.Struct, frozen=True):
-    """One model to read, and what to predict from the same reading."""
+    """One model to read, with an optional support request for the same reading."""
 
     model: SelectedModel
     support: SupportRequest | None = None
 
 
 class FileReading(msgspec.Struct, frozen=True):
-    """Facts of one file, if they follow from the file and its data alone, and what was predicted from them."""
+    """Facts of one file, and the predictions from them."""
 
     file: ModelFile
     lasting: bool
-    digests: tuple[tuple[Identity, str], ...] = ()  # of large files, made for it
+    digests: tuple[tuple[Identity, str], ...] = ()  # computed digests of large files
     support: SupportResult | None = None
 
 
 def create_caching_analyzer(jobs: int, folder: Path, project: Path, *, fresh: bool = False) -> StaticAnalyzer:
-    """Create an analyzer that caches static results of the project in `folder`, unless others can write to it.
+    """Create an analyzer that caches results in `folder`, unless other users can write to it.
 
-    A `fresh` one reuses nothing and replaces what is cached.
+    With `fresh`, cached results are replaced instead of reused.
     """
     if create_private_folder(folder) is None:
         return StaticAnalyzer(jobs)
@@ -121,7 +121,7 @@ def create_caching_analyzer(jobs: int, folder: Path, project: Path, *, fresh: bo
 
 
 class StaticAnalyzer:
-    """Reads models for the static stages, in up to `jobs` children."""
+    """Reader of models for the static stages in up to `jobs` child processes."""
 
     def __init__(
         self, jobs: int, unchanged: StaticResultCache | None = None, digests: FileDigestCache | None = None
@@ -129,13 +129,15 @@ class StaticAnalyzer:
         self._children = ProcessPool(jobs, defer_initialization)
         self._unchanged = unchanged
         self._digests = digests
-        self._predicted: dict[str, tuple[SupportQuery, SupportResult]] = {}  # by model, from the reading of its file
+        self._predicted: dict[
+            str, tuple[SupportQuery, SupportResult]
+        ] = {}  # by model, computed while its file was read
 
     def __enter__(self) -> StaticAnalyzer:
         return self
 
     def end_children(self) -> None:
-        """Release the memory of the children; another call starts new ones."""
+        """End the child processes to free their memory; the next call starts new ones."""
         self._children.__exit__()
 
     def __exit__(self, *_: object) -> None:
@@ -154,7 +156,7 @@ class StaticAnalyzer:
     ) -> tuple[ModelFile, ...]:
         """Read the file of each model; the result is in the order of `models`.
 
-        `requests` has what `support` will be asked, by model: it is predicted from the same reading.
+        `requests` has the subsequent requests to `support` by model, which are answered from the same reading.
         """
         locked = ((model, lock.models.get(model.path)) for model in models)
         self._recall((path for model, entry in locked for path in _model_files(model, entry)), project.root)
@@ -188,11 +190,11 @@ class StaticAnalyzer:
         return digest_static_key("file", model.path, digest) if digest else ""
 
     def _hashed_bytes(self) -> int:
-        """Return the size below which a file is hashed to find its results: small ones only if there are none."""
+        """Return the size below which files are hashed for a cache lookup; a small size if the cache is empty."""
         return HASHED_BYTES if self._unchanged and self._unchanged.has_entries else REMEMBERED_BYTES
 
     def _read(self, queries: Sequence[FileQuery]) -> list[FileReading | CallFailure]:
-        """Read the files. Where a child failed, the file is read alone: the failure may be one of predicting."""
+        """Read the files. If a child process fails, read the file without predictions, which may be the cause."""
         calls = [Call(read_model_file, query, FileReading, _child_bounds(query.model)) for query in queries]
         answers = self._children.run(calls, at_once=_child_count(calls))
         failed = [
@@ -212,7 +214,7 @@ class StaticAnalyzer:
         self, answer: FileReading | CallFailure, model: SelectedModel, key: str, request: SupportRequest | None
     ) -> ModelFile:
         if isinstance(answer, CallFailure):
-            return ModelFile(model.path, Place(model.path), undecided=describe_failure(answer, "reading it"))
+            return ModelFile(model.path, Place(model.path), undecided=describe_failure(answer, "reading the file"))
         file = answer.file
         remember_digests(dict(answer.digests))
         if answer.support is not None and request is not None and file.facts is not None:
@@ -229,7 +231,7 @@ class StaticAnalyzer:
     def support(
         self, queries: Sequence[SupportQuery], *, reuse: bool = True
     ) -> list[tuple[SupportResult, IncompleteCheck | None]]:
-        """Predict the support of each model; if its child failed, the result is empty, with the reason.
+        """Predict the support of each model; if its child process fails, return an empty result and the reason.
 
         With `reuse`, findings may come from the cache, which has no predicted refusals.
         """
@@ -247,7 +249,7 @@ class StaticAnalyzer:
         ]
 
     def _find_support(self, query: SupportQuery, key: str) -> SupportResult | None:
-        """Return the result that a reading or the cache has already; None if there is none."""
+        """Return the result from reading the file or from the cache, or None."""
         predicted = self._predicted.get(query.request.model.path)
         if predicted is not None and predicted[0] == query:
             return predicted[1]
@@ -259,14 +261,14 @@ class StaticAnalyzer:
     ) -> tuple[SupportResult, IncompleteCheck | None]:
         if isinstance(answer, CallFailure):
             return SupportResult(), IncompleteCheck(
-                Stage.SUPPORT, query.facts.path, "", *describe_failure(answer, "predicting it")
+                Stage.SUPPORT, query.facts.path, "", *describe_failure(answer, "the support prediction")
             )
         if answer.lasting and self._unchanged is not None and key:
             self._unchanged.keep(key, answer.findings)
         return answer, None
 
     def _support_key(self, query: SupportQuery) -> str:
-        """Return the key of a query; "" if its result depends on more than a key can contain."""
+        """Return the cache key of a query; "" if its result cannot be cached."""
         request = query.request
         if self._unchanged is None:
             return ""
@@ -285,18 +287,18 @@ class StaticAnalyzer:
     def call(
         self, function: Callable[[Argument], Answer], argument: Argument, answer: type[Answer], files: Sequence[Path]
     ) -> Answer | CallFailure:
-        """Return what `function` returns, which reads `files`; it runs in a child."""
+        """Return the result of `function`, which reads `files`, from a child process."""
         sizes = [status.st_size for status in map(_stat_or_none, files) if status is not None]
         bounds = CallLimits(CHILD_TIME_S + sum(sizes) // CHILD_BYTES_PER_S, CHILD_MEMORY_BYTES + 4 * sum(sizes))
         (result,) = self._children.run([Call(function, argument, answer, bounds)], at_once=1)
         return result
 
     def recall(self, key: Sequence[object], answer: type[Answer]) -> Answer | None:
-        """Return the cached answer with this key; None if there is none."""
+        """Return the cached result with this key, or None."""
         return self._unchanged.find(digest_static_key(*key), answer) if self._unchanged is not None else None
 
     def keep(self, key: Sequence[object], answer: object, files: Mapping[Path, str]) -> None:
-        """Cache an answer that follows from its key, if each of `files` still has the SHA-256 that the key names."""
+        """Cache a result that depends only on its key, if each of `files` still has the SHA-256 in the key."""
         if self._unchanged is None:
             return
         if all(_sha256_if_known(file, HASHED_BYTES) == sha256 for file, sha256 in files.items()):
@@ -304,7 +306,7 @@ class StaticAnalyzer:
 
 
 def read_model_file(query: FileQuery) -> FileReading:
-    """Read a model's file, and predict its support. Runs in a child."""
+    """Read a model file and predict its support. Runs in a child process."""
     model = query.model
     with track_source_lookups() as was_consulted:
         before = _stat_or_none(model.absolute)
@@ -323,7 +325,7 @@ def read_model_file(query: FileQuery) -> FileReading:
 
 
 def match_support(query: SupportQuery) -> SupportResult:
-    """Run the support stage for a model. Runs in a child."""
+    """Run the support stage for a model. Runs in a child process."""
     model = query.request.model
     content = file_stage.read_checked_model(model.absolute)
     is_same = content is not None and (content.view.sha256 or sha256_of(model.absolute)) == query.facts.sha256
@@ -357,13 +359,13 @@ def _child_bounds(model: SelectedModel) -> CallLimits:
 def _child_count(
     calls: Sequence[Call[FileQuery, FileReading]] | Sequence[Call[SupportQuery, SupportResult]],
 ) -> int:
-    """Return the number of children that are worth their start; 0 without work."""
+    """Return the useful number of child processes; 0 without work."""
     total = sum((call.bounds.memory_bytes - CHILD_MEMORY_BYTES) // 4 for call in calls)
     return max(1 if calls else 0, 1 + len(calls) // MODELS_PER_CHILD, min(len(calls), 1 + total // BYTES_PER_CHILD))
 
 
 def _sha256_if_known(path: Path, hashed_bytes: int) -> str:
-    """Return the digest of a file if it is known or smaller than `hashed_bytes`; "" otherwise."""
+    """Return the digest of a file if it is known or the file is smaller than `hashed_bytes`; otherwise ""."""
     try:
         if not path.is_file():
             return ""
@@ -381,7 +383,7 @@ def _stat_or_none(path: Path) -> os.stat_result | None:
 
 
 def _is_current(file: ModelFile, model: SelectedModel, hashed_bytes: int = REMEMBERED_BYTES) -> bool:
-    """True if the facts name every file that was read, and the data files are unchanged since then."""
+    """Return whether the facts contain every file that was read, and the data files are unchanged."""
     facts = file.facts
     if facts is None or facts.unread or not file.is_complete:
         return False
@@ -396,6 +398,6 @@ def _is_current(file: ModelFile, model: SelectedModel, hashed_bytes: int = REMEM
 
 
 def _model_files(model: SelectedModel, described: ModelFacts | LockedModel | None) -> Iterator[Path]:
-    """Yield a model's file, and the data files that its facts or its entry in the lock name."""
+    """Yield a model file and the data files in its facts or lock entry."""
     yield model.absolute
     yield from (model.absolute.parent / data.location for data in (described.external if described is not None else ()))

@@ -1,7 +1,6 @@
-"""Caches of the static stages: results by content, file digests, and support data of custom builds.
+"""Caches of the static stages: results by content, file digests and support data of custom builds.
 
-Only results that follow from a model, its data and the values in the key are cached. Entries that cannot be read or
-written are ignored.
+Only results that depend on a model, its data and the values in the key are cached. Read and write errors are ignored.
 """
 
 from __future__ import annotations
@@ -53,9 +52,9 @@ if TYPE_CHECKING:
     from onnxgate.runtimes.pool import WorkerPool
 
 ENTRY_LAYOUT = 1
-"""Version of the meaning of an entry, for changes that the code of the stages does not show."""
+"""Version of the format of entries, for changes outside the code of the stages."""
 MAX_ENTRIES = 20_000
-"""Limit for one project; beyond it, the least recently used entries are removed."""
+"""Maximum size for one project; the least recently used entries are removed first."""
 MOST_PROJECTS = 200
 _JUDGING_FOLDERS = (
     "core",
@@ -68,18 +67,18 @@ _JUDGING_FOLDERS = (
     "stages",
     "support",
 )
-"""Folders whose code determines static results."""
+"""Folders with code that affects static results."""
 
 _READING_PACKAGES = ("onnx", "numpy", "ml_dtypes", "google.protobuf", "google._upb")
-"""Packages whose code reads models; the last is absent if protobuf is pure Python."""
+"""Packages with code that reads models; the last one is missing if protobuf is pure Python."""
 
 ResultType = TypeVar("ResultType")
 
 
 class StaticResultCache:
-    """Static results of the project in `project`: one file in `folder`, read and replaced as a whole.
+    """Static results of the project in `project`, stored in one file in `folder`.
 
-    A `fresh` cache reuses nothing and replaces entries.
+    A `fresh` cache replaces entries instead of reusing them.
     """
 
     def __init__(self, folder: Path, project: Path, *, fresh: bool = False) -> None:
@@ -93,22 +92,22 @@ class StaticResultCache:
 
     @property
     def has_entries(self) -> bool:
-        """Whether the cache can return anything."""
+        """Whether the cache has entries."""
         return bool(self._entries) and not self._fresh
 
     def find(self, key: str, kind: type[ResultType]) -> ResultType | None:
-        """Return the entry; None if there is none that can be read."""
+        """Return the entry, or None if it is missing or unreadable."""
         encoded = self._entries.pop(key, None)
         if encoded is None:
             return None
         if self._fresh:
-            self._changed = True  # it is removed, also if no other result replaces it
+            self._changed = True  # remove the unreadable entry, even if no result replaces it
             return None
         try:
             decoded = msgspec.msgpack.decode(encoded, type=kind)
         except (msgspec.MsgspecError, UnicodeError, ValueError, RecursionError):
             return None
-        self._entries[key] = encoded  # the last is the newest
+        self._entries[key] = encoded  # sorted by age, newest last
         return decoded
 
     def keep(self, key: str, value: object) -> None:
@@ -118,7 +117,7 @@ class StaticResultCache:
             self._changed = True
 
     def save(self) -> None:
-        """Write the file if entries changed; errors of the disk are ignored."""
+        """Write the file if entries changed; write errors are ignored."""
         if not self._changed:
             return
 
@@ -133,14 +132,14 @@ class StaticResultCache:
 
 
 def digest_static_key(*parts: object) -> str:
-    """Return the key of a result that follows from these values and from this program."""
+    """Return the key of a result that depends on these values and on onnxgate's code."""
     text = msgspec.json.encode((_digest_program(), *parts), order="sorted")
     return hashlib.sha256(text).hexdigest()
 
 
 @functools.cache
 def _digest_program() -> tuple[str, ...]:
-    """Digest the files of this program and of the packages that read models; versions alone are not enough."""
+    """Digest the files of onnxgate and of the packages that read models, since code can change without its version."""
     package = os.fspath(Path(__file__).parents[1])
     specs = filter(None, map(find_spec, _READING_PACKAGES))
     theirs = [folder for spec in specs for folder in list(spec.submodule_search_locations or ())[:1]]
@@ -150,7 +149,7 @@ def _digest_program() -> tuple[str, ...]:
 
 
 def _identify_files(folder: str, *, nested: bool) -> Iterator[tuple[str, Identity]]:
-    """Yield path and identity of the files in a folder, and in those below it if `nested`."""
+    """Yield path and identity of the files in a folder; if `nested`, also in its subfolders."""
     for entry in os.scandir(folder):
         if entry.is_file():
             yield entry.path, file_identity(entry.stat())
@@ -160,13 +159,13 @@ def _identify_files(folder: str, *, nested: bool) -> Iterator[tuple[str, Identit
 
 DIGESTS_FILE_NAME = "digests.json"
 MAX_REMEMBERED_FILES = 10_000
-"""Limit of the cache; beyond it, the files seen longest ago are removed."""
+"""Maximum number of files; those seen longest ago are removed first."""
 MIN_GIT_QUERY_BYTES = 64 * 2**20
-"""Below this size, hashing is faster than a query to git."""
+"""Maximum size for which hashing is faster than a query to git."""
 
 
 class FileDigestCache:
-    """Digests by file, in `folder`; files are hashed if it cannot be read or written, or if it is `fresh`."""
+    """Cache of file digests in `folder`; `fresh` ignores stored digests."""
 
     def __init__(self, folder: Path, *, fresh: bool = False) -> None:
         self._path = folder / DIGESTS_FILE_NAME
@@ -177,7 +176,7 @@ class FileDigestCache:
         self._changed = False
 
     def recall(self, files: Iterable[Path], root: Path) -> None:
-        """Load the digests of these files; `root` is git's root."""
+        """Load the digests of these files; `root` is the root of the repository."""
         if self._fresh:
             return
         large = {path: status for path in files if (status := _stat_large_file(path)) is not None}
@@ -195,7 +194,7 @@ class FileDigestCache:
                     remember_digests({file_identity(unknown[path]): pointer.sha256})
 
     def keep(self, files: Iterable[Path]) -> None:
-        """Store the digests of these files in their current state; changed files are left out."""
+        """Store the digests of these files, except of changed ones."""
         for path in files:
             status = _stat_large_file(path)
             digest = known_digest(status) if status is not None else None
@@ -204,7 +203,7 @@ class FileDigestCache:
                 entry = (file_identity(status), digest)
                 if self._files.pop(str(path), None) != entry:
                     self._changed = True
-                self._files[str(path)] = entry  # the last is the newest
+                self._files[str(path)] = entry  # sorted by age, newest last
         if self._changed:
             newest = dict(list(self._files.items())[-MAX_REMEMBERED_FILES:])
             with contextlib.suppress(OSError):
@@ -222,7 +221,7 @@ class FileDigestCache:
 
 
 def _stat_large_file(path: Path) -> os.stat_result | None:
-    """Return the status of a large regular file; None for anything else."""
+    """Return the status of a large regular file; otherwise None."""
     try:
         status = path.stat()
     except (OSError, ValueError):
@@ -231,16 +230,16 @@ def _stat_large_file(path: Path) -> os.stat_result | None:
 
 
 REGISTRY_SINCE = "1.16.0"
-"""Older wheels do not list their kernels; only limits could be harvested, and those are shipped."""
+"""First release with kernel data. The limits of older ones are shipped."""
 UNREADABLE_BUILD = (
-    "what it implements is not harvested: its libraries cannot be read, or are not in one folder of site-packages"
+    "support data could not be harvested: the build's libraries are unreadable or not in one folder of site-packages"
 )
 
 
 def find_unknown_builds(planned: Iterable[PlannedRuntime]) -> tuple[PlannedRuntime, ...]:
-    """Select the runtimes to harvest: releases without shipped data, and GPU builds only in custom environments.
+    """Select the runtimes to harvest: releases without shipped data; GPU builds only in custom environments.
 
-    Source: onnxruntime-gpu 1.23.2 ends with a segmentation fault when it is harvested without a GPU.
+    Source: harvesting onnxruntime-gpu 1.23.2 without a GPU causes a segmentation fault.
     """
     unknown = []
     for planned_runtime in planned:
@@ -258,16 +257,16 @@ def find_unknown_builds(planned: Iterable[PlannedRuntime]) -> tuple[PlannedRunti
 
 
 class HarvestedBuilds(msgspec.Struct):
-    """Support data of custom builds, by the name of their runtime."""
+    """Support data of custom builds by name of the runtime."""
 
     supports: dict[str, BuildSupport] = msgspec.field(default_factory=dict)
     skipped: list[IncompleteCheck] = msgspec.field(default_factory=list)
 
 
 class CustomBuilds:
-    """The builds of a lock and a project, with the cache of their support data.
+    """Custom builds of a lock and a project, with a cache of their support data.
 
-    The key is the locked wheel, or the libraries of a custom build, so that one build is never mistaken for another.
+    The key is the digest of the locked wheel, or of the libraries of a custom build.
     """
 
     def __init__(self, folder: Path, lock: Lock, project_folder: Path) -> None:
@@ -287,7 +286,7 @@ class CustomBuilds:
         return builds
 
     def harvest(self, planned: Sequence[PlannedRuntime], host: WorkerPool) -> HarvestedBuilds:
-        """Return the support data; harvest and cache those that are not cached yet."""
+        """Return the support data; harvest and cache missing data."""
         builds = self.load(planned)
         for runtime in planned:
             source, environment = self._source(runtime), runtime.runtime.environment
@@ -295,7 +294,9 @@ class CustomBuilds:
                 continue
             if source is not None:
                 self._harvest(runtime, source, host, builds)
-            elif environment and environment_path(self._folder, environment).exists():  # else the runtime stage reports
+            elif (
+                environment and environment_path(self._folder, environment).exists()
+            ):  # a missing environment is reported by the runtime stage
                 builds.skipped.append(IncompleteCheck(Stage.SUPPORT, "", runtime.name, UNREADABLE_BUILD))
         return builds
 
@@ -307,9 +308,9 @@ class CustomBuilds:
             if self._harvests.get(key) is None:
                 self._harvests.put(key, harvest_build(host, spec, source))
         except HarvestError as error:
-            reason = f"what it implements cannot be harvested: {error}" if str(error) else ""
+            reason = f"support data could not be harvested: {error}" if str(error) else ""
         except OSError as error:
-            reason = f"what it implements cannot be kept for the next run: {error.strerror}"
+            reason = f"support data could not be cached: {error.strerror}"
         if reason:
             builds.skipped.append(IncompleteCheck(Stage.SUPPORT, "", planned.name, reason))
         support = self._harvests.get(key)
@@ -317,7 +318,7 @@ class CustomBuilds:
             builds.supports[planned.name] = support
 
     def _source(self, planned: PlannedRuntime) -> TableSource | None:
-        """Identify the build by its locked wheel for this machine, or by its libraries; None if neither is known."""
+        """Identify the build by its locked wheel for this machine or by its libraries; None if unknown."""
         if planned.name not in self._sources:
             find = self._find_libraries if planned.runtime.environment else self._find_wheel
             self._sources[planned.name] = find(planned.runtime)
@@ -349,34 +350,34 @@ def _harvest_key(planned: PlannedRuntime, source: TableSource) -> str:
     return make_harvest_key(planned.runtime.engine, source.release, source.sha256)
 
 
-KERNEL_QUERY = "the question for its kernels"
+KERNEL_QUERY = "the kernel query"
 
 
 class HarvestError(Exception):
-    """The build cannot be harvested; the message is the reason, and is empty if the build is not available."""
+    """The build cannot be harvested. The message is the reason, "" if the build is not available."""
 
 
 def harvest_build(pool: WorkerPool, spec: WorkerSpec, source: TableSource) -> HarvestRecord:
-    """Return the operator support of the build in a worker. `source` names it; its commit is read from the build.
+    """Return the operator support of the build in a worker. `source` names the build; its commit is read from it.
 
     Raises:
-        HarvestError: it does not list its kernels, or the loaded probes are inconsistent.
+        HarvestError: the build does not list its kernels, or the loaded probes are inconsistent.
     """
     from onnxgate.support import probes
 
     with temporary_folder() as scratch:
         output = Path(scratch).absolute() / "dump.json"
-        pool.show(output.parent)  # some probes have their data outside their own folders
+        pool.show(output.parent)  # some probes have data outside their folders
         if _is_refused(pool.submit(spec, Harvest(output=str(output))).result(), KERNEL_QUERY):
-            raise HarvestError(f"it refuses {KERNEL_QUERY}")
+            raise HarvestError(f"the build does not support {KERNEL_QUERY}")
         try:
             dump = decode_dump(output.read_bytes())
         except (OSError, msgspec.MsgspecError, UnicodeError) as error:
-            raise HarvestError(f"what it says cannot be read: {type(error).__name__}") from error
+            raise HarvestError(f"the result of {KERNEL_QUERY} is invalid: {type(error).__name__}") from error
         folder = output.with_name("probes")
         folder.mkdir()
         futures = {}
-        for name, path in probes.write_probes(folder).items():  # each in a process with the variables that it needs
+        for name, path in probes.write_probes(folder).items():  # each in a process with its environment variables
             environment = tuple(probes.get_probe_environment(name).items())
             futures[name] = pool.submit(replace(spec, environment=environment), Load(model=str(path)))
         loads = {name: not _is_refused(future.result(), f"the probe `{name}`") for name, future in futures.items()}
@@ -388,15 +389,15 @@ def harvest_build(pool: WorkerPool, spec: WorkerSpec, source: TableSource) -> Ha
 
 
 def _is_refused(observation: Observation, what: str) -> bool:
-    """Return whether the engine refused the job; raise `HarvestError` for anything but completion or refusal."""
+    """Return whether the engine refused the job. Raise `HarvestError` unless it completed or was refused."""
     match observation:
         case Completed():
             return False
         case Refused():
             return True
         case Crashed(signal=signal):
-            raise HarvestError(f"it fails on {what}: {signal}")
+            raise HarvestError(f"the build crashed on {what}: {signal}")
         case TimedOut(limit_s=limit_s):
-            raise HarvestError(f"it does not answer {what} within {limit_s:g} s")
+            raise HarvestError(f"{what} timed out after {limit_s:g} s")
         case _:
             raise HarvestError

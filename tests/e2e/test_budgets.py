@@ -69,7 +69,7 @@ def test_same_and_new_models(repository: Repository) -> None:
 
     assert (same["verdict"], same["findings"], same["undecided"], same["skipped"]) == ("pass", [], [], [])
     assert [(each["model"], each["reason"]) for each in new["skipped"]] == [
-        ("models/new.onnx", "its budget: `models/new.onnx` is not at `HEAD`")
+        ("models/new.onnx", "the relative budget could not be checked: `models/new.onnx` is not at `HEAD`")
     ]
 
 
@@ -78,7 +78,10 @@ def test_without_a_baseline(repository: Repository) -> None:
     report = repository.report()
     (skipped,) = report["skipped"]
 
-    assert (report["undecided"], skipped["reason"]) == ([], "its budget was not measured: no baseline was asked for")
+    assert (report["undecided"], skipped["reason"]) == (
+        [],
+        "the relative budget was not checked: no baseline is selected",
+    )
     assert repository.report("--static")["skipped"] == []
 
 

@@ -34,7 +34,7 @@ def test_command_shows_the_same(project: Callable[[str], Repository], toolchain:
         again = broken.report(*words[1:], status=1)
         assert (program, words[0]) == ("onnxgate", "check")
         assert [each for each in first["findings"] if each["model"] == model] == again["findings"]
-        assert again["scope"].endswith("other input cases not asked for")
+        assert again["scope"].endswith("other input cases not selected")
 
 
 def test_stored_inputs_are_what_inputs_takes(project: Callable[[str], Repository], cache: Path) -> None:

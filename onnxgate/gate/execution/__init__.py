@@ -1,1 +1,1 @@
-"""The dynamic stages: jobs in runtimes and in the toolchain, and their evidence."""
+"""Dynamic stages: jobs in runtimes and in the toolchain, and the evidence from them."""

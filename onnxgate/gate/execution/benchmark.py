@@ -1,4 +1,4 @@
-"""Budgets that are ratios: a model and its baseline run side by side, after all other jobs."""
+"""Relative budgets: a model and its baseline are measured together, after all other jobs."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from onnxgate.project.plan import PlannedRuntime
 ENGINE = "onnxruntime"
 ROUNDS = 60
 MIN_ROUNDS = 8
-"""With fewer rounds, quartiles mean nothing."""
+"""Minimum number of rounds for meaningful quartiles."""
 TIME_S = 20.0
 MEMORY_RUNS = 3
 NOISE_MIB = 4.0
-"""Two processes that do the same may differ by this."""
+"""Memory difference between two equal processes that counts as noise."""
 
-NO_BASELINE = "its budget was not measured: no baseline was asked for"
-NO_BASELINE_HINT = "give `--against REF`, or `quantized-from` where there is a float model"
+NO_BASELINE = "the relative budget was not checked: no baseline is selected"
+NO_BASELINE_HINT = "select a revision with `--against REF`, or set `quantized-from` if there is a float model"
 
 Measure = Literal["time", "memory"]
 
@@ -59,18 +59,17 @@ class MeasuredRatio:
 
 @dataclass(slots=True)
 class Benchmarks:
-    """Measures models. `submit` runs a job on a runtime; `place` returns an unused path."""
+    """Measurement of models. `submit` runs a job on a runtime; `place` returns an unused path."""
 
-    base: Path  # the config's folder
+    base: Path  # folder of the config
     against: Revision | None
     submit: Callable[[PlannedRuntime, Benchmark], Future[Observation]]
     place: Callable[[], Path]
 
     def measure(self, model: RunnableModel, cases: tuple[InputCase, ...]) -> StepResult:
-        """Measure a model on the cases against its baseline, if it has a budget that is a ratio.
+        """Compare the time and memory of a model with those of its baseline, if it has a relative budget.
 
-        The ratio of equal content is 1 and is not measured. A new model has no baseline and needs none; without a
-        revision, the comparison is skipped.
+        Equal content is not measured. The check is skipped for new models and if no baseline is selected.
         """
         settings, path = model.planned.model.settings, model.path
         budget = settings.budget
@@ -82,7 +81,9 @@ class Benchmarks:
             name, file = self._find_baseline(model.planned.model, model.facts)
             raced = list(self._race(model, cases, budget, name, file)) if file is not None else []
         except MissingAtRevisionError as error:
-            undone = IncompleteCheck(Stage.RUNTIME, path, "", f"its budget: {error.reason}", error.hint)
+            undone = IncompleteCheck(
+                Stage.RUNTIME, path, "", f"the relative budget could not be checked: {error.reason}", error.hint
+            )
             return StepResult(skipped=(undone,)) if error.is_new else StepResult(undone=(undone,))
         return StepResult(
             subjects=tuple(raced),
@@ -91,13 +92,13 @@ class Benchmarks:
         )
 
     def _find_baseline(self, model: SelectedModel, facts: ModelFacts) -> tuple[str, Path | None]:
-        """Return the baseline in words and as a file; None if its content is that of the model."""
+        """Return the name and the file of the baseline; no file if its content equals that of the model."""
         if model.settings.quantized_from is not None:
             return f"`{model.settings.quantized_from}`", self.base / model.settings.quantized_from
         assert self.against is not None
         root = self.against.root
         if not model.absolute.is_relative_to(root):
-            raise MissingAtRevisionError("the model lies outside of the repository")
+            raise MissingAtRevisionError("the model is outside the repository")
         old = write_model_at_revision(self.against, model.absolute.relative_to(root).as_posix(), self.place())
         file, external = old.path, hash_external_files(old.view, old.path)
         is_same = sha256_of(file) == facts.sha256 and sorted(external) == sorted(facts.external)
@@ -108,7 +109,7 @@ class Benchmarks:
     ) -> Iterator[Raced]:
         runtimes = [it for it in model.planned.runtimes if it.runtime.engine == ENGINE]
         if not runtimes:
-            raise MissingAtRevisionError(f"no target of the model has `{ENGINE}`, on which it is measured")
+            raise MissingAtRevisionError(f"budgets are measured on `{ENGINE}`, which no target of the model includes")
         planned = max(runtimes, key=lambda runtime: runtime_sort_key(runtime.name))
         job = Benchmark(
             model=str(model.planned.model.absolute.absolute()),
@@ -150,21 +151,19 @@ def _require_result(observation: Observation) -> BenchmarkResult:
         case Completed(result=BenchmarkResult(reason=reason)) | Unavailable(reason=reason):
             raise MissingAtRevisionError(reason)
         case Refused(failure=failure):
-            raise MissingAtRevisionError(f"it does not load: {failure.type}")
+            raise MissingAtRevisionError(f"the model does not load: {failure.type}")
         case Crashed(signal=signal, during=during):
-            raise MissingAtRevisionError(f"the runtime ended with {signal} during {during}")
+            raise MissingAtRevisionError(f"the runtime crashed with {signal} during {during}")
         case TimedOut(limit_s=limit_s):
-            raise MissingAtRevisionError(f"it was not measured within {limit_s:g} s")
+            raise MissingAtRevisionError(f"the measurement timed out after {limit_s:g} s")
         case _:
-            raise TypeError(f"{type(observation).__name__} is no answer to a race")
+            raise TypeError(f"unexpected observation of a benchmark: {type(observation).__name__}")
 
 
 def compute_time_ratio(result: BenchmarkResult, _: float = 0.0) -> MeasuredRatio:
     """Return the median ratio of the rounds, with its quartiles."""
     if len(result.model_s) < MIN_ROUNDS:
-        raise MissingAtRevisionError(
-            f"one run takes too long to be timed: {len(result.model_s)} rounds in {TIME_S:g} s"
-        )
+        raise MissingAtRevisionError(f"a run takes too long to measure: {len(result.model_s)} rounds in {TIME_S:g} s")
     ratios = [model / baseline for model, baseline in zip(result.model_s, result.baseline_s, strict=True)]
     low, ratio, high = statistics.quantiles(ratios, n=4, method="inclusive")
     return MeasuredRatio(ratio, low, high)
@@ -176,7 +175,7 @@ def compute_memory_ratio(result: BenchmarkResult, allowed: float) -> MeasuredRat
         [max(used_mib, NOISE_MIB) for used_mib in mib] for mib in (result.model_mib, result.baseline_mib)
     )
     if not model:
-        raise MissingAtRevisionError("no process could be weighed")
+        raise MissingAtRevisionError("memory could not be measured in any process")
     median, baseline_median = statistics.median(model), statistics.median(baseline)
     excess = median - allowed * baseline_median
     return MeasuredRatio(
@@ -185,13 +184,13 @@ def compute_memory_ratio(result: BenchmarkResult, allowed: float) -> MeasuredRat
 
 
 def _report_noise(raced: Raced) -> IncompleteCheck:
-    what = "long" if raced.measure == "time" else "much memory"
-    reason = f"this machine is too noisy to tell whether it takes {raced.budget:g} times as {what} as {raced.baseline}"
-    return IncompleteCheck(Stage.RUNTIME, raced.model, raced.runtime, reason, "run it again, where nothing else runs")
+    what = "time" if raced.measure == "time" else "memory"
+    reason = f"measurements vary too much to compare with {raced.budget:g} times the {what} of {raced.baseline}"
+    return IncompleteCheck(Stage.RUNTIME, raced.model, raced.runtime, reason, "re-run the check on an idle machine")
 
 
 def report_ratio(raced: Raced) -> list[Measured]:
-    """Return the ratio and its spread as rows of the report."""
+    """Return the ratio and its range as rows of the report."""
     rows = (("", raced.ratio), (", low", raced.low), (", high", raced.high))
     return [
         Measured(

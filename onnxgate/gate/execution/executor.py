@@ -1,4 +1,4 @@
-"""Run the stages that start processes together: each job runs once, and all stages read its observation."""
+"""Run the dynamic stages together: each job runs once, and all stages use its observation."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def execute(
     cache: ResultCache | None = None,
     stable: StableExports | None = None,
 ) -> Iterator[ExecutionResult]:
-    """Run the models for all stages; the files of their cases exist until the context ends."""
+    """Run the models for all stages. The files of their cases exist until the context ends."""
     with temporary_folder() as scratch:
         host.show(Path(scratch), *(model.planned.model.absolute.parent for model in models))
         yield _Executor(models, settings, host, cache, stable or StableExports(None), Path(scratch)).run()
@@ -90,7 +90,7 @@ class _Executor:
         self._cache = cache
         self._scratch = scratch
         self._reused: list[tuple[str, str]] = []
-        self._answers: defaultdict[Path, list[Future[Observation]]] = defaultdict(list)  # by model's file
+        self._answers: defaultdict[Path, list[Future[Observation]]] = defaultdict(list)  # by file of the model
         self._folders = itertools.count()
         self._node_loader = NodeLoader(self._load_node, scratch / "nodes")
         self._exporter = Exporter(settings, host, self._folder, stable)
@@ -120,19 +120,19 @@ class _Executor:
         return msgspec.structs.replace(result, collected=collected, reused=(*self._reused, *exports))
 
     def _metered(self, planned: PlannedModel, step: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Take a step with one model; the jobs that it submits count as cost of that model."""
+        """Run one step for a model; jobs submitted by it are attributed to that model."""
         with self._host.meter.attribute_to(str(planned.model.absolute)):
             return step(*arguments, **named)
 
     def _warm_up(self) -> None:
-        """Build every environment that will be used, and import its engine."""
+        """Build every environment that will be used and import its engine."""
         plans = [model.planned for model in self._models]
         runtimes = [(plan.model.absolute, runtime) for plan in plans for runtime in plan.runtimes]
         for runtime in dict.fromkeys(it.runtime for model, it in runtimes if not self._is_spared(model, it)):
             self._host.submit(self._spec(runtime), Probe())
 
     def _is_spared(self, model: Path, planned: PlannedRuntime) -> bool:
-        """True if the cache probably has all results of a runtime; otherwise its environment is built later."""
+        """Return whether the cache probably has all results of a runtime, so that its environment is not needed."""
         if self._cache is None:
             return False
         jobs = [runtime_stage.plan_run(model, (), planned, level, Path(level)) for level in planned.levels]
@@ -151,13 +151,13 @@ class _Executor:
     def _submit_for(
         self, model: Path, planned: PlannedRuntime, job: Job, limits: JobLimits | None = None
     ) -> Future[Observation]:
-        """Run a job whose answer the outcome of the model depends on."""
+        """Run a job and record that the outcome of the model depends on it."""
         answer = self._submit(planned, job, limits)
         self._answers[model].append(answer)
         return answer
 
     def _run(self, planned: PlannedRuntime, job: Run) -> Future[Observation]:
-        """Run a model, or take its result from the cache."""
+        """Run a model or return its cached result."""
         answer = self._find_or_run(planned, job)
         self._answers[Path(job.model)].append(answer)
         return answer
@@ -180,7 +180,7 @@ class _Executor:
         return future
 
     def _prepare_all(self, toolchain: ProjectToolchain | None) -> list[PreparedModel]:
-        """Prepare all models; the first is exported while cases of the others are created."""
+        """Prepare all models; the first ones are exported while cases of others are created."""
         inputs: Iterable[tuple[ModelFacts, InputCases]]
         inputs = (self._metered(model.planned, self._create_cases, model) for model in self._models)
         if self._settings.inputs.cases:
@@ -207,12 +207,12 @@ class _Executor:
     # Running
 
     def _awaited(self, prepared: PreparedModel) -> Future[Observation] | None:
-        """Return the job that a model's runs wait for: its source, which adds one more case."""
+        """Return the job that must end before a model can run: its source, which adds an example case."""
         exporting = prepared.exporting if Stage.PARITY in self._settings.stages else None
         return exporting.source if exporting is not None else None
 
     def _begin(self, prepared: PreparedModel) -> Future[StartedModel]:
-        """Run a model as soon as all its cases exist."""
+        """Run a model when all its cases exist."""
         begun: Future[StartedModel] = Future()
 
         def start() -> StartedModel:
@@ -237,7 +237,7 @@ class _Executor:
     def _levels(
         self, prepared: PreparedModel, planned: PlannedRuntime, cases: tuple[InputCase, ...]
     ) -> Future[tuple[ObservedRun, ...]]:
-        """Run the model on one runtime, level after level; a crash or timeout ends the series."""
+        """Run the model on one runtime, one level after the other; a crash or timeout skips the remaining levels."""
         model = prepared.planned.model.absolute
         jobs = list(runtime_stage.prepare_runs(model, cases, planned, self._folder()))
         ended: Future[tuple[ObservedRun, ...]] = Future()
@@ -259,10 +259,10 @@ class _Executor:
         begin(jobs.pop(0))
         return ended
 
-    # Other sizes, if generated inputs fail
+    # Other sizes if generated inputs fail
 
     def _follow(self, started: StartedModel, reading: ParsedModel, ran: Sequence[ObservedRun]) -> StartedModel:
-        """Add the outputs of the source, and run the model at other sizes if the guessed ones do not fit."""
+        """Add the outputs of the source; run the model at other sizes if the guessed sizes are invalid."""
         prepared, cases = started.prepared, started.prepared.fed.cases
         sourced = started.sourced
         if Stage.PARITY not in self._settings.stages:
@@ -287,12 +287,12 @@ class _Executor:
         both = None if sourced.eager is None else {**sourced.eager, **(eager or {})}
         return self._start(replace(prepared, fed=fed), SourceOutputs(both, sourced.sample))
 
-    # Collecting the evidence
+    # Evidence
 
     def _collect(self, started: StartedModel) -> CollectedModel:
         with track_source_lookups() as was_consulted:
             collected, answers = self._collect_evidence(started)
-            has_only_own_places = not was_consulted()  # others follow from source files
+            has_only_own_places = not was_consulted()  # other places depend on source files
         is_lasting = has_only_own_places and all(map(is_lasting_answer, answers)) and is_lasting_step(collected.step)
         return msgspec.structs.replace(collected, is_lasting=is_lasting)
 
@@ -304,13 +304,14 @@ class _Executor:
         except (OSError, UnreadableModel):
             if _has_content(prepared):
                 raise
-        reason, hint = "its files changed during the check", "check again when no other program writes them"
+        reason = "its files changed during the check"
+        hint = "run the check again when no other program writes to them"
         stages = sorted(self._settings.stages & {Stage.RUNTIME, Stage.PARITY})
         undone = (IncompleteCheck(stage, prepared.path, "", reason, hint, transient=True) for stage in stages)
         return CollectedModel(started.cases, (), StepResult(undone=(*started.sourced.undone, *undone))), []
 
     def _judge(self, started: StartedModel, ran: list[ObservedRun]) -> tuple[CollectedModel, list[Future[Observation]]]:
-        """Return the evidence for a model, which is read again: memory does not hold all models while they run."""
+        """Collect the evidence for a model, which is read again: keeping all models in memory needs too much."""
         model = started.prepared.planned.model.absolute.absolute()
         steps = [StepResult(undone=started.sourced.undone)]
         reading = ParsedModel(started.prepared.facts, read_light_view(started.prepared.planned.model.absolute))
@@ -330,7 +331,7 @@ class _Executor:
     def _judge_runs(
         self, started: StartedModel, reading: ParsedModel, ran: Sequence[ObservedRun]
     ) -> tuple[tuple[ModelRuns, ...], StepResult, list[Future[Observation]]]:
-        """Return the runs, the evidence, and the answers for single nodes that it depends on."""
+        """Return the runs, the evidence and the observations of isolated nodes that it depends on."""
         prepared, settings = started.prepared, self._settings
         model = ExecutedModel(
             path=prepared.path,
@@ -361,13 +362,13 @@ class _Executor:
         return runs, step, nodes.answers
 
     def _load_nodes(self, model: ExecutedModel, started: StartedModel, ran: Sequence[ObservedRun]) -> NodeLoads:
-        """Load nodes alone on the runtimes that refuse the model."""
+        """Load isolated nodes on the runtimes that refuse the model."""
         if Stage.RUNTIME not in self._settings.stages:
             return NodeLoads()
         predictions = started.prepared.runnable.predictions
         by_runtime = {planned: predictions.get(planned.name) for planned in started.levels}
         refusing = isolated_nodes.find_refusing_runtimes(ran, model.view, by_runtime, self._settings.harvested)
-        if refusing:  # nodes are loaded with their constants
+        if refusing:  # isolated nodes need their constants
             model = replace(model, view=read_view(started.prepared.planned.model.absolute))
         return self._node_loader.examine(model, refusing)
 
@@ -376,7 +377,7 @@ class _Executor:
         return self._submit(planned, job, allowed)
 
     def _measure_budgets(self, collected: Mapping[str, CollectedModel]) -> Iterator[StepResult]:
-        """Measure models against their baselines while nothing else runs."""
+        """Compare models with their baselines while no other job runs."""
         settings = self._settings
         benchmarks = Benchmarks(settings.project.folder, settings.revision, self._submit, self._folder)
         for model in self._models:
@@ -385,7 +386,7 @@ class _Executor:
 
 
 def _has_content(prepared: PreparedModel) -> bool:
-    """Return whether the files of a model are those that its facts are about."""
+    """Return whether the files of a model are unchanged since its facts were read."""
     try:
         files = list_content_files(prepared.facts, prepared.planned.model.absolute)
         return all(sha256_of(path) == sha256 for path, sha256 in files.items())

@@ -1,4 +1,4 @@
-"""After failed runs: other input sizes, and single nodes loaded alone."""
+"""Handling of failed runs: other input sizes and isolated nodes."""
 
 from __future__ import annotations
 
@@ -34,38 +34,38 @@ from onnxgate.stages.isolated_nodes import IsolatedLoad, NodeKind, RefusingRunti
 from onnxgate.stages.runtime import ExecutedModel, ObservedRun
 
 MAX_NODE_KINDS = 200
-"""Limit of node kinds of one model that are loaded alone on one runtime."""
+"""Maximum number of node kinds per model and runtime that are loaded in isolation."""
 MAX_WAIT_S = 60.0
-"""Limit for the nodes of one model on one runtime, after the first answer."""
+"""Time limit for all nodes of one model on one runtime, after the first result."""
 NODE_TIME_S = 30.0
-"""Limit for one node."""
+"""Time limit for one node."""
 MAX_FATAL_LOADS = 3
-"""Loading stops after this many crashes and timeouts: each costs a new process."""
+"""Maximum number of crashes and timeouts, since each needs a new process."""
 NODE_IR_VERSION = 7
-"""IR version of nodes from a model whose own is refused. Source: every ONNX Runtime since 1.3 supports it."""
+"""IR version of isolated nodes if that of the model is refused. Source: supported by ONNX Runtime since 1.3."""
 
 PendingNode = tuple[NodeKind, tuple[Future[Observation], ...]]
 
 
 @dataclass(slots=True)
 class NodeLoads:
-    """Results of loading nodes alone."""
+    """Results of loading isolated nodes."""
 
     alone: dict[str, tuple[IsolatedNode, ...]] = field(default_factory=dict)  # by runtime
     skipped: list[IncompleteCheck] = field(default_factory=list)
-    answers: list[Future[Observation]] = field(default_factory=list)  # cancelled ones, too
+    answers: list[Future[Observation]] = field(default_factory=list)  # including cancelled ones
 
 
 @dataclass(slots=True)
 class NodeLoader:
-    """Loads nodes on runtimes; their models are written to `folder`."""
+    """Loader of isolated nodes, whose models are written to `folder`."""
 
     submit: Callable[[PlannedRuntime, Load], Future[Observation]]
     folder: Path
     _submitted: dict[tuple[str, str, str], Future[Observation]] = field(default_factory=dict)
 
     def examine(self, model: ExecutedModel, refusing: Mapping[PlannedRuntime, RefusingRuntime]) -> NodeLoads:
-        """Load the nodes of a model alone on each runtime that refuses it: those predicted first, then what is left."""
+        """Load isolated nodes of a model on each runtime that refuses it: predicted refusals first, then the others."""
         examined = NodeLoads()
         worth = {planned: refusal for planned, refusal in refusing.items() if not refusal.is_hopeless}
         if not worth:
@@ -83,7 +83,7 @@ class NodeLoader:
             count = len(first[planned]) + len(rest[planned])
             examined.alone[planned.name] = isolated_nodes.evaluate_isolated_nodes(refusal, kinds, loads, model)
             if len(loads) != count:
-                reason = f"{len(loads)} of {count} kinds of nodes could be loaded alone to find all that is refused"
+                reason = f"only {len(loads)} of {count} kinds of nodes were tested for support: limit reached"
                 examined.skipped.append(IncompleteCheck(Stage.RUNTIME, model.path, planned.name, reason))
         return examined
 
@@ -94,7 +94,7 @@ class NodeLoader:
         model: ExecutedModel,
         answers: list[Future[Observation]],
     ) -> dict[PlannedRuntime, dict[NodeKind, IsolatedLoad]]:
-        """Load nodes on all runtimes at the same time; the result leaves out nodes that were not tried."""
+        """Load nodes on all runtimes concurrently. The result leaves out nodes that were not tested."""
         pending = {
             planned: list(self._submit_nodes(planned, refusing[planned], selected[:MAX_NODE_KINDS], model))
             for planned, selected in kinds.items()
@@ -118,7 +118,7 @@ class NodeLoader:
         key = (planned.name, digest, level)
         if key not in self._submitted or self._submitted[key].cancelled():
             path = (self.folder / digest[:32] / "node.onnx").absolute()
-            if not path.exists():  # it is written once: another runtime may be reading it
+            if not path.exists():  # another runtime may be reading it
                 path.parent.mkdir(parents=True)
                 path.write_bytes(data)
             job = Load(model=str(path), optimization=level, providers=planned.providers, extensions=planned.extensions)
@@ -127,7 +127,7 @@ class NodeLoader:
 
 
 def _await_loads(pending: Sequence[PendingNode]) -> Iterator[tuple[NodeKind, IsolatedLoad]]:
-    """Yield the outcome of each load in order, until the time is used up; cancel the rest."""
+    """Yield the outcome of each load in order until the time limit, then cancel the others."""
     ends_at: float | None = None
     fatal = 0
     for kind, futures in pending:
@@ -142,7 +142,7 @@ def _await_loads(pending: Sequence[PendingNode]) -> Iterator[tuple[NodeKind, Iso
         fatal += any(isinstance(observation, Crashed | TimedOut) for observation in observations)
         if fatal == MAX_FATAL_LOADS:
             break
-    for _, futures in pending:  # finished ones are not affected
+    for _, futures in pending:  # no effect on completed ones
         for future in futures:
             future.cancel()
 
@@ -151,12 +151,12 @@ def _await_loads(pending: Sequence[PendingNode]) -> Iterator[tuple[NodeKind, Iso
 
 
 def has_failed_case(ran: Sequence[ObservedRun]) -> bool:
-    """True if a runtime refuses a generated case; the source can then show if its inputs are usable."""
+    """Return whether a runtime refuses a generated case; the source then shows whether its inputs are valid."""
     return any(case.origin == "generated" and result.failure is not None for _, case, result in _case_results(ran))
 
 
 def _needs_sizes(ran: Sequence[ObservedRun], eager: Mapping[str, CaseResult] | None) -> bool:
-    """True if neither a runtime nor the source accepts the first generated case, whose sizes are a guess."""
+    """Return whether no runtime and not the source accepts the first generated case, whose sizes are guessed."""
     results = [(case, result) for _, case, result in _case_results(ran) if case.origin == "generated"]
     if not results:
         return False
@@ -173,9 +173,9 @@ def find_sizes(
     eager: Mapping[str, CaseResult] | None,
     attempt: Callable[[str, dict[str, int]], Sequence[ObservedRun]],
 ) -> tuple[dict[str, int], ...]:
-    """Find settings to run in place of the first ones if those are guesses that do not run; none if no guess runs.
+    """Find size settings that run, if the guessed ones do not; empty if none is needed or found.
 
-    `attempt` runs one setting on a runtime, the newest that ran cases. A crash or timeout ends the search.
+    `attempt` runs one setting on the newest runtime that ran cases. A crash or timeout ends the search.
     """
     if not _needs_sizes(ran, eager):
         return ()
@@ -198,19 +198,19 @@ def find_sizes(
 
 
 def explain_no_completed_run(runs: Sequence[ModelRuns]) -> tuple[str, str]:
-    """Explain with a hint why no case ran; ("", "") if one ran, or if none was unusable."""
+    """Return reason and hint if no case ran because of invalid inputs; otherwise ("", "")."""
     attempts = [(attempt, model) for model in runs for attempt in model.attempts]
     unusable = [attempt for attempt, model in attempts if is_unusable(attempt, model)]
     if not unusable or any(attempt.outcome == "completed" and attempt.case.name for attempt, _ in attempts):
         return "", ""
     if not unusable[0].case.sizes:
-        return "its inputs cannot be run", REAL_INPUTS_HINT
-    sized = f"{REAL_INPUTS_HINT}, or sizes that the model takes: `sizes`"
-    return "its inputs cannot be run at any of the sizes that were tried", sized
+        return "the model does not run on the generated inputs", REAL_INPUTS_HINT
+    sized = f"{REAL_INPUTS_HINT}, or set valid `sizes`"
+    return "the model does not run on generated inputs of any tested size", sized
 
 
 def find_undecided_cases(runs: Sequence[ModelRuns]) -> set[str]:
-    """Find the cases that cannot be run, except those with guessed sizes."""
+    """Find the cases with invalid inputs, except those with guessed sizes."""
     return {
         attempt.case.name
         for model in runs
@@ -220,7 +220,7 @@ def find_undecided_cases(runs: Sequence[ModelRuns]) -> set[str]:
 
 
 def _case_results(ran: Sequence[ObservedRun]) -> Iterator[tuple[str, InputCase, CaseResult]]:
-    """Yield every completed case, on each runtime and at each level."""
+    """Yield every completed case on each runtime and at each level."""
     for run in ran:
         if isinstance(run.observation, Completed) and isinstance(run.observation.result, RunResult):
             for case, result in zip(run.job.cases, run.observation.result.cases, strict=True):

@@ -1,4 +1,4 @@
-"""Search the origin of mismatches: the first node whose outputs differ."""
+"""Search for the origin of mismatches: the first node whose outputs differ."""
 
 from __future__ import annotations
 
@@ -43,36 +43,36 @@ if TYPE_CHECKING:
 
 
 MAX_SEARCHES = 4
-"""Limit of searches for one model: similar mismatches share one."""
+"""Maximum number of searches per model; similar mismatches share one."""
 SEARCH_TIME_S = 120.0
-"""No search is started for a model after this time."""
+"""Time limit per model after which no search is started."""
 JOB_TIME_S = 120.0
 SAME_FAULT_RATIO = 2.0
-"""Mismatches of the same outputs whose sizes differ by less than this factor count as one fault."""
+"""Mismatches of the same outputs that differ in size by less than this factor count as one fault."""
 PAIRS = ("source", "runtime", "optimization", "engine")
 ERROR_METRICS = ("worst_abs", "mismatched elements", "not finite")
 
 
 @dataclass(frozen=True, slots=True)
 class SearchedModel:
-    """A model whose mismatches are searched."""
+    """A model with mismatches to search."""
 
     path: str
     absolute: Path
     proto: ModelProto
-    root: Path  # git's root
-    folder: Path  # the config's folder
+    root: Path  # of the repository
+    folder: Path  # of the config
     cases: Mapping[str, InputCase]
     runtimes: Mapping[str, PlannedRuntime]
     eager: Mapping[str, CaseResult] | None
-    fresh: Path | None  # the export of this run
-    source: Export | None  # the export job of this run
+    fresh: Path | None  # export of this check
+    source: Export | None  # export job of this check
 
 
 def create_searched_model(
     settings: ExecutionSettings, started: StartedModel, ran: Sequence[ObservedRun]
 ) -> SearchedModel:
-    """Create the input of a search from a model that was run; it is read with its weights."""
+    """Create the input of a search from a model that was run. The model is read with its weights."""
     prepared, exporting = started.prepared, started.prepared.exporting
     exported = exporting.source.result() if exporting and exporting.source else None
     result = exported.result if isinstance(exported, Completed) else None
@@ -93,7 +93,7 @@ def create_searched_model(
 
 @dataclass(frozen=True, slots=True)
 class MismatchSearch:
-    """Searches the origins of mismatches; `place` returns an unused path for files."""
+    """Search for the origins of mismatches; `place` returns an unused path for files."""
 
     submit: Callable[[PlannedRuntime, Job, JobLimits], Future[Observation]]
     run_in_toolchain: Callable[[Job], Observation]
@@ -102,7 +102,7 @@ class MismatchSearch:
     def locate(
         self, model: SearchedModel, comparisons: Sequence[Comparison]
     ) -> tuple[tuple[Comparison, ...], tuple[IncompleteCheck, ...]]:
-        """Add the origin to each mismatch; also return the reasons for origins that are not found."""
+        """Add the origin to each mismatch; also return the reasons for missing origins."""
         ends_at = time.monotonic() + SEARCH_TIME_S
         named, undone = list(comparisons), list[IncompleteCheck]()
         for searches, group in enumerate(_group_similar(comparisons)):
@@ -110,7 +110,7 @@ class MismatchSearch:
             if searches < MAX_SEARCHES and time.monotonic() <= ends_at:
                 origin, is_transient = self._try(model, comparisons[group[0]])
             else:
-                origin = "the time for that is spent on other mismatches of the model"
+                origin = "the search limit was used up by other mismatches of the model"
                 is_transient = searches < MAX_SEARCHES
             if isinstance(origin, dict):
                 for index in group:
@@ -124,20 +124,20 @@ class MismatchSearch:
         return tuple(named), tuple(undone)
 
     def _try(self, model: SearchedModel, comparison: Comparison) -> tuple[dict[str, object] | str, bool]:
-        """Return the origin as fields of the comparison, or why it is not found and if that is transient."""
+        """Return the origin as fields of the comparison, or the reason without one; and if that is transient."""
         try:
             return {"first": self._search(model, comparison)}, False
         except NoFirstNodeError as reason:
             return {"at_no_node": str(reason)}, False
         except (SearchError, UnavailableError) as reason:
             return str(reason), isinstance(reason.__cause__, OSError)
-        except (OSError, ValueError, KeyError) as error:  # a failed search never ends a check
+        except (OSError, ValueError, KeyError) as error:  # a failed search must not abort the check
             return f"{type(error).__name__}: {error}", isinstance(error, OSError)
 
     def _search(self, model: SearchedModel, comparison: Comparison) -> FirstDifference:
         mismatch = _select_mismatch(comparison)
         if mismatch.case not in model.cases:
-            raise SearchError(f"the inputs of `{mismatch.case}` are not there any more")
+            raise SearchError(f"the inputs of `{mismatch.case}` were removed")
         output, detail = mismatch.output.removesuffix(" (layout)"), ""
         side = self._side(model, comparison.runtime, mismatch.optimization, mismatch.case)
         if comparison.pair == "optimization" or _is_only_optimized(comparison, mismatch):
@@ -148,20 +148,20 @@ class MismatchSearch:
         else:
             planned = model.runtimes.get(comparison.reference)
             if planned is None:
-                raise SearchError(f"{comparison.reference} is not there to be asked")
+                raise SearchError(f"{comparison.reference} is not available")
             level = mismatch.optimization if mismatch.optimization in planned.levels else planned.levels[-1]
             reference = self._side(model, comparison.reference, level, mismatch.case)
             begun = search_origin(side, reference.values, None, [output], exact=False)
         if begun is None:
-            raise SearchError("no node by itself is off by more than rounding, which grows from node to node")
+            raise SearchError("every single node differs only by rounding, which accumulates")
         return create_first_difference(model.proto, begun, mismatch.case, model.root, model.folder, detail)
 
     def _against_source(
         self, model: SearchedModel, comparison: Comparison, side: SearchSide, mismatch: Difference, output: str
     ) -> tuple[DifferenceOrigin | None, str]:
-        """Compare with a fresh export on the same runtime if that one is right, or with the values of the source."""
+        """Compare with a fresh export on the same runtime if it is correct, otherwise with values of the source."""
         if model.source is None:
-            raise SearchError("its source cannot be asked for intermediate values")
+            raise SearchError("intermediate values of the source are not available")
         path = model.fresh or create_fresh_export(model.source, self.run_in_toolchain, self.place())
         fresh = match_fresh_export(model.proto, model.absolute, path) if path else None
         if fresh is not None:
@@ -186,7 +186,7 @@ class MismatchSearch:
 def _is_fresh_export_nearer(
     fresh: SearchSide, committed: SearchSide, model: SearchedModel, mismatch: Difference, output: str
 ) -> bool:
-    """True if the fresh export is much nearer to the source on this runtime than the committed model."""
+    """Return whether the fresh export is much closer to the source on this runtime than the committed model."""
     names = [value.name for value in committed.proto.graph.output]
     eager = (model.eager or {}).get(mismatch.case)
     if eager is None or len(eager.outputs) != len(names) or len(fresh.proto.graph.output) != len(names):
@@ -204,14 +204,14 @@ def _select_mismatch(comparison: Comparison) -> Difference:
     """Select the mismatch to search: the worst one, preferably without optimization."""
     mismatches = [mismatch for mismatch in find_mismatches(comparison) if mismatch.metric in ERROR_METRICS]
     if not mismatches and any(mismatch.metric in RATIO_METRICS for mismatch in find_mismatches(comparison)):
-        raise SearchError("outputs of a quantized model are held by ratios, and every node of it rounds")
+        raise SearchError("every node of a quantized model rounds")
     if not mismatches:
-        raise SearchError("it is one of type, shape or number")
+        raise SearchError("the difference is in type, shape or number of outputs")
     return find_worst([mismatch for mismatch in mismatches if mismatch.optimization == "disabled"] or mismatches)
 
 
 def _is_only_optimized(comparison: Comparison, mismatch: Difference) -> bool:
-    """True if the same output of the same case is right without optimization."""
+    """Return whether the same output of the same case is correct without optimization."""
     return mismatch.optimization == "all" and any(
         difference.agrees
         and difference.optimization == "disabled"
@@ -221,7 +221,7 @@ def _is_only_optimized(comparison: Comparison, mismatch: Difference) -> bool:
 
 
 def _group_similar(comparisons: Sequence[Comparison]) -> list[list[int]]:
-    """Group mismatches that count as one fault, by position; the worst of a group comes first."""
+    """Group the positions of mismatches that count as one fault; the worst of each group is first."""
     groups: dict[tuple[object, ...], list[list[int]]] = {}
     mismatched = [
         index

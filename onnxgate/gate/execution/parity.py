@@ -1,4 +1,4 @@
-"""Compare the outputs of models: with their source, across levels and runtimes, and with their float model."""
+"""Compare outputs with the source, across levels and runtimes, and with the float model."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OutputComparer:
-    """Compares outputs, and searches the origin of a mismatch.
+    """Comparison of outputs, including the search for the origin of mismatches.
 
     `submit` runs a job on a runtime, `run_in_toolchain` in the toolchain; `place` returns an unused path for files.
     """
@@ -112,7 +112,7 @@ class OutputComparer:
 
 
 def report_measurements(comparison: Comparison) -> list[Measured]:
-    """Return the measurements of one comparison as rows of the report; the figure that decided comes first."""
+    """Return the measurements of one comparison as rows of the report, the deciding metric first."""
     return [
         Measured(
             model=comparison.model,
@@ -136,11 +136,11 @@ def report_measurements(comparison: Comparison) -> list[Measured]:
 
 ENGINE = "onnxruntime"
 MAX_EXPOSED_BYTES = 256 * 1024 * 1024
-"""Values are exposed in portions of this size, as far as shapes are known."""
+"""Maximum size of the values that are exposed at the same time, as far as shapes are known."""
 
 
 class IncomparableError(Exception):
-    """A float model with which a quantized one cannot be compared; the message says why."""
+    """A quantized model cannot be compared with its float model; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class QuantizedModel:
 
 @dataclass(frozen=True, slots=True)
 class FloatRun:
-    """The float model, and what it gave at full optimisation on its newest ONNX Runtime."""
+    """The float model with its outputs at full optimization on its newest ONNX Runtime."""
 
     path: Path
     reading: ParsedModel
@@ -165,7 +165,7 @@ class FloatRun:
 
 @dataclass(frozen=True, slots=True)
 class FloatComparison:
-    """Runs float models, and both models with their values exposed; `place` returns an unused path."""
+    """Comparison of quantized models with float models, also by layer; `place` returns an unused path."""
 
     project: Project
     submit: Callable[[PlannedRuntime, Run], Future[Observation]]
@@ -174,14 +174,14 @@ class FloatComparison:
     def compare(
         self, quantized: QuantizedModel, parity: ParityModel, ran: Sequence[ObservedRun]
     ) -> tuple[tuple[Comparison, ...], tuple[IncompleteCheck, ...]]:
-        """Compare the runs with the float model, at each level; nothing if the config names none."""
+        """Compare the runs at each level with the float model, if the config names one."""
         if quantized.model.settings.quantized_from is None or not ran or not quantized.cases:
             return (), ()
         path = quantized.model.path
         try:
             real = self.run_float(quantized)
         except IncomparableError as reason:
-            return (), (IncompleteCheck(Stage.PARITY, path, "", str(reason), "see `quantized-from`"),)
+            return (), (IncompleteCheck(Stage.PARITY, path, "", str(reason), "check `quantized-from` in the config"),)
         name = quantized.model.settings.quantized_from
         comparisons, undone = compare_with_float(parity, ran, real.outputs, name)
         return tuple(self._with_layers(quantized, real, comparisons)), undone
@@ -190,7 +190,7 @@ class FloatComparison:
         """Run the float model on the cases of the quantized one.
 
         Raises:
-            IncomparableError: it is absent, has another interface, or could not be run.
+            IncomparableError: the float model is missing, has a different interface or could not be run.
         """
         name = quantized.model.settings.quantized_from or ""
         path = self.project.folder / name
@@ -199,12 +199,12 @@ class FloatComparison:
         runtimes = quantized.runtimes
         runtimes = tuple(it for it in runtimes if it.runtime.engine.startswith(ENGINE)) or runtimes
         if not runtimes:
-            raise IncomparableError(f"there is no runtime to run the float model `{name}` on")
+            raise IncomparableError(f"no runtime is available for the float model `{name}`")
         runtime = max(runtimes, key=lambda planned: runtime_sort_key(planned.name))
         answer = self.run(runtime, path, quantized.cases, "all").result()
         outputs = list_outputs(quantized.cases, require_run_result(answer, f"the float model `{name}`"))
         if not outputs.paths:
-            raise IncomparableError(f"the float model `{name}` gives nothing on any case")
+            raise IncomparableError(f"the float model `{name}` has no result for any case")
         return FloatRun(path, reading, runtime, outputs)
 
     def run(
@@ -220,7 +220,7 @@ class FloatComparison:
     def _with_layers(
         self, quantized: QuantizedModel, real: FloatRun, comparisons: Sequence[Comparison]
     ) -> Iterator[Comparison]:
-        """Yield the comparisons; those that drift with the worst layers, of the newest runtime that drifts."""
+        """Yield the comparisons, with the worst layers for a mismatch on the newest affected runtime."""
         drifting = [comparison for comparison in comparisons if find_mismatches(comparison)]
         if not drifting:
             yield from comparisons
@@ -241,7 +241,7 @@ class FloatComparison:
         names = list(dict.fromkeys(it for p in pairs for it in (p.after, p.before, p.scale, p.zero) if it))
         float_names = list(dict.fromkeys(pair.tensor for pair in pairs))
         levels = {it.optimization for it in find_mismatches(comparison)}
-        # Without optimization if the model drifts at that level, too: nodes are then run as they are written.
+        # If possible, use the level without optimization, at which nodes are not fused.
         level: Optimization = "disabled" if "disabled" in levels or mismatch.optimization != "all" else "all"
         model = (quantized.model.absolute, quantized.reading.proto)
         try:
@@ -261,7 +261,7 @@ class FloatComparison:
         case: InputCase,
         level: Optimization,
     ) -> Values:
-        """Return these values of the model: computed ones, inputs and weights."""
+        """Return values of the model: computed values, inputs and weights."""
         computed, needed = {name for node in proto.graph.node for name in node.output}, set(names)
         files = {name: Path(file) for name, file in case.inputs.items()}
         exposable = [name for name in names if name in computed]
@@ -276,19 +276,19 @@ class FloatComparison:
 
 @dataclass(slots=True, eq=False)
 class ModelValues(Mapping[str, "NDArray[Any]"]):
-    """Values of a model by name, each of which is read when it is looked up.
+    """Values of a model by name, read at each lookup.
 
-    A large weight is copied to a file at an unused path, from `place`; it is removed when the next one is written.
+    A large weight is copied to a file at an unused path from `place`, which is removed when the next one is written.
     """
 
-    files: Mapping[str, Path]  # of inputs and computed values
+    files: Mapping[str, Path]  # inputs and computed values
     weights: Mapping[str, TensorProto]
     model: Path
     place: Callable[[], Path]
     _file: Path | None = None
 
     def __getitem__(self, name: str) -> NDArray[Any]:
-        """Return a value; what cannot be read is absent."""
+        """Return a value; raise `KeyError` if it cannot be read."""
         try:
             return load_array(self.files[name]) if name in self.files else self._read_weight(self.weights[name])
         except (UnreadableWeightError, OSError, ValueError, TypeError) as error:
@@ -307,7 +307,7 @@ class ModelValues(Mapping[str, "NDArray[Any]"]):
             stored.raw_data = b"".join(read_chunks(tensor, self.model))
             return np.asarray(numpy_helper.to_array(stored))
         if self._file is not None:
-            with suppress(OSError):  # Windows does not remove a file that is mapped
+            with suppress(OSError):  # Windows does not remove mapped files
                 self._file.unlink()
         self._file = self.place()
         save_chunks(self._file, read_chunks(tensor, self.model), np.dtype(element.numpy), tuple(tensor.dims))
@@ -316,10 +316,10 @@ class ModelValues(Mapping[str, "NDArray[Any]"]):
 
 def _read_float_model(path: Path, name: str, model: SelectedModel) -> ParsedModel:
     if not path.is_file():
-        raise IncomparableError(f"there is no float model `{name}`")
+        raise IncomparableError(f"the float model `{name}` does not exist")
     if path.resolve() == model.absolute.resolve():
-        raise IncomparableError(f"`{name}` is the model itself, and not what it came from")
-    what = "a Git LFS pointer to content that is not here" if read_pointer(path) else detect_other_type(path)
+        raise IncomparableError(f"`{name}` is the quantized model itself")
+    what = "a Git LFS pointer (content not fetched)" if read_pointer(path) else detect_other_type(path)
     if what:
         raise IncomparableError(f"the float model `{name}` is {what}")
     try:
@@ -332,17 +332,17 @@ def _require_same_interface(quantized: ModelFacts, real: ModelFacts, name: str) 
     ours, theirs = ({value.name: value.type for value in facts.inputs} for facts in (quantized, real))
     if ours != theirs:
         differing = "`, `".join(sorted(it for it in {*ours, *theirs} if ours.get(it) != theirs.get(it)))
-        raise IncomparableError(f"the float model `{name}` takes other inputs: `{differing}`")
+        raise IncomparableError(f"the float model `{name}` has different inputs: `{differing}`")
     sizes = len(real.outputs), len(quantized.outputs)
     if sizes[0] != sizes[1]:
-        raise IncomparableError(f"the float model `{name}` has {sizes[0]} outputs, the quantized one {sizes[1]}")
+        raise IncomparableError(f"the float model `{name}` has {sizes[0]} outputs, the quantized model {sizes[1]}")
 
 
 def require_run_result(answer: Observation, name: str) -> RunResult:
     """Return the result of a run.
 
     Raises:
-        IncomparableError: there is none; `name` is the model's name in the message.
+        IncomparableError: there is no result; `name` is the name of the model in the message.
     """
     match answer:
         case Completed(result=RunResult() as result):
@@ -355,8 +355,8 @@ def require_run_result(answer: Observation, name: str) -> RunResult:
         case Crashed(signal=signal):
             raise IncomparableError(f"{name} crashed its runtime ({signal})")
         case TimedOut(limit_s=limit_s):
-            raise IncomparableError(f"{name} gave nothing within {limit_s:g} s")
+            raise IncomparableError(f"{name} timed out after {limit_s:g} s")
         case Unavailable(reason=reason):
-            raise IncomparableError(f"{name} was not run: {reason}")
+            raise IncomparableError(f"{name} could not be run: {reason}")
         case _:
-            raise IncomparableError(f"{name} was not run")
+            raise IncomparableError(f"{name} could not be run")

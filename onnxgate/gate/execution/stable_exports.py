@@ -1,9 +1,9 @@
-"""Exports whose second export is skipped: an earlier check has exported the same bytes with the other seed.
+"""Exports that need no second export, because an earlier check exported the same bytes with the other seed.
 
-A check with known exports makes its first exports with the seed that they were not made with, and the bytes must be
-equal. That alone proves nothing if code has changed: with one of the two seeds, code that depends on the seed may still
-write the known bytes, as a set of two names has only two orders. So a stable export belongs to one state of the
-repository, of the installed packages and of onnxgate. Environment variables and files elsewhere are not in this state.
+If exports of an earlier check are known, the first exports use the other seed, and the bytes must be equal. This is
+no proof if the code has changed, because seed-dependent code may write the known bytes by chance (a set of two names
+has only two orders). A stable export is therefore valid for one state of the repository, the installed packages and
+onnxgate. Environment variables and files elsewhere are not part of this state.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from onnxgate.gate.result_cache import prune
 from onnxgate.project.config.project import SelectedModel
 
 LAYOUT = 2
-"""Version of the meaning of an entry."""
+"""Version of the format of entries."""
 MAX_REPOSITORY_FILES = 20_000
-"""In a repository with more files, no export is stored: reading them takes longer than most exports."""
+"""Maximum number of files in the repository; reading more takes longer than most exports."""
 MAX_HASHED_BYTES = 64 * 2**20
-"""Of small files, together; large files and those after that are identified by their status, which takes no reading."""
+"""Maximum total size of hashed files; large files and those beyond the limit are identified by their status."""
 _DERIVED_FOLDERS = frozenset({".git", "__pycache__"})
 _DERIVED_FOLDER_MARKS = frozenset({"CACHEDIR.TAG", "pyvenv.cfg"})
-"""Files that mark a folder as a cache or as a virtual environment."""
+"""Files that mark a folder as a cache or a virtual environment."""
 _PACKAGE_SUFFIXES = (".dist-info", ".egg-info", ".egg-link", ".pth")
 
 
 class StableExport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An export that was equal to another one, made with the other seed and from another folder."""
+    """An export that equals a second one with another seed and from another folder."""
 
     key: str
     seed: int  # 0 or 1
-    written: dict[str, str]  # SHA-256 of each file that it wrote, by path
+    written: dict[str, str]  # path of each written file -> SHA-256
 
 
 class StableExports:
-    """Stable exports of earlier checks of the repository at `root`, in a folder.
+    """Cache of stable exports of the repository at `root`.
 
-    Without a folder, nothing is stored; `fresh` reuses nothing.
+    Without a folder, nothing is stored. `fresh` disables reuse.
     """
 
     def __init__(self, folder: Path | None, root: Path | None = None, *, fresh: bool = False) -> None:
@@ -55,7 +55,7 @@ class StableExports:
         self._states: dict[Path, str] = {}  # by interpreter, before the first export of this check
 
     def find(self, model: SelectedModel, python: Path) -> StableExport | None:
-        """Return the last stable export of a model with an interpreter, from this state of the repository."""
+        """Return the cached export of a model by an interpreter for the current state of the repository, or None."""
         if self._folder is None or not (key := self._digest_key(model, python)) or self._fresh:
             return None
         entry = read_entry(self._folder / key, StableExport)
@@ -64,7 +64,7 @@ class StableExports:
         return entry if entry is not None and entry.key == key and entry.written else None
 
     def keep(self, model: SelectedModel, python: Path, seed: int, written: Mapping[str, str]) -> None:
-        """Store a stable export; errors of the disk are ignored."""
+        """Store a stable export; write errors are ignored."""
         if self._folder is None or not written or not (key := self._digest_key(model, python)):
             return
         with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeError):
@@ -72,7 +72,7 @@ class StableExports:
                 prune(self._folder)
 
     def _digest_key(self, model: SelectedModel, python: Path) -> str:
-        """Digest what an export is stored under; "" if that is not possible."""
+        """Return the cache key of an export; "" if there is none."""
         if python not in self._states:
             self._states[python] = digest_state(self._root, python) if self._root is not None else ""
         if not (state := self._states[python]):
@@ -86,9 +86,9 @@ class StableExports:
 
 
 def digest_state(root: Path, python: Path) -> str:
-    """Digest what an export is made from: the files of a repository, the packages of an interpreter, and onnxgate.
+    """Digest the files of a repository, the packages of an interpreter, and onnxgate.
 
-    Return "" if they are too many, unreadable, or not all known: packages are known in a virtual environment alone.
+    Return "" if there are too many files, if one is unreadable, or if the interpreter is not in a virtual environment.
     """
     remaining = MAX_HASHED_BYTES
     if not _has_own_packages(python):
@@ -111,7 +111,7 @@ def digest_state(root: Path, python: Path) -> str:
 
 
 def _iter_files(root: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the path below the root and the status of each file and of each linked folder; not of derived files.
+    """Yield the path and status of each file and linked folder below the root, without caches and environments.
 
     Raises:
         OSError: a folder cannot be read.
@@ -135,7 +135,7 @@ def _raise(error: OSError) -> None:
 
 
 def _has_own_packages(python: Path) -> bool:
-    """Return whether an interpreter imports the packages of its virtual environment alone."""
+    """Return whether an interpreter imports packages only from its virtual environment."""
     try:
         settings = (python.parent.parent / "pyvenv.cfg").read_text(encoding="utf-8").lower()
     except (OSError, UnicodeError):
@@ -144,7 +144,7 @@ def _has_own_packages(python: Path) -> bool:
 
 
 def _iter_packages(python: Path) -> Iterator[tuple[str, int]]:
-    """Yield the installed packages of an environment, each with its time of installation in nanoseconds."""
+    """Yield the installed packages of an environment with their modification times in nanoseconds."""
     environment = python.parent.parent
     for packages in (*environment.glob("lib*/python*/site-packages"), environment / "Lib" / "site-packages"):
         if packages.is_dir():
@@ -153,9 +153,10 @@ def _iter_packages(python: Path) -> Iterator[tuple[str, int]]:
 
 
 def digest_written(model: Path, others: frozenset[str] = frozenset()) -> dict[str, str]:
-    """Return the SHA-256 of all files below a model's folder, by path; empty if something there cannot be digested.
+    """Return the SHA-256 of all files in a model's folder and below, by path.
 
-    That is a file that cannot be read, a link to a folder, or a pipe. `others`: folders that are not of the export.
+    The result is empty if an entry cannot be digested: an unreadable file, a link to a folder or a pipe. Folders in
+    `others` are left out.
     """
     top = os.fspath(model.parent)
     written: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Jobs in the user's toolchain: exports, second exports, source outputs, input callables; state of each model."""
+"""Jobs in the user's toolchain: exports, second exports, outputs of sources and input callables."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ T = TypeVar("T")
 
 _OVERWRITTEN = Unavailable(
     reason="the files of the first export changed before they were compared with the second",
-    hint="write a new file at `{output}`, not a link to a file that each export writes",
+    hint="write a new file at `{output}` instead of a link to a shared file",
 )
 _SOURCE_FOLDERS = frozenset({"sample", "eager", "eager64"})
-"""Folders of an `Export` job for inputs and outputs of the source; the second export has other ones."""
+"""Folders of an `Export` job for inputs and outputs of the source, which second exports do not share."""
 
 
 def settle(future: Future[T], compute: Callable[[], T]) -> None:
-    """Set the result of a future, or the error that its computation raises."""
+    """Set the result or the exception of a computation on a future."""
     try:
         future.set_result(compute())
     except BaseException as error:  # noqa: BLE001 - raised where the future is awaited
@@ -63,7 +63,7 @@ def settle(future: Future[T], compute: Callable[[], T]) -> None:
 
 
 class Exporter:
-    """Submits jobs to the toolchain. `folder` returns an unused path for the files that they write."""
+    """Submission of jobs to the toolchain. `folder` returns an unused path for their files."""
 
     def __init__(
         self, settings: ExecutionSettings, host: WorkerPool, folder: Callable[[], Path], stable: StableExports
@@ -72,15 +72,17 @@ class Exporter:
         self._host = host
         self._folder = folder
         self._stable = stable
-        self._known: dict[str, StableExport] = {}  # by model, made with the other seed than the first exports
-        self._written: dict[str, dict[str, str]] = {}  # by model, digests of its first export when that ended
+        self._known: dict[str, StableExport] = {}  # by model, with the other seed than the first exports
+        self._written: dict[str, dict[str, str]] = {}  # by model, digests of its completed first export
         self._toolchain: ProjectToolchain | None = None
         self._is_second_worker_started = False
         self.reused: list[Path] = []  # models whose second export was skipped
-        self._second_exports: list[tuple[Future[Observation], Callable[[], None]]] = []  # the first one, what begins it
+        self._second_exports: list[
+            tuple[Future[Observation], Callable[[], None]]
+        ] = []  # first export, function that starts the second
 
     def find_toolchain(self, models: Sequence[RunnableModel]) -> tuple[ProjectToolchain | None, StepResult]:
-        """Find the toolchain; None if no model needs it, or with the reason if there is none."""
+        """Find the toolchain; None if no model needs it, or if it is not available (then with a reason)."""
         settings = self._settings
         exported = [model.planned for model in models if model.planned.model.settings.is_exported]
         if not exported:
@@ -104,7 +106,7 @@ class Exporter:
         return self._toolchain, StepResult((state,) if is_judged else ())
 
     def _choose_seed(self, toolchain: ProjectToolchain, exported: Sequence[PlannedModel]) -> ProjectToolchain:
-        """Choose the seed of the first exports, so that most of the known stable exports have the other one."""
+        """Choose the seed of the first exports so that most known stable exports used the other one."""
         if Stage.EXPORT not in self._settings.stages:
             return toolchain
         found = ((planned.path, self._stable.find(planned.model, toolchain.python)) for planned in exported)
@@ -116,7 +118,7 @@ class Exporter:
     def export(
         self, planned: PlannedModel, facts: ModelFacts, cases: tuple[InputCase, ...], toolchain: ProjectToolchain
     ) -> ModelExport:
-        """Export a model with its source or command, twice if the export stage runs, and run the source."""
+        """Export a model with its source or command, twice if the export stage runs; also run the source."""
         scratch = self._folder()
         plan = jobs.plan_export(
             toolchain,
@@ -142,16 +144,16 @@ class Exporter:
         return ModelExport(plan, writes, source, self._await_second(toolchain, plan, writes, known))
 
     def _digest_first(self, plan: jobs.ExportPlan, first: Future[Observation]) -> None:
-        """Digest what a first export wrote, before the next job can change it."""
+        """Digest the files of a first export before the next job can change them."""
         if not first.cancelled() and first.exception() is None:
             self._written[plan.model.path] = _digest_answer(plan, first.result())
 
     def _await_second(
         self, toolchain: ProjectToolchain, plan: jobs.ExportPlan, first: Future[Observation], known: StableExport | None
     ) -> Future[Observation | None]:
-        """Return the answer to a second export.
+        """Return the observation of a second export.
 
-        It is that of the first one if that did not complete, and None if the first wrote what is `known`.
+        It is that of the first export if that did not complete, and None if the first export equals `known`.
         """
         again: Future[Observation | None] = Future()
 
@@ -172,7 +174,7 @@ class Exporter:
         return again
 
     def export_again(self) -> None:
-        """Start the second exports after all first ones: runtimes wait only for those."""
+        """Start the second exports after all first ones, because runtimes wait for the first ones only."""
 
         def begin_all(_: Future[Observation]) -> None:
             for _first, begin in self._second_exports:
@@ -182,7 +184,7 @@ class Exporter:
             self._second_exports[-1][0].add_done_callback(begin_all)
 
     def source_of(self, prepared: PreparedModel) -> SourceOutputs:
-        """Return the outputs that the source computes for each case, and its own sample as one more case."""
+        """Return the outputs of the source for each case, and its example inputs as an additional case."""
         exporting = prepared.exporting
         if exporting is None or exporting.source is None or Stage.PARITY not in self._settings.stages:
             return SourceOutputs(None, None)
@@ -198,11 +200,11 @@ class Exporter:
         return SourceOutputs({**eager, sample.name: result.eager[-1]}, sample)
 
     def _own_toolchain(self) -> ProjectToolchain:
-        """Return the toolchain with the seed of this check. Raises `UnavailableError` if there is none."""
+        """Return the toolchain with the seed of this check; raise `UnavailableError` without one."""
         return self._toolchain or ProjectToolchain.of_project(self._settings.project)
 
     def run_source(self, prepared: PreparedModel, cases: tuple[InputCase, ...]) -> Mapping[str, CaseResult] | None:
-        """Return the outputs of the source for the cases; None if it cannot be run."""
+        """Run the source on the cases and return its outputs; None if it cannot be run."""
         if prepared.planned.model.settings.source is None:
             return None
         try:
@@ -222,7 +224,7 @@ class Exporter:
         return self._host.submit(toolchain.spec, job).result()
 
     def judge(self, prepared: PreparedModel) -> StepResult:
-        """Collect the evidence of exporting one model."""
+        """Collect the evidence from the exports of one model."""
         exporting = prepared.exporting
         if exporting is None or exporting.writes is None:
             return StepResult()
@@ -240,7 +242,7 @@ class Exporter:
     def _compare_exports(
         self, exporting: ModelExport, first: Observation
     ) -> tuple[ExportOutcome, tuple[IncompleteCheck, ...]]:
-        """Compare both exports; a second one that fails in another folder is repeated in the project's folder."""
+        """Compare both exports. If the second one fails in another folder, it is repeated in the project folder."""
         project, planned = self._settings.project, exporting.planned
         again = exporting.again.result() if exporting.again else None
         outcome = export_stage.collect_evidence(project, planned, first, again)
@@ -257,19 +259,19 @@ class Exporter:
         again = self._host.submit(toolchain.second_spec, planned.again).result()
         outcome = export_stage.collect_evidence(project, planned, first, again)
         if outcome.subject is not None and outcome.subject.second.failure is None:
-            reason = f"it is exported from its own folder alone: from another one it fails with {failed.type}"
+            reason = f"export in a copy of the project folder could not be checked: it fails with {failed.type}"
             return outcome, (IncompleteCheck(Stage.EXPORT, planned.model.path, "", reason),)
         return outcome, ()
 
     def _is_overwritten(self, plan: jobs.ExportPlan, first: Observation) -> bool:
-        """Return whether the files of a first export have, or may have, changed since: links lead elsewhere."""
+        """Return whether the files of a first export have changed, or may have because they are links."""
         if digests := self._written.get(plan.model.path):
             return digests != _digest_answer(plan, first)
         model = _find_written(plan, first)
         return model is not None and model.is_symlink()
 
     def _keep_stable(self, exporting: ModelExport, outcome: ExportOutcome, again: Observation | None) -> None:
-        """Remember an export that was compared with a second one, and is the same model."""
+        """Store an export that equals its second export."""
         is_compared = outcome.fresh is not None and isinstance(again, Completed)
         if is_compared and outcome.subject is not None and outcome.subject.second == SecondExport():
             assert self._toolchain is not None
@@ -278,14 +280,14 @@ class Exporter:
 
 
 def _digest_answer(plan: jobs.ExportPlan, first: Observation) -> dict[str, str]:
-    """Return the digests of what an export wrote; empty if it wrote no model."""
+    """Return the digests of the files of an export; empty without a model."""
     model = _find_written(plan, first)
     others = _SOURCE_FOLDERS if isinstance(plan.job, Export) else frozenset()
     return digest_written(model, others) if model is not None else {}
 
 
 def _find_written(plan: jobs.ExportPlan, first: Observation) -> Path | None:
-    """Return the model that an export was to write; None if it did not end."""
+    """Return the output path of an export; None if it did not complete."""
     result = first.result if isinstance(first, Completed) else None
     if isinstance(result, ExportResult):
         return Path(result.model) if result.model is not None else None
@@ -294,12 +296,12 @@ def _find_written(plan: jobs.ExportPlan, first: Observation) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class ModelExport:
-    """The jobs of one model in the toolchain."""
+    """Toolchain jobs of one model."""
 
     planned: jobs.ExportPlan
-    writes: Future[Observation] | None  # the job that writes the file; None if only eager outputs are computed
-    source: Future[Observation] | None  # computes eager outputs; the same job as `writes` without a command
-    again: Future[Observation | None] | None = None  # writes the file a second time
+    writes: Future[Observation] | None  # export job; None if only eager outputs are computed
+    source: Future[Observation] | None  # computes eager outputs; same job as `writes` if there is no command
+    again: Future[Observation | None] | None = None  # second export
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,16 +326,16 @@ class PreparedModel:
 
 @dataclass(frozen=True, slots=True)
 class SourceOutputs:
-    """Outputs of the source, by case; None if there is no source or it computes nothing."""
+    """Outputs of the source by case; None without a source or outputs."""
 
     eager: Mapping[str, CaseResult] | None
-    sample: InputCase | None  # its own example inputs, as a case
+    sample: InputCase | None  # example inputs of the source
     undone: tuple[IncompleteCheck, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class StartedModel:
-    """A model that is being run, level after level, on each of its runtimes."""
+    """A model with running jobs on each of its runtimes."""
 
     prepared: PreparedModel
     sourced: SourceOutputs
@@ -341,12 +343,12 @@ class StartedModel:
 
     @property
     def cases(self) -> tuple[InputCase, ...]:
-        """The cases of the model, and the example of its source."""
+        """Cases of the model and the example of its source."""
         return (*self.prepared.fed.cases, *([self.sourced.sample] if self.sourced.sample else []))
 
 
 def explain_missing_reference(model: str, observation: Observation) -> IncompleteCheck:
-    """Explain why the outputs of the source are missing."""
+    """Return the reason for missing outputs of the source."""
     match observation:
         case Unavailable(reason=reason, hint=hint):
             return IncompleteCheck(Stage.PARITY, model, "", reason, hint)
@@ -357,19 +359,19 @@ def explain_missing_reference(model: str, observation: Observation) -> Incomplet
         case Crashed(signal=signal, during=during):
             cause = f": {signal} during {during}"
         case TimedOut(limit_s=limit_s):
-            cause = f" within {limit_s:g} s"
+            cause = f": timed out after {limit_s:g} s"
         case _:
             cause = ""
-    return IncompleteCheck(Stage.PARITY, model, "", f"the source gives no outputs{cause}".splitlines()[0])
+    return IncompleteCheck(Stage.PARITY, model, "", f"the source could not be run{cause}".splitlines()[0])
 
 
 def call_inputs(
     project: Project, host: WorkerPool, source: str, folder: Path
 ) -> Sequence[Mapping[str, str]] | InputCases:
-    """Return the inputs from a callable of the project, case by case, or the reason why it cannot be called.
+    """Call a callable of the project and return its inputs by case, or the reason why it cannot be called.
 
     Raises:
-        ConfigError: it fails, or returns something else.
+        ConfigError: the callable fails or returns something else.
     """
     try:
         toolchain = ProjectToolchain.of_project(project)
@@ -384,11 +386,11 @@ def call_inputs(
         case Unavailable(reason=reason, hint=hint):
             return InputCases((), reason, hint)
         case _:
-            raise ConfigError(f'`inputs = "{source}"` gives no inputs: {_describe_failure(answer)}')
+            raise ConfigError(f'`inputs = "{source}"` failed: {_describe_failure(answer)}')
 
 
 def _describe_failure(answer: Observation) -> str:
-    """Describe a failure in one line, with the user's line of code if it is known."""
+    """Describe a failure in one line, with the line of the user's code if known."""
     match answer:
         case Completed(result=InputsResult(failure=Failure() as failure)) | Refused(failure=failure):
             text = f"{failure.type}: {failure.text.partition(chr(10))[0]}"
@@ -396,6 +398,6 @@ def _describe_failure(answer: Observation) -> str:
         case Crashed(signal=signal, during=during):
             return f"{signal} during {during}"
         case TimedOut(limit_s=limit_s):
-            return f"no end within {limit_s:g} s"
+            return f"timed out after {limit_s:g} s"
         case _:
-            return "nothing came of it"
+            return "no result"

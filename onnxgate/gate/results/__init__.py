@@ -1,1 +1,1 @@
-"""From hits to the report: rules, ignores, verdict, reproduction commands."""
+"""Conversion of hits into the report: rules, ignores, verdict, reproduction commands."""

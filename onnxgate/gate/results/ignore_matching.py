@@ -1,4 +1,4 @@
-"""Match the `[[ignore]]` entries of a config with findings, and evaluate their use."""
+"""Match the `[[ignore]]` entries of a config with findings, and determine their use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from onnxgate.project.config.schema import Ignore
 
 
 class Ignores(msgspec.Struct):
-    """Entries by rule and fingerprint. `contents` has the known SHA-256 of each model's content."""
+    """`[[ignore]]` entries by rule and fingerprint. `contents` has the known SHA-256 of each model's content."""
 
     entries: Sequence[Ignore]
     today: datetime.date
@@ -30,15 +30,15 @@ class Ignores(msgspec.Struct):
                 self._by_key.setdefault((entry.rule, fingerprint), []).append(index)
 
     def accepts(self, judged: RuleHit) -> bool:
-        """Return whether a valid entry matches a hit, which needs its fingerprint."""
+        """Return whether a valid entry matches a hit with a fingerprint."""
         matching = self.matching(judged.rule, judged.hit.model, judged.fingerprint)
         return any(not self.expired(index) for index in matching)
 
     def apply(self, findings: Sequence[Finding]) -> tuple[list[Finding], list[frozenset[str]]]:
-        """Return findings with the reason of the first valid entry, and for each entry the fingerprints that it met.
+        """Add the reason of the first valid entry to each finding; also return the matched fingerprints of each entry.
 
-        An expired entry accepts nothing, and still meets what it is about; so does one that lists fingerprints if
-        another one accepts the finding first.
+        Expired entries match findings without accepting them, as do entries with fingerprints if another entry has
+        already accepted the finding.
         """
         met: list[set[str]] = [set() for _ in self.entries]
         applied = []
@@ -54,12 +54,12 @@ class Ignores(msgspec.Struct):
         return applied, [frozenset(fingerprints) for fingerprints in met]
 
     def expired(self, index: int) -> bool:
-        """The end date is the last day on which the entry holds."""
+        """Return whether an entry has expired; its end date is the last valid day."""
         until = self.entries[index].until
         return until is not None and until < self.today
 
     def matching(self, rule: str, model: str, fingerprint: str) -> Iterator[int]:
-        """The entries that are about a finding; one about no model (the lock) is matched by its rule alone."""
+        """Yield the entries that match a finding; a finding without a model is matched by its rule only."""
         plain, listing = self._by_key.get((rule, ""), ()), self._by_key.get((rule, fingerprint or "none"), ())
         for index in sorted((*plain, *listing)):
             entry = self.entries[index]
@@ -72,11 +72,11 @@ class Ignores(msgspec.Struct):
 DYNAMIC_RULE_STAGES = frozenset({Stage.RUNTIME, Stage.PARITY, Stage.EXPORT, Stage.BUDGET})
 STAGES_AFTER_RUNS = frozenset({Stage.PARITY, Stage.BUDGET})
 ALL_MODELS = ""
-"""In place of a model: all of them."""
+"""Stands for all models."""
 
 
 class CheckScope(msgspec.Struct):
-    """Models and stages of a check, and the models of which a stage lacks information."""
+    """Models and stages of a check, with the models for which a stage is incomplete."""
 
     project: Project
     models: frozenset[str]
@@ -86,12 +86,12 @@ class CheckScope(msgspec.Struct):
     unknown: dict[Stage, set[str]] = msgspec.field(default_factory=dict)
 
     def leave_open(self, stages: Iterable[Stage], models: Iterable[str]) -> None:
-        """Record that missing findings prove nothing for these stages and models."""
+        """Record that these stages are incomplete for these models, so that missing findings prove nothing."""
         for stage in stages:
             self.unknown.setdefault(stage, set()).update(models)
 
     def covers(self, rule_id: str, models: Collection[str]) -> bool:
-        """Return whether the rule was applied completely to these models."""
+        """Return whether the rule was applied to these models with complete evidence."""
         rule = rules.by_id.get(rule_id)
         if rule is None or rule.stage not in self.stages or not self.models.issuperset(models):
             return False
@@ -109,7 +109,7 @@ def is_about_change(rule_id: str) -> bool:
 def find_ignore_uses(
     ignores: Ignores, scope: CheckScope, met: Iterable[Collection[str]], present: Collection[str]
 ) -> list[IgnoreUse]:
-    """Return the use of each entry. `present` has the fingerprints of all hits, also of redundant ones."""
+    """Return the use of each entry. `present` has the fingerprints of all hits, including redundant ones."""
     uses = []
     for index, (entry, met_by_entry) in enumerate(zip(ignores.entries, met, strict=True)):
         models = {model.path for model in scope.project.models() if globs.matches(entry.model, model.path)}
@@ -133,7 +133,7 @@ def find_ignore_uses(
 
 
 def find_stale_fingerprints(ignores: Ignores, scope: CheckScope, present: Collection[str]) -> dict[int, frozenset[str]]:
-    """Return, by index of an entry, its fingerprints that certainly no finding has."""
+    """Return, by index of the entry, the fingerprints that match no finding of a complete check."""
     stale, nothing = {}, [()] * len(ignores.entries)
     for index, (use, entry) in enumerate(
         zip(find_ignore_uses(ignores, scope, nothing, present), ignores.entries, strict=True)
@@ -146,7 +146,7 @@ def find_stale_fingerprints(ignores: Ignores, scope: CheckScope, present: Collec
 
 
 def may_have_content(entry: Ignore, models: Iterable[str], scope: CheckScope) -> bool:
-    """Return whether a model has the content that an entry names, or may have it."""
+    """Return whether a model has, or may have, the content of an entry."""
     return entry.sha256 is None or any(
         scope.contents.get(model, entry.sha256.lower()) == entry.sha256.lower() for model in models
     )

@@ -1,4 +1,4 @@
-"""Turn hits into findings: resolve relations, merge runtimes, apply levels and ignores."""
+"""Convert hits into findings: resolve relations, merge runtimes, apply levels and ignores."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ LEVELS = (Level.ERROR, Level.WARNING, Level.NOTE)
 def apply_rules(subjects: Iterable[object], rules: Iterable[AnyRule], levels: Mapping[str, str]) -> Iterator[RuleHit]:
     """Apply each rule to each subject of its type. `levels` is the config's `[rules]`.
 
-    Of a rule that is off, only hits that answer a prediction are kept, as silent ones.
+    Disabled rules keep only hits that confirm or contradict a prediction, as silent hits.
 
     Raises:
-        TypeError: no rule reads a subject's type.
+        TypeError: no rule reads evidence of a subject's type.
     """
     by_type = _group_by_subject(tuple(rules))
     for subject in subjects:
@@ -58,7 +58,7 @@ def apply_rules(subjects: Iterable[object], rules: Iterable[AnyRule], levels: Ma
             off = configured == "off"
             for hit in rule.judge(subject):
                 level = hit.level or rule.level
-                if configured and not off and hit.level is not Level.NOTE:  # a note marks something harmless
+                if configured and not off and hit.level is not Level.NOTE:  # notes keep their level
                     level = Level(configured)
                 if not off or any(RELATION_EFFECTS[relation.kind].is_observation for relation in hit.relations):
                     yield RuleHit(rule.id, rule.stage, level, hit, silent=off)
@@ -73,24 +73,25 @@ def _group_by_subject(rules: tuple[AnyRule, ...]) -> dict[type, list[AnyRule]]:
 
 
 class ResolvedHit(msgspec.Struct, frozen=True):
-    """A hit that remains, and whether an observation confirmed it."""
+    """A remaining hit, and whether an observation confirms it."""
 
     judged: RuleHit
     confirmed: bool
 
 
 class RelationEffect(msgspec.Struct, frozen=True):
-    """Effect of a relation of one kind if the hit that it names exists.
+    """Effect of a relation of one kind if its target exists.
 
-    An observation names hits on its own runtime, and counts even if its rule is off. Any other relation also names hits
-    on the model as a whole, or from such a hit those on any runtime; they must be at least as severe as its source.
+    Observations refer to hits on the same runtime, and apply even if their rule is off. Other relations also refer to
+    hits on the whole model or, if the source is about the whole model, on any runtime. Their target must be at least as
+    severe as the source.
     """
 
     is_observation: bool = False
     drops_target: bool = False
     confirms_target: bool = False
     drops_source: bool = False
-    is_void_if_ignored: bool = False  # without effect if an ignore accepts the target
+    is_void_if_ignored: bool = False  # no effect if an ignore accepts the target
 
 
 RELATION_EFFECTS = {
@@ -102,13 +103,13 @@ RELATION_EFFECTS = {
 }
 
 HitKey = tuple[HitReference, str, str]  # rule and topic, model, runtime
-ANY_RUNTIME = "*"  # in place of a runtime
+ANY_RUNTIME = "*"
 
 
 def resolve_hits(judged: Sequence[RuleHit], accepts: Callable[[RuleHit], bool] = lambda _: False) -> list[ResolvedHit]:
-    """Drop and confirm hits by their relations. `accepts` returns whether an ignore of the config accepts a hit.
+    """Drop and confirm hits according to their relations. `accepts` returns whether an ignore accepts a hit.
 
-    All hits but the contradicted ones are looked up as causes, also those that are dropped.
+    All hits except contradicted ones can be causes, including dropped ones.
     """
     judged = assign_fingerprints(judged)
     contradicted: set[HitKey] = set()
@@ -138,12 +139,12 @@ def _is_redundant(
     confirmed: set[HitKey],
     accepts: Callable[[RuleHit], bool],
 ) -> bool:
-    """Return whether one of its relations drops the hit, and add what explains it to `confirmed`."""
+    """Return whether a relation of the hit drops it, and add the targets that it confirms to `confirmed`."""
     is_redundant = False
     for effect, target in _iterate_effects(rule_hit.hit):
         if effect.is_observation:
             continue
-        for runtime in {rule_hit.hit.runtime or ANY_RUNTIME, ""}:  # "": the model as a whole
+        for runtime in {rule_hit.hit.runtime or ANY_RUNTIME, ""}:  # "": the whole model
             key = (target, rule_hit.hit.model, runtime)
             severity = LEVELS.index(rule_hit.level)
             causes = [it for it in by_key.get(key, ()) if LEVELS.index(it.level) <= severity]
@@ -161,14 +162,14 @@ def _iterate_effects(hit: Hit) -> Iterator[tuple[RelationEffect, HitReference]]:
 
 
 def _list_identifying_keys(judged: RuleHit) -> tuple[HitKey, ...]:
-    """Return the keys by which relations may name a hit: with or without its topic, on its runtime or on any."""
+    """Return the keys by which relations may refer to a hit: with or without topic, on its runtime or on any."""
     hit = judged.hit
     names = dict.fromkeys((HitReference(judged.rule), HitReference(judged.rule, hit.topic)))
     return tuple((name, hit.model, runtime) for name in names for runtime in (hit.runtime, ANY_RUNTIME))
 
 
 def merge_runtimes(resolved: Sequence[ResolvedHit], locked: Sequence[str]) -> list[Finding]:
-    """Findings, worst first; those that differ only in the runtime become one. `locked` names all locked runtimes."""
+    """Merge hits that differ only in their runtime into findings, worst first. `locked` names all locked runtimes."""
     groups: dict[tuple[object, ...], list[ResolvedHit]] = {}
     for resolved_hit in resolved:
         hit, judged = resolved_hit.judged.hit, resolved_hit.judged
@@ -204,7 +205,7 @@ def _merge_group(group: list[ResolvedHit], locked: Sequence[str]) -> Finding:
 
 
 def report_place(place: Place) -> ReportedPlace:
-    """Return the place of a hit as the report has it."""
+    """Convert the place of a hit for the report."""
     return ReportedPlace(path=place.path, line=place.line, end_line=place.end_line)
 
 
@@ -215,7 +216,7 @@ def finding_sort_key(finding: Finding) -> tuple[object, ...]:
 
 
 def _describe_runtimes(states: Sequence[OnRuntime], locked: Sequence[str]) -> str:
-    """What each runtime adds: "onnxruntime 1.16.3 implements up to 19 and 1.17.3 up to 20"."""
+    """Describe details by runtime: "onnxruntime 1.16.3 supports up to 19 and 1.17.3 up to 20"."""
     groups: dict[str, list[str]] = {}
     for on in states:
         runtimes = groups.setdefault(on.detail, [])
@@ -240,9 +241,9 @@ def _describe_runtimes(states: Sequence[OnRuntime], locked: Sequence[str]) -> st
 
 
 def find_blocked_models(judged: Sequence[RuleHit], ignores: Ignores) -> set[str]:
-    """Return the models that must not be run because of an error of the file stage that no ignore accepts.
+    """Return the models that must not be run because of a file error that no ignore accepts.
 
-    An error that follows from a prediction of the support stage does not count: the runtimes decide then.
+    Errors that follow from a prediction of the support stage do not block a run, since the runtimes decide.
     """
     errors = [
         resolved_hit
@@ -258,14 +259,14 @@ def find_blocked_models(judged: Sequence[RuleHit], ignores: Ignores) -> set[str]
 def build_outcome(
     request: GateRequest, planned: tuple[PlannedModel, ...], gathered: StageResults, blocked: frozenset[str]
 ) -> GateOutcome:
-    """Build the outcome of the collected hits under the ignores of the request."""
+    """Build the outcome of the collected hits with the ignores of the request."""
     names = [runtime.name for _, _, runtime in locked_runtimes(request.project, request.lock)]
     ignores = select_ignores(request, gathered)
     judged = assign_fingerprints(gathered.judged)
     findings, met = ignores.apply(merge_runtimes(resolve_hits(judged, ignores.accepts), names))
     present = {hit.fingerprint for hit in judged}
     uses = ignore_matching.find_ignore_uses(ignores, determine_scope(request, gathered, blocked, ignores), met, present)
-    if request.share is not None:  # the merge reports what concerns models of other shards
+    if request.share is not None:  # `merge` reports ignores that match models of other shards
         others = request.share.others(model.path for model in request.models)
         uses = [use for use in uses if not any(globs.matches(use.model, path) for path in others)]
     about_ignores = list(apply_rules(uses, rules.ALL, request.project.config.rules))
@@ -274,13 +275,13 @@ def build_outcome(
 
 
 def find_broken_models(request: GateRequest, gathered: StageResults) -> set[str]:
-    """Broken files: an error of the file stage that no ignore accepts, and whatever could not be read at all."""
+    """Return the models with file errors that no ignore accepts."""
     static = [hit for hit in gathered.judged if hit.stage not in ignore_matching.DYNAMIC_RULE_STAGES]
     return find_blocked_models(static, select_ignores(request, gathered))
 
 
 def report_unknown_names(request: GateRequest, facts: Mapping[str, ModelFacts]) -> list[IncompleteCheck]:
-    """Report sizes and tolerances of the config whose name no model has."""
+    """Return an incomplete check for each axis or output name in the config that no model has."""
     requested = {Stage.RUNTIME, Stage.PARITY} & request.stages
     problems = find_unknown_names(request.project, list_model_names(facts)) if requested else ()
     return [
@@ -300,7 +301,7 @@ def list_model_names(facts: Mapping[str, ModelFacts]) -> dict[str, ModelNames]:
 
 
 def select_ignores(request: GateRequest, gathered: StageResults) -> Ignores:
-    """Return the config's ignores, with the content that each model has now."""
+    """Return the ignores of the config with the current content of each model."""
     entries = request.project.config.ignore if request.ignores.honoured else ()
     contents = {}
     if any(entry.sha256 is not None for entry in entries):
@@ -309,7 +310,7 @@ def select_ignores(request: GateRequest, gathered: StageResults) -> Ignores:
 
 
 def _observed_errors(gathered: StageResults, findings: Sequence[Finding]) -> frozenset[tuple[str, str]]:
-    """Return model and runtime of observed errors that no ignore accepts, directly or through their cause."""
+    """Return (model, runtime) of observed errors that no ignore accepts, directly or through their cause."""
     counted = {
         (finding.rule, finding.model) for finding in findings if finding.level == "error" and not finding.ignored
     }
@@ -329,13 +330,13 @@ def _observed_errors(gathered: StageResults, findings: Sequence[Finding]) -> fro
 def determine_scope(
     request: GateRequest, gathered: StageResults, blocked: frozenset[str], ignores: Ignores
 ) -> ignore_matching.CheckScope:
-    """Return what the rules could know: less of a model that is incomplete, broken or not run."""
+    """Determine for which models and stages the rules had complete evidence."""
     selected, has_baseline = frozenset(model.path for model in request.models), request.baseline.revision is not None
     stages = request.stages
     if {Stage.FILE, Stage.RUNTIME} <= stages:
         stages |= {Stage.BUDGET}  # sizes were read, and models were run
     scope = ignore_matching.CheckScope(request.project, selected, stages, ignores.contents, has_baseline)
-    for check in (*gathered.undone, *gathered.skipped):  # nothing follows from them, nor from stages after them
+    for check in (*gathered.undone, *gathered.skipped):  # these and subsequent stages are incomplete
         after = ignore_matching.STAGES_AFTER_RUNS if check.stage is Stage.RUNTIME else frozenset()
         scope.leave_open({check.stage, *after}, [check.model])
     scope.leave_open(stages - {Stage.LOCK}, gathered.file.missing)

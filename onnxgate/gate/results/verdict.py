@@ -1,4 +1,4 @@
-"""The verdict of an outcome, its report, and the commands that reproduce its findings."""
+"""Verdict and report of an outcome, and the commands that reproduce its findings."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from onnxgate.project.plan import locked_runtimes, report_runtime
 def decide_verdict(findings: Iterable[Finding], undecided: bool, fail_on: FailOn) -> tuple[Verdict, int]:
     """Return the verdict and the exit status.
 
-    A finding at or above the level of `fail_on` fails (1), whether or not something else is undecided (3).
+    A finding at or above the level `fail_on` fails the check (1), even if another part is undecided (3).
     """
     closing = {"error": LEVELS[:1], "warning": LEVELS[:2], "never": ()}[fail_on]
     if any(finding.level in closing and not finding.ignored for finding in findings):
@@ -44,7 +44,7 @@ def decide_verdict(findings: Iterable[Finding], undecided: bool, fail_on: FailOn
 
 
 def build_report(request: GateRequest, outcome: GateOutcome, fail_on: FailOn, *, drawn: bool = True) -> Report:
-    """Build the report of one run; without `drawn` it has no drawings, which need the models to be read again."""
+    """Build the report of one check. `drawn` adds drawings, for which the models are read again."""
     gathered, revision, project = outcome.gathered, request.baseline.revision, request.project
     verdict, exit_status = decide_verdict(outcome.findings, bool(gathered.undone), fail_on)
     folder = project.folder.resolve().relative_to(project.root.resolve()).as_posix()
@@ -75,7 +75,7 @@ def build_report(request: GateRequest, outcome: GateOutcome, fail_on: FailOn, *,
 
 
 def report_undone(undone: Iterable[IncompleteCheck]) -> tuple[NotDone, ...]:
-    """Return unique incomplete checks as the report has them, sorted."""
+    """Convert incomplete checks for the report, sorted and without duplicates."""
     parts = (
         NotDone(stage=it.stage.value, model=it.model, runtime=it.runtime, reason=it.reason, hint=it.hint)
         for it in dict.fromkeys(undone)
@@ -84,24 +84,24 @@ def report_undone(undone: Iterable[IncompleteCheck]) -> tuple[NotDone, ...]:
 
 
 def _describe_scope(request: GateRequest) -> str:
-    """Describe what the check leaves out."""
+    """Describe the stages, models and cases that were not selected."""
     if request.share is None:
         return "; ".join(describe_left_out(request, len(request.models)))
     others = len(request.share.all_models) - len(request.models)
-    elsewhere = f"the other {others} models are" if others > 1 else "the other model is"
-    scope = f"{request.share}: {elsewhere} judged elsewhere" if others else f"{request.share}, which has all models"
+    models = f"{others} other models" if others > 1 else "1 other model"
+    scope = f"{request.share}: {models} in other shards" if others else f"{request.share} with all models"
     return "; ".join([scope, *describe_left_out(request, len(request.share.all_models))])
 
 
 def describe_left_out(request: GateRequest, models: int) -> list[str]:
-    """List what a check of this many models leaves out."""
+    """List skipped stages, models and cases of a check of `models` models."""
     left_out = [stage.value for stage in ALL_STAGES if stage not in request.stages]
-    parts = [f"{', '.join(left_out)} not asked for"] if left_out else []
+    parts = [f"skipped stages: {', '.join(left_out)}"] if left_out else []
     others = len(request.project.models()) - models
     if others > 0:
-        parts.append(f"{others} other model{'s' if others > 1 else ''} not asked for")
+        parts.append(f"{others} other model{'s' if others > 1 else ''} not selected")
     if request.selection.inputs.cases:
-        parts.append("other input cases not asked for")
+        parts.append("other input cases not selected")
     return parts
 
 
@@ -126,7 +126,7 @@ def _cell_state(
 ) -> CellState:
     """Return the state of a model on a runtime; `findings` are about the model."""
     gathered, pair = outcome.gathered, (model, runtime)
-    # A finding that names no runtime concerns all of them if it is about the file itself.
+    # A finding about the file without a runtime applies to all runtimes.
     on_all = [finding for finding in findings if not finding.runtimes]
     levels = {finding.level for finding in findings if runtime in finding.runtimes}
     levels |= {finding.level for finding in on_all if finding.stage == Stage.FILE.value}
@@ -138,7 +138,7 @@ def _cell_state(
     has_ran = pair in gathered.execution.ran
     is_predicted = Stage.SUPPORT in request.stages and not (is_skipped or is_faulty or has_ran)
     if is_predicted and any(it.level == "error" and it.stage in STATIC_STAGES for it in on_all):
-        return "fail"  # also if the whole check is undecided: the shards of a check must agree with the whole
+        return "fail"  # even if the check is undecided: shards must agree with the complete check
     if is_undone:
         return "undecided"
     if is_skipped:
@@ -183,7 +183,7 @@ def _counts(outcome: GateOutcome) -> dict[str, int]:
 ApplyRules = Callable[[Iterable[object]], Iterable[RuleHit]]
 
 DEFAULT_CONFIGS = ("onnxgate.toml", "pyproject.toml")
-"""Names of configs that are found by themselves."""
+"""Names of configs that are found without `--config`."""
 
 REPLAYED_STAGES = (Stage.RUNTIME, Stage.PARITY)
 _PORTABLE_WORD = re.compile(r"[A-Za-z0-9 =_.,:/'+\[\]-]+")
@@ -199,7 +199,7 @@ def find_replays(
 ) -> tuple[Replay, ...]:
     """Find one replay per model with findings that depend on its input cases.
 
-    `cases` are those that each model was run on; `config` is the name of the config. Inputs are stored in `folder`,
+    `cases` are the cases of each model; `config` is the name of the config. Inputs are stored in `folder`,
     except the user's own files.
     """
     replays = []
@@ -220,7 +220,7 @@ def find_replays(
 
 
 def select_shown_replays(replays: Iterable[Replay], findings: Iterable[Finding]) -> tuple[Replay, ...]:
-    """Select the replays of findings that are neither ignored nor explained by another."""
+    """Select the replays of reported findings that are not ignored."""
     shown = {(finding.model, finding.rule) for finding in findings if not finding.ignored}
     return tuple(replay for replay in replays if any((replay.model, rule) in shown for rule in replay.rules))
 
@@ -228,7 +228,7 @@ def select_shown_replays(replays: Iterable[Replay], findings: Iterable[Finding])
 def _minimize_cases(
     subjects: Sequence[ModelRuns | Comparison], names: Sequence[str], apply_rules: ApplyRules
 ) -> tuple[str, ...]:
-    """Minimize the cases: without any of those that are left, the hits would differ."""
+    """Reduce the cases to a minimum that has the same hits."""
 
     def find_hits(cases: Sequence[str]) -> frozenset[RuleHit]:
         return frozenset(apply_rules([_restrict_to_cases(subject, cases) for subject in subjects]))
@@ -243,7 +243,7 @@ def _minimize_cases(
 
 
 def _restrict_to_cases(subject: ModelRuns | Comparison, names: Sequence[str]) -> ModelRuns | Comparison:
-    """Restrict the evidence to these cases."""
+    """Return the evidence of these cases only."""
     if isinstance(subject, ModelRuns):
         return msgspec.structs.replace(
             subject,
@@ -256,7 +256,7 @@ def _restrict_to_cases(subject: ModelRuns | Comparison, names: Sequence[str]) ->
 
 
 def _store_inputs(cases: Iterable[InputCase], model: str, folder: Path | None) -> tuple[str, ...]:
-    """Store generated inputs, and return the names of their files."""
+    """Store generated inputs and return the names of their files."""
     if folder is None:
         return ()
     from onnxgate.inputs.case_files import store_case_inputs
@@ -266,7 +266,7 @@ def _store_inputs(cases: Iterable[InputCase], model: str, folder: Path | None) -
 
 
 def build_command(model: str, cases: Iterable[str], seed: int, config: str, directory: str = "") -> str:
-    """Build the command; `directory` is the config's folder relative to the current one, "" if they are the same."""
+    """Build the command. `directory` is the folder of the config relative to the current one; "" if equal."""
     path = f"./{model}" if model.startswith("-") else model
     words = ["onnxgate", "check", path, "--stage", ",".join(stage.value for stage in REPLAYED_STAGES)]
     words += [word for case in cases for word in ("--case", case)]
@@ -277,7 +277,7 @@ def build_command(model: str, cases: Iterable[str], seed: int, config: str, dire
 
 
 def _quote_word(word: str) -> str:
-    """Quote a word for all usual shells if possible, and for POSIX shells otherwise."""
+    """Quote a word for all common shells if possible, otherwise for POSIX shells."""
     if " " not in word or not _PORTABLE_WORD.fullmatch(word):
         return shlex.quote(word)
     return f'"{word}"'

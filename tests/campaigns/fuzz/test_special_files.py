@@ -93,7 +93,7 @@ AS_MODELS = {
     sparse: "is a file of zero bytes, not an ONNX model",
     dangling: "is not there, not an ONNX model",
     folder: "is a folder, not an ONNX model",
-    ring: "it cannot be opened: too many levels of symbolic links",
+    ring: "the file cannot be opened: too many levels of symbolic links",
 }
 AS_DATA = {
     pipe: "is no regular file",

@@ -139,8 +139,8 @@ def test_without_baseline(track: Track) -> None:
     (undone,) = done.skipped
 
     assert done.undone == ()
-    assert undone.reason == "its budget was not measured: no baseline was asked for"
-    assert undone.hint == "give `--against REF`, or `quantized-from` where there is a float model"
+    assert undone.reason == "the relative budget was not checked: no baseline is selected"
+    assert undone.hint == "select a revision with `--against REF`, or set `quantized-from` if there is a float model"
     assert track.asked == []
 
 
@@ -159,7 +159,9 @@ def test_new_model(tmp_path: Path) -> None:
     write(track.root / "ml" / "m.onnx")
     done = track.hold(BOTH, against="HEAD")
 
-    assert [each.reason for each in done.skipped] == ["its budget: `ml/m.onnx` is not at `HEAD`"]
+    assert [each.reason for each in done.skipped] == [
+        "the relative budget could not be checked: `ml/m.onnx` is not at `HEAD`"
+    ]
     assert (done.undone, track.asked) == ((), [])
 
 
@@ -171,16 +173,16 @@ FAILED = Failure(type="Fail", text="no")
     [
         (Completed(result=BenchmarkResult(reason="there is no case")), "there is no case"),
         (Unavailable(reason="no wheel"), "no wheel"),
-        (Refused(failure=FAILED), "it does not load: Fail"),
-        (Crashed(signal="SIGSEGV", during="load", log=""), "the runtime ended with SIGSEGV during load"),
-        (TimedOut(limit_s=300, during="", log=""), "it was not measured within 300 s"),
+        (Refused(failure=FAILED), "the model does not load: Fail"),
+        (Crashed(signal="SIGSEGV", during="load", log=""), "the runtime crashed with SIGSEGV during load"),
+        (TimedOut(limit_s=300, during="", log=""), "the measurement timed out after 300 s"),
         (
             Completed(result=BenchmarkResult(case="c", model_s=(1.0,) * 7, baseline_s=(1.0,) * 7)),
-            "one run takes too long to be timed: 7 rounds in 20 s",
+            "a run takes too long to measure: 7 rounds in 20 s",
         ),
         (
             Completed(result=BenchmarkResult(case="c", model_s=(1.0,) * 9, baseline_s=(1.0,) * 9)),
-            "no process could be weighed",
+            "memory could not be measured in any process",
         ),
     ],
     ids=["no case", "unavailable", "refused", "crashed", "timed out", "slow", "not weighed"],
@@ -190,7 +192,10 @@ def test_what_cannot_be_measured(track: Track, observation: Observation, reason:
     track.observation = observation
     done = track.hold(BOTH, against="HEAD")
 
-    assert ([each.reason for each in done.undone], done.subjects) == ([f"its budget: {reason}"], ())
+    assert ([each.reason for each in done.undone], done.subjects) == (
+        [f"the relative budget could not be checked: {reason}"],
+        (),
+    )
 
 
 def test_no_release_of_onnxruntime(track: Track) -> None:
@@ -198,13 +203,16 @@ def test_no_release_of_onnxruntime(track: Track) -> None:
     track.runtimes = track.runtimes[2:]
     (undone,) = track.hold(BOTH, against="HEAD").undone
 
-    assert undone.reason == "its budget: no target of the model has `onnxruntime`, on which it is measured"
+    assert (
+        undone.reason == "the relative budget could not be checked: "
+        "budgets are measured on `onnxruntime`, which no target of the model includes"
+    )
 
 
 def test_answer_to_another_job_is_our_own_fault(track: Track) -> None:
     """It raises."""
     track.observation = Completed(result=LoadResult(providers=()))
-    with pytest.raises(TypeError, match="Completed is no answer to a race"):
+    with pytest.raises(TypeError, match="unexpected observation of a benchmark: Completed"):
         track.hold(BOTH, against="HEAD")
 
 
@@ -252,7 +260,7 @@ def test_verdicts(track: Track, ratio: float, low: float, verdict: str) -> None:
     track.observation = Completed(result=timed(*rounds))
     done = track.hold(Budget(slower_than_baseline=1.2), against="HEAD")
     (raced,) = done.subjects
-    noisy = "this machine is too noisy to tell whether it takes 1.2 times as long as `m.onnx` at `HEAD`"
+    noisy = "measurements vary too much to compare with 1.2 times the time of `m.onnx` at `HEAD`"
 
     assert isinstance(raced, Raced)
     assert raced.verdict == verdict

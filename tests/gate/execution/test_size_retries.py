@@ -148,7 +148,7 @@ def test_no_size_fits(tmp_path: Path) -> None:
 
     assert [(each.stage, each.runtime) for each in done.step.undone] == [(Stage.PARITY, ""), (Stage.RUNTIME, "")]
     assert {each.reason for each in done.step.undone} == {
-        "its inputs cannot be run at any of the sizes that were tried"
+        "the model does not run on generated inputs of any tested size"
     }
 
 
@@ -173,7 +173,7 @@ def test_indices_out_of_bounds_everywhere(tmp_path: Path) -> None:
     (undone,) = done.step.undone
 
     assert len(host.jobs) == 4
-    assert (undone.stage, undone.reason) == (Stage.RUNTIME, "its inputs cannot be run")
+    assert (undone.stage, undone.reason) == (Stage.RUNTIME, "the model does not run on the generated inputs")
     assert undone.hint == 'give real inputs: `inputs = "samples/*.npz"`'
 
 

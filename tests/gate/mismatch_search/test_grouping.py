@@ -155,11 +155,11 @@ def test_the_level_without_optimisation_is_looked_into(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("found", "reason"),
     [
-        (comparison("1.18.1", difference(1, metric="shape")), "it is one of type, shape or number"),
-        (comparison("1.18.1", difference(1), reference="openvino 2026.4"), "openvino 2026.4 is not there to be asked"),
+        (comparison("1.18.1", difference(1, metric="shape")), "the difference is in type, shape or number of outputs"),
+        (comparison("1.18.1", difference(1), reference="openvino 2026.4"), "openvino 2026.4 is not available"),
         (
             comparison("1.18.1", difference(1), pair="source", reference="the source"),
-            "its source cannot be asked for intermediate values",
+            "intermediate values of the source are not available",
         ),
     ],
 )
@@ -195,4 +195,4 @@ def test_searches_have_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     nodes, ((runtime, reason),) = located(tmp_path, Releases(tmp_path), *found)
 
     assert (nodes, runtime) == (["neg", None], "onnxruntime 1.20.1")
-    assert reason.endswith("the time for that is spent on other mismatches of the model")
+    assert reason.endswith("the search limit was used up by other mismatches of the model")

@@ -106,5 +106,5 @@ def test_a_file_that_was_not_written_is_no_answer(fake_host: WorkerPool, fake: W
 def test_nonsense_is_not_kept(fake_host: WorkerPool, fake: WorkerSpec) -> None:
     """A build that is patched may say what nobody understands; that is no fault of ours."""
     seat = replace(fake, environment=(("NONSENSE", '{"registry": true}'),))
-    with pytest.raises(HarvestError, match=r"^what it says cannot be read: ValidationError$"):
+    with pytest.raises(HarvestError, match=r"^the result of the kernel query is invalid: ValidationError$"):
         harvest_build(fake_host, seat, TableSource(release="1.0", wheel="", sha256="0" * 64))
