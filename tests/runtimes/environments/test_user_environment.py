@@ -237,5 +237,5 @@ def test_build_under_another_name(tmp_path: Path) -> None:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: onnxruntime-gpu\nVersion: 1.23.2\n")
 
     assert find_user_build(tmp_path, target("onnxruntime-gpu")).name == "onnxruntime-gpu@.venv 1.23.2"
-    with pytest.raises(UnavailableError, match="onnxruntime-qnn in `.venv` does not work"):
+    with pytest.raises(UnavailableError, match=r"onnxruntime-qnn in `\.venv` does not work"):
         find_user_build(tmp_path, target("onnxruntime-qnn"))
