@@ -1,4 +1,4 @@
-"""Functions from a report to text, and the registry of report formats."""
+"""Output formats: the registry of report formats, and functions that render reports as text."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReportFormat:
-    """One format of a report; its module is imported when it is used, as each brings its own libraries."""
+    """One format of a report. Its module is imported on first use, since formats depend on different libraries."""
 
     module: str
     function: str = "format"
-    is_data: bool = False  # read by programs: nothing else may be written to the same standard output
-    has_drawings: bool = False  # shows a report's drawings, or hands them on
+    is_data: bool = False  # machine-readable: nothing else may be written to the same stream
+    has_drawings: bool = False  # includes the drawings of a report
 
     def render(self, report: Report) -> str:
         """Render the report."""
@@ -37,4 +37,4 @@ RENDERERS = {
     "junit": ReportFormat("formats.junit", is_data=True),
     "gitlab": ReportFormat("formats.gitlab", is_data=True),
 }
-"""Formats by name, in the order of `--help`; a format is registered only here."""
+"""Formats by name, in the order of `--help`."""

@@ -1,7 +1,7 @@
-"""The report as workflow commands: annotations on a pull request, within GitHub's limits.
+"""The report as GitHub workflow commands: annotations within GitHub's limits, and log lines.
 
-Limits of GitHub (Source: actions/toolkit docs/problem-matchers.md; actions/runner ExecutionContext.cs): ten
-annotations of each level for one action, 4096 characters for one message.
+An action can create ten annotations of each level, with up to 4096 characters per message. Source: actions/toolkit
+docs/problem-matchers.md; actions/runner ExecutionContext.cs.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from onnxgate.formats import wording
 
 WORKFLOW_COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
 MAX_ANNOTATIONS = 9
-"""Annotations of one level; the tenth counts the others."""
+"""Maximum number of findings per level; the tenth annotation counts the others."""
 MAX_MESSAGE_UNITS = 4000
-"""UTF-16 units of a message, as .NET counts them; the runner cuts at 4096."""
+"""Maximum length of a message in UTF-16 units; the runner, a .NET program, cuts at 4096."""
 
 
 def format(report: Report) -> str:
-    """Render annotations, worst first, then lines of the log: remarks, replay commands and the verdict."""
+    """Render annotations, worst first, followed by remarks, replay commands and the verdict as log lines."""
     commands: dict[str, list[str]] = {level: [] for level in wording.LEVELS}
     for finding in wording.list_active_findings(report):
         message = _join_message(wording.render_sentence(finding), f"fix: {finding.fix}" if finding.fix else "")
@@ -33,7 +33,7 @@ def format(report: Report) -> str:
     for level, of_level in commands.items():
         lines += of_level[:MAX_ANNOTATIONS]
         if (more := len(of_level) - MAX_ANNOTATIONS) > 0:
-            message = f"{pluralize(more, f'more {level}')}: the job summary and the report have all"
+            message = f"{pluralize(more, f'more {level}')}; see the job summary or the report"
             lines.append(_render_command(level, "onnxgate", message))
     folder = f" in `{report.folder}`" if report.folder else ""
     log = (
@@ -45,7 +45,7 @@ def format(report: Report) -> str:
 
 
 def _join_message(text: str, advice: str) -> str:
-    """Return the escaped text, and advice if any on a line of its own, cut to the runner's limit."""
+    """Return the escaped text and a separate line with the advice, if any, truncated to the runner's limit."""
     message = "\n".join(escape_unprintable(line) for line in (text, advice) if line)
     units = message.encode("utf-16-le", "replace")
     if len(units) <= 2 * MAX_MESSAGE_UNITS:

@@ -1,6 +1,6 @@
-"""The report as GitLab code quality: a JSON array that a merge request compares with that of its target branch.
+"""The report as GitLab Code Quality JSON, which merge requests compare with the target branch.
 
-Ignored findings are left out, since GitLab has no suppression; undecided checks are issues.
+Undecided checks are reported as issues. Ignored findings are omitted, since GitLab does not support suppressions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ JsonObject = dict[str, Any]
 
 
 def format(report: Report) -> str:
-    """Render an array, worst first, with unique fingerprints, as GitLab drops duplicates."""
+    """Render a JSON array, worst first. Fingerprints are unique, since GitLab drops duplicates."""
     issues: dict[str, JsonObject] = {}
     for seed, issue in _list_issues(report):
         suffixes = itertools.chain([""], (f"|{number}" for number in itertools.count(2)))
@@ -36,7 +36,7 @@ def format(report: Report) -> str:
 
 
 def _list_issues(report: Report) -> Iterator[tuple[str, JsonObject]]:
-    """Yield the seed of its fingerprint and the issue, for findings and for undecided checks."""
+    """Yield fingerprint seed and issue for each finding and each undecided check."""
     for finding in wording.list_active_findings(report):
         path = finding.place.path or finding.model or wording.DEFAULT_PATH
         fix = f"; fix: {truncate(finding.fix, LONG_LIMIT)}" if finding.fix else ""
@@ -55,7 +55,7 @@ def _list_issues(report: Report) -> Iterator[tuple[str, JsonObject]]:
 
 
 def _render_issue(report: Report, description: str, name: str, severity: str, path: str, line: int = 0) -> JsonObject:
-    """Render an issue; one without a line is shown at the start of its file."""
+    """Render an issue; without a line, it is placed on line 1."""
     file = posixpath.normpath(wording.path_from_root(report, path))
     return {
         "description": escape_unprintable(description),

@@ -1,7 +1,7 @@
-"""The report as JUnit XML: a suite for each model, a test for each runtime and for each stage that needs none.
+"""The report as JUnit XML: one suite per model, with one test per runtime and per stage without runtimes.
 
-A finding that fails the gate is a failure, an undecided check an error. A report has no times: each one is 0, as some
-readers require the attribute.
+A finding that fails the check is a failure, and an undecided check is an error. Times are 0, since reports contain none
+and some readers require the attribute.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from onnxgate.core.text import LONG_LIMIT, truncate
 from onnxgate.formats import wording
 
 PROJECT_SUITE = "onnxgate"
-"""Suite of findings and gaps without a model."""
+"""Suite for findings and gaps without a model."""
 
 
 def format(report: Report) -> str:
@@ -51,7 +51,7 @@ def _add_suite(root: ElementTree.Element, name: str, cases: Sequence[JUnitCase])
         case_name = escape_unprintable(truncate(case.name))
         element = ElementTree.SubElement(suite, "testcase", {"classname": name, "name": case_name, "time": "0"})
         if case.outcome:
-            lines = list(map(escape_log_line, case.lines))  # XML excludes control characters; logs may show the file
+            lines = list(map(escape_log_line, case.lines))  # XML forbids control characters
             shown = ElementTree.SubElement(element, case.outcome, {"message": lines[0] if lines else case.outcome})
             if case.outcome != "skipped":
                 shown.attrib["type"] = escape_unprintable(truncate(case.type)) or case.outcome
@@ -62,9 +62,9 @@ def _add_suite(root: ElementTree.Element, name: str, cases: Sequence[JUnitCase])
 
 Outcome = Literal["", "failure", "error", "skipped"]
 RUNTIME_STAGES = ("support", "runtime", "parity")
-"""Stages that check a model on each of its runtimes."""
+"""Stages that check a model on each runtime."""
 MODEL_STAGES = ("file", "lock")
-"""Stages that check every model; others get a test only for findings and gaps."""
+"""Stages that have a test for every model; other stages have one only if they have findings or gaps."""
 OUTCOME_ORDER: tuple[Outcome, ...] = ("", "skipped", "error", "failure")
 CELL_OUTCOMES: dict[str, Outcome] = {
     "fail": "failure",
@@ -72,16 +72,16 @@ CELL_OUTCOMES: dict[str, Outcome] = {
     "skipped": "skipped",
     "not predicted": "skipped",
 }
-"""State of a cell -> outcome of its test, if it is not a pass."""
+"""State of a cell -> outcome of its test, unless it passed."""
 NOT_RUN_REASONS = {
-    "predicted": "predicted from support data; nothing was run",
+    "predicted": "predicted from support tables, not run",
     "not predicted": wording.NOT_PREDICTED,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class JUnitCase:
-    """One test; `lines` explain its outcome, `notes` are its other lines."""
+    """One test; `lines` explain the outcome, `notes` are additional lines."""
 
     name: str
     outcome: Outcome = ""
@@ -107,9 +107,9 @@ class CaseContent:
     def select(
         self, is_about: Callable[[Finding | NotDone], bool], states: Container[str] = (), *, elsewhere: bool = False
     ) -> CaseContent:
-        """Return the findings and gaps for which `is_about` holds, or with `elsewhere` the others.
+        """Return the findings and gaps that match `is_about`; with `elsewhere`, the others.
 
-        A gap without a runtime is about all runtimes whose cell is in its state, if one of them is in `states`.
+        A gap without a runtime applies to all runtimes whose cells have its state, if `states` contains that state.
         """
 
         def selected(item: NotDone, state: str) -> bool:
@@ -123,7 +123,7 @@ class CaseContent:
         )
 
     def case(self, name: str, failing_levels: Container[str], *notes: str) -> JUnitCase:
-        """Return the test; its outcome is the worst one: failure, error, skipped, none."""
+        """Return the test with the worst outcome of its contents: failure, error, skipped, none."""
         worst = [finding for finding in self.findings if finding.level in failing_levels and not finding.ignored]
         others = _item_lines(finding for finding in self.findings if finding not in worst)
         undone, skipped = _item_lines(self.undecided), _item_lines(self.skipped)
@@ -137,7 +137,7 @@ class CaseContent:
 
 
 def _list_suites(report: Report) -> Iterator[tuple[str, list[JUnitCase]]]:
-    """Yield each model with its tests, stages and then runtimes; and the project with its stages and all remarks."""
+    """Yield the suites of all models, with tests for stages and then runtimes, and finally that of the project."""
     matrix = wording.cells_by_model(report)
     contents = _group_by_model(report)
     for model in {**matrix, **contents}:
@@ -163,13 +163,13 @@ def _group_by_model(report: Report) -> dict[str, CaseContent]:
 
 
 def _failing_levels(report: Report) -> tuple[str, ...]:
-    """Return the levels that fail the gate: errors, and warnings if the gate fails without an error."""
+    """Return the levels that fail the check: errors; also warnings if the check fails without an error."""
     errors = any(finding.level == "error" and not finding.ignored for finding in report.findings)
     return ("error",) if errors or report.verdict != "fail" else ("error", "warning")
 
 
 def _stage_cases(report: Report, content: CaseContent, cells: Mapping[str, Cell]) -> Iterator[JUnitCase]:
-    """Yield tests of MODEL_STAGES, and of stages with findings or gaps that no runtime's test contains."""
+    """Yield tests of MODEL_STAGES, and of stages with findings or gaps that are in no runtime's test."""
     states = {cell.state for cell in cells.values()}
     rest = content.select(lambda item: not cells.keys().isdisjoint(_runtimes_of(item)), states, elsewhere=True)
     checked = [stage for stage in report.stages if stage in MODEL_STAGES]
@@ -186,7 +186,7 @@ def _runtimes_of(item: Finding | NotDone) -> Sequence[str]:
 
 
 def _runtime_case(report: Report, content: CaseContent, cell: Cell) -> JUnitCase:
-    """Return a test with at least the outcome of its cell, explained by the model's errors if need be."""
+    """Return a test whose outcome is at least that of its cell; if necessary, the model's errors explain it."""
     notes = (NOT_RUN_REASONS[cell.state],) if cell.state in NOT_RUN_REASONS else ()
     of_runtime = content.select(lambda item: cell.runtime in _runtimes_of(item), (cell.state,))
     case = of_runtime.case(cell.runtime, _failing_levels(report), *notes)
@@ -195,12 +195,12 @@ def _runtime_case(report: Report, content: CaseContent, cell: Cell) -> JUnitCase
         return case
     errors = [finding for finding in content.findings if finding.level == "error" and not finding.ignored]
     lines = _item_lines(errors) if cell.state == "fail" else ()
-    reason = lines or (NOT_RUN_REASONS.get(cell.state, f"the matrix says: {cell.state}"),)
+    reason = lines or (NOT_RUN_REASONS.get(cell.state, f"result: {cell.state}"),)
     return JUnitCase(case.name, outcome, cell.state, reason, (*case.lines, *case.notes))
 
 
 def _item_lines(items: Iterable[Finding | NotDone]) -> tuple[str, ...]:
-    """Return the lines of findings and gaps; strings from models may contain more newlines."""
+    """Return the lines of findings and gaps; strings from models may contain newlines."""
     lines = []
     for item in items:
         if isinstance(item, Finding):

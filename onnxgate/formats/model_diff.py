@@ -1,4 +1,4 @@
-"""A model difference as text and Markdown, which render the same sections of lines."""
+"""A model difference as text and as Markdown, with the same sections and lines."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ Sign = Literal["+", "-", "~", ""]
 SIGN_STYLES = {"+": "pass", "-": "fail", "~": "warning"}
 SIGN_MARKS = {"+": "➕ ", "-": "➖ ", "~": "✏️ ", "": ""}
 MAX_LINES = 20
-"""Lines of a section; the others are counted."""
+"""Maximum number of lines of a section; the others are counted."""
 MAX_NAMED = 3
-"""Names in a sentence; the others are counted."""
+"""Maximum number of names in a sentence; the others are counted."""
 NODE_CHANGES = {word: word for word in ("added", "removed", "replaced", "changed")}
 WEIGHT_CHANGES = {
     **{word: word for word in ("changed", "added", "removed")},
-    "copied": "stored again",
-    "unreadable": "that could not be compared",
+    "copied": "duplicated",
+    "unreadable": "not compared",
 }
-"""Kinds of change -> words, in the order of a summary."""
+"""Kind of change -> word, in the order of summaries."""
 ROUNDING_CHANGE = 1e-6
-"""Relative change below which a float weight differs only by the rounding of another machine."""
+"""Relative L2 change below which float weights differ only by rounding."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutlineLine:
-    """One line, with literals in back-ticks, and the lines below it."""
+    """One line, with literals in backticks, and its nested lines."""
 
     sign: Sign
     text: str
@@ -43,13 +43,13 @@ class OutlineLine:
 
 
 Section = tuple[str, str, tuple[OutlineLine, ...]]
-"""One aspect of the models, a summary of its changes and the lines of the outline."""
+"""Title, summary of the changes, and lines of a section."""
 
 
 def format_text(
     difference: Difference, *, color: bool = False, width: int = 0, quiet: bool = False, verbose: bool = False
 ) -> str:
-    """Render the difference. `width` is the terminal's, 0 does not wrap lines; with `quiet`, only the sentence.
+    """Render the difference. `width` is that of the terminal, 0 does not wrap lines; `quiet` renders only the headline.
 
     With `verbose`, lists are complete.
     """
@@ -95,28 +95,29 @@ def render_headline(difference: Difference) -> str:
     """Return the difference in one sentence."""
     match difference.verdict:
         case "identical":
-            return "the same model: the files are equal, byte for byte"
+            return "identical: the files are byte-identical"
         case "same":
-            return f"the same model{_describe_exceptions(difference)}"
+            return f"equivalent{_describe_exceptions(difference)}"
         case "undecided":
             unreadable = pluralize(sum(it.change == "unreadable" for it in difference.weights), "weight")
-            return f"no difference was found, but {unreadable} could not be compared{_describe_exceptions(difference)}"
+            rest = _describe_exceptions(difference)
+            return f"undecided: {unreadable} could not be compared; the rest is equivalent{rest}"
         case _:
             return f"different: {'; '.join(_describe_counts(difference))}"
 
 
 def _describe_exceptions(difference: Difference) -> str:
     aspects = {
-        "stamps": difference.stamps,
+        "version fields": difference.stamps,
         "metadata": difference.metadata,
         "names of local functions": difference.functions,
         "data files": difference.files,
-        "weights that are stored twice": any(it.change == "copied" for it in difference.weights),
+        "duplicated weights": any(it.change == "copied" for it in difference.weights),
     }
     exceptions = [*(aspect for aspect, differs in aspects.items() if differs), *difference.beside]
     if exceptions:
-        return f" but for {join_phrases(exceptions)}"
-    return ", written down otherwise" if difference.old.sha256 != difference.new.sha256 else ""
+        return f" except for {join_phrases(exceptions)}"
+    return ", serialized differently" if difference.old.sha256 != difference.new.sha256 else ""
 
 
 def _describe_counts(difference: Difference) -> Iterator[str]:
@@ -126,7 +127,7 @@ def _describe_counts(difference: Difference) -> Iterator[str]:
         names += [
             f"output `{it.output}`" for it in difference.ends if it.output not in interface_names and not it.scope
         ]
-        yield f"{join_phrases(names, MAX_NAMED)} changed" if names else "the order of inputs or outputs"
+        yield f"{join_phrases(names, MAX_NAMED) if names else 'order of inputs or outputs'} changed"
     yield from (_version_change(stamp) for stamp in difference.stamps if stamp.what.startswith("opset "))
     if difference.functions:
         yield f"{pluralize(len(difference.functions), 'local function')} changed"
@@ -137,24 +138,24 @@ def _describe_counts(difference: Difference) -> Iterator[str]:
 
 
 def list_sections(difference: Difference, *, most: int) -> Iterator[Section]:
-    """Yield the sections with changes, each with at most `most` lines; 0 for all. None of identical files."""
+    """Yield the sections with changes, each with at most `most` lines; 0 for all lines."""
     node_summary = _summarize_changes(difference.nodes, NODE_CHANGES, difference.new.nodes)
     weight_summary = _summarize_changes(difference.weights, WEIGHT_CHANGES, difference.new.weights)
     sections: tuple[tuple[str, str, Iterable[OutlineLine]], ...] = (
         ("interface", "", _interface_lines(difference)),
-        ("stamps", "", (_changed_line(it) for it in difference.stamps)),
+        ("version fields", "", (_changed_line(it) for it in difference.stamps)),
         ("metadata", "", (_changed_line(it, quoted=True) for it in difference.metadata)),
         ("operators", "", _operator_lines(difference)),
         ("local functions", "", _function_lines(difference)),
         ("nodes", node_summary, _node_lines(difference, most)),
         ("weights", weight_summary, _weight_lines(difference, complete=not most)),
         ("files", "", _file_lines(difference)),
-        ("and makes no difference", "", (OutlineLine("", text) for text in difference.beside)),
+        ("differences without effect", "", (OutlineLine("", text) for text in difference.beside)),
     )
     for title, summary, outline in sections if difference.verdict != "identical" else ():
         lines = tuple(outline)
-        if most and len(lines) > most + 1 and title != "nodes":  # those count their own
-            lines = (*lines[:most], OutlineLine("", f"and {len(lines) - most:,} more; `-v` shows all"))
+        if most and len(lines) > most + 1 and title != "nodes":  # nodes are limited separately
+            lines = (*lines[:most], OutlineLine("", f"and {len(lines) - most:,} more (use `-v` to show all)"))
         if lines:
             yield title, summary, lines
 
@@ -164,7 +165,7 @@ def _interface_lines(difference: Difference) -> Iterator[OutlineLine]:
         yield OutlineLine(*_interface_change(it))
     for end in difference.ends:
         within = f"{_describe_scope(end.scope)}: " if end.scope else ""
-        origins = f"comes from {truncate(end.after)}, came from {truncate(end.before)}"
+        origins = f"is computed by {truncate(end.after)}, previously by {truncate(end.before)}"
         yield OutlineLine("~", f"{within}output `{truncate(end.output)}` {origins}")
 
 
@@ -176,7 +177,8 @@ def _interface_change(it: InterfaceChange) -> tuple[Sign, str]:
         case "removed":
             return "-", f"{name}: {_describe_value(it.before)}"
         case "renamed":
-            return "~", f"{name}, was `{truncate(it.was)}`{f': {truncate(it.text)}' if it.text else ''}"
+            renamed = f"{it.role} `{truncate(it.was)}` renamed to `{truncate(it.name)}`"
+            return "~", f"{renamed}: {truncate(it.text)}" if it.text else renamed
         case "reordered":
             return "~", f"{it.role}s: {truncate(it.text)}"
         case _:
@@ -187,65 +189,65 @@ def _describe_value(value: ValueInfo | None) -> str:
     """Return type and shape: `tensor(float) [batch, 3]`."""
     if value is None:
         return ""
-    shape = "of unknown rank" if value.shape is None else f"[{', '.join(map(str, value.shape))}]"
-    return truncate(f"{value.type or 'of no type'} {shape}")
+    shape = "unknown rank" if value.shape is None else f"[{', '.join(map(str, value.shape))}]"
+    return truncate(f"{value.type or 'unknown type'} {shape}")
 
 
 def _changed_line(it: Changed, *, quoted: bool = False) -> OutlineLine:
     sign: Sign = "+" if it.before is None else "-" if it.after is None else "~"
     if not quoted:
         return OutlineLine(sign, _version_change(it))
-    values = [f"`{truncate(value, 80)}`" for value in (it.after, it.before) if value is not None]
-    return OutlineLine(sign, f"`{truncate(it.what)}`: {', was '.join(values)}")
+    values = [f"`{truncate(value, 80)}`" for value in (it.before, it.after) if value is not None]
+    return OutlineLine(sign, f"`{truncate(it.what)}`: {' → '.join(values)}")
 
 
 def _version_change(it: Changed) -> str:
     before, after = truncate(it.before or ""), truncate(it.after or "")
     if it.before is None:
-        return f"{truncate(it.what)} {after}, was not there"
-    return f"{truncate(it.what)} {'is gone' if it.after is None else after}, was {before}"
+        return f"{truncate(it.what)} {after} added"
+    return f"{truncate(it.what)} {before} {'removed' if it.after is None else f'→ {after}'}"
 
 
 def _operator_lines(difference: Difference) -> Iterator[OutlineLine]:
     for it in difference.operators:
         sign: Sign = "+" if not it.before else "-" if not it.after else "~"
-        yield OutlineLine(sign, f"`{truncate(it.operator)}`: {it.after:,}, was {it.before:,}")
+        yield OutlineLine(sign, f"`{truncate(it.operator)}`: {it.before:,} → {it.after:,}")
 
 
 def _function_lines(difference: Difference) -> Iterator[OutlineLine]:
     for it in difference.functions:
         sign: Sign = "+" if it.change == "added" else "-" if it.change == "removed" else "~"
-        more = f", was `{truncate(it.was)}`" if it.was else f": {truncate(it.text)}" if it.text else ""
-        yield OutlineLine(sign, f"`{truncate(it.name)}`{more}")
+        name = f"`{truncate(it.was)}` renamed to `{truncate(it.name)}`" if it.was else f"`{truncate(it.name)}`"
+        yield OutlineLine(sign, f"{name}: {truncate(it.text)}" if it.text else name)
 
 
 def _file_lines(difference: Difference) -> Iterator[OutlineLine]:
     old, new = difference.old.size_bytes, difference.new.size_bytes
     if old != new:
         growth = f"{'+' * (new > old)}{_format_two_digits(100 * (new - old) / old)} %" if old else "was empty"
-        yield OutlineLine("~", f"the model's file: {new:,} bytes, was {old:,} ({growth})")
+        yield OutlineLine("~", f"model file: {old:,} → {new:,} bytes ({growth})")
     yield from (_changed_line(it, quoted=True) for it in difference.files)
 
 
 def _format_two_digits(number: float) -> str:
-    """Return two significant digits, and all digits before the point of larger numbers, never `1.1e+02`."""
+    """Return a number with two significant digits, or as an integer if it is larger, without an exponent."""
     return f"{number:,.0f}" if abs(number) >= 99.5 else f"{number:.2g}"
 
 
 def _count_changes(changes: Sequence[NodeChange | WeightChange], words: Mapping[str, str]) -> str:
-    """Return `3 added, 1 changed`, in the order of `words`, which name the kinds of change."""
+    """Return `3 added, 1 changed`, in the order of `words`."""
     counts: Counter[str] = Counter(it.change for it in changes)
     return ", ".join(f"{counts[change]:,} {word}" for change, word in words.items() if counts[change])
 
 
 def _summarize_changes(changes: Sequence[NodeChange | WeightChange], words: Mapping[str, str], total: int) -> str:
-    """Return the counts, and how many of `total` are unchanged; "" without a change."""
+    """Return the counts and the number of unchanged ones of `total`; "" if nothing changed."""
     unchanged = max(total - sum(it.change != "removed" for it in changes), 0)
-    return f"{_count_changes(changes, words)}; {unchanged:,} as they were" if changes else ""
+    return f"{_count_changes(changes, words)}, {unchanged:,} unchanged" if changes else ""
 
 
 def _node_lines(difference: Difference, most: int) -> Iterator[OutlineLine]:
-    """Yield the nodes by their graph; of many, first the counts by operator."""
+    """Yield the nodes by graph. If there are too many, start with counts by operator."""
     shown = difference.nodes[:most] if most and len(difference.nodes) > most + 1 else difference.nodes
     left_out = len(difference.nodes) - len(shown)
     if left_out:
@@ -254,11 +256,11 @@ def _node_lines(difference: Difference, most: int) -> Iterator[OutlineLine]:
         lines = map(_node_line, nodes)
         yield from [OutlineLine("", f"in {_describe_scope(scope)}", tuple(lines))] if scope else lines
     if left_out:
-        yield OutlineLine("", f"and {left_out:,} more; `-v` shows all")
+        yield OutlineLine("", f"and {left_out:,} more (use `-v` to show all)")
 
 
 def _describe_scope(scope: tuple[str, ...]) -> str:
-    """Return the path of graphs that contain a node, outermost first."""
+    """Return the graphs that contain a node, outermost first."""
     return truncate(" / ".join(scope))
 
 
@@ -279,12 +281,12 @@ def _node_line(it: NodeChange) -> OutlineLine:
     details = tuple(OutlineLine("", truncate(detail.text)) for detail in it.details)
     match it.change:
         case "added":
-            return OutlineLine("+", f"{name}{_describe_neighbors(it, 'reads', 'feeds', '')}")
+            return OutlineLine("+", f"{name}{_describe_neighbors(it)}")
         case "removed":
-            return OutlineLine("-", f"{name}{_describe_neighbors(it, 'read', 'fed', 'which stood ')}")
+            return OutlineLine("-", f"{name}{_describe_neighbors(it, was=True)}")
         case "replaced":
             was = _operator_and_name(it.was, it.was_name if it.was_name != it.name else "")
-            return OutlineLine("~", f"{name} in place of {was}", details)
+            return OutlineLine("~", f"{name} replaces {was}", details)
         case _:
             line = OutlineLine("~", f"{name} (was `{truncate(it.was_name)}`)" if it.was_name else name, details)
             return replace(line, text=f"{line.text}: {details[0].text}", children=()) if len(details) == 1 else line
@@ -294,21 +296,21 @@ def _operator_and_name(operator: str, name: str) -> str:
     return f"`{truncate(operator)}` `{truncate(name)}`" if name else f"`{truncate(operator)}`"
 
 
-def _describe_neighbors(it: NodeChange, reads: str, feeds: str, stood: str) -> str:
+def _describe_neighbors(it: NodeChange, *, was: bool = False) -> str:
+    """Return the position of a node in the graph; `was` for a removed node."""
     sources, targets = [truncate(text) for text in it.reads], [truncate(text) for text in it.feeds]
+    verb = "was " if was else ""
     if it.inserted and sources and targets:
-        stood = f", {stood}" if stood else " "
         if len(targets) == 1:
-            return f"{stood}between {sources[0]} and {targets[0]}"
-        return f"{stood}after {sources[0]}, before {join_phrases(targets, MAX_NAMED)}"
-    which = "which " if stood else ""
-    read = join_phrases(sources, MAX_NAMED) if sources else "weights alone"
-    fed = join_phrases(targets, MAX_NAMED) if targets else "nothing"
-    return f", {which}{reads} {read} and {feeds} {fed}"
+            return f" ({verb}between {sources[0]} and {targets[0]})"
+        return f" ({verb}after {sources[0]}, before {join_phrases(targets, MAX_NAMED)})"
+    inputs = join_phrases(sources, MAX_NAMED) if sources else "weights only"
+    outputs = join_phrases(targets, MAX_NAMED) if targets else "not used"
+    return f" (inputs: {inputs}; output: {outputs})"
 
 
 def _weight_lines(difference: Difference, *, complete: bool) -> Iterator[OutlineLine]:
-    """Yield the weights, largest changes first; many rounded ones or copies share a line."""
+    """Yield the weights, largest changes first. Many weights with rounding differences or many copies share a line."""
     order = {"unreadable": 0, "changed": 1, "added": 2, "removed": 3, "copied": 4}
     rounded = [
         it
@@ -329,10 +331,10 @@ def _weight_lines(difference: Difference, *, complete: bool) -> Iterator[Outline
     for group in groups:
         names = join_phrases([f"`{truncate(it.name)}`" for it in group], MAX_NAMED)
         if group is rounded:
-            limit = f"less than {_format_ratio(ROUNDING_CHANGE)} each"
-            yield OutlineLine("~", f"{len(group):,} weights moved by {limit}: {names}")
+            limit = _format_ratio(ROUNDING_CHANGE)
+            yield OutlineLine("~", f"{len(group):,} weights with a relative L2 change below {limit}: {names}")
         else:
-            yield OutlineLine("+", f"{len(group):,} weights hold the same as another one: {names}")
+            yield OutlineLine("+", f"{len(group):,} copies of other weights: {names}")
 
 
 def _describe_weight(it: WeightChange) -> tuple[Sign, str]:
@@ -344,10 +346,10 @@ def _describe_weight(it: WeightChange) -> tuple[Sign, str]:
         case "removed":
             return "-", f"{name} {was_form}{_describe_content(it.was_values, it.was_sha256)}"
         case "copied":
-            return "+", f"{name} {form} holds the same as `{truncate(it.was)}`"
+            return "+", f"{name} {form} is a copy of `{truncate(it.was)}`"
         case _:
             was = f" (was `{truncate(it.was)}`)" if it.was else ""
-            forms = f"{form}, was {was_form}" if form != was_form else form
+            forms = f"{was_form} → {form}" if form != was_form else form
             return "~", f"{name}{was} {forms}: {'; '.join(_describe_weight_change(it))}"
 
 
@@ -363,17 +365,17 @@ def _describe_weight_change(it: WeightChange) -> Iterator[str]:
     if it.text:
         yield truncate(it.text)
     if it.values and it.was_values and it.values != it.was_values:
-        yield f"{truncate(it.values)}, was {truncate(it.was_values)}"
+        yield f"{truncate(it.was_values)} → {truncate(it.values)}"
     elif it.total and not it.elements:
-        yield "no element differs" if it.type == it.was_type else "no element moved by the other type"
+        yield "all elements are equal" if it.type == it.was_type else "all elements are equal after type conversion"
     elif it.total:
-        moved = f"moved by {_format_ratio(it.relative)}, " if it.relative is not None else ""
-        largest = f", by at most {it.largest:.3g}" if it.largest is not None else ""
+        relative = f"relative L2 change {_format_ratio(it.relative)}, " if it.relative is not None else ""
+        largest = f", max difference {it.largest:.3g}" if it.largest is not None else ""
         total = f"{it.total:,} element{'s' * (it.total != 1)}"
-        yield f"{moved}{it.elements:,} of {total}{largest}"
+        yield f"{relative}{it.elements:,} of {total} changed{largest}"
     elif it.change == "changed" and not it.text:
-        yield f"sha256 {it.sha256[:12]}, was {it.was_sha256[:12]}"
+        yield f"sha256 {it.was_sha256[:12]} → {it.sha256[:12]}"
 
 
 def _format_ratio(ratio: float) -> str:
-    return f"{_format_two_digits(100 * ratio)} %" if ratio < 1 else f"{ratio:.3g} times its length"
+    return f"{ratio:.2g}"

@@ -12,13 +12,13 @@ STATE_WORDS: dict[State, str] = {
     "ready": "ready",
     "not-prepared": "not prepared",
     "broken": "broken",
-    "unavailable": "unavailable here",
-    "own": "own environment",
+    "unavailable": "unavailable",
+    "own": "user environment",
 }
 
 
 def format_text(inventory: Inventory, *, color: bool = False, width: int = 0, quiet: bool = False) -> str:
-    """Render a line for each runtime, reasons, interpreters and a summary; with `quiet`, only the summary."""
+    """Render the runtimes, problems, interpreters and a summary; with `quiet`, only the summary."""
     paper = Terminal(color, width)
     runtimes = inventory.runtimes
     lines: list[str] = []
@@ -51,12 +51,12 @@ def render_summary(inventory: Inventory) -> str:
     """Return the number of ready environments and their size."""
     own = sum(runtime.state == "own" for runtime in inventory.runtimes)
     ready = sum(runtime.state == "ready" for runtime in inventory.runtimes)
-    own_environments = f", and {own} of your own" if own else ""
+    own_environments = f"; {pluralize(own, 'user environment')}" if own else ""
     shared = inventory.size_bytes - inventory.freed_bytes
-    sharing = f", {format_size(shared)} of it shared with other caches, such as uv's" if shared else ""
-    usage = f"; they take {format_size(inventory.size_bytes)}{sharing}" if inventory.size_bytes else ""
-    counts = f"{ready} of {pluralize(len(inventory.runtimes) - own, 'environment')} ready{own_environments}"
-    return f"{counts} in {escape_log_line(inventory.cache)}{usage}"
+    sharing = f", {format_size(shared)} shared with other caches, such as uv's" if shared else ""
+    usage = f" ({format_size(inventory.size_bytes)}{sharing})" if inventory.size_bytes else ""
+    counts = f"{ready} of {pluralize(len(inventory.runtimes) - own, 'environment')} ready"
+    return f"{counts} in {escape_log_line(inventory.cache)}{usage}{own_environments}"
 
 
 def format_markdown(inventory: Inventory) -> str:

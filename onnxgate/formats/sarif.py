@@ -1,8 +1,8 @@
 """The report as SARIF 2.1.0 for GitHub code scanning.
 
-A result is placed on a line of text if there is one, with the model and the node as related locations. A `.onnx` file
-has no lines. GitHub shows a result without a line as an alert of the file, and the upload computes no fingerprint for
-it (Source: github/codeql-action, src/fingerprints.ts).
+Results are placed on a line of text if possible, with the model and the node as related locations. GitHub shows a
+result without a line, such as for a `.onnx` file, as an alert of the file, and the upload does not compute its
+fingerprint. Source: github/codeql-action, src/fingerprints.ts.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ JsonObject = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ResultLocation:
-    """A file as a URI, and its lines; 0 for none."""
+    """A file as a URI, and its lines; 0 for no line."""
 
     uri: str
     line: int
     end_line: int = 0
 
     def location(self, finding: Finding) -> JsonObject:
-        """Return the SARIF object, with the node of the finding."""
+        """Return the SARIF location, with the node of the finding."""
         physical: JsonObject = {"artifactLocation": _artifact_location(self.uri)}
         if self.line:
             physical["region"] = {"startLine": self.line, "endLine": max(self.line, self.end_line)}
@@ -45,7 +45,7 @@ class ResultLocation:
 
 
 def locate_finding(finding: Finding, report: Report) -> ResultLocation:
-    """Return the place of a finding; the first line of a text file if it has no line."""
+    """Return the location of a finding; without a line, the first line of a text file."""
     place = finding.place
     path = place.path or finding.model or wording.DEFAULT_PATH
     binary = path == finding.model or path in {model.path for model in report.models}
@@ -53,14 +53,14 @@ def locate_finding(finding: Finding, report: Report) -> ResultLocation:
 
 
 def related_locations(findings: Iterable[Finding], place: ResultLocation, report: Report) -> list[JsonObject]:
-    """Return the models with their nodes, unless there is one model and it is the place of the result."""
+    """Return the models with their nodes, unless the only model is the location of the result."""
     subjects = dict.fromkeys((finding.model, finding.node) for finding in findings if finding.model)
     named = [(path_to_uri(report, model), model, node) for model, node in subjects]
     return [
         {
             "id": number,
             "physicalLocation": {"artifactLocation": _artifact_location(name)},
-            "message": render_text([f"the node `{truncate(node)}`" if node else "the model"]),
+            "message": render_text([f"node `{truncate(node)}`" if node else "model"]),
             **_logical_location(model, node),
         }
         for number, (name, model, node) in enumerate(named, 1)
@@ -78,7 +78,7 @@ def _logical_location(model: str, node: str) -> JsonObject:
 
 
 def render_text(lines: Iterable[str]) -> JsonObject:
-    """Return a message of plain text; `[a](b)` would be a link."""
+    """Return a plain-text message, in which `[a](b)` is not rendered as a link."""
     return {"text": "\n".join(escape_unprintable(line) for line in lines).replace("](", "] (")}
 
 
@@ -87,7 +87,7 @@ def _artifact_location(name: str) -> JsonObject:
 
 
 def path_to_uri(report: Report, path: str) -> str:
-    """Return the path relative to git's root, percent-encoded (RFC 3986); absolute outside of the working directory."""
+    """Return the percent-encoded path (RFC 3986) relative to git's root; absolute paths become `file:` URIs."""
     if path.startswith("/"):
         return f"file://{_percent_encode(posixpath.normpath('/' + path.lstrip('/')))}"
     return _percent_encode(posixpath.normpath(wording.path_from_root(report, path)).lstrip("/"))
@@ -95,14 +95,14 @@ def path_to_uri(report: Report, path: str) -> str:
 
 def _percent_encode(path: str) -> str:
     try:
-        data = path.encode("utf-8", "surrogateescape")  # the bytes that the file's name has
+        data = path.encode("utf-8", "surrogateescape")  # the bytes of the file name
     except UnicodeEncodeError:
         data = path.encode("utf-8", "backslashreplace")
     return quote(data)
 
 
 MAX_DESCRIPTION = 1024
-"""Characters of a description (Source: GitHub's documentation of SARIF for code scanning)."""
+"""Maximum length of a description. Source: GitHub's documentation of SARIF for code scanning."""
 MAX_RULE_ID = 255
 SEVERITIES = {"error": "error", "warning": "warning", "note": "recommendation"}
 
@@ -113,7 +113,7 @@ def rule_identifier(rule: str) -> str:
 
 
 def describe_rules(rules: Iterable[str]) -> list[JsonObject]:
-    """Return descriptions of the rules, also of those from another release."""
+    """Return descriptions of the rules, including rules of other releases."""
     return [_describe_known_rule(by_id[name]) if name in by_id else _describe_unknown_rule(name) for name in rules]
 
 
@@ -134,7 +134,7 @@ def _describe_known_rule(rule: AnyRule) -> JsonObject:
 
 
 def _describe_unknown_rule(name: str) -> JsonObject:
-    description = render_text([f"`{truncate(escape_unprintable(name))}`, a rule of another release of onnxgate"])
+    description = render_text([f"`{truncate(escape_unprintable(name))}` is not a rule of this version of onnxgate"])
     return {
         "id": rule_identifier(name),
         "shortDescription": description,
@@ -147,26 +147,26 @@ def _describe_unknown_rule(name: str) -> JsonObject:
 SCHEMA_URL = "https://json.schemastore.org/sarif-2.1.0.json"
 HOME_URL = "https://github.com/onnxgate/onnxgate"
 MAX_RESULTS = 25_000
-"""Results of one run (Source: GitHub's documentation of SARIF for code scanning)."""
+"""Maximum number of results of one run. Source: GitHub's documentation of SARIF for code scanning."""
 MAX_COMPRESSED_BYTES = 10_000_000
-"""Bytes of the compressed file (same source)."""
+"""Maximum size of the compressed file (same source)."""
 MAX_FINDINGS_PER_RESULT = 20
-"""Findings of one rule on one line in full; the others are counted."""
+"""Maximum number of findings of one rule on one line; the others are counted."""
 MAX_NOTIFICATIONS = 1000
-"""Notifications of one kind; the others are counted."""
+"""Maximum number of notifications of one kind; the others are counted."""
 NOTIFICATION_KINDS = {
-    "undecided": "what was asked for and could not be done",
-    "skipped": "what need not be done",
-    "ignored": "a finding that the config accepts",
-    "left-out": "results that do not fit",
-    "remark": "what is no finding, and is to be known",
+    "undecided": "A selected check that could not be completed",
+    "skipped": "A check that was skipped",
+    "ignored": "A finding that the config ignores",
+    "left-out": "Findings omitted because of GitHub's size limits",
+    "remark": "Additional information",
 }
 
 FindingGroup = tuple[ResultLocation, list[Finding]]
 
 
 def format(report: Report) -> str:
-    """Render as many results and bytes as GitHub accepts, worst first; the others are counted."""
+    """Render the results, worst first, within GitHub's limits; the others are counted."""
     by_result: dict[object, FindingGroup] = {}
     for finding in wording.list_active_findings(report):
         place = locate_finding(finding, report)
@@ -208,7 +208,7 @@ def _render_log(report: Report, groups: Sequence[FindingGroup], most: int) -> Js
     folder = f"{_percent_encode(report.folder)}/" if report.folder else ""
     run = {
         "tool": {"driver": driver},
-        "automationDetails": {"id": f"onnxgate/{folder}"},  # projects of one repository do not replace each other's
+        "automationDetails": {"id": f"onnxgate/{folder}"},  # separates several projects in one repository
         "columnKind": "unicodeCodePoints",
         "invocations": [_describe_invocation(report, sum(len(findings) for _, findings in groups[most:]))],
         "artifacts": artifacts,
@@ -218,8 +218,8 @@ def _render_log(report: Report, groups: Sequence[FindingGroup], most: int) -> Js
 
 
 def _describe_invocation(report: Report, left_out: int) -> JsonObject:
-    """Return the invocation; a failed gate is a success of the tool, a missing verdict is not."""
-    notifications = [_notification("left-out", "warning", [f"{left_out} more findings: the report has all"])]
+    """Return the invocation. Its execution was successful unless the check is undecided."""
+    notifications = [_notification("left-out", "warning", [f"{left_out} more findings; see the report"])]
     level = "error" if report.exit == 3 else "warning"
     accepted = [
         [f"{finding.rule}: {wording.render_sentence(finding)}", f"ignored: {truncate(finding.ignored)}"]
@@ -250,7 +250,7 @@ def _describe_gaps(items: Iterable[NotDone], report: Report) -> list[list[str]]:
 def _limit_notifications(kind: str, level: str, messages: Sequence[Sequence[str]]) -> Iterator[JsonObject]:
     yield from (_notification(kind, level, lines) for lines in messages[:MAX_NOTIFICATIONS])
     if len(messages) > MAX_NOTIFICATIONS:
-        yield _notification(kind, level, [f"{len(messages) - MAX_NOTIFICATIONS} more {kind}: the report has all"])
+        yield _notification(kind, level, [f"{len(messages) - MAX_NOTIFICATIONS} more {kind}; see the report"])
 
 
 def _notification(kind: str, level: str, lines: Sequence[str]) -> JsonObject:
@@ -276,18 +276,18 @@ def _render_result(
 
 
 def _result_lines(findings: Sequence[Finding]) -> Iterator[str]:
-    """Yield a line for each finding, and its fix below; equal fixes once."""
+    """Yield a line for each finding, followed by its fix; consecutive findings share equal fixes."""
     shown = findings[:MAX_FINDINGS_PER_RESULT]
     for fix, group in itertools.groupby(shown, key=lambda finding: finding.fix):
         yield from map(wording.render_sentence, group)
         if fix:
             yield f"fix: {truncate(fix, LONG_LIMIT)}"
     if len(findings) > len(shown):
-        yield f"… and {len(findings) - len(shown)} more of `{findings[0].rule}` here: the report has all"
+        yield f"… and {len(findings) - len(shown)} more of `{findings[0].rule}`; see the report"
 
 
 def _fingerprints(place: ResultLocation, findings: Sequence[Finding]) -> JsonObject:
-    """Return onnxgate's fingerprint, and GitHub's if there is no line, from which the upload computes its own."""
+    """Return onnxgate's fingerprint, and GitHub's if there is no line, from which the upload would compute it."""
     identity = "\0".join(sorted(f"{it.rule}|{it.model}|{it.node}|{it.fingerprint}" for it in findings))
     digest = sha256(identity.encode("utf-8", "backslashreplace")).hexdigest()[:16]
     own = findings[0].fingerprint if len(findings) == 1 else ""

@@ -1,4 +1,4 @@
-"""The preview of an upgrade as text."""
+"""The preview of a lock upgrade as text."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ def format(
     width: int = 0,
     quiet: bool = False,
 ) -> str:
-    """Render changes of the lock, their effect on each model, and the verdict of `check` after them.
+    """Render the changes of the lock, their effect on each model, and the verdict of `check` afterwards.
 
-    `command` writes the lock.
+    `command` is the command that writes the new lock.
     """
     paper = Terminal(color, width)
     lines: list[str] = []
     if not quiet:
         for section in (
-            [paper.ink("would change in the lock" if preview.pins else "nothing would change in the lock", "heading")],
+            [paper.ink("changes to the lock" if preview.pins else "no changes to the lock", "heading")],
             *(paper.wrapped(pin, 2) for pin in preview.pins),
             [""],
-            _render_findings("would break", preview.breaks, paper),
-            _render_findings("would be repaired", preview.repairs, paper),
-            _render_findings("stays as it is", preview.remains, paper),
+            _render_findings("new findings", preview.breaks, paper),
+            _render_findings("resolved findings", preview.repairs, paper),
+            _render_findings("unchanged findings", preview.remains, paper),
             _render_table(preview, paper),
             _render_outputs(preview, paper),
             _render_undecided(preview, paper),
@@ -62,7 +62,7 @@ def _render_findings(title: str, findings: Sequence[Finding], paper: Terminal) -
 
 
 def _render_table(preview: Preview, paper: Terminal) -> Iterator[str]:
-    """Yield the state of each model on the runtimes that the upgrade adds."""
+    """Yield the state of each model on the new runtimes."""
     models = sorted({arrival.model for arrival in preview.arrivals})
     runtimes = sorted({arrival.runtime for arrival in preview.arrivals}, key=runtime_sort_key)
     if not models:
@@ -71,18 +71,18 @@ def _render_table(preview: Preview, paper: Terminal) -> Iterator[str]:
     columns = [Column("", "", [quote_name(truncate(model)) for model in models])]
     for runtime in runtimes:
         engine, _, release = runtime.partition(" ")
-        columns.append(Column(engine, release, [states.get((model, runtime), "-") for model in models]))
+        columns.append(Column(engine, release, [states.get((model, runtime), "–") for model in models]))
     yield from paper.table(columns, text.STYLES)
     yield ""
 
 
 def _render_outputs(preview: Preview, paper: Terminal) -> Iterator[str]:
-    """Yield the changes of outputs; runtimes with equal changes share a line."""
+    """Yield the differences of outputs; runtimes with equal differences share a line."""
     for model in sorted({arrival.model for arrival in preview.arrivals}):
         yield paper.ink(quote_name(truncate(model)), "heading")
         groups: dict[str, list[str]] = {}
         for arrival in preview.arrivals:
-            for sentence in _describe_moves(arrival) if arrival.model == model else ():
+            for sentence in _describe_differences(arrival) if arrival.model == model else ():
                 groups.setdefault(sentence, []).append(arrival.runtime)
         added = [arrival.runtime for arrival in preview.arrivals]
         for sentence, runtimes in groups.items():
@@ -90,34 +90,34 @@ def _render_outputs(preview: Preview, paper: Terminal) -> Iterator[str]:
         yield ""
 
 
-def _describe_moves(arrival: AddedRuntime) -> list[str]:
+def _describe_differences(arrival: AddedRuntime) -> list[str]:
     if arrival.unlike:
         return [f"outputs were not compared: {arrival.unlike}"]
-    moved = [
-        f"{_describe_move(output)}, against {arrival.before}"
+    differences = [
+        f"{_describe_difference(output)} (compared with {arrival.before})"
         for output in arrival.outputs
         if output.value != (None if output.metric in wording.RATIO_METRICS else 0)
     ]
-    return moved or [f"gives the same outputs, bit for bit, as {arrival.before}"]
+    return differences or [f"outputs are bit-identical to {arrival.before}"]
 
 
-def _describe_move(row: Measured) -> str:
+def _describe_difference(row: Measured) -> str:
     output = f"`{truncate(row.output)}`"
     if row.value is None or row.bound is None:
-        return f"{output} has no finite difference"
+        return f"{output}: the difference is not finite"
     if row.metric in wording.RATIO_METRICS:
         actual, needed = (wording.RATIO_METRICS[row.metric].format(value) for value in (row.value, row.bound))
-        return f"{output} keeps {actual} ({needed} is needed)"
+        return f"{output}: {actual}, minimum {needed}"
     if row.metric != "worst_abs":
-        return f"{output} differs: {row.metric}"
-    return f"{output} moves by up to {row.value:.2g} ({row.bound:.2g} is allowed)"
+        return f"{output}: {row.metric} differs"
+    return f"{output}: max difference {row.value:.2g}, tolerance {row.bound:.2g}"
 
 
 def _render_undecided(preview: Preview, paper: Terminal) -> Iterator[str]:
     gaps = wording.merge_gaps((*preview.undecided, *preview.after.undecided))
     if not gaps:
         return
-    yield paper.ink("could not be found out", "heading")
+    yield paper.ink("undecided", "heading")
     for gap in gaps:
         yield from paper.wrapped(f"{gap.about(preview.after)}: {gap.reason}", 2)
         if gap.hint:
@@ -126,12 +126,12 @@ def _render_undecided(preview: Preview, paper: Terminal) -> Iterator[str]:
 
 
 def _render_tally(preview: Preview, command: str) -> str:
-    is_open = bool(preview.arrivals and preview.after.undecided)
-    unbroken = "what would break could not all be found out" if is_open else "nothing would break"
+    is_incomplete = bool(preview.arrivals and preview.after.undecided)
     parts = [
-        f"{len(preview.breaks)} would break" if preview.breaks else unbroken,
-        f"{len(preview.repairs)} would be repaired" if preview.repairs else "",
-        f"{pluralize(len(preview.beyond), 'output')} would change by more than is allowed" if preview.beyond else "",
+        pluralize(len(preview.breaks), "new finding") if preview.breaks else "no new findings",
+        f"{len(preview.repairs)} resolved" if preview.repairs else "",
+        f"{pluralize(len(preview.beyond), 'output')} beyond tolerance" if preview.beyond else "",
+        "some checks were undecided" if is_incomplete else "",
     ]
-    write_hint = f"; `{escape_unprintable(command)}` writes it" if preview.pins else ""
-    return f"preview: {', '.join(part for part in parts if part)}; nothing was written{write_hint}"
+    write_hint = f"; run `{escape_unprintable(command)}` to upgrade" if preview.pins else ""
+    return f"preview: {', '.join(part for part in parts if part)}; the lock was not changed{write_hint}"

@@ -22,6 +22,17 @@ STATE_MEANINGS = {
     "skipped": "skipped",
     "not asked": "not asked for",
 }
+STATE_WORDS = {
+    "pass": "ok",
+    "warning": "warn",
+    "fail": "FAIL",
+    "predicted": "ok*",
+    "not predicted": "?",
+    "undecided": "?",
+    "skipped": "–",
+    "not asked": "–",
+}
+"""State of a cell -> word in tables."""
 NOT_PREDICTED = "not predicted: there is no support data, or it cannot be told; nothing was run"
 DEFAULT_PATH = "onnxgate.lock"
 """File of findings without a place and a model, in formats that require one."""

@@ -1,6 +1,6 @@
-"""The step of `action.yml`: inputs from the environment, one run of the command, outputs for the next step.
+"""The step of `action.yml` that runs the command: reads the inputs from the environment and writes the outputs.
 
-A gate that is closed is an output and no failure of this process; the action's last step ends with that status.
+A failed check is an output, not a failure of this process; the action's last step exits with its status.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from onnxgate.github.step import (
 )
 
 EXIT_UNDECIDED = 3
-VERDICT_BY_STATUS = {0: "pass", 1: "fail"}  # of a command that writes no report
+VERDICT_BY_STATUS = {0: "pass", 1: "fail"}  # of commands that do not write a report
 
 
 @dataclass(frozen=True, slots=True)
 class ActionOutputs:
-    """The outputs of the action; those that a command does not have are empty."""
+    """The outputs of the action; empty if they do not apply to the command."""
 
     exit_code: int
     verdict: str = "undecided"
@@ -59,14 +59,14 @@ class InternalOutputs:
 
     comment_file: str = ""
     comment_subject: str = ""  # separates the comments of several projects in one job
-    silent: str = ""  # "true" if a first comment would be empty
+    silent: str = ""  # "true" if there is nothing to report in a first comment
     sarif_category: str = ""
-    keep: str = ""  # "true" if wheels are to be saved
+    keep: str = ""  # "true" if wheels should be saved
     results_key: str = ""  # the key for results and costs; "" if they are not saved
 
 
 def run_action(environment: Mapping[str, str]) -> tuple[ActionOutputs, InternalOutputs]:
-    """Run the selected command, and report in the log, in annotations and in the summary."""
+    """Run the selected command, and write its results to the log, the annotations and the summary."""
     try:
         inputs = read_inputs(environment)
     except UsageError as error:
@@ -86,7 +86,10 @@ def run_action(environment: Mapping[str, str]) -> tuple[ActionOutputs, InternalO
 
 
 def read_outcome(inputs: Inputs, results: ResultFiles, ran: CommandRun) -> tuple[ActionOutputs, Report | None]:
-    """Return the outputs of a run; a `check` without a report, or with one of another status, has not passed."""
+    """Return the outputs of a run.
+
+    A `check` has not passed if its report is missing, or if the report contains a different exit status.
+    """
     if results.report.exists():
         report = msgspec.json.decode(results.report.read_bytes(), type=Report)
         agreed = report.exit == ran.status
@@ -106,7 +109,7 @@ def read_outcome(inputs: Inputs, results: ResultFiles, ran: CommandRun) -> tuple
         return ActionOutputs(ran.status, VERDICT_BY_STATUS[ran.status]), None
     errors = [number for number, line in enumerate(ran.printed) if line.startswith("error:")]
     message_lines = list(ran.printed[errors[-1] :]) if errors else []
-    annotate("error", *(message_lines or [f"no verdict: onnxgate ended with status {ran.status}; its log says more"]))
+    annotate("error", *(message_lines or [f"onnxgate exited with status {ran.status} without a verdict; see the log"]))
     return ActionOutputs(ran.status or EXIT_UNDECIDED), None
 
 
@@ -119,16 +122,18 @@ def _count_level(report: Report, level: str) -> int:
 
 
 def _read_planned_outcome(results: ResultFiles, ran: CommandRun) -> ActionOutputs:
-    """Write the printed plan to a file, and return its matrix on one line, without paths: an output is limited."""
+    """Write the printed plan to a file. Return the matrix in one line, without paths: outputs have a size limit."""
     text = "\n".join(ran.answered)
     try:
         matrix = msgspec.json.decode(text, type=dict[str, list[dict[str, str | int | list[str]]]])
         shards = matrix["include"]
     except (msgspec.MsgspecError, KeyError) as error:
-        annotate("error", f"no plan: what `onnxgate plan` printed is no matrix: {error}")
+        annotate("error", f"`onnxgate plan` printed an invalid job matrix: {error}")
         return ActionOutputs(EXIT_UNDECIDED)
     if len(matrix) != 1 or len(shards) > MAX_SHARDS:
-        annotate("error", f"no plan: a matrix has `include` alone and up to {MAX_SHARDS} jobs, not {len(shards)}")
+        annotate(
+            "error", f"`onnxgate plan` printed an invalid job matrix with {len(shards)} jobs (maximum {MAX_SHARDS})"
+        )
         return ActionOutputs(EXIT_UNDECIDED)
     results.plan.write_text(text, encoding="utf-8")
     jobs = [{name: value for name, value in shard.items() if name != "paths"} for shard in shards]
@@ -154,7 +159,7 @@ def _make_internal_outputs(
 
 
 def has_nothing_to_report(report: Report) -> bool:
-    """Return if the check passed and the models are unchanged."""
+    """Return whether the check passed without errors or warnings, and no model changed."""
     return (
         report.verdict == "pass"
         and not report.changes
@@ -163,13 +168,13 @@ def has_nothing_to_report(report: Report) -> bool:
 
 
 def main() -> None:
-    """Run the step of the action; an internal error fails it."""
+    """Run the step of the action. An internal error fails the step."""
     use_utf8_output()
     write_outputs(Path(os.environ["GITHUB_OUTPUT"]), *run_action(os.environ))
 
 
 def use_utf8_output() -> None:
-    """Write the log in UTF-8, whatever the encoding of the system."""
+    """Write the log in UTF-8, regardless of the system's encoding."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")

@@ -1,4 +1,7 @@
-"""The part of GitHub's REST API for comments: limited in time and size, and the token is sent to one host only."""
+"""Client for the comment endpoints of GitHub's REST API.
+
+Time and response size are limited, and the token is sent to one host only.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ API_VERSION = "2022-11-28"
 
 
 class ApiError(Exception):
-    """A request that failed; `status` is 0 without a response."""
+    """A failed request; `status` is 0 if there was no response."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -32,29 +35,29 @@ class ApiError(Exception):
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Follow no redirect: the token must reach no other host."""
+    """Reject redirects: the token must not be sent to another host."""
 
     def redirect_request(self, *_: object, **__: object) -> None:
-        """Return None, so that no request follows."""
+        """Return None, which stops the request."""
         return
 
 
 class Api:
-    """Requests to one API with one token, which must all end within TOTAL_TIMEOUT_S."""
+    """Requests to one API with one token. All of them together must finish within TOTAL_TIMEOUT_S."""
 
     def __init__(self, base: str, token: str) -> None:
         if not base.startswith(("https://", "http://")):
-            raise ApiError(0, f"`{base}` is no address of an API")
+            raise ApiError(0, f"`{base}` is not an HTTP URL")
         self._base = base.rstrip("/")
         self._token = token
         self._end = time.monotonic() + TOTAL_TIMEOUT_S
         self._opener = urllib.request.build_opener(_NoRedirects)
 
     def get(self, path: str, **query: str | int) -> Any:
-        """Send a GET request, and repeat it if the server is busy.
+        """Send a GET request; retry it on server errors.
 
         Raises:
-            ApiError: it is not had.
+            ApiError: the last attempt failed.
         """
         where = f"{path}?{urllib.parse.urlencode(query)}" if query else path
         for attempt in range(1, MAX_ATTEMPTS):
@@ -68,10 +71,10 @@ class Api:
         return self.send("GET", where)
 
     def send(self, method: str, path: str, content: object = None) -> Any:
-        """Send a request once: a server that did not respond may have processed a changing one.
+        """Send a request once: it may have had an effect even if the server did not respond.
 
         Raises:
-            ApiError: it was not done, as far as is known.
+            ApiError: the request failed, or its result is unknown.
         """
         data = json.dumps(content).encode("ascii") if content is not None else None
         request = urllib.request.Request(f"{self._base}{path}", data, method=method)
@@ -88,19 +91,19 @@ class Api:
             raise self._refused(error) from error
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", None) or error
-            raise ApiError(0, f"no answer: {reason}") from error
+            raise ApiError(0, f"no response: {reason}") from error
         try:
             return json.loads(received)
         except (ValueError, RecursionError) as error:
-            raise ApiError(0, "the answer is no JSON") from error
+            raise ApiError(0, "the response is not valid JSON") from error
 
     def _read(self, answer: http.client.HTTPResponse) -> bytes:
-        """Read the response within the limits of time and size, however slow it is."""
+        """Read the response within the limits of time and size."""
         content = bytearray()
         while chunk := answer.read1(2**16):
             content += chunk
             if len(content) > MAX_ANSWER_BYTES:
-                raise ApiError(0, "the answer is too large")
+                raise ApiError(0, f"the response is larger than {MAX_ANSWER_BYTES // 2**20} MiB")
             self._remaining_s()
         return bytes(content)
 
@@ -111,13 +114,13 @@ class Api:
             message = None
         words = message if isinstance(message, str) and message else error.reason
         limited = error.headers.get("x-ratelimit-remaining") == "0" or "retry-after" in error.headers
-        kind = "the rate limit is reached: " if limited or error.code == 429 else ""
+        kind = "rate limit exceeded: " if limited or error.code == 429 else ""
         return ApiError(429 if kind else error.code, f"{kind}{error.code} {str(words)[:200]}")
 
     def _remaining_s(self) -> float:
         remaining_s = self._end - time.monotonic()
         if remaining_s <= 0:
-            raise ApiError(0, "no answer in time")
+            raise ApiError(0, "the request timed out")
         return min(remaining_s, REQUEST_TIMEOUT_S)
 
 
@@ -131,7 +134,7 @@ class Repository(msgspec.Struct, frozen=True):
 
 
 class Branch(msgspec.Struct, frozen=True):
-    """One side of a pull request; `repo` is None if its fork was deleted."""
+    """One side of a pull request; `repo` is None if the fork was deleted."""
 
     sha: str = ""
     repo: Repository | None = None
@@ -146,12 +149,12 @@ class PullRequest(msgspec.Struct, frozen=True):
 
     @property
     def is_from_fork(self) -> bool:
-        """Return if its branch is in another repository."""
+        """Whether its branch is in another repository."""
         return self.head.repo is None or self.base.repo is None or self.head.repo.full_name != self.base.repo.full_name
 
 
 class WorkflowRun(msgspec.Struct, frozen=True):
-    """The run that triggered another one."""
+    """The workflow run that triggered this one."""
 
     event: str = ""
     head_sha: str = ""
@@ -162,14 +165,14 @@ class WorkflowRun(msgspec.Struct, frozen=True):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """The event that started the run."""
+    """The event that triggered this run."""
 
     pull_request: PullRequest | None = None
     workflow_run: WorkflowRun | None = None
 
 
 def read_event(environment: Mapping[str, str]) -> Event:
-    """Return the event of this run; an empty one if it cannot be read."""
+    """Return the event that triggered this run; an empty event if it cannot be read."""
     try:
         with Path(environment["GITHUB_EVENT_PATH"]).open("rb") as file:
             return msgspec.json.decode(file.read(MAX_EVENT_BYTES), type=Event)

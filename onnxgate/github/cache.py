@@ -1,4 +1,4 @@
-"""The repository's cache: which keys to restore, what may be used, and what is saved."""
+"""The repository's cache on GitHub: keys to restore and save, and removal of untrusted content."""
 
 from __future__ import annotations
 
@@ -37,14 +37,16 @@ from onnxgate.runtimes.environments.wheels import (
 )
 
 FOLDER_VARIABLE = "ONNXGATE_ACTION_KEPT"
-"""The variable with the restored folder; "" if nothing is cached."""
+"""Environment variable with the restored folder; "" if caching is off."""
 KEY_VARIABLE = "ONNXGATE_ACTION_RESULTS_KEY"
-"""The variable with the prefix of the key for results and costs."""
-TAMPERING_HINT = "hint: delete the repository's caches whose key begins with `onnxgate-`, and see who could write them"
+"""Environment variable with the prefix of the key for results and costs."""
+TAMPERING_HINT = (
+    "hint: delete the repository's caches whose keys start with `onnxgate-`, and check who can write to them"
+)
 
 
 def use_restored_cache(inputs: Inputs, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables for the gate to use the restored folder, without files that the lock does not cover."""
+    """Clean the restored folder, and return the variables that make the command use it."""
     folder = environment.get(FOLDER_VARIABLE, "")
     if not folder or not clean_restored_cache(inputs, folder):
         return {}
@@ -52,15 +54,15 @@ def use_restored_cache(inputs: Inputs, environment: Mapping[str, str]) -> dict[s
         mark_all_unused(Path(folder))
     except OSError:
         return {}
-    # A manipulated archive may write next to the folder too, but not to a folder of unknown name.
+    # A manipulated archive can also write next to the folder, but not into a folder with a random name.
     own = {} if environment.get("ONNXGATE_CACHE_DIR") else {"ONNXGATE_CACHE_DIR": tempfile.mkdtemp(prefix="onnxgate-")}
     return {SHARED_CACHE_VARIABLE: folder, **own}
 
 
 def clean_restored_cache(inputs: Inputs, folder: str) -> bool:
-    """Remove untrusted files from the restored cache, with a warning. Return if the cache can be used.
+    """Remove untrusted files from the restored cache and warn about them. Return whether the cache can be used.
 
-    Files that the lock has no hashes of are verified when they are used.
+    Files without a hash in the lock are verified when they are used.
     """
     try:
         path = lock_path(inputs)
@@ -70,26 +72,26 @@ def clean_restored_cache(inputs: Inputs, folder: str) -> bool:
         invalid = remove_untrusted_entries(Path(folder), contents)
     except (OnnxgateError, OSError):
         return False
-    _warn_removed("wheels that are not the locked ones, which were removed and are fetched again", forged)
-    _warn_removed("results that onnxgate did not write, which were removed and are run again", invalid)
+    _warn_removed("wheels in the cache did not match the lock; they were removed and will be downloaded again", forged)
+    _warn_removed("results in the cache were invalid; they were removed and will be computed again", invalid)
     return True
 
 
-def _warn_removed(what: str, names: list[str]) -> None:
+def _warn_removed(problem: str, names: list[str]) -> None:
     if names:
         shown = [f"`{name}`" for name in names[:5]] + ([f"{len(names) - 5} more"] if names[5:] else [])
-        annotate("warning", f"the cache holds {what}: {join_phrases(shown)}", TAMPERING_HINT)
+        annotate("warning", f"{problem}: {join_phrases(shown)}", TAMPERING_HINT)
 
 
 def has_wheels(folder: str) -> bool:
-    """Return if there are wheels to save that the lock has hashes of."""
+    """Return whether there are wheels to save."""
     return any(any((Path(folder) / name).glob("*")) for name in (WHEELS_FOLDER, NPM_FOLDER))
 
 
 def make_results_key(inputs: Inputs, environment: Mapping[str, str]) -> str:
     """Return the key for the results and costs of this run; "" if there is nothing to save.
 
-    The same results have the same key, so that they are saved once. Costs differ from run to run.
+    Equal results have equal keys and are saved once. Costs are different in each run.
     """
     folder, start = Path(environment.get(FOLDER_VARIABLE, "")), environment.get(KEY_VARIABLE, "")
     try:
@@ -106,7 +108,7 @@ def make_results_key(inputs: Inputs, environment: Mapping[str, str]) -> str:
 
 
 def copy_costs(results: ResultFiles, environment: Mapping[str, str]) -> str:
-    """Copy the measured costs next to the report, for the merge. Return the folder, "" if it is empty."""
+    """Copy the measured costs to a folder next to the report, for `merge`. Return the folder; "" if it is empty."""
     folder = environment.get(FOLDER_VARIABLE, "")
     if not folder or not results.shard:
         return ""
@@ -119,15 +121,15 @@ def copy_costs(results: ResultFiles, environment: Mapping[str, str]) -> str:
 
 
 MAX_KEY_LENGTH = 512
-"""The longest key. Source: GitHub's documentation, 2026-08."""
+"""Maximum length of a key. Source: GitHub's documentation, 2026-08."""
 PYTHON_TAG = f"py{sys.version_info[0]}.{sys.version_info[1]}"
 SHARDING_COMMANDS = ("plan", "merge")
-"""Commands that need no wheels, but use or save costs."""
+"""Commands that do not need wheels, but use or save costs."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheOutputs:
-    """The inputs of both `actions/cache/restore` steps."""
+    """Inputs of both `actions/cache/restore` steps."""
 
     folder: str = ""
     path: str = ""
@@ -139,11 +141,11 @@ class CacheOutputs:
 
 
 CacheEntry = tuple[str, str, str]
-"""Folders, key and keys to restore of one entry of the cache, one on each line."""
+"""Folders, key and restore keys of one cache entry; folders and restore keys are separated by newlines."""
 
 
 def select_cache(environment: Mapping[str, str]) -> CacheOutputs:
-    """Return the entries that this run can use; none if it makes no environments, or cannot run at all."""
+    """Return the cache entries that this run can use; empty if it needs none, or if its inputs are invalid."""
     try:
         inputs = read_inputs(environment)
         only_static = inputs.stages and set(inputs.stages) <= {stage.value for stage in STATIC_STAGES}
@@ -152,7 +154,7 @@ def select_cache(environment: Mapping[str, str]) -> CacheOutputs:
         path = lock_path(inputs) if is_used else None
         lock = load_lock(path) if path else None
     except OnnxgateError:
-        return CacheOutputs()  # the gate's own step reports it
+        return CacheOutputs()  # the next step reports the error
     if path is None or lock is None or not any(target.runtimes for target in lock.targets.values()):
         return CacheOutputs()
     folder = Path(environment.get("RUNNER_TEMP") or tempfile.gettempdir()) / "onnxgate-kept"
@@ -165,13 +167,13 @@ def select_cache(environment: Mapping[str, str]) -> CacheOutputs:
 
 
 def lock_path(inputs: Inputs) -> Path | None:
-    """Return the path of the project's lock, if it exists or not; None without a project."""
+    """Return the path of the project's lock, which may not exist; None without a config."""
     config = inputs.folder / inputs.config if inputs.config else find_config(inputs.folder)
     return config.with_name(LOCK_NAME) if config else None
 
 
 def _wheel_entry(inputs: Inputs, lock: Lock, machine: str, folder: Path) -> CacheEntry:
-    """Return the key of the pinned packages: models change, and their wheels stay."""
+    """Return the entry for the pinned packages. It does not depend on models, which change more often than pins."""
     common = f"onnxgate-{machine}-{PYTHON_TAG}-"
     pinned = f"{common}{__version__}-{hashlib.sha256(msgspec.json.encode(lock.pinned)).hexdigest()[:16]}-"
     paths = f"{folder / WHEELS_FOLDER}\n{folder / NPM_FOLDER}"
@@ -179,7 +181,7 @@ def _wheel_entry(inputs: Inputs, lock: Lock, machine: str, folder: Path) -> Cach
 
 
 def _result_entry(inputs: Inputs, lock: Path, machine: str, folder: Path) -> CacheEntry:
-    """Return the key of the whole lock, and of the processor: another one may round differently."""
+    """Return the entry for the lock and the processor: other processors may round differently."""
     common = f"onnxgate-results-{machine}-{identify_machine()[:8]}-{PYTHON_TAG}-{__version__}-"
     locked = f"{common}{digest_text_file(lock)[:16]}-"
     key = f"{locked}{_selection_digest(inputs)}-"
@@ -187,7 +189,7 @@ def _result_entry(inputs: Inputs, lock: Path, machine: str, folder: Path) -> Cac
 
 
 def _cost_entry(inputs: Inputs, lock: Path, machine: str, folder: Path) -> CacheEntry:
-    """Return the key of the project: a plan uses the costs of the last merge, of all shards."""
+    """Return the entry for the project: `plan` uses the costs that the last `merge` collected from all shards."""
     project = hashlib.sha256(f"{inputs.directory}\0{inputs.config}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
     common = f"onnxgate-costs-{machine}-{__version__}-{project}-"
     key = f"{common}{digest_text_file(lock)[:16]}-"
@@ -203,33 +205,33 @@ def _sanitized_variable(environment: Mapping[str, str], name: str) -> str:
 
 
 def _selection_digest(inputs: Inputs) -> str:
-    """Return the key of the inputs: runs that need other wheels of one lock are saved separately."""
+    """Return a digest of the inputs: runs with different inputs may need different wheels of the same lock."""
     words = [inputs.config, *inputs.stages, *inputs.args, inputs.directory, *inputs.paths]
     digest = hashlib.sha256("\0".join(words).encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{digest}-{shard_suffix(inputs.shard)}" if inputs.shard else digest
 
 
 def main() -> None:
-    """Print the keys to restore; an internal error must not change the verdict."""
+    """Write the keys to restore. An internal error must not change the verdict."""
     try:
         outputs = select_cache(os.environ)
-    except Exception as error:  # noqa: BLE001 - the gate needs no cache
-        annotate("warning", f"no cache is used: {type(error).__name__}: {error}")
+    except Exception as error:  # noqa: BLE001 - the cache is optional
+        annotate("warning", f"the cache is not used: {type(error).__name__}: {error}")
         outputs = CacheOutputs()
     write_outputs(Path(os.environ["GITHUB_OUTPUT"]), outputs)
 
 
 MAX_CARRIED_BYTES = 512 * 2**20
-"""The size limit of results; a repository's caches may take 10 GB. Source: GitHub's documentation, 2026-08."""
+"""Size limit of saved results. GitHub limits all caches of a repository to 10 GB. Source: its documentation."""
 MAX_RECORD_BYTES = 4 * 2**20
 UNUSED_TIME_S = 0
-"""The modification time of unused files: no clock is compared."""
+"""Modification time that marks unused files."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _ENTRY_FILE = re.compile(r"entry\.json|outcome\.msgpack|\d{1,6}/\d{1,6}\.npy")
 
 
 def remove_untrusted_entries(folder: Path, contents: Collection[str]) -> list[str]:
-    """Remove unknown files, and costs of other contents; return the names of invalid results."""
+    """Remove invalid results, and costs that are invalid or not of `contents`. Return the names of invalid results."""
     for file in _entries(folder / COSTS_FOLDER):
         if file.name not in contents or not plan.is_cost_file(file):
             remove_path(file)
@@ -246,7 +248,7 @@ def mark_all_unused(folder: Path) -> None:
 
 
 def remove_unused_results(folder: Path) -> str:
-    """Remove unused results, and the largest ones above the size limit; return a digest of the rest."""
+    """Remove unused results, and the largest results beyond the size limit. Return a digest of the remaining ones."""
     names, total = [], 0
     for size, entry in sorted((_size_bytes(entry), entry) for entry in _entries(folder / RESULTS_FOLDER)):
         if _is_used(entry) and total + size <= MAX_CARRIED_BYTES:
@@ -258,7 +260,7 @@ def remove_unused_results(folder: Path) -> str:
 
 
 def list_measured_contents(folder: Path) -> list[str]:
-    """Return the contents whose costs were measured in this run."""
+    """Return the digests of the models whose costs were measured or used in this run."""
     return [file.name for file in _entries(folder / COSTS_FOLDER) if _is_used(file)]
 
 
@@ -271,7 +273,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _is_result(entry: Path) -> bool:
-    """Return if it is a folder with a record and arrays, or with an outcome: plain files, none of them too large."""
+    """Return whether the entry is a cached result: regular files with known names and limited sizes."""
     if not _SHA256.fullmatch(entry.name) or entry.is_symlink() or not entry.is_dir():
         return False
     files = list(_walk_entry(entry))
@@ -285,7 +287,7 @@ def _is_result(entry: Path) -> bool:
 
 
 def _walk_entry(entry: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield all entries below, by relative path; links are not followed."""
+    """Yield the relative path and status of everything below the entry; links are not followed."""
     for parent, folders, files in os.walk(entry):
         for name in (*folders, *files):
             path = Path(parent) / name

@@ -22,17 +22,17 @@ from onnxgate.github.step import annotate
 
 @dataclass(frozen=True, slots=True)
 class PendingComment:
-    """A comment, without its marker."""
+    """A comment to post, without its marker."""
 
     number: int
     body: str
-    silent: bool  # a first comment would be empty
+    silent: bool  # nothing to report: update an existing comment, but do not create one
     is_from_fork: bool
     subject: str = ""  # separates the comments of several projects in one job
 
 
 class NoCommentError(Exception):
-    """Raised if nothing is posted; `level` is that of the annotation with the reason."""
+    """Raised if no comment is posted; `level` is the level of the annotation that reports the reason."""
 
     def __init__(self, reason: str, *, hint: str = "", level: str = "warning") -> None:
         super().__init__(reason)
@@ -68,16 +68,16 @@ class Comment(msgspec.Struct, frozen=True):
 
 
 def comment_marker(*words: str) -> str:
-    """Return the marker of the comments of one workflow and job; its parts cannot close it."""
+    """Return the HTML comment that identifies the comments of one workflow and job; `words` cannot close it."""
     quoted = (urllib.parse.quote(word, safe=" ./").replace("--", "-%2D") for word in words if word)
     return f"<!-- onnxgate:{':'.join(quoted)} -->"
 
 
 def upsert_comment(api: Api, repository: str, number: int, mark: str, body: str, *, silent: bool) -> UpsertResult:
-    """Create or update the one comment; a `silent` one is not created.
+    """Create or update the comment; a `silent` comment is only updated.
 
     Raises:
-        ApiError: it is not known to be there.
+        ApiError: a request failed.
     """
     comments = f"/repos/{repository}/issues"
     existing = next(find_own_comments(api, f"{comments}/{number}/comments", mark), None)
@@ -93,7 +93,7 @@ def upsert_comment(api: Api, repository: str, number: int, mark: str, body: str,
 
 
 def find_own_comments(api: Api, path: str, mark: str) -> Iterator[Comment]:
-    """Return our comments, oldest first. Anyone can write the marker, and the token may edit other comments."""
+    """Yield our comments, oldest first. The author is checked, since anyone can write the marker."""
     me: str | None = None
     for comment in list_comments(api, path):
         if (comment.body or "").startswith(mark):
@@ -102,13 +102,13 @@ def find_own_comments(api: Api, path: str, mark: str) -> Iterator[Comment]:
                 try:
                     me = decode_answer(api.get("/user"), User).login
                 except ApiError:
-                    me = ""  # the token of an app, such as that of a workflow, has no user
+                    me = ""  # tokens of apps, such as workflow tokens, have no user
             if author.type == BOT or (me and author.login == me):
                 yield comment
 
 
 def list_comments(api: Api, path: str) -> Iterator[Comment]:
-    """Yield all comments of a pull request, page by page."""
+    """Yield all comments of a pull request."""
     for page in range(1, MAX_PAGES + 1):
         comments = decode_answer(api.get(path, per_page=PAGE_SIZE, page=page), list[Comment])
         yield from comments
@@ -117,15 +117,15 @@ def list_comments(api: Api, path: str) -> Iterator[Comment]:
 
 
 def decode_answer(answer: object, type_: type[Value]) -> Value:
-    """Decode a response of the documented shape.
+    """Decode a response.
 
     Raises:
-        ApiError: it is of another.
+        ApiError: the response does not have the documented form.
     """
     try:
         return msgspec.convert(answer, type=type_)
     except msgspec.ValidationError as error:
-        raise ApiError(0, f"an answer that is none of GitHub's: {error}") from error
+        raise ApiError(0, f"unexpected response from GitHub: {error}") from error
 
 
 LARGEST_REPORT_BYTES = 16 * 2**20
@@ -133,22 +133,24 @@ _SHA = re.compile(r"[0-9a-f]{40}")
 
 
 def read_fork_comment(event: Event, environment: Mapping[str, str], api: Api) -> PendingComment:
-    """Return the comment for the pull request of the run, from its report.
+    """Return the comment for the pull request of the triggering run, from the report of that run.
 
     Raises:
-        NoCommentError: there is no such pull request, or no report that can be believed to be one.
+        NoCommentError: there is no such pull request, or no valid report.
     """
     run = event.workflow_run
     if run is None or run.event != "pull_request" or not _SHA.fullmatch(run.head_sha):
-        raise NoCommentError("no comment: the run that this one followed is about no pull request", level="notice")
+        raise NoCommentError(
+            "no comment was posted: the triggering run does not belong to a pull request", level="notice"
+        )
     report = read_report(environment.get("ONNXGATE_INPUT_REPORT", ""))
     pull_request = find_pull_request(run, environment.get("GITHUB_REPOSITORY", ""), api)
     agrees = (report.verdict == "pass") == (run.conclusion == "success")
     url = run.html_url if re.fullmatch(r"https?://[\w.:-]+/[\w./-]+", run.html_url) else ""
     named = f"[a run]({url})" if url else "a run"
-    conclusion = markdown_code(run.conclusion or "nothing")
-    origin = f"Written by {named} of this pull request's own code, which ended with {conclusion}."
-    doubt = "" if agrees else "\n\n**The report and the run disagree: look at the run.**"
+    conclusion = markdown_code(run.conclusion or "unknown")
+    origin = f"This report was written by {named} of the pull request's own code (conclusion: {conclusion})."
+    doubt = "" if agrees else "\n\n**The report does not match the conclusion of the run. Check the run.**"
     return PendingComment(
         pull_request.number,
         f"{markdown.format_comment(report)}\n\n---\n{origin}{doubt}\n",
@@ -158,15 +160,15 @@ def read_fork_comment(event: Event, environment: Mapping[str, str], api: Api) ->
 
 
 def find_pull_request(run: WorkflowRun, repository: str, api: Api) -> PullRequest:
-    """Return the one open pull request with the checked commit as head. The run's own data are not trusted.
+    """Return the only open pull request whose head is the checked commit. The data of the run itself are untrusted.
 
     Raises:
-        NoCommentError: none is, or several are.
+        NoCommentError: there is no such pull request, or more than one.
     """
     home = run.head_repository
     owner = home.full_name.partition("/")[0] if home is not None else ""
     if not owner or not run.head_branch:
-        raise NoCommentError("no comment was posted: the event names no branch")
+        raise NoCommentError("no comment was posted: the event does not contain the branch of the pull request")
     try:
         head = f"{owner}:{run.head_branch}"
         answer = api.get(f"/repos/{repository}/pulls", state="open", head=head, per_page=PAGE_SIZE)
@@ -175,16 +177,18 @@ def find_pull_request(run: WorkflowRun, repository: str, api: Api) -> PullReques
         raise NoCommentError(f"no comment was posted: {error.message}") from error
     candidates = [pull for pull in listed if pull.head.sha == run.head_sha and pull.head.repo == home]
     if len(candidates) != 1:
-        many = "no open pull request has" if not candidates else f"{len(candidates)} open pull requests have"
-        raise NoCommentError(f"no comment: {many} the commit {run.head_sha[:12]} that was judged", level="notice")
+        found = f"{len(candidates)} open pull requests have" if candidates else "no open pull request has"
+        raise NoCommentError(
+            f"no comment was posted: {found} the checked commit {run.head_sha[:12]} as its head", level="notice"
+        )
     return candidates[0]
 
 
 def read_report(path: str) -> Report:
-    """Read the report of another run: a plain file of limited size, of the report's types.
+    """Read the untrusted report of another run.
 
     Raises:
-        NoCommentError: it is none.
+        NoCommentError: it is not a regular file, too large, or not a report of this version.
     """
     try:
         flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -192,11 +196,11 @@ def read_report(path: str) -> Report:
             content = file.read(LARGEST_REPORT_BYTES + 1)
         report = msgspec.json.decode(content, type=Report)
     except (OSError, ValueError, msgspec.MsgspecError, RecursionError) as error:
-        raise NoCommentError(
-            f"no comment was posted: the input `report` names no report of onnxgate: {error}"
-        ) from error
+        raise NoCommentError(f"no comment was posted: the input `report` is not an onnxgate report: {error}") from error
     if len(content) > LARGEST_REPORT_BYTES or report.version != VERSION:
-        raise NoCommentError("no comment was posted: the report is too large, or of another onnxgate")
+        raise NoCommentError(
+            "no comment was posted: the report is too large, or was written by another version of onnxgate"
+        )
     return report
 
 
@@ -209,7 +213,7 @@ def post_comment(environment: Mapping[str, str]) -> str:
     """Comment on the pull request. Return a line for the log.
 
     Raises:
-        NoCommentError: no comment was written.
+        NoCommentError: no comment was posted.
     """
     event = read_event(environment)
     token = environment.get("ONNXGATE_INPUT_TOKEN", "").strip()
@@ -225,25 +229,27 @@ def post_comment(environment: Mapping[str, str]) -> str:
     if len(body) > MAX_COMMENT_LENGTH:
         server, repository = environment.get("GITHUB_SERVER_URL", ""), environment.get("GITHUB_REPOSITORY", "")
         run = f"{server}/{repository}/actions/runs/{environment.get('GITHUB_RUN_ID', '')}"
-        notice = f"What was found is too long for a comment; see the summary of [the run]({run})."
+        notice = f"The report is too long for a comment. See the summary of [the run]({run})."
         body = f"{mark}\n## onnxgate\n\n{notice}"
     try:
         result = upsert_comment(api, environment["GITHUB_REPOSITORY"], post.number, mark, body, silent=post.silent)
     except ApiError as error:
         raise _explain_refusal(error, post) from error
-    reasons = {"silent": "no comment: there is nothing to say", "unchanged": "the comment says it already"}
+    reasons = {"silent": "no comment was posted: nothing to report", "unchanged": "the comment is up to date"}
     return reasons.get(result, f"the comment was {result}")
 
 
 def _read_own_comment(event: Event, environment: Mapping[str, str]) -> PendingComment:
-    """Read the outputs of the gate's step in this run."""
+    """Read the outputs of the previous step of this run."""
     if event.pull_request is None:
         name = environment.get("GITHUB_EVENT_NAME", "")
-        raise NoCommentError(f"no comment: `{name}` is about no pull request", level="notice")
+        raise NoCommentError(
+            f"no comment was posted: the event `{name}` does not belong to a pull request", level="notice"
+        )
     try:
         body = Path(environment["ONNXGATE_ACTION_COMMENT"]).read_text(encoding="utf-8", errors="replace")
     except (KeyError, OSError) as error:
-        raise NoCommentError("no comment was posted: the gate left none") from error
+        raise NoCommentError("no comment was posted: the previous step did not write it") from error
     return PendingComment(
         event.pull_request.number,
         body,
@@ -254,26 +260,28 @@ def _read_own_comment(event: Event, environment: Mapping[str, str]) -> PendingCo
 
 
 def _explain_refusal(error: ApiError, post: PendingComment) -> NoCommentError:
-    """Return a hint: the missing permission, or that the next run tries again."""
+    """Return the error with a hint on how to fix it."""
     reason = f"no comment was posted: {error.message}"
     if error.status not in (401, 403, 404):
-        return NoCommentError(reason, hint="the next run tries again; the verdict does not depend on it")
+        return NoCommentError(reason, hint="the verdict is not affected; the next run tries again")
     if post.is_from_fork:
         return NoCommentError(
-            f"{reason}; a pull request from a fork gets a token that can only read",
-            hint=f"comment in a second workflow: {FORK_GUIDE_URL}",
+            f"{reason}; pull requests from forks have a read-only token",
+            hint=f"post the comment from a second workflow: {FORK_GUIDE_URL}",
         )
-    return NoCommentError(f"{reason}; the token may not write comments", hint="give the job `pull-requests: write`")
+    return NoCommentError(
+        f"{reason}; the token cannot write comments", hint="add `pull-requests: write` to the job's `permissions`"
+    )
 
 
 def main() -> None:
-    """Write the comment; every failure is a warning."""
+    """Post the comment. Failures are reported as warnings."""
     use_utf8_output()
     try:
         print(escape_log_line(post_comment(os.environ)), flush=True)
     except NoCommentError as nothing:
         annotate(nothing.level, nothing.reason, *([f"hint: {nothing.hint}"] if nothing.hint else []))
-    except Exception as error:  # noqa: BLE001 - a comment closes no gate
+    except Exception as error:  # noqa: BLE001 - a missing comment must not fail the check
         annotate("warning", f"no comment was posted: {type(error).__name__}: {error}")
 
 

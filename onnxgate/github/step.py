@@ -1,4 +1,4 @@
-"""The inputs of `action.yml` from the environment, their validation, and the arguments of the command."""
+"""Read and validate the inputs of `action.yml`, and run the command."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Inputs:
 
 
 class ResultFiles:
-    """The files of one run for the next steps."""
+    """The output files of one run."""
 
     def __init__(self, folder: Path, shard: str = "") -> None:
         self.folder = folder
@@ -86,13 +86,14 @@ def shard_suffix(shard: str) -> str:
 
 
 def read_inputs(environment: Mapping[str, str]) -> Inputs:
-    """Read the inputs of the action.
+    """Read the inputs of the action from the environment.
 
-    Raises: UsageError.
+    Raises:
+        UsageError: an input is invalid, or the event is not supported.
     """
     if environment.get("GITHUB_EVENT_NAME") == "pull_request_target":
         raise UsageError(
-            "the action refuses `pull_request_target`: it runs the pull request's own code, with secrets at hand",
+            "the action does not support `pull_request_target`: code of the pull request would have access to secrets",
             hint="use `on: pull_request`; a read-only token is enough",
         )
     raw = {
@@ -101,7 +102,7 @@ def read_inputs(environment: Mapping[str, str]) -> Inputs:
     command = _check_choice("command", raw["command"], COMMANDS)
     folder = Path(environment.get("GITHUB_WORKSPACE", "."), raw["working-directory"])
     if not folder.is_dir():
-        raise UsageError(f"input `working-directory`: `{raw['working-directory']}` is no folder of this checkout")
+        raise UsageError(f"input `working-directory`: folder `{raw['working-directory']}` does not exist")
     lines = [line.strip() for line in raw["paths"].splitlines()]
     return _check_combination(
         Inputs(
@@ -130,7 +131,11 @@ def input_variable(name: str) -> str:
 
 
 def _check_combination(inputs: Inputs) -> Inputs:
-    """Check inputs that depend on each other."""
+    """Check that inputs can be used together.
+
+    Raises:
+        UsageError: they cannot.
+    """
     for name, value, commands in (
         ("against", inputs.against, ("check",)),
         ("stages", inputs.stages, ("check",)),
@@ -140,15 +145,15 @@ def _check_combination(inputs: Inputs) -> Inputs:
     ):
         if value and inputs.command not in commands:
             allowed = " and ".join(f"`{command}`" for command in commands)
-            raise UsageError(f"input `{name}`: is for {allowed} alone, not for `{inputs.command}`")
+            raise UsageError(f"input `{name}`: only valid for {allowed}, not for `{inputs.command}`")
     if inputs.plan and not inputs.shard:
-        raise UsageError("input `plan`: is for one `shard` alone", hint="give the input `shard`, too")
+        raise UsageError("input `plan`: requires `shard`", hint="set the input `shard`")
     if inputs.comment and inputs.shard:
         raise UsageError(
-            "input `comment`: one shard has no verdict to comment on", hint="comment where the shards are merged"
+            "input `comment`: a single shard has no verdict", hint="set `comment` for the `merge` command instead"
         )
     if inputs.command == "merge" and not inputs.paths:
-        raise UsageError("input `paths`: names no report to merge", hint="give the JSON reports of all shards")
+        raise UsageError("input `paths`: required for `merge`", hint="set it to the JSON reports of all shards")
     return inputs
 
 
@@ -167,13 +172,13 @@ def _parse_flag(name: str, value: str) -> bool:
 
 def _reject_option(name: str, value: str) -> str:
     if value.startswith("-"):
-        raise UsageError(f"input `{name}`: `{value}` begins like an option", hint="options belong in `args`")
+        raise UsageError(f"input `{name}`: `{value}` looks like an option", hint="pass options in `args`")
     return value
 
 
 def _parse_against(text: str) -> str:
     if not text.isprintable() or " " in text:
-        raise UsageError(f"input `against`: `{text}` is no git revision")
+        raise UsageError(f"input `against`: `{text}` is not a git revision")
     return _reject_option("against", text)
 
 
@@ -181,17 +186,20 @@ def _parse_shard(text: str) -> str:
     try:
         return "{}/{}".format(*plan.parse_shard(text)) if text else ""
     except UsageError as error:
-        raise UsageError(error.message.replace("`--shard` is", "input `shard`:", 1), hint=error.hint) from error
+        raise UsageError(
+            error.message.replace("`--shard` is", "input `shard`:", 1).replace("`--shard`", "input `shard`"),
+            hint=error.hint,
+        ) from error
 
 
 def _expand_glob(pattern: str, folder: Path) -> list[str]:
     if (folder / pattern).exists() or not glob.has_magic(pattern):
         return [pattern]
-    # `Path.glob` finds no file for a trailing `**` before Python 3.13.
+    # Before Python 3.13, `Path.glob` does not match files for a trailing `**`.
     paths = sorted(Path(path).as_posix() for path in glob.glob(pattern, root_dir=folder, recursive=True))  # noqa: PTH207
     if not paths:
         raise UsageError(
-            f"input `paths`: nothing matches `{pattern}`", hint="globs are relative to `working-directory`"
+            f"input `paths`: no file matches `{pattern}`", hint="globs are relative to `working-directory`"
         )
     return paths
 
@@ -200,14 +208,14 @@ def _split_args(text: str) -> tuple[str, ...]:
     try:
         args = tuple(shlex.split(text))
     except ValueError as error:
-        raise UsageError(f"input `args`: cannot be split into words: {str(error).lower()}") from error
+        raise UsageError(f"input `args`: invalid quoting: {str(error).lower()}") from error
     if "--" in args:
-        raise UsageError("input `args`: holds `--`", hint="give files in the input `paths`")
+        raise UsageError("input `args`: `--` is not supported", hint="pass files in the input `paths`")
     return args
 
 
 def build_arguments(inputs: Inputs, results: ResultFiles) -> list[str]:
-    """Return the arguments of the command; files follow `--`, so that no name is read as an option."""
+    """Return the arguments of the command; `--` precedes the files, so that no file name is parsed as an option."""
     option_values = {
         "--config": inputs.config,
         "--against": inputs.against,
@@ -217,7 +225,7 @@ def build_arguments(inputs: Inputs, results: ResultFiles) -> list[str]:
     }
     options = [f"{name}={value}" for name, value in option_values.items() if value]
     outputs: list[str] = []
-    if inputs.command in REPORTING_COMMANDS:  # a shard writes nothing that its merge reports again
+    if inputs.command in REPORTING_COMMANDS:  # `merge` writes the other formats of a shard
         files = {
             "json": (results.report, True),
             "github": (results.annotations, not inputs.shard),
@@ -232,20 +240,20 @@ def build_arguments(inputs: Inputs, results: ResultFiles) -> list[str]:
 
 
 def write_outputs(path: Path, *values: DataclassInstance) -> None:
-    """Append the outputs with a random delimiter, so that one value cannot set another."""
+    """Append outputs to the file with random delimiters, so that a value cannot set other outputs."""
     with path.open("a", encoding="utf-8", newline="\n") as file:
         for name, value in (item for output_set in values for item in asdict(output_set).items()):
             delimiter = f"onnxgate_{uuid.uuid4()}"
             file.write(f"{name.replace('_', '-')}<<{delimiter}\n{value}\n{delimiter}\n")
 
 
-# Variables by which a process can control the runner: the gate runs code of the repository.
+# Variables that let a process control the runner: the command runs code of the repository.
 COMMAND_FILES = ("GITHUB_OUTPUT", "GITHUB_ENV", "GITHUB_PATH", "GITHUB_STATE", "GITHUB_STEP_SUMMARY")
 
 
 @dataclass(frozen=True, slots=True)
 class CommandRun:
-    """Result of the command: `answered` on standard output, `printed` on both."""
+    """Result of the command: `answered` are the lines on standard output, `printed` those on both streams."""
 
     status: int
     printed: tuple[str, ...]
@@ -253,7 +261,7 @@ class CommandRun:
 
 
 def run_command(inputs: Inputs, results: ResultFiles, environment: Mapping[str, str]) -> CommandRun:
-    """Run the command of the inputs."""
+    """Run the command, and copy its output to the log."""
     command = [sys.executable, "-I", "-X", "utf8", "-m", "onnxgate", *build_arguments(inputs, results)]
     safe = {name: value for name, value in environment.items() if name not in COMMAND_FILES}
     printed: list[str] = []
@@ -287,6 +295,6 @@ def _copy_to_log(stream: IO[bytes] | None, *copies: list[str]) -> None:
 
 
 def annotate(level: str, *lines: str) -> None:
-    """Print one annotation of a step; `lines` may contain untrusted text."""
+    """Print an annotation; `lines` may contain untrusted text."""
     text = "\n".join(escape_unprintable(line) for line in lines)
     print(f"::{level} title=onnxgate::{escape_command_data(text)}", flush=True)

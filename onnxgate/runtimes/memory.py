@@ -1,4 +1,4 @@
-"""Memory of workers: the limit of a job, what a job probably needs, and what this machine has available."""
+"""Memory of workers: limits, estimates per job, and the memory available on this machine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Source: 512 MiB of `MatMul` weights took 2.1 times their size in onnxruntime 1.1
 file of their own 1.1 times; measured 2026-11-23, peak resident memory.
 """
 LIST_FACTOR = 13
-"""Bytes needed per byte of attribute lists, which runtimes parse into objects and then into structures of their own.
+"""Bytes needed per byte of attribute lists, which runtimes parse into objects and then convert.
 
 Source: a `TreeEnsembleClassifier` of 197 MB took 12.8 times its size in onnxruntime 1.18.1 and 12.0 times in 1.31.1;
 measured 2026-11-23, peak resident memory.
@@ -39,8 +39,7 @@ FRAMEWORK_BYTES = 448 * 2**20
 """Memory of a process that exports a small model.
 
 Source: exports of the quickstart's two models with torch 2.13.0 took 400 MiB each, of which the import of torch alone
-took 218; measured 2026-11-23, peak resident memory of the worker. Other frameworks and commands are assumed to need as
-much.
+took 218; measured 2026-11-23, peak resident memory of the worker. Assumed for all frameworks and commands.
 """
 EXPORT_FACTOR = 3
 """Bytes needed per byte of weights that a framework exports.
@@ -49,14 +48,14 @@ Source: `Linear` layers of 64, 256 and 512 MiB took 632, 1208 and 1977 MiB with 
 440 MiB; measured 2026-11-23, peak resident memory of the worker.
 """
 UNKNOWN_MEMORY_BYTES = 8 * 2**30
-"""Assumed on systems that do not report their available memory."""
+"""Assumed available memory on systems that do not report it."""
 
 
 class ModelSize(NamedTuple):
     """Sizes of one model in bytes."""
 
-    content: int  # of the file and its external data
-    lists: int = 0  # of attribute lists in the file: tree ensembles
+    content: int  # file and external data
+    lists: int = 0  # attribute lists in the file, as in tree ensembles
 
 
 def default_memory_mib(size: ModelSize) -> int:
@@ -66,14 +65,14 @@ def default_memory_mib(size: ModelSize) -> int:
 
 
 def memory_limit_mib(job: Job, limits: JobLimits) -> int | None:
-    """Return the memory limit for a job."""
+    """Return the memory limit for a job in MiB; None for no limit."""
     if limits.memory_mib is not None or not isinstance(job, Load | Run):
         return limits.memory_mib
     return default_memory_mib(_measure_model(job.model))
 
 
 def estimate_job_bytes(job: Job) -> int:
-    """Estimate the memory that a worker needs for a job; that of an export follows from the committed model."""
+    """Estimate the memory that a worker needs for a job. For an export, it depends on the committed model."""
     match job:
         case Load(model=model):
             return WORKER_BYTES + _estimate_model_bytes(model)
@@ -112,7 +111,7 @@ def _file_size(path: str) -> int:
 def _measure_model(model: str) -> ModelSize:
     try:
         status = Path(model).stat()
-        with _measuring:  # one reading for all threads that ask about the same model
+        with _measuring:  # threads that need the same model share one read
             return _read_model_size(Path(model), status.st_mtime_ns, status.st_size)
     except OSError:
         return ModelSize(0)
@@ -123,7 +122,7 @@ _measuring = threading.Lock()
 
 @functools.lru_cache(maxsize=256)
 def _read_model_size(path: Path, *_: int) -> ModelSize:
-    """Return the sizes of a model; an unreadable one has neither external data nor attribute lists."""
+    """Return the sizes of a model; only the file size if the model cannot be read."""
     size_bytes = path.stat().st_size
     try:
         if size_bytes < LIGHT_BYTES and not _names_data_files(path):
@@ -136,7 +135,7 @@ def _read_model_size(path: Path, *_: int) -> ModelSize:
 
 
 def _names_data_files(path: Path) -> bool:
-    """Return whether a model can have external data, without parsing it: their entries have the key "location"."""
+    """Return whether a model may have external data, without parsing it: its entries have the key "location"."""
     with open_regular(path) as file:
         return b"location" in file.read()
 
@@ -153,7 +152,7 @@ _LIST_FIELDS = frozenset({7, 8, 9})
 
 
 def _measure_lists(path: Path) -> int:
-    """Return the bytes of attributes that are long lists of numbers or strings."""
+    """Return the size of attributes that are long lists of numbers or strings."""
     with open_regular(path) as file:
         source = FileWindow(file)
         return sum(_iter_list_sizes(source, "model", 0, source.size_bytes))
@@ -170,10 +169,10 @@ def _iter_list_sizes(source: FileWindow, kind: str, start: int, end: int) -> Ite
 
 
 def measure_available_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
-    """Return the memory that new processes can take: the least of the machine's and of each of our control groups.
+    """Return the memory available for new processes: the minimum over the machine and its control groups.
 
-    Source: "memory" in the kernel's documentation of control groups, versions 1 and 2. Cached files that were not used
-    lately count as available.
+    Source: "memory" in the kernel's documentation of control groups, versions 1 and 2. Inactive cached files count as
+    available.
     """
     available = [UNKNOWN_MEMORY_BYTES]
     with contextlib.suppress(OSError, ValueError, KeyError):
@@ -192,7 +191,7 @@ def measure_available_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/s
 
 
 def _list_control_groups(proc: Path, cgroups: Path) -> Iterator[Path]:
-    """Yield the folders of our control groups that limit memory, with those above them."""
+    """Yield the folders of this process's control groups that limit memory, and their parents."""
     try:
         text = (proc / "self" / "cgroup").read_text(errors="surrogateescape")
     except OSError:
@@ -202,7 +201,7 @@ def _list_control_groups(proc: Path, cgroups: Path) -> Iterator[Path]:
             continue
         root = cgroups / "memory" if controllers else cgroups
         folder = root / group.lstrip("/")
-        # In a container the path may be one of the host's, which is not there: its own group is then the root.
+        # In a container, the path may be the host's and not exist here; the container's group is then the root.
         yield from (it for it in (folder, *folder.parents) if it.is_relative_to(root))
 
 

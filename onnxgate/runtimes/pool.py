@@ -1,4 +1,4 @@
-"""Worker pool: accepts jobs, runs them in one worker process per spec, and returns their observations."""
+"""Worker pool: runs jobs in one worker process per spec, and returns their observations."""
 
 from __future__ import annotations
 
@@ -30,36 +30,35 @@ from onnxgate.runtimes.worker_slots import Priority, WorkerSlots
 from onnxgate.runtimes.worker_spec import JobLimits, JobMeter, WorkerSpec
 
 MIN_PARALLEL_BUILDS = 4
-"""Minimum of parallel builds, also on fewer cores: most of a build is waiting for an index and a disk."""
-UNSANDBOXED_NOTE = "its engine does not start with limits, and runs without"
+"""Minimum number of parallel builds, even on fewer cores: a build mostly waits for network and disk."""
+UNSANDBOXED_NOTE = "could not start in the sandbox; running unsandboxed"
 PYTHON_FLAGS = ("-B", "-X", "utf8")
-ISOLATED_FLAG = "-I"  # an engine sees its environment only
-USER_FLAG = "-s"  # a source sees the user's settings: PYTHONHASHSEED, PYTHONPATH
+ISOLATED_FLAG = "-I"  # engines must only see their environment
+USER_FLAG = "-s"  # sources need the user's settings, such as PYTHONPATH
 PREPARE_ACTIVITY = "prepare"
 LOOK_UP_ACTIVITY = "look up"
-"""Activities that are not jobs: an environment is prepared, or its wheels are looked up."""
+"""Activities that are not jobs: preparing an environment, and looking up its wheels."""
 
 
 class Progress:
-    """Receiver of progress that ignores it. Called from several threads; each worker has one activity at a time."""
+    """Progress receiver that ignores all calls. Called from several threads; a worker has one activity at a time."""
 
     def started(self, worker: str, activity: str) -> None:
-        """Report that `onnxruntime 1.18.1` begins with `prepare`, or with `run classifier.onnx`."""
+        """Handle the start of an activity: `onnxruntime 1.18.1` starts `prepare`, or `run classifier.onnx`."""
 
     def finished(self, worker: str, activity: str, outcome: str) -> None:
-        """Report its outcome: `ready`, `completed`, `refused`, `crashed`, `timed-out` or `unavailable`."""
+        """Handle the outcome: `ready`, `completed`, `refused`, `crashed`, `timed-out` or `unavailable`."""
 
 
 class WorkerPool:
     """Runs jobs in one long-lived worker process per spec.
 
-    A worker's jobs run in the order in which they were submitted; at most `jobs` workers run at the same time, and
-    together they need no more than the available memory. A worker is ended after a large job, and after those with the
-    same model that follow it.
-    Environments are created in parallel with jobs, several at once unless `jobs` is 1. The behaviour of a runtime is an
-    observation, never an exception. When the pool is closed, or its process ends, all child processes end.
+    A worker runs its jobs in the order of submission. At most `jobs` workers run at the same time, and their estimated
+    memory together does not exceed the available memory. After a large job and the following jobs with the same model,
+    the worker is restarted. Environments are created in parallel with jobs, several at once unless `jobs` is 1.
 
-    Unless `limited` is False, engines run in a sandbox (`sandbox.py`).
+    Failures of a runtime are observations, not exceptions. All child processes end when the pool is closed or its
+    process ends. Unless `limited` is False, engines run in a sandbox (`sandbox.py`).
     """
 
     def __init__(
@@ -83,7 +82,7 @@ class WorkerPool:
         self._lock = threading.Lock()
 
     def show(self, *folders: Path) -> None:
-        """Let every engine started after this call read these folders; the files of a job are always readable."""
+        """Make these folders readable for engines that start after this call. Files of a job are always readable."""
         self._state.readable.update(sandbox.readable_paths(folder.absolute() for folder in folders))
 
     @property
@@ -95,11 +94,11 @@ class WorkerPool:
         return tuple(f"{', '.join(names)}: {note}" for note, names in workers.items())
 
     def submit(self, spec: WorkerSpec, job: Job, *, limits: JobLimits | None = None) -> Future[Observation]:
-        """Queue a job; may be called at any time, from any thread, until the pool is closed."""
+        """Queue a job. Safe to call from any thread until the pool is closed."""
         future: Future[Observation] = Future()
         with self._lock:
             if self._state.closing.is_set():
-                raise RuntimeError("the host is closed")
+                raise RuntimeError("the worker pool is closed")
             if spec not in self._threads:
                 self._threads[spec] = WorkerThread(spec, self._state)
             add_seconds = self.meter.begin(spec.name, job)
@@ -107,7 +106,7 @@ class WorkerPool:
         return future
 
     def close(self) -> None:
-        """End every worker; queued jobs are cancelled, and running ones raise `CancelledError`."""
+        """End all workers. Queued jobs are canceled, and running jobs raise `CancelledError`."""
         with self._lock:
             self._state.closing.set()
             workers = tuple(self._threads.values())
@@ -133,10 +132,10 @@ class PoolState:
 
     environments: Environments
     slots: WorkerSlots  # limits how many workers run at once, and their memory
-    builds: threading.Semaphore  # limits how many environments are created at once; most of that is waiting
+    builds: threading.Semaphore  # limits how many environments are created at once
     progress: Progress
     worker: Path  # the worker's folder
-    limited: bool  # engines run in a sandbox; False: with the permissions of this process
+    limited: bool  # engines run in a sandbox
     closing: threading.Event = field(default_factory=threading.Event)
     readable: set[str] = field(default_factory=set)  # folders that every engine may read
     notes: set[tuple[str, str]] = field(default_factory=set)  # worker name, restriction not applied
@@ -154,7 +153,7 @@ class QueuedJob:
 
 
 class WorkerThread(threading.Thread):
-    """A thread that runs the jobs of one worker spec in order. It starts nothing before the first job."""
+    """Thread that runs the jobs of one worker spec in order. The worker starts with the first job."""
 
     def __init__(self, spec: WorkerSpec, pool: PoolState) -> None:
         super().__init__(name=spec.name, daemon=True)
@@ -165,7 +164,7 @@ class WorkerThread(threading.Thread):
         self._session_lock = threading.Lock()
         self._interpreter: Path | None = None
         self._unavailable: Unavailable | None = None
-        self._build_error: BaseException | None = None  # of ours, while the environment was made
+        self._build_error: BaseException | None = None  # an internal error of the build
         self._folder: WorkerFolder | None = None
         self._permissions = Permissions()  # those of the running worker
         self._limited = pool.limited and bool(spec.engine)
@@ -177,7 +176,7 @@ class WorkerThread(threading.Thread):
         self._queue.put(queued)
 
     def end_worker(self) -> None:
-        """End the worker and its current job; the pool is already closing, so no other worker is started."""
+        """End the worker and its current job. The pool is closing, so no other worker is started."""
         self._end_session()
         self._queue.put(None)
 
@@ -200,8 +199,8 @@ class WorkerThread(threading.Thread):
                 self._folder.close()
 
     def _process(self, queued: QueuedJob) -> None:
-        """Run a job in its turn: exports, which runs depend on, come first, and probes of toolchains last."""
-        is_probe = isinstance(queued.job, Probe)  # it runs nothing of the user's
+        """Run a job in its turn. Exports come first, since runs depend on them; probes of toolchains come last."""
+        is_probe = isinstance(queued.job, Probe)  # does not run user code
         priority = Priority.AHEAD if is_probe else Priority.AWAITED
         needed_bytes, slots = estimate_job_bytes(queued.job), self._pool.slots
         with contextlib.nullcontext() if is_probe else self._turn:
@@ -211,7 +210,7 @@ class WorkerThread(threading.Thread):
                 if slots.is_large(needed_bytes):
                     while (again := self._take_job_with_same_model(queued)) is not None:
                         self._complete(again)
-                    self._end_session()  # allocators keep much of what a large model took
+                    self._end_session()  # allocators do not release the memory of a large model
 
     def _take_job_with_same_model(self, queued: QueuedJob) -> QueuedJob | None:
         """Take the next job from the queue if it loads the same model, which is cheaper in the same process."""
@@ -225,7 +224,7 @@ class WorkerThread(threading.Thread):
             return ahead
 
     def _prepare_once(self) -> None:
-        """Create the environment unless that was done. Only its test takes a worker slot, not the installation."""
+        """Create the environment once. Only its health check occupies a worker slot, not the installation."""
         if self._interpreter is not None or self._unavailable is not None:
             return
         try:
@@ -242,9 +241,9 @@ class WorkerThread(threading.Thread):
     def _prepare(self) -> Path | Unavailable:
         spec, progress, environments = self._spec, self._pool.progress, self._pool.environments
         if spec.engine and not self._program().is_file():
-            return Unavailable(reason=f"this onnxgate cannot run `{spec.engine}`")
+            return Unavailable(reason=f"this version of onnxgate does not support `{spec.engine}`")
         if spec.runtime is None:
-            return spec.interpreter or Unavailable(reason=f"`{spec.name}` names no interpreter")
+            return spec.interpreter or Unavailable(reason=f"`{spec.name}` has no interpreter")
         progress.started(spec.name, PREPARE_ACTIVITY)
         try:
             if spec.interpreter:
@@ -308,7 +307,9 @@ class WorkerThread(threading.Thread):
         except InvalidOutputError:
             return session.reject_answer()
         except OSError as error:
-            return Unavailable(reason=f"what `{self._spec.name}` writes cannot be stored: {error.strerror or error}")
+            return Unavailable(
+                reason=f"the outputs of `{self._spec.name}` cannot be written: {error.strerror or error}"
+            )
 
     def _ready_session(self, queued: QueuedJob) -> WorkerSession | Unavailable:
         """Return a worker that is ready and has the permissions for the job; start one if necessary."""
@@ -330,7 +331,7 @@ class WorkerThread(threading.Thread):
         return sandbox.required_permissions(job, memory_mib, own=self._spec.interpreter is not None)
 
     def _start_unlimited(self, queued: QueuedJob) -> WorkerSession | Unavailable:
-        """Start a worker without a sandbox if it fails to start in one: no model is loaded yet, so none is to blame."""
+        """Start a worker without a sandbox after it failed to start in one. No untrusted model is loaded yet."""
         self._limited = False
         if self._session is not None:
             self._session.end()
@@ -394,11 +395,11 @@ class WorkerThread(threading.Thread):
         return {**{name: value for name, value in users.items() if name not in removed}, **dict(spec.environment)}
 
     def _give_up(self, observation: Unavailable) -> Unavailable:
-        """Run no more jobs here, and have the environment rebuilt by the next run."""
+        """Stop running jobs in this worker, and let the next run rebuild its environment."""
         runtime = self._spec.runtime
         if runtime is not None and not runtime.environment and not self._pool.closing.is_set():
             self._pool.environments.discard(runtime, self._spec.packages)
-            hint = observation.hint or "run it again: its environment is then built anew"
+            hint = observation.hint or "run the command again to rebuild its environment"
             observation = Unavailable(reason=observation.reason, hint=hint)
         self._unavailable = observation
         return observation

@@ -1,4 +1,4 @@
-"""Session with one worker process. Workers are untrusted: a reply that does not fit its job is an error."""
+"""Session with one worker process. Workers are untrusted, so every reply is validated."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from onnxgate.runtimes.worker.failures import CONTROLS, ESCAPES
 WORKER_FOLDER = Path(__file__).resolve().with_name("worker")
 """The program that runs in a worker process."""
 READY_TIMEOUT_S = 60.0
-INVALID_ANSWER = "answered nonsense"
+INVALID_ANSWER = "an invalid response"
 START_PHASE = "start"
-"""The phase in which the worker or its engine is imported: failures in it are not caused by the model."""
+"""Phase in which the worker and its engine are imported. Failures in this phase are not caused by the model."""
 EXTENSIONS_PHASE = "extensions"
-"""The phase in which libraries of custom operators are registered: failures in it are not caused by the model."""
+"""Phase in which custom operator libraries are registered. Failures in this phase are not caused by the model."""
 MEMORY_EXCEEDED = "the job's memory limit was exceeded"
-"""Error text of a worker that watches its own memory, sent before it ends itself."""
+"""Error text of a worker that exits because it exceeded its memory limit."""
 LOG_LIMIT = 4_000
 Reply = jobs.Completed | jobs.Refused | jobs.Unavailable
 
 
 class Event(msgspec.Struct, frozen=True):
-    """One line: the beginning of a phase, or the reply."""
+    """One line of a worker: the start of a phase, or the reply."""
 
     id: int
     phase: str = ""
@@ -38,50 +38,50 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class ProtocolError(Exception):
-    """A line or reply of the worker is invalid."""
+    """A line of the worker is invalid."""
 
 
 _event_decoder = msgspec.json.Decoder(Event)
 
 
 def parse_event(line: bytes, request: int) -> Event:
-    """Decode a line that answers the current request.
+    """Decode a line that the worker sent for a request.
 
     Raises:
-        ProtocolError: it is malformed, or answers another request.
+        ProtocolError: it is malformed or belongs to another request.
     """
     try:
         decoded = _event_decoder.decode(line)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         raise ProtocolError(str(error)) from error
     if decoded.id != request:
-        raise ProtocolError(f"it answers request {decoded.id} of {request}")
+        raise ProtocolError(f"the line belongs to request {decoded.id} instead of {request}")
     return decoded
 
 
 def validate_reply(reply: Reply, job: jobs.Job) -> Reply:
-    """Return the reply if it fits the job.
+    """Return the reply if it is valid for the job.
 
     Raises:
-        ProtocolError: it does not.
+        ProtocolError: it is not.
     """
     if not isinstance(reply, jobs.Completed):
         return reply
     if reply.result.tag != job.tag:
-        raise ProtocolError(f"a {type(reply.result).__name__} is no answer to a {type(job).__name__}")
+        raise ProtocolError(f"unexpected {type(reply.result).__name__} for a {type(job).__name__} job")
     match job, reply.result:
         case jobs.Run(), jobs.RunResult() as result:
             if len(result.cases) != len(job.cases):
-                raise ProtocolError(f"{len(result.cases)} of {len(job.cases)} cases are answered")
+                raise ProtocolError(f"results for {len(result.cases)} of {len(job.cases)} cases")
             for case in result.cases:
                 if case.failure is None and len(case.outputs) != len(result.outputs):
                     raise ProtocolError(f"a case has {len(case.outputs)} of {len(result.outputs)} outputs")
                 _check_files(case.outputs, Path(job.output))
         case jobs.Benchmark(), jobs.BenchmarkResult() as result:
             if len(result.model_s) != len(result.baseline_s) or len(result.model_mib) != len(result.baseline_mib):
-                raise ProtocolError("a race has more of one than of the other")
+                raise ProtocolError("different numbers of measurements of model and baseline")
             if not all(math.isfinite(time_s) and time_s > 0 for time_s in (*result.model_s, *result.baseline_s)):
-                raise ProtocolError("a run took no time")
+                raise ProtocolError("a measured time is not positive")
         case jobs.Export(), jobs.ExportResult() as result:
             outputs = (path for case in (*result.eager, *result.eager64) for path in case.outputs)
             _check_files((result.model, *result.sample, *outputs), Path(job.output))
@@ -99,25 +99,25 @@ def _check_files(paths: Iterable[str | None], folder: Path) -> None:
     for path in (Path(path) for path in paths if path is not None):
         try:
             is_inside = path.is_file() and path.resolve().is_relative_to(real)
-        except (OSError, ValueError, RuntimeError):  # an invalid name, or links in a circle
+        except (OSError, ValueError, RuntimeError):  # an invalid name, or circular links
             is_inside = False
         if not is_inside:
-            raise ProtocolError("it names a file that it did not write")
+            raise ProtocolError("the reply names a file outside of the output folder")
 
 
 class WorkerSession:
-    """Sends jobs to one worker, one at a time. The worker is ended after anything other than a reply."""
+    """Sends jobs to one worker, one at a time. After anything other than a valid reply, the worker is killed."""
 
     def __init__(self, child: WorkerProcess, engine: str) -> None:
         self._child = child
         self._engine = engine
         self._request = 0
         self.notes: tuple[str, ...] = ()  # restrictions that could not be applied to the worker
-        self.cannot_start = False  # worker or engine cannot be imported here: all further jobs would fail
+        self.cannot_start = False  # worker or engine cannot be imported: all further jobs would fail
 
     @property
     def ended(self) -> bool:
-        """True if the next job needs another worker."""
+        """Whether the worker has ended, so that the next job needs a new one."""
         return not self._child.alive
 
     def end(self) -> None:
@@ -162,7 +162,7 @@ class WorkerSession:
                     return self._accept(validate_reply(event.reply, job), during)
             except TimeoutError:
                 self._child.end()
-                unavailable = self._unavailable(during, f"no end within {limit_s:g} s")
+                unavailable = self._unavailable(during, f"timed out after {limit_s:g} s")
                 return unavailable or jobs.TimedOut(limit_s=time_s, during=during, log=self._log())
             except (LineTooLongError, ProtocolError):
                 return self.reject_answer(during)
@@ -172,30 +172,30 @@ class WorkerSession:
             during = event.phase
 
     def reject_answer(self, during: str = "") -> jobs.Observation:
-        """End the worker, and return the observation for a job with an invalid answer."""
+        """Kill the worker after an invalid response, and return the observation."""
         self._child.end()
         return jobs.Crashed(signal=INVALID_ANSWER, during=during, log=self._log())
 
     def _accept(self, reply: Reply, during: str) -> jobs.Observation:
         self.cannot_start = during == START_PHASE and isinstance(reply, jobs.Unavailable)
         if isinstance(reply, jobs.Refused) and reply.failure.text == MEMORY_EXCEEDED:
-            self._child.end()  # it is ending, and must not get another job
+            self._child.end()  # it is exiting and must not get another job
         if isinstance(reply, jobs.Completed) and isinstance(reply.result, jobs.ExportResult) and not reply.result.log:
             return jobs.Completed(result=msgspec.structs.replace(reply.result, log=self._log()))
         return reply
 
     def _unavailable(self, during: str, reason: str) -> jobs.Unavailable | None:
-        """Return the observation for an end in a phase that the model has no part in; None for other phases."""
+        """Return the observation for a failure before the model was loaded; None for later phases."""
         if during == START_PHASE:
             return self._not_started(reason)
         if during == EXTENSIONS_PHASE:
-            return jobs.Unavailable(reason=f"its extensions cannot be registered: {reason}")
+            return jobs.Unavailable(reason=f"the extensions cannot be registered: {reason}")
         return None
 
     def _not_started(self, reason: str) -> jobs.Unavailable:
         self.cannot_start = True
         lines = self._log().splitlines()
-        return jobs.Unavailable(reason=f"its worker does not start: {lines[-1] if lines else reason}")
+        return jobs.Unavailable(reason=f"the worker failed to start: {lines[-1] if lines else reason}")
 
     def _log(self) -> str:
         return clean_log(self._child.log())
@@ -217,12 +217,12 @@ def is_complete_npy_file(path: Path) -> bool:
 
 
 def is_complete_npy(file: IO[bytes], size_bytes: int) -> bool:
-    """Return whether the data is as long as its header requires, and contains no Python objects."""
+    """Return whether the size matches the header, and the data contains no Python objects."""
     from numpy.lib import format as npy
 
     try:
         read_header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[npy.read_magic(file)]
         shape, _, dtype = read_header(file)
-    except Exception:  # noqa: BLE001 - numpy parses the header as Python, which can raise many errors
+    except Exception:  # noqa: BLE001 - numpy evaluates the header as Python, which can raise any error
         return False
     return not dtype.hasobject and math.prod(shape) * dtype.itemsize == size_bytes - file.tell()

@@ -1,7 +1,7 @@
-"""Permissions of workers: to read the files of their jobs, to write to one folder, and nothing else.
+"""Permissions of workers: read the files of their jobs and write to one folder.
 
-The worker drops all others before it imports its engine (`worker/sandbox.py`). A source's worker runs the repository's
-own code, which fetches weights, starts programs and fills caches: only the variables of the CI runner are removed.
+The worker drops all other permissions before it imports its engine (`worker/sandbox.py`). Workers of sources are not
+restricted, since they run the repository's own code; only the CI runner's environment variables are removed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from onnxgate.runtimes.protocol import is_complete_npy_file
 CPU_PROVIDER = "CPUExecutionProvider"
 MIN_FILE_LIMIT_MIB = 8192
 COPIED_BYTES = 2**20
-"""Bytes of an output that are in memory at a time."""
+"""Chunk size for copying outputs."""
 
 RUNTIME_VARIABLES = (
     *("PATH", "LANG", "LANGUAGE", "LC_*", "TZ", "TZDIR", "TERM"),
@@ -35,46 +35,46 @@ RUNTIME_VARIABLES = (
     *("SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "PATHEXT", "OS", "PROCESSOR_*", "NUMBER_OF_PROCESSORS"),
     *("PROGRAMDATA", "PROGRAMFILES*", "COMMONPROGRAMFILES*"),
 )
-"""Variables that a locked runtime may need in order to load; none contains credentials."""
+"""Variables that a locked runtime may need to load; they do not contain credentials."""
 USER_ENVIRONMENT_VARIABLES = (
     *("CUDA*", "CUDNN*", "NVIDIA_*", "NCCL_*", "TENSORRT*", "TRT_*"),
     *(pattern for engine in RECORDS for pattern in engine.variables),
     *("INTEL_*", "ONEAPI_*", "SYCL_*", "ZE_*", "NEO_*", "ROCM*", "HIP*", "HSA_*", "ROCR_*", "MIGRAPHX_*", "GPU_*"),
     *("MIOPEN_*", "QNN_*", "TVM_*", "IREE_*", "VULKAN_*", "VK_*", "CONDA_PREFIX", "CONDA_DLL_SEARCH_*"),
 )
-"""Variables that configure libraries and devices of a user's own build."""
+"""Variables that configure the libraries and devices of a custom build."""
 HOME_VARIABLES = ("HOME", "USERPROFILE", "TMPDIR", "TMP", "TEMP")
 
 REMOVED_VARIABLES = ("ALLOW_RELEASED_ONNX_OPSET_ONLY", "PYTHONHOME")
-"""The first would change which opsets a runtime loads; the second belongs to another interpreter.
+"""The first changes which opsets a runtime loads; the second belongs to another interpreter.
 
-Source: measured, onnxruntime 1.28 to 1.31 load opset 27 with it.
+Source: measured; with the first one, onnxruntime 1.28 to 1.31 load opset 27.
 """
 CI_VARIABLES = (
     *("ACTIONS_*", "INPUT_*", "ONNXGATE_INPUT_*", "GITHUB_ENV", "GITHUB_PATH", "GITHUB_OUTPUT", "GITHUB_STATE"),
     *("GITHUB_STEP_SUMMARY", "CI_JOB_TOKEN", "CI_JOB_JWT*", "CI_REGISTRY_PASSWORD", "CI_DEPLOY_PASSWORD"),
     *("CI_DEPENDENCY_PROXY_PASSWORD", "SYSTEM_ACCESSTOKEN"),
 )
-"""Credentials of a CI system and its files for later steps; no export needs them."""
+"""Credentials of a CI system, and its files that affect later steps."""
 
 PRIVATE_NAMES = frozenset(
     (".git", ".ssh", ".gnupg", ".aws", ".azure", ".config", ".docker", ".kube", ".netrc", ".npmrc", ".pypirc", ".env")
 )
-"""Names of files and folders with credentials."""
+"""Files and folders that may contain credentials."""
 
 
 @dataclass(frozen=True, slots=True)
 class Permissions:
-    """Permissions that a worker is started with."""
+    """Permissions of a worker."""
 
-    reads: frozenset[str] = frozenset()  # files, and folders with all below them
+    reads: frozenset[str] = frozenset()  # files, and folders with everything in them
     all_reads: bool = False
     processes: bool = False
     devices: bool = False
-    file_mib: int = MIN_FILE_LIMIT_MIB  # size limit of each file that it writes
+    file_mib: int = MIN_FILE_LIMIT_MIB  # size limit of each file that the worker writes
 
     def covers(self, required: Permissions) -> bool:
-        """Return whether a worker with these permissions can run a job that requires these."""
+        """Return whether these permissions include the required ones."""
         return (
             self.all_reads >= required.all_reads
             and self.processes >= required.processes
@@ -97,8 +97,8 @@ class Permissions:
 
 
 def required_permissions(job: jobs.Job, memory_mib: int | None, *, own: bool) -> Permissions:
-    """Return the permissions for a job. `own`: its environment is the user's, whose files may lie anywhere."""
-    # The folders of files and of their link targets, which contain external weights.
+    """Return the permissions for a job. `own`: it runs in a user environment, whose files may be anywhere."""
+    # The folders of the files and of their link targets, which contain external data.
     files = [path for file in dict.fromkeys(_job_files(job)) for path in (file, os.path.realpath(file))]
     return Permissions(
         reads=frozenset(readable_paths(Path(file).absolute().parent for file in files)),
@@ -110,7 +110,7 @@ def required_permissions(job: jobs.Job, memory_mib: int | None, *, own: bool) ->
 
 
 def readable_paths(folders: Iterable[Path]) -> Iterator[str]:
-    """Yield the folders; of one with credentials, the other entries: models may lie at the top of a repository."""
+    """Yield the folders; for a folder with credentials, such as a repository's root, its other entries instead."""
     for folder in dict.fromkeys(folders):
         if any(os.path.lexists(folder / name) for name in PRIVATE_NAMES):
             with contextlib.suppress(OSError):
@@ -137,7 +137,7 @@ def runtime_variables(variables: Mapping[str, str], scratch: Path, *, own: bool)
 
 
 def source_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables of a source's worker: the user's, without those of the CI system."""
+    """Return the environment variables of a source's worker: all variables except those of the CI system."""
     names = _compile_patterns((*REMOVED_VARIABLES, *CI_VARIABLES))
     return {name: value for name, value in variables.items() if not names.fullmatch(name)}
 
@@ -147,27 +147,27 @@ def _compile_patterns(names: Iterable[str]) -> re.Pattern[str]:
 
 
 class InvalidOutputError(Exception):
-    """The worker left something other than the arrays that it names."""
+    """An output of a worker is not a complete array."""
 
 
 class WorkerFolder:
-    """Folder of one worker. It is hidden from other workers, as are the files that the gate itself has written."""
+    """Private folder of one worker, which other workers cannot read."""
 
     def __init__(self) -> None:
         self._root = create_process_folder()
         self.path = (self._root / "work").absolute()
-        """Home of the worker, and the only folder that it may write to."""
+        """Home of the worker, and the only folder that it can write to."""
         self.path.mkdir()
 
     def write_permissions(self, permissions: Permissions) -> Path:
-        """Write the file of the worker's permissions, outside the folder that the worker can write to."""
+        """Write the worker's permissions to a file that the worker cannot change."""
         file = self.path.with_name("rights.json")
         fields = {**asdict(permissions), "reads": sorted(permissions.reads), "folder": str(self.path)}
         file.write_bytes(msgspec.json.encode(fields))
         return file
 
     def redirect(self, job: jobs.Job) -> jobs.Job:
-        """Return the job with its output in this folder."""
+        """Return the job with its output redirected to this folder."""
         match job:
             case jobs.Run():
                 return msgspec.structs.replace(job, output=str(self._new()))
@@ -177,11 +177,11 @@ class WorkerFolder:
                 return job
 
     def deliver(self, observation: jobs.Observation, inner: jobs.Job, job: jobs.Job) -> jobs.Observation:
-        """Move the output files of a redirected job to the paths of the job; return the observation with these paths.
+        """Move the outputs of a redirected job to the original paths. Return the observation with these paths.
 
         Raises:
-            InvalidOutputError: one of them is not a regular file, or not a complete array.
-            OSError: one of them cannot be moved.
+            InvalidOutputError: an output is not a regular file or not a complete array.
+            OSError: an output cannot be moved.
         """
         try:
             match observation, inner, job:
@@ -224,15 +224,15 @@ def _move_outputs(case: jobs.CaseResult, source: Path, target: Path) -> jobs.Cas
 
 
 def _move_file(file: Path, destination: Path) -> None:
-    """Move a file as a copy: the worker may still have it open, and large arrays are mapped when they are compared."""
+    """Copy a file and delete it. It is not renamed, since the worker may still have it open and change it."""
     if not stat.S_ISREG(os.lstat(file).st_mode):
         raise InvalidOutputError
     with open_regular(file) as source, destination.open("wb") as copy:
-        size_bytes = os.fstat(source.fileno()).st_size  # what a worker adds from now on is not copied
+        size_bytes = os.fstat(source.fileno()).st_size  # later additions of the worker are not copied
         while (left := size_bytes - copy.tell()) and (chunk := source.read(min(left, COPIED_BYTES))):
             if chunk.strip(b"\0"):
                 copy.write(chunk)
-            else:  # a hole stays a hole
+            else:  # keep sparse files sparse
                 copy.seek(len(chunk), os.SEEK_CUR)
         copy.truncate()
         if left:

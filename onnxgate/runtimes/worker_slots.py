@@ -1,4 +1,4 @@
-"""Admission of jobs: how many workers are busy at once, and how much memory they may need together."""
+"""Limit on the number of busy workers and on their total memory."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from onnxgate.runtimes.memory import measure_available_bytes
 
 LARGE_JOB_BYTES = 2**30
 LARGE_JOB_SHARE = 32
-"""A job that needs this part of the available memory, and `LARGE_JOB_BYTES`, is large."""
+"""A job is large if it needs at least 1/32 of the available memory, and at least `LARGE_JOB_BYTES`."""
 MEASURED_JOB_BYTES = 256 * 2**20
-"""Before a job that needs this much, the available memory is measured again, which takes about a millisecond."""
+"""Jobs that need this much wait for a new measurement of the available memory, which takes about 1 ms."""
 
 
 class Priority(IntEnum):
@@ -26,25 +26,24 @@ class Priority(IntEnum):
 
 
 class WorkerSlots:
-    """Limit on the number of busy workers and on the memory that they need together.
+    """Slots for busy workers, which also limit their total memory.
 
-    Waiting jobs of a higher priority come first, and those of one priority in their order: a job that needs much is not
-    overtaken by smaller ones. A large job runs alone, and a job that needs more than there is, too: it waits
-    until nothing else runs, and is never refused.
+    Waiting jobs are ordered by priority and then by arrival, so small jobs do not overtake large ones. Large jobs run
+    alone. A job that needs more memory than is available also runs alone; it is not rejected.
     """
 
     def __init__(self, count: int, measure_memory: Callable[[], int] = measure_available_bytes) -> None:
         self._count = count
         self._measure_memory = measure_memory
         self._memory_bytes = measure_memory()
-        self._running: list[int] = []  # what each running job needs, in bytes
-        self._waiting: list[tuple[Priority, int]] = []  # with the number of arrivals before it
+        self._running: list[int] = []  # estimated memory of each running job in bytes
+        self._waiting: list[tuple[Priority, int]] = []  # with the order of arrival
         self._arrivals = itertools.count()
         self._changed = threading.Condition()
 
     @contextlib.contextmanager
     def occupy(self, priority: Priority = Priority.USUAL, needed_bytes: int = 0) -> Iterator[None]:
-        """Wait for a slot and for the needed memory, and occupy both during the block."""
+        """Wait for a slot and the needed memory, and occupy both during the block."""
         with self._changed:
             self._wait((priority, next(self._arrivals)), needed_bytes)
             self._running.append(needed_bytes)
@@ -56,7 +55,7 @@ class WorkerSlots:
                 self._changed.notify_all()
 
     def is_large(self, needed_bytes: int) -> bool:
-        """Return whether a job that needs so much runs alone."""
+        """Return whether a job that needs this much memory runs alone."""
         return needed_bytes >= max(LARGE_JOB_BYTES, self._memory_bytes // LARGE_JOB_SHARE)
 
     def _wait(self, place: tuple[Priority, int], needed_bytes: int) -> None:

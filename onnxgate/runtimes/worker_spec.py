@@ -1,4 +1,4 @@
-"""Workers as the gate specifies, limits and measures them."""
+"""Specification, limits and time measurement of workers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEFAULT_TIME_S = 300.0
 
 
 class JobLimits(msgspec.Struct, frozen=True):
-    """Limits of one job. Without `memory_mib`, a model has the default for its size, a source has no limit."""
+    """Limits of one job. Without `memory_mib`, the limit of a model depends on its size, and sources are unlimited."""
 
     time_s: float = DEFAULT_TIME_S
     memory_mib: int | None = None
@@ -30,17 +30,17 @@ class WorkerSpec(msgspec.Struct, frozen=True):
     engine: str = ""  # engine whose adapter the worker uses; "" for none
     runtime: LockedRuntime | None = None
     packages: tuple[PinnedPackage, ...] = ()
-    interpreter: Path | None = None  # or the folder of its environment, if a runtime is in a user environment
+    interpreter: Path | None = None  # for a user environment: its interpreter or folder
     environment: tuple[tuple[str, str], ...] = ()
-    turn: str = ""  # workers with the same value run one job at a time; "" for no such limit
+    turn: str = ""  # workers with the same value take turns; "" for no such limit
 
     @classmethod
     def of_runtime(
         cls, runtime: LockedRuntime, packages: Sequence[PinnedPackage], folder: Path | None = None
     ) -> WorkerSpec:
-        """Return the spec of a locked runtime; of `packages`, only those that it pins count.
+        """Return the spec of a locked runtime. `packages` may contain packages of other runtimes.
 
-        `folder` is the config's: paths of user environments are relative to it.
+        `folder` is the config's folder: paths of user environments are relative to it.
         """
         if runtime.environment:
             path = environment_path(folder or Path(), runtime.environment)
@@ -51,12 +51,12 @@ class WorkerSpec(msgspec.Struct, frozen=True):
 
 
 def environment_path(folder: Path, environment: str) -> Path:
-    """Return the path of a user environment; `folder` is the config's."""
+    """Return the path of a user environment, which is relative to the config's folder."""
     return folder.absolute() / Path(environment).expanduser()
 
 
 class JobMeter:
-    """Seconds of work per model and worker, without waiting times. Safe for several threads."""
+    """Run time per model and worker in seconds, without waiting. Safe for several threads."""
 
     def __init__(self) -> None:
         self._seconds: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
@@ -66,7 +66,7 @@ class JobMeter:
 
     @contextmanager
     def attribute_to(self, model: str) -> Iterator[None]:
-        """Attribute the jobs that this thread submits in the block to that model, even if they name another file."""
+        """Attribute jobs that this thread submits in the block to the model, even if they use another file."""
         before = getattr(self._thread, "model", "")
         self._thread.model = model
         try:
@@ -75,7 +75,7 @@ class JobMeter:
             self._thread.model = before
 
     def begin(self, worker: str, job: Job) -> Callable[[float], None]:
-        """Return a callback for the number of seconds that the job takes."""
+        """Return a callback that adds the run time of the job."""
         model = self._model_of(job)
 
         def add_seconds(seconds: float) -> None:
@@ -87,7 +87,7 @@ class JobMeter:
     def _model_of(self, job: Job) -> str:
         """Return the model that a job belongs to, as an absolute path; "" if unknown."""
         model: str = getattr(self._thread, "model", "")
-        if isinstance(job, Export):  # a second export is submitted by the thread that finished the first ones
+        if isinstance(job, Export):  # the second export is submitted by another thread
             return self._sources.setdefault(job.source, model) if model else self._sources.get(job.source, "")
         return model or (job.model if isinstance(job, SessionJob) else "")
 

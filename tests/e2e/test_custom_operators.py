@@ -60,7 +60,7 @@ def test_custom_operators(repository: Repository) -> None:
     report = repository.report(status=1)
     cells = {(each["model"], each["runtime"]): each["state"] for each in report["cells"]}
 
-    assert "note: target `own`: `.venv` is not there; it is not locked" in locked.out
+    assert "note: target `own`: `.venv` does not exist; it is not locked" in locked.out
     assert {
         ("models/known.onnx", EXTENDED): "pass",
         ("models/known.onnx", PLAIN): "fail",

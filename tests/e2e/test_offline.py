@@ -13,7 +13,7 @@ from tests.harness.repositories.user_repository import Repository, brief
 
 PAGE = "<!DOCTYPE html><html><body>Sign in</body></html>\n"
 PASSTHROUGH = "g (float[N, 4] x) => (float[N, 4] y, float[N, 4] x) { y = Relu (x) }"
-REFUSED = "cannot be fetched: no package index answers"
+REFUSED = "cannot be downloaded: the package index is unreachable"
 
 
 @pytest.mark.torch
@@ -56,14 +56,16 @@ def test_offline(small: Repository, cold: Variables) -> None:
     report = small.given(**cold).report("--offline", status=3)
 
     assert report["counts"]["undecided"] == 2
-    assert {each["hint"] for each in report["undecided"]} == {"run it once without"}
+    assert {each["hint"] for each in report["undecided"]} == {"run the command once without `--offline`"}
 
 
 def test_a_cache_that_cannot_be_made(small: Repository, cold: Variables) -> None:
     """Where environments cannot be stored nothing can be run, and the way out is said."""
     report = small.given(**cold).given(ONNXGATE_CACHE_DIR=small.folder / "onnxgate.toml").report(status=3)
 
-    assert {each["hint"] for each in report["undecided"]} == {"`ONNXGATE_CACHE_DIR` names another folder for it"}
+    assert {each["hint"] for each in report["undecided"]} == {
+        "free some disk space, or set `ONNXGATE_CACHE_DIR` to another folder"
+    }
 
 
 def test_what_must_be_resolved_is_said(small: Repository, cold: Variables) -> None:

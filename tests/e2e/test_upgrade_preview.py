@@ -88,18 +88,18 @@ def test_what_it_says_comes_true(upgradable: Repository) -> None:
     said = upgradable.run("lock", "--upgrade", "--preview", status=1).out
 
     assert locked == lock.read_bytes()
-    assert {("input-passthrough", "passthrough.onnx")} == section(said, "would break")
-    assert {("opset-too-new", "newer.onnx")} == section(said, "would be repaired")
-    assert {("opset-too-new", "never.onnx")} == section(said, "stays as it is")
+    assert {("input-passthrough", "passthrough.onnx")} == section(said, "new findings")
+    assert {("opset-too-new", "newer.onnx")} == section(said, "resolved findings")
+    assert {("opset-too-new", "never.onnx")} == section(said, "unchanged findings")
 
     upgradable.run("lock", "--upgrade")
     after, verdict = checked(upgradable, status=1)
 
-    assert rules(after) - rules(before) == section(said, "would break")
-    assert rules(before) - rules(after) == section(said, "would be repaired")
+    assert rules(after) - rules(before) == section(said, "new findings")
+    assert rules(before) - rules(after) == section(said, "resolved findings")
     assert f"after the upgrade: {verdict}" in said.splitlines()
-    assert said.endswith("nothing was written; `onnxgate lock --upgrade` writes it\n")
-    assert "sound.onnx\n  onnxruntime 1.23.2: gives the same outputs" in said
+    assert said.endswith("the lock was not changed; run `onnxgate lock --upgrade` to upgrade\n")
+    assert "sound.onnx\n  onnxruntime 1.23.2: outputs are bit-identical to" in said
 
 
 def test_newest_that_is_another(repository: Repository) -> None:
@@ -112,8 +112,8 @@ def test_newest_that_is_another(repository: Repository) -> None:
     repository.write("onnxgate.toml", wider)
     said = repository.run("lock", "--upgrade", "--preview", status=1).out
 
-    assert section(said, "would break") == {("runtime-mismatch", "pool.onnx")}
-    assert section(said, "stays as it is") == set()
+    assert section(said, "new findings") == {("runtime-mismatch", "pool.onnx")}
+    assert section(said, "unchanged findings") == set()
 
     repository.run("lock", "--upgrade")
     checked(repository, status=1)

@@ -90,7 +90,7 @@ def test_without_node(web: Repository, tmp_path: Path) -> None:
     web.edit("onnxgate.toml", '<1.31"', '<1.31"\nrequired = false')
     skipped = bare.report()["skipped"]
 
-    assert {("there is no `node` on PATH", WEB)} == {(each["reason"], each["runtime"]) for each in said}
+    assert {("`node` was not found on PATH", WEB)} == {(each["reason"], each["runtime"]) for each in said}
     assert WEB in {each["runtime"] for each in skipped}
 
 

@@ -25,7 +25,7 @@ def test_nine_of_each_level_and_one_that_counts_the_rest() -> None:
     got = annotations(findings=findings)
 
     assert [each.name for each in got] == ["error"] * 10 + ["warning"] * 10 + ["notice"] * 10
-    assert got[9].data == "3 more errors: the job summary and the report have all"
+    assert got[9].data == "3 more errors; see the job summary or the report"
     assert got == workflow_commands.annotations(github.format(report(findings=findings)))
 
 

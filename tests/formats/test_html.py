@@ -203,7 +203,7 @@ def test_the_failing_node_is_drawn_in_its_finding() -> None:
     assert len(drawing.nodes) == drawn.count('<li class="box ')
     assert len(drawing.edges) == drawn.count('<span class="arrow"')
     assert '<li class="box failing"><strong>Conv</strong> <code>/head/Reshape</code> from ' in drawn
-    assert "fed by input x, weight weight|1; feeds Relu relu" in drawn
+    assert "inputs from: input x, weight weight|1; outputs to: Relu relu" in drawn
     assert drawn.index("<code>x<") < drawn.index("<code>/head/Reshape<") < drawn.index("<code>relu<")
     assert page.count('<li class="box failing">') == 1
 
@@ -217,7 +217,7 @@ def test_one_drawing_for_several_findings_of_a_node() -> None:
     page = html_page.format(report(findings=(named, finding("fails", node="y")), drawings=(drawing,)))
 
     assert page.count('class="drawing"') == 1
-    assert page.count('<a href="#finding-0">its node is drawn above</a>') == 1
+    assert page.count('<a href="#finding-0">See the drawing of the node above</a>') == 1
 
 
 def test_a_figure_beyond_its_bound_is_another_mark() -> None:
@@ -233,9 +233,9 @@ def test_a_figure_beyond_its_bound_is_another_mark() -> None:
     assert (first.count("<circle"), first.count("<path")) == (2, 2)
     assert '<circle cx="2%"' in first  # 0 has its own place on an axis of logarithms
     assert '<svg x="98%"' in first
-    assert "worst: not finite where 1 is allowed" in first
+    assert "worst: not finite (limit 1)" in first
     assert (second.count("<circle"), second.count("<path")) == (2, 1)
-    assert "worst: 10 where 20 is needed" in second
+    assert "worst: 10 (minimum 20)" in second
 
 
 @pytest.mark.parametrize("count", [1, 200])
@@ -260,8 +260,8 @@ def test_a_plot_of_one_figure_and_of_many(count: int) -> None:
 
     assert all(0 <= place <= 100 for place in places)
     assert plot.count("<circle") == min(count, agreement.MAX_PLOT_ROWS)
-    assert ("more pairs, further below the bounds" in plot) == (count > agreement.MAX_PLOT_ROWS)
-    assert (">1<" in plot) == (count == 1) or "worst: 1 where 2 is allowed" in plot
+    assert ("more pairs further from the bounds" in plot) == (count > agreement.MAX_PLOT_ROWS)
+    assert (">1<" in plot) == (count == 1) or "worst: 1 (limit 2)" in plot
 
 
 def test_a_large_report_stays_small() -> None:
@@ -293,8 +293,8 @@ def test_a_large_report_stays_small() -> None:
     page = html_page.format(whole)
 
     assert len(page) < 5_000_000
-    assert f"tables leave {24_000 - agreement.MAX_TABLE_ROWS} figures to the JSON report" in page
-    assert page.count("96 figures of 24 pairs") == 200
+    assert f"The tables omit the {24_000 - agreement.MAX_TABLE_ROWS} values" in page
+    assert page.count("96 values of 24 pairs") == 200
 
 
 def few(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
@@ -398,5 +398,5 @@ def test_a_stage_that_left_something_open_is_not_called_checked() -> None:
     lost = report(stages=stages, undecided=not_done(stage="gate"))
 
     said = Page(html_page.format(undone)).text
-    assert all(each in said for each in ("file checked", "runtime in part", "parity in part", "export not asked for"))
+    assert all(each in said for each in ("file checked", "runtime incomplete", "parity incomplete", "export skipped"))
     assert "checked" not in Page(html_page.format(lost)).text

@@ -142,7 +142,7 @@ def test_no_better_than_the_matrix(state: CellState, expected: str) -> None:
 
 def test_a_prediction_says_that_nothing_was_run() -> None:
     """It passes where no more was asked for, and is not mistaken for a run."""
-    assert one("predicted")[1] == "predicted from support data; nothing was run"
+    assert one("predicted")[1] == "predicted from support tables, not run"
 
 
 def test_what_is_undecided_on_a_runtime_that_passed_is_no_pass() -> None:

@@ -67,7 +67,7 @@ def test_long_lists_are_cut() -> None:
     """What is left out is counted; `-v` has it, and one line is not left out for one that says so."""
     text = model_diff.format_text(many(50))
 
-    assert text.count("and 30 more; `-v` shows all") == 2
+    assert text.count("and 30 more (use `-v` to show all)") == 2
     assert "  added: 50 `Relu`\n" in text
     assert "`r19`" in text
     assert "`r20`" not in text
@@ -78,9 +78,9 @@ def test_long_lists_are_cut() -> None:
 @pytest.mark.parametrize(
     ("verdict", "expected"),
     [
-        ("identical", "the same model: the files are equal, byte for byte"),
-        ("same", "the same model but for stamps, metadata and names of nodes"),
-        ("undecided", "no difference was found, but 1 weight could not be compared but for"),
+        ("identical", "identical: the files are byte-identical"),
+        ("same", "equivalent except for version fields, metadata and names of nodes"),
+        ("undecided", "undecided: 1 weight could not be compared; the rest is equivalent except for"),
     ],
 )
 def test_headlines(verdict: Verdict, expected: str) -> None:
@@ -135,7 +135,7 @@ def test_growth_is_said_in_plain_figures(old: int, new: int, said: str) -> None:
         new=structs.replace(sample().new, size_bytes=new),
     )
 
-    assert f"{new:,} bytes, was {old:,} ({said})" in model_diff.format_text(grown)
+    assert f"{old:,} → {new:,} bytes ({said})" in model_diff.format_text(grown)
 
 
 def test_nearly_all_is_said_in_plain_figures() -> None:
@@ -144,7 +144,9 @@ def test_nearly_all_is_said_in_plain_figures() -> None:
         change="changed", name="w", type="float", was_type="float", elements=9, total=9, relative=0.997
     )
 
-    assert "moved by 100 %, 9 of 9 elements" in model_diff.format_text(structs.replace(sample(), weights=(weight,)))
+    assert "relative L2 change 1, 9 of 9 elements changed" in model_diff.format_text(
+        structs.replace(sample(), weights=(weight,))
+    )
 
 
 def test_weights_without_a_distance_come_first() -> None:

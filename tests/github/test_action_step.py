@@ -212,7 +212,7 @@ def test_what_is_no_matrix_is_no_plan(step: Step, capfd: pytest.CaptureFixture[s
 
     [said] = commands(capfd.readouterr().out)
     assert ("undecided", "3", "", "") == tuple(outputs[name] for name in ("verdict", "exit-code", "matrix", "count"))
-    assert said.data.startswith("no plan: ")
+    assert said.data.startswith("`onnxgate plan` printed an invalid job matrix")
 
 
 def test_a_plan_that_fails_has_the_commands_own_words(step: Step, capfd: pytest.CaptureFixture[str]) -> None:

@@ -143,7 +143,9 @@ def test_what_is_no_result_is_gone_and_said(
 
     [warning] = commands(capfd.readouterr().out)
     assert "warning" == warning.name
-    assert f"results that onnxgate did not write, which were removed and are run again: `{'1' * 64}`" in warning.data
+    assert (
+        f"results in the cache were invalid; they were removed and will be computed again: `{'1' * 64}`" in warning.data
+    )
     assert ["222"] == left(given)
 
 

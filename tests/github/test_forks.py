@@ -92,9 +92,9 @@ def test_the_report_is_said_on_the_pull_request(second: Second, server: Server) 
 
     [comment] = server.comments
     assert comment["body"].startswith("<!-- onnxgate:onnxgate comment:comment -->\n")
-    assert "of this pull request's own code, which ended with `failure`" in comment["body"]
+    assert "of the pull request's own code (conclusion: `failure`)" in comment["body"]
     assert "[a run](https://github.com/team/models/actions/runs/5)" in comment["body"]
-    assert "disagree" not in comment["body"]
+    assert "does not match" not in comment["body"]
 
 
 def changed_sample(**changed: object) -> bytes:
@@ -110,7 +110,7 @@ def test_a_report_that_the_run_belies_is_doubted(second: Second, server: Server)
     second.comment(run(), changed_sample(**CLEAN))
 
     [comment] = server.comments
-    assert "**The report and the run disagree: look at the run.**" in comment["body"]
+    assert "**The report does not match the conclusion of the run. Check the run.**" in comment["body"]
 
 
 def test_a_pass_has_nothing_to_say(second: Second, server: Server) -> None:

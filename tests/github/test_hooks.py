@@ -73,7 +73,7 @@ def change(hooks: Hooks, name: str, text: str) -> None:
 
 
 def test_they_pass_on_quickstart(hooks: Hooks) -> None:
-    """The static hooks pass, and the whole gate waits for a push."""
+    """The static hooks pass, and the hook that runs all stages waits for a push."""
     results, printed = hooks.results("--all-files")
 
     assert results == {"changed models": "Passed", "config, lock and models": "Passed"}, printed
@@ -138,4 +138,4 @@ def test_the_whole_gate_runs_by_hand(hooks: Hooks, toolchain: Path, monkeypatch:
 
     results, printed = hooks.results("--hook-stage", "manual", "onnxgate-run")
 
-    assert results == {"the whole gate": "Passed"}, printed
+    assert results == {"all stages": "Passed"}, printed

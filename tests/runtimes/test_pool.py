@@ -95,7 +95,7 @@ def test_a_segfault_costs_one_job(fake_host: WorkerPool, fake: WorkerSpec) -> No
 
 
 @pytest.mark.parametrize(
-    ("model", "expected"), [("extension_falls", "SIGSEGV"), ("extension_hangs", "no end within 2 s")]
+    ("model", "expected"), [("extension_falls", "SIGSEGV"), ("extension_hangs", "timed out after 2 s")]
 )
 def test_extensions_that_fall_are_no_fault_of_the_model(
     fake_host: WorkerPool, fake: WorkerSpec, model: str, expected: str
@@ -103,7 +103,7 @@ def test_extensions_that_fall_are_no_fault_of_the_model(
     """What ends the worker while libraries are registered leaves the model undecided; the next job gets its worker."""
     observation = ask(fake_host, fake, model)
 
-    assert Unavailable(reason=f"its extensions cannot be registered: {expected}") == observation
+    assert Unavailable(reason=f"the extensions cannot be registered: {expected}") == observation
     assert ask(fake_host, fake, "good") == GOOD
 
 
@@ -185,7 +185,7 @@ def test_nonsense_is_no_answer(fake_host: WorkerPool, fake: WorkerSpec, model: s
         first = ask(fake_host, fake, "hang")
 
     assert isinstance(first, Crashed)
-    assert first.signal == "answered nonsense"
+    assert first.signal == "an invalid response"
     assert ask(fake_host, fake, "good") == GOOD
 
 
@@ -200,7 +200,7 @@ def test_outputs_that_are_not_there_are_no_answer(
     case = InputCase(name="one", origin="generated", inputs={})
     observation = fake_host.submit(fake, Run(model=model, cases=(case,), output=str(output))).result(60)
 
-    assert Crashed(signal="answered nonsense", during="load", log="") == observation
+    assert Crashed(signal="an invalid response", during="load", log="") == observation
 
 
 def test_a_worker_that_died_at_rest_is_replaced(fake_host: WorkerPool, fake: WorkerSpec) -> None:
@@ -278,16 +278,16 @@ def test_jobs_of_a_seat_are_done_in_order(fake_worker: Path, tmp_path: Path, fak
             WorkerSpec("x", "fake", interpreter=Path("/nowhere/python")),
             "`python` of `x` cannot be started: No such",
         ),
-        (WorkerSpec("x", interpreter=Path("/bin/false")), "its worker does not start: exit status 1"),
+        (WorkerSpec("x", interpreter=Path("/bin/false")), "the worker failed to start: exit status 1"),
         (
             WorkerSpec("x", "unheard-of", interpreter=Path(sys.executable)),
-            "this onnxgate cannot run `unheard-of`",
+            "this version of onnxgate does not support `unheard-of`",
         ),
         (
             WorkerSpec("x", "absent", interpreter=Path(sys.executable)),
             "ImportError: libwonder.so.3: cannot open",
         ),
-        (WorkerSpec("x", "falling", interpreter=Path(sys.executable)), "its worker does not start: SIGILL"),
+        (WorkerSpec("x", "falling", interpreter=Path(sys.executable)), "the worker failed to start: SIGILL"),
     ],
 )
 def test_a_seat_that_cannot_start_is_unavailable(fake_host: WorkerPool, seat: WorkerSpec, reason: str) -> None:

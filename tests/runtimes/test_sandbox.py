@@ -178,7 +178,7 @@ def test_an_output_that_is_a_link_is_no_answer(den: Den, port: int, tmp_path: Pa
         observation = ran.result(60)
 
     assert isinstance(observation, Crashed)
-    assert observation.signal == "answered nonsense"
+    assert observation.signal == "an invalid response"
     assert [path for path in tmp_path.rglob("*") if path.name in ("0.npy", "other")] == []
 
 
@@ -272,8 +272,8 @@ def test_what_the_system_cannot_take_away_is_said(den: Den, port: int, tmp_path:
         assert isinstance(host.submit(seat, Load(model=den.model("read_the_model"))).result(60), Completed)
 
         assert host.notes == (
-            "x: files are not limited: this kernel has no Landlock, or does not let it be used",
-            "x: network and processes are not limited: Function not implemented",
+            "x: files could not be restricted: Landlock is not available",
+            "x: network and processes could not be restricted: Function not implemented",
         )
 
 

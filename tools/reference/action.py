@@ -1,4 +1,4 @@
-"""The page of the action's inputs and outputs, made from `action.yml`."""
+"""Reference page of the action's inputs and outputs, generated from `action.yml`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 INTRODUCTION = """
-What `uses: onnxgate/onnxgate@v0.1.0` takes and gives. Inputs are strings, and each is checked before anything is run.
-See [the guide](../guides/action.md).
+Inputs and outputs of `uses: onnxgate/onnxgate@v0.1.0`. All inputs are strings; they are validated before
+the command runs. See [the guide](../guides/action.md).
 """
 
 
 def page() -> str:
-    """Inputs and outputs, in the order of the file."""
+    """Return the page, with inputs and outputs in the order of the file."""
     action = _read(ROOT / "action.yml")
     comment = _read(ROOT / "comment" / "action.yml")
     lines = ["# The action", "", INTRODUCTION.strip(), "", "## Inputs", "", *_inputs(action["inputs"])]

@@ -1,4 +1,4 @@
-"""The report as one HTML file that fetches nothing, and in which no string of a model is markup."""
+"""The report as a self-contained HTML page, in which all strings from models are escaped."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from onnxgate.formats import wording
 from onnxgate.formats.html import agreement
 from onnxgate.formats.html.findings import Anchors, collect_anchors, render_findings
 from onnxgate.formats.html.markup import (
-    STATE_MARKS,
     VERDICT_MARKS,
     Markup,
     escape_html,
@@ -30,13 +29,13 @@ from onnxgate.formats.html.markup import (
 
 
 def format(report: Report) -> str:
-    """Render a page in HTML 5 that works without its script, in light and dark, on paper and on a phone."""
+    """Render an HTML 5 page that also works without scripts, in dark mode, in print and on phones."""
     anchors = collect_anchors(report)
     sections = {
         "changes": render_changes(report),
         "matrix": render_matrix(report, anchors),
         "findings": render_findings(report, anchors),
-        "undecided": render_gaps("Could not be decided", "undecided", report.undecided, report),
+        "undecided": render_gaps("Undecided", "undecided", report.undecided, report),
         "skipped": render_gaps("Skipped", "skipped", report.skipped, report),
         "agreement": agreement.render_agreement(report),
         "ignored": render_ignored(report),
@@ -47,7 +46,7 @@ def format(report: Report) -> str:
     links = (tag("a", name.capitalize(), href=f"#{name}") for name in shown)
     style, script = _read_asset("page.css"), _read_asset("page.js")
     body = join_lines(
-        tag("a", "To the findings", href="#main", class_="skip"),
+        tag("a", "Skip to content", href="#main", class_="skip"),
         render_banner(report),
         tag("nav", join_markup(links, "\n"), aria_label="sections"),
         tag("main", join_lines(shown.values()), id="main"),
@@ -89,13 +88,13 @@ def _csp_digest(text: str) -> str:
 
 STAGES = ("file", "lock", "support", "runtime", "parity", "export")
 GATE_STAGE = "gate"
-"""Stage of a gap that concerns all stages, such as models of a missing shard."""
+"""Stage of gaps that affect all stages, such as a missing shard."""
 MAX_DIFFERENCES = 40
-"""Differences shown of one model."""
+"""Maximum number of differences shown per model."""
 
 
 def render_banner(report: Report) -> Markup:
-    """Render the verdict as a word and as a sentence, the stages, and the extent of the check."""
+    """Render the verdict, the stages and the extent of the check."""
     mark, word = VERDICT_MARKS[report.verdict]
     stages = (*STAGES, *(stage for stage in report.stages if stage not in STAGES))
     return tag(
@@ -110,12 +109,12 @@ def render_banner(report: Report) -> Markup:
 
 
 def _render_stage(stage: str, report: Report) -> Markup:
-    """Render a stage and its progress; with a missing shard no stage is complete."""
+    """Render a stage and its state; with a missing shard, all stages are incomplete."""
     left_open = {gap.stage for gap in (*report.undecided, *report.skipped)}
     if stage not in report.stages:
-        mark, progress, style = "–", "not asked for", "not-ran"
+        mark, progress, style = "–", "skipped", "not-ran"
     elif left_open & {stage, GATE_STAGE}:
-        mark, progress, style = "◐", "in part", "part"
+        mark, progress, style = "◐", "incomplete", "part"
     else:
         mark, progress, style = "✓", "checked", "ran"
     shown = tag("span", mark, aria_hidden="true")
@@ -123,10 +122,10 @@ def _render_stage(stage: str, report: Report) -> Markup:
 
 
 def _render_extent(report: Report) -> Iterator[Markup]:
-    """Yield comparisons, links to what was not done or is ignored, and remarks."""
+    """Yield comparisons, links to undecided, skipped and ignored checks, and remarks."""
     yield from map(render_prose, wording.describe_comparisons(report))
     for count, word, anchor in (
-        (len(report.undecided), "could not be decided", "undecided"),
+        (len(report.undecided), "undecided", "undecided"),
         (len(report.skipped), "skipped", "skipped"),
         (len(wording.list_ignored_findings(report)), "ignored by the config", "ignored"),
     ):
@@ -136,7 +135,7 @@ def _render_extent(report: Report) -> Iterator[Markup]:
 
 
 def render_changes(report: Report) -> Markup | None:
-    """Render the changes of models since the baseline."""
+    """Render the changes since the baseline."""
     title = wording.changes_title(report)
     if not title:
         return None
@@ -154,7 +153,7 @@ def render_changes(report: Report) -> Markup | None:
 
 
 def render_matrix(report: Report, anchors: Anchors) -> Markup | None:
-    """Render the table of models x runtimes; a cell links to its finding or to the reasons."""
+    """Render the table of models by runtimes. Cells link to their finding or to the reason of a gap."""
     runtimes = wording.list_runtimes(report)
     if not runtimes or not report.cells:
         return None
@@ -175,14 +174,14 @@ def render_matrix(report: Report, anchors: Anchors) -> Markup | None:
     )
     table = tag(
         "table",
-        tag("caption", "models by runtimes", class_="unseen"),
+        tag("caption", "models by runtime", class_="unseen"),
         tag("thead", heads),
         tag("tbody", join_lines(rows)),
         class_="matrix",
     )
     legend = _render_matrix_legend([cell for cells in matrix.values() for cell in cells.values()])
-    title = tag("h2", "Models on runtimes")
-    return tag("section", title, render_scrolled(table, "models by runtimes"), legend, id="matrix")
+    title = tag("h2", "Models by runtime")
+    return tag("section", title, render_scrolled(table, "models by runtime"), legend, id="matrix")
 
 
 def _render_matrix_legend(cells: Sequence[Cell]) -> Markup:
@@ -190,11 +189,11 @@ def _render_matrix_legend(cells: Sequence[Cell]) -> Markup:
     items = (
         tag(
             "li",
-            tag("span", mark, class_=f"sign {state.replace(' ', '-')}", aria_hidden="true"),
+            tag("span", word, class_=f"sign {state.replace(' ', '-')}", aria_hidden="true"),
             f" {wording.STATE_MEANINGS[state]} ",
             tag("span", str(counts[state]), class_="quiet"),
         )
-        for state, mark in STATE_MARKS.items()
+        for state, word in wording.STATE_WORDS.items()
         if counts[state]
     )
     compared = any(cell.compared for cell in cells)
@@ -208,13 +207,14 @@ def _render_matrix_cell(cell: Cell | None, anchors: Anchors) -> Markup:
     findings = anchors.of_cell(cell) if cell and state in ("fail", "warning") else []
     anchor = f"finding-{findings[0]}" if findings else state if state in ("undecided", "skipped") else ""
     label = wording.STATE_MEANINGS[state] + (f"; {pluralize(len(findings), 'finding')}" if findings else "")
+    word = wording.STATE_WORDS[state]
     if not anchor:
-        return tag("td", STATE_MARKS[state], class_=style, aria_label=label)
-    return tag("td", tag("a", STATE_MARKS[state], href=f"#{anchor}", aria_label=label, title=label), class_=style)
+        return tag("td", word, class_=style, aria_label=label, title=label)
+    return tag("td", tag("a", word, href=f"#{anchor}", aria_label=label, title=label), class_=style)
 
 
 def render_gaps(title: str, anchor: str, items: Sequence[NotDone], report: Report) -> Markup | None:
-    """Render undecided or skipped checks, each reason once."""
+    """Render undecided or skipped checks, grouped by reason."""
     gaps = (
         tag(
             "li",
@@ -248,11 +248,11 @@ def render_replays(report: Report) -> Markup | None:
         rules = join_markup((render_code(rule) for rule in replay.rules), ", ")
         about = tag("p", render_code(truncate(replay.model)), ": ", rules)
         replays.append(tag("div", about, tag("pre", render_code(replay.command), tabindex=0), class_="replay"))
-    folder = join_markup(("in ", render_code(report.folder))) if report.folder else "in the repository's folder"
+    folder = join_markup(("in ", render_code(report.folder))) if report.folder else "in the folder of the config"
     return tag(
         "section",
         tag("h2", "Replay"),
-        tag("p", "Each command shows again what was found when a model ran; type it ", folder, class_="lead"),
+        tag("p", "Each command reproduces findings of a run. Run it ", folder, class_="lead"),
         join_lines(replays),
         id="replay",
     )
@@ -265,14 +265,14 @@ def render_inventory(report: Report) -> Markup:
         (
             runtime.target,
             f"{runtime.engine} {runtime.version}",
-            runtime.python or "its own",
+            runtime.python or "–",
             ", ".join(runtime.providers),
         )
         for runtime in report.runtimes
     )
     return tag(
         "section",
-        tag("h2", "Models and runtimes"),
+        tag("h2", "Inventory"),
         _render_inventory_table(pluralize(len(report.models), "model"), ("model", "sha256"), models),
         _render_inventory_table(
             pluralize(len(report.runtimes), "runtime"), ("target", "runtime", "Python", "providers"), runtimes

@@ -1,4 +1,4 @@
-"""Measurements: the plots of each model, and every figure in a table."""
+"""Measurements: plots for each model, and tables of all figures."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from onnxgate.formats import wording
 from onnxgate.formats.html.markup import Markup, join_lines, join_markup, render_code, render_scrolled, tag
 
 MAX_TABLE_ROWS = 10_000
-"""Figures in tables; of more, those nearest to their bounds, and a count of the others."""
-LEAD_TEXT = "Each mark is a figure, or several that look alike; the bars beside them are their bounds, case by case."
-TABLE_HEAD = ("case", "metric", "value", "bound", "bound from")
+"""Maximum number of figures in tables; those furthest from their bounds are left out and counted."""
+LEAD_TEXT = "Marks are measured values, bars are their bounds. Overlapping marks are merged."
+TABLE_HEAD = ("case", "metric", "value", "bound", "source of bound")
 
 
 def render_agreement(report: Report) -> Markup | None:
@@ -30,7 +30,7 @@ def render_agreement(report: Report) -> Markup | None:
         "section",
         tag("h2", "Agreement"),
         tag("p", LEAD_TEXT, class_="lead"),
-        tag("p", f"tables leave {left_out} figures to the JSON report, those furthest from their bounds")
+        tag("p", f"The tables omit the {left_out} values furthest from their bounds; see the JSON report.")
         if left_out
         else None,
         tag(
@@ -78,7 +78,7 @@ def _render_table(output: str, figures: Sequence[Measured]) -> Markup:
 
 
 def _render_table_rows(figures: Sequence[Measured]) -> Iterator[Markup]:
-    """Yield a row for each figure with a bound, and one row for all others of the case."""
+    """Yield a row for each figure with a bound, and one row for the other figures of the case."""
     case = truncate(figures[0].case)
     unbounded = []
     for figure in figures:
@@ -98,25 +98,25 @@ def _format_value(value: float | None) -> str:
 
 
 MAX_PLOT_ROWS = 24
-"""Pairs in one plot; of more, those nearest to their bounds."""
+"""Maximum number of pairs in a plot; those furthest from their bounds are left out."""
 ROW_HEIGHT, ROW_BASELINE = 36, 24
-"""Pixels: the height of a row, and the distance of its figures from its top."""
+"""Height of a row and distance of its marks from the top, in pixels."""
 METRIC_NAMES = {
-    "worst_abs": "largest difference",
-    "sqnr_db": "signal to noise, dB",
+    "worst_abs": "max difference",
+    "sqnr_db": "SNR in dB",
     "cosine": "cosine",
-    "top1": "agreement of the argmax",
-    "time ratio": "time, as a multiple of the baseline's",
-    "memory ratio": "peak memory, as a multiple of the baseline's",
+    "top1": "top-1 agreement",
+    "time ratio": "time relative to the baseline",
+    "memory ratio": "peak memory relative to the baseline",
 }
 
 
 Spread = dict[tuple[str, str, str], float | None]
-"""Ends of intervals by pair, case and metric."""
+"""Ends of confidence intervals by pair, case and metric."""
 
 
 def render_plots(measured: Sequence[Measured]) -> Iterator[Markup]:
-    """Yield a plot for each output and metric of one model with a bound."""
+    """Return a plot for each output and metric of one model that has a bound."""
     groups: dict[tuple[str, str], list[Measured]] = {}
     spread: Spread = {}
     for figure in measured:
@@ -136,7 +136,7 @@ def _render_plot(figures: Sequence[Measured], spread: Spread) -> Markup:
     rows = list(_group(figures, "pair").values())
     nearest = sorted(range(len(rows)), key=lambda index: -max(map(bound_nearness, rows[index])))[:MAX_PLOT_ROWS]
     selected = [rows[index] for index in sorted(nearest)]
-    left_out = f"{pluralize(len(rows) - len(selected), 'more pair')}, further below the bounds"
+    left_out = f"{pluralize(len(rows) - len(selected), 'more pair')} further from the bounds"
     return tag(
         "figure",
         tag(
@@ -153,14 +153,14 @@ def _render_plot(figures: Sequence[Measured], spread: Spread) -> Markup:
 def _describe_worst(worst: Measured) -> str:
     """Describe the figure nearest to its bound, or furthest beyond it."""
     value = "not finite" if worst.value is None else f"{worst.value:.3g}"
-    needed = "needed" if worst.metric in wording.RATIO_METRICS else "allowed"
+    bound_name = "minimum" if worst.metric in wording.RATIO_METRICS else "limit"
     if worst.value == 0 and worst.bound == 0:
-        return "no difference anywhere"
-    return f"worst: {value} where {worst.bound:.3g} is {needed}"
+        return "no differences"
+    return f"worst: {value} ({bound_name} {worst.bound:.3g})"
 
 
 def _exceeds_bound(figure: Measured) -> bool:
-    """Return True for a figure on the wrong side of its bound."""
+    """Return whether a figure is beyond its bound."""
     if figure.value is None or figure.bound is None:
         return True
     return figure.value < figure.bound if figure.metric in wording.RATIO_METRICS else figure.value > figure.bound
@@ -170,7 +170,7 @@ def _render_axis(scale: Scale, rows: Sequence[Sequence[Measured]], worst: Measur
     height = len(rows) * ROW_HEIGHT
     figures = [figure for row in rows for figure in row]
     over = sum(map(_exceeds_bound, figures))
-    extent = f"{pluralize(len(figures), 'figure')} of {pluralize(len(rows), 'pair')}; {over} beyond the bound"
+    extent = f"{pluralize(len(figures), 'value')} of {pluralize(len(rows), 'pair')}; {over} beyond the bound"
     outside = {ZERO_POSITION: "0", NOT_FINITE_POSITION: "∞"}
     places = {scale.at(figure.value) for figure in figures}
     ticks = []
@@ -190,7 +190,7 @@ def _render_axis(scale: Scale, rows: Sequence[Sequence[Measured]], worst: Measur
 
 
 def _render_marks(scale: Scale, rows: Sequence[Sequence[Measured]], spread: Spread) -> dict[str, list[Markup]]:
-    """Return marks by their CSS class; figures at the same position share a mark."""
+    """Return marks by CSS class; figures at the same position share a mark."""
     marks: dict[str, list[Markup]] = {kind: [] for kind in ("base", "bound", "spread", "within", "over", "pair")}
     for top, row in enumerate(rows):
         y = top * ROW_HEIGHT + ROW_BASELINE
@@ -225,7 +225,7 @@ def _render_worst_label(scale: Scale, rows: Sequence[Sequence[Measured]], worst:
 
 
 AXIS_START, AXIS_END = 10.0, 90.0
-"""Per cent: positions of the smallest and the largest figure; 0 and non-finite values lie outside."""
+"""Positions of the smallest and largest figures in percent; 0 and non-finite values lie outside."""
 ZERO_POSITION, NOT_FINITE_POSITION = 2.0, 98.0
 MAX_TICKS = 5
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -233,14 +233,14 @@ SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """An axis from `low` to `high`, both in decades if it is logarithmic."""
+    """An axis from `low` to `high`, both in decades if the axis is logarithmic."""
 
     low: float
     high: float
     logarithmic: bool
 
     def at(self, value: float | None) -> float:
-        """Return the position in per cent, in steps of a half, so that marks can be merged."""
+        """Return the position in percent, in steps of 0.5, so that marks can be merged."""
         if value is None or not math.isfinite(value):
             return NOT_FINITE_POSITION
         if self.logarithmic and value <= 0:
@@ -252,7 +252,7 @@ class Scale:
         return round((AXIS_START + place * (AXIS_END - AXIS_START)) * 2) / 2
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Return positions with their labels."""
+        """Return the positions and labels of the ticks."""
         if self.logarithmic:
             step = max(1, math.ceil((self.high - self.low) / MAX_TICKS))
             powers = range(int(self.low), int(self.high) + 1, step)
@@ -262,7 +262,7 @@ class Scale:
 
 
 def fit_scale(figures: Sequence[Measured]) -> Scale | None:
-    """Return the axis of one metric's figures and bounds; None if all are 0 or not finite."""
+    """Return an axis for the figures and bounds of one metric; None if all are 0 or not finite."""
     metric = figures[0].metric
     numbers = [number for figure in figures for number in (figure.value, figure.bound) if number is not None]
     numbers = [number for number in numbers if math.isfinite(number)]
@@ -279,7 +279,7 @@ def fit_scale(figures: Sequence[Measured]) -> Scale | None:
 
 
 def bound_nearness(figure: Measured) -> float:
-    """Return a number that grows towards the bound and beyond it; comparable within one metric."""
+    """Return a number that increases towards the bound and beyond it, for comparison within one metric."""
     if figure.metric in wording.RATIO_METRICS and figure.value is not None and figure.bound is not None:
         return figure.bound - figure.value
     return wording.bound_usage(figure)

@@ -1,4 +1,4 @@
-"""The findings of a page, with the drawings of their nodes."""
+"""The findings of the page, with drawings of their nodes."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from onnxgate.formats.html.markup import (
 
 @dataclass(frozen=True, slots=True)
 class Anchors:
-    """Numbers of the findings of a page, for links, and the drawings of their nodes."""
+    """Numbers of the findings, used in links, and the drawings of their nodes."""
 
-    findings: Sequence[Finding]  # those that count, worst first
+    findings: Sequence[Finding]  # active ones, worst first
     by_model: Mapping[str, Sequence[int]]
     drawings: Mapping[tuple[str, str], Drawing]  # by model and node
-    first: Mapping[tuple[str, str], int]  # the first finding of a node, which contains the drawing
+    first: Mapping[tuple[str, str], int]  # the first finding of a node, which shows the drawing
 
     def of_cell(self, cell: Cell) -> list[int]:
-        """Return the findings that explain a cell: those of its runtime, or without a runtime."""
+        """Return the findings that explain a cell: those of its runtime and those without a runtime."""
         return [
             index
             for index in self.by_model.get(cell.model, ())
@@ -52,13 +52,13 @@ def collect_anchors(report: Report) -> Anchors:
 
 
 def _drawing_key(finding: Finding) -> tuple[str, str]:
-    """Return model and node of a drawing; a node without a name is identified by its output, from the message."""
+    """Return model and node of a drawing; a node without a name is identified by the output in the message."""
     output = finding.message.partition("that makes `")[2].partition("`")[0]
     return finding.model, finding.node or output
 
 
 def render_findings(report: Report, anchors: Anchors) -> Markup | None:
-    """Render the active findings by model, each with the drawing of its node."""
+    """Render the active findings by model, with drawings of their nodes."""
     if not anchors.findings:
         return None
     numbers = {id(finding): index for index, finding in enumerate(anchors.findings)}
@@ -75,7 +75,7 @@ def render_findings(report: Report, anchors: Anchors) -> Markup | None:
 
 
 def _render_controls(findings: Sequence[Finding]) -> Markup:
-    """Render the filter; hidden without the script, which it needs."""
+    """Render the filter, which the script makes visible."""
     counts: Counter[str] = Counter(finding.level for finding in findings)
     boxes = (
         tag(
@@ -98,7 +98,7 @@ def _render_controls(findings: Sequence[Finding]) -> Markup:
 
 
 def _render_finding(index: int, finding: Finding, report: Report, anchors: Anchors) -> Markup:
-    """Render a finding with the drawing of its node; further findings of the same node link to the first one."""
+    """Render a finding with the drawing of its node; later findings of the node link to the first one."""
     head = tag(
         "h4",
         tag("span", tag("span", LEVEL_MARKS[finding.level], aria_hidden="true"), f" {finding.level}", class_="level"),
@@ -107,7 +107,7 @@ def _render_finding(index: int, finding: Finding, report: Report, anchors: Ancho
     )
     drawing = anchors.drawings.get(_drawing_key(finding))
     first = anchors.first[_drawing_key(finding)]
-    link = tag("p", tag("a", "its node is drawn above", href=f"#finding-{first}"))
+    link = tag("p", tag("a", "See the drawing of the node above", href=f"#finding-{first}"))
     return tag(
         "article",
         head,
@@ -122,8 +122,8 @@ def _render_finding(index: int, finding: Finding, report: Report, anchors: Ancho
 
 
 def _finding_facts(finding: Finding, report: Report) -> Iterator[tuple[str, Child]]:
-    """Yield label and value of a finding's place, node, runtimes, releases, stage and fingerprint."""
-    yield "at", render_code(truncate(wording.format_place(finding.place)))
+    """Yield labels and values of the details of a finding."""
+    yield "location", render_code(truncate(wording.format_place(finding.place)))
     if finding.node:
         yield "node", render_code(truncate(finding.node))
     if finding.runtimes:
@@ -138,14 +138,14 @@ def _finding_facts(finding: Finding, report: Report) -> Iterator[tuple[str, Chil
 
 
 MAX_BOXES = 49
-"""Boxes shown of a drawing that another program wrote; onnxgate's own have fewer."""
+"""Maximum number of boxes in a drawing; drawings from onnxgate have fewer."""
 
 BoxSources = dict[int, dict[int, list[str]]]
-"""Box -> boxes that feed it, by number -> names of the values that flow."""
+"""Box number -> number of a source box -> names of the values between them."""
 
 
 def render_drawing(drawing: Drawing) -> Markup:
-    """Return the nodes around a failing one as a list in the order of the data flow, each with its sources."""
+    """Render a drawing as a list of nodes in data-flow order, each with its sources."""
     nodes = drawing.nodes[:MAX_BOXES]
     sources: BoxSources = {number: {} for number in range(len(nodes))}
     for edge in drawing.edges:
@@ -157,7 +157,7 @@ def render_drawing(drawing: Drawing) -> Markup:
 
 
 def _sort_boxes(sources: BoxSources) -> list[int]:
-    """Return the boxes' numbers, sources right before the first box that they feed; a cycle is cut anywhere."""
+    """Return the box numbers in an order with sources before their targets; cycles are cut at any box."""
     order: list[int] = []
     visited: set[int] = set()
 
@@ -174,13 +174,13 @@ def _sort_boxes(sources: BoxSources) -> list[int]:
 
 
 def _describe_drawing(drawing: Drawing, nodes: Sequence[DrawnNode], sources: BoxSources) -> str:
-    """Return the drawing in one sentence, such as `conv in m.onnx; fed by input x; feeds Relu relu`."""
+    """Return a caption such as `conv in m.onnx; inputs from: input x; outputs to: Relu relu`."""
     pairs = [(nodes[source], nodes[target]) for target, feeding in sources.items() for source in feeding]
     feeding = [_box_label(source) for source, target in pairs if target.kind == "failing"]
     fed = [_box_label(target) for source, target in pairs if source.kind == "failing"]
     parts = [f"{truncate(drawing.node)} in {truncate(drawing.model)}"]
-    parts += [f"fed by {', '.join(feeding)}"] if feeding else []
-    parts += [f"feeds {', '.join(fed)}"] if fed else []
+    parts += [f"inputs from: {', '.join(feeding)}"] if feeding else []
+    parts += [f"outputs to: {', '.join(fed)}"] if fed else []
     return "; ".join(parts)
 
 
@@ -189,7 +189,7 @@ def _box_label(node: DrawnNode) -> str:
 
 
 def _box_title(node: DrawnNode) -> str:
-    """Return a box's operator, or its kind if it is a value."""
+    """Return the operator of a box, or its kind if it is a value."""
     return node.operator or (node.kind if node.kind in ("input", "output", "weight") else "")
 
 

@@ -1,4 +1,4 @@
-"""HTML and SVG as values that escape every other string on insertion, and the marks of the page."""
+"""HTML and SVG as values that escape all other strings on insertion, and the symbols of the page."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from onnxgate.core.text import LONG_LIMIT, truncate
 
 VOID_ELEMENTS = frozenset({"meta", "input"})
 SVG_SHAPES = frozenset({"circle", "rect", "path"})
-"""Elements of SVG without content; unlike those of HTML they must be closed."""
+"""SVG elements without content, which must be closed, unlike those of HTML."""
 
 
 class Markup(str):
-    """Text that is HTML already."""
+    """Text that is already HTML."""
 
     __slots__ = ()
 
@@ -24,14 +24,14 @@ AttributeValue = str | int | bool | None
 
 
 def escape_html(text: str) -> Markup:
-    """Escape a text for an element or a quoted attribute, and keep it from being a workflow command in a log."""
+    """Escape text for an element or a quoted attribute, and prevent workflow commands in logs."""
     if isinstance(text, Markup):
         return text
     return Markup(html.escape(escape_unprintable(text)).replace("##[", "#&#35;["))
 
 
 def tag(name: str, /, *children: Child, **attributes: AttributeValue) -> Markup:
-    """Return an element. `class_` is `class`, `_` in other names is `-`; None and False omit the attribute."""
+    """Return an element. In attribute names, a final `_` is removed and `_` becomes `-`; None and False omit them."""
     start = f"<{name}"
     for key, value in attributes.items():
         if value is not None and value is not False:
@@ -43,12 +43,12 @@ def tag(name: str, /, *children: Child, **attributes: AttributeValue) -> Markup:
 
 
 def join_markup(children: Iterable[Child], between: str = "") -> Markup:
-    """Join children, nested iterables included; text is escaped. A single text is one child."""
+    """Join children, including nested iterables; text is escaped."""
     return Markup(between.join(_flatten((children,) if isinstance(children, str) else children)))
 
 
 def join_lines(*children: Child) -> Markup:
-    """Join children by newlines, so that a page can be read and compared."""
+    """Join children by newlines, which makes the HTML readable."""
     return join_markup(children, "\n")
 
 
@@ -61,9 +61,9 @@ def _flatten(children: Iterable[Child]) -> Iterable[str]:
 
 
 def render_prose(text: str) -> Markup:
-    """Render a sentence; literals in back-ticks become code."""
+    """Render text; literals in backticks become code."""
     parts = text.split("`")
-    if len(parts) % 2 == 0:  # an unpaired back-tick
+    if len(parts) % 2 == 0:  # an unpaired backtick
         return escape_html(text)
     return join_markup(render_code(part) if index % 2 else part for index, part in enumerate(parts))
 
@@ -74,26 +74,16 @@ def render_code(text: str) -> Markup:
 
 
 def render_aside(word: str, text: str) -> Markup | None:
-    """Render a line that a word introduces; None for an empty text."""
+    """Render a line with a label; None for an empty text."""
     if not text:
         return None
     return tag("p", tag("strong", f"{word} "), render_prose(truncate(text, LONG_LIMIT)), class_="fix")
 
 
 def render_scrolled(table: Markup, label: str) -> Markup:
-    """Render a table that scrolls if it is wider than the page."""
+    """Render a table that scrolls if it is too wide for the page."""
     return tag("div", table, class_="scroll", tabindex=0, role="group", aria_label=label)
 
 
-STATE_MARKS = {
-    "pass": "✓",
-    "warning": "!",
-    "fail": "✕",
-    "predicted": "◌",
-    "not predicted": "?",
-    "undecided": "…",
-    "skipped": "»",
-    "not asked": "·",
-}
 LEVEL_MARKS = {"error": "✕", "warning": "!", "note": "i"}
 VERDICT_MARKS = {"pass": ("✓", "Pass"), "fail": ("✕", "Fail"), "undecided": ("?", "Undecided")}

@@ -1,4 +1,4 @@
-"""Building locked environments with uv, and checking them before they are used."""
+"""Creation of locked environments with uv, and their health check."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class Environments:
     """
 
     def __init__(self, cache: Path, *, offline: bool, shared: Path | None = None) -> None:
-        sysconfig.get_config_vars()  # threads of ours use it; Python 3.11 and older initialize it without a lock
+        sysconfig.get_config_vars()  # used by several threads; Python 3.11 and older initialize it without a lock
         self._cache = cache
         self._offline = offline
         self.commands = CommandRunner()
         self._wheels = wheels.WheelCache(shared, self._find_downloads) if shared else None
-        self._unreachable = ""  # why the index could not be reached; it is then not contacted a second time
+        self._unreachable = ""  # why the index could not be reached; it is not contacted again
         self._interpreters: dict[str, Path | UnavailableError] = {}
         self._interpreter_lock = threading.Lock()
         self._leases = EnvironmentLeases()
@@ -60,13 +60,13 @@ class Environments:
         packages: Sequence[PinnedPackage],
         busy: AbstractContextManager[object] = _NO_SLOT,
     ) -> Path:
-        """Return the program of the runtime's environment, which is built if it is not ready.
+        """Return the program of the runtime's environment; build the environment if it is not ready.
 
         The program is a Python interpreter, or the folder of a package that Node runs. `packages` contains at least
-        those that the runtime pins. The environment is tested within `busy`, which limits concurrent work.
+        those that the runtime pins. The health check runs inside `busy`, which limits concurrent work.
 
         Raises:
-            UnavailableError: the environment cannot be created here; the message is the reason.
+            UnavailableError: the environment cannot be created on this machine; the message is the reason.
         """
         try:
             slot, build = self._plan(runtime, packages, busy)
@@ -74,27 +74,27 @@ class Environments:
                 return slot.ready() or self._build_once(slot, runtime, build)
         except OSError as error:
             raise UnavailableError(
-                f"the environment of `{runtime.name}` cannot be stored: {error.strerror or error}",
-                hint="`ONNXGATE_CACHE_DIR` names another folder for it",
+                f"the environment of `{runtime.name}` cannot be written: {error.strerror or error}",
+                hint="free some disk space, or set `ONNXGATE_CACHE_DIR` to another folder",
             ) from error
 
     def discard(self, runtime: LockedRuntime, packages: Sequence[PinnedPackage]) -> None:
-        """Mark a broken environment as not ready; it is rebuilt when it is needed next."""
+        """Mark a broken environment as not ready, so that its next user rebuilds it."""
         self.slot_of(runtime, packages).distrust()
 
     def slot_of(self, runtime: LockedRuntime, packages: Sequence[PinnedPackage]) -> storage.EnvironmentSlot:
-        """Return the slot of the runtime's environment without creating anything.
+        """Return the slot of the runtime's environment without creating it.
 
         Raises:
-            UnavailableError: the environment is not available on this system; the message is the reason.
+            UnavailableError: the environment is not available on this machine; the message is the reason.
         """
         return self._plan(runtime, packages)[0]
 
     def interpreter(self, minor: str) -> Path:
-        """Return the Python of that minor version that environments are created with.
+        """Return the interpreter for environments of that minor version.
 
         Raises:
-            UnavailableError: it is not installed and cannot be fetched.
+            UnavailableError: it is not installed and cannot be downloaded.
         """
         with self._interpreter_lock:
             if minor not in self._interpreters:
@@ -129,7 +129,7 @@ class Environments:
         return slot, lambda attempt: self._build(attempt, runtime, needed, busy)
 
     def _build_once(self, slot: storage.EnvironmentSlot, runtime: LockedRuntime, build: storage.BuildFunction) -> Path:
-        """Build the environment, alone among all processes; waiting for others ends when this one is closing."""
+        """Build the environment under a lock that all processes share; stop waiting for the lock on `close`."""
         slot.folder.parent.mkdir(parents=True, exist_ok=True)
         lock = filelock.FileLock(f"{slot.folder}.lock")
         for _ in range(LOCK_TIMEOUT_S):
@@ -143,7 +143,7 @@ class Environments:
             finally:
                 lock.release()
         raise UnavailableError(
-            f"another onnxgate has been building the environment of `{runtime.name}` for {LOCK_TIMEOUT_S} s"
+            f"another onnxgate process has been building the environment of `{runtime.name}` for {LOCK_TIMEOUT_S} s"
         )
 
     def _build(
@@ -157,7 +157,7 @@ class Environments:
         venv = ["venv", "--quiet", "--no-project", "--python", str(base), str(attempt)]
         ended = wheels.run_uv(self.commands, venv, timeout_s=CREATE_TIMEOUT_S)
         if ended.status != 0:
-            raise UnavailableError(f"uv cannot make an environment for `{runtime.name}`: {_uv_error(ended)}")
+            raise UnavailableError(f"uv could not create an environment for `{runtime.name}`: {_uv_error(ended)}")
         interpreter = storage.interpreter_of(attempt)
         self._install(interpreter, runtime, needed)
         with busy:
@@ -167,7 +167,7 @@ class Environments:
         with temporary_folder() as scratch:
             cached = self._wheels is not None and self._wheels.gather(needed, Path(scratch))
             unreachable = self._unreachable
-            # uv does not check the hashes of its own cache, so cached wheels bypass it.
+            # Cached wheels bypass uv's own cache, whose hashes uv does not check.
             local = ["--no-index", "--no-cache", "--find-links", scratch] if cached else []
             offline = ["--offline"] if cached or self._offline or unreachable else []
             ended = wheels.run_uv(
@@ -180,40 +180,44 @@ class Environments:
             raise self._not_installed(ended, runtime, unreachable)
 
     def _find_downloads(self, packages: Sequence[LockedPackage]) -> wheels.Downloads:
-        """Return the downloads of missing wheels; none if offline, or after the index could not be reached."""
+        """Return the downloads of missing wheels; empty if offline or if the index is unreachable."""
         return {} if self._offline or self._unreachable else wheels.find_downloads(self.commands, packages)
 
     def _not_installed(self, ended: CompletedCommand, runtime: LockedRuntime, unreachable: str) -> UnavailableError:
         if self._offline and _NOT_CACHED.search(ended.err):
             return UnavailableError(
-                f"`{runtime.name}` is not in uv's cache, and `--offline` was asked for", hint="run it once without"
+                f"`{runtime.name}` is not in uv's cache and cannot be downloaded with `--offline`", hint=_OFFLINE_HINT
             )
         if _UNREACHABLE.search(ended.err) or (ended.status == TIMED_OUT and not self._offline):
             unreachable = self._unreachable = unreachable or _uv_error(ended)
         if unreachable:
             return UnavailableError(
-                f"`{runtime.name}` cannot be fetched: no package index answers ({unreachable})", hint=_NETWORK_HINT
+                f"`{runtime.name}` cannot be downloaded: the package index is unreachable ({unreachable})",
+                hint=_NETWORK_HINT,
             )
         return UnavailableError(f"`{runtime.name}` cannot be installed: {_uv_error(ended)}", hint=_INSTALL_HINT)
 
     def _check_health(self, interpreter: Path, runtime: LockedRuntime, needed: Sequence[LockedPackage]) -> None:
-        """Check that the engine runs a model and that the versions are the locked ones.
+        """Check that the engine runs a model and that the installed versions match the lock.
 
         Raises:
-            UnavailableError: one of these is not the case.
+            UnavailableError: one of them fails.
         """
         expected = {pin.name: pin.version for pin in needed} | {runtime.engine: runtime.release}
         trial = health_check_arguments(runtime.engine, tuple(expected))
         ended = self.commands.run([str(interpreter), *trial], timeout_s=HEALTH_TIMEOUT_S)
         if ended.status != 0:
-            raise UnavailableError(f"`{runtime.name}` does not work here: {ended.last_error_line}")
+            raise UnavailableError(f"`{runtime.name}` does not work on this machine: {ended.last_error_line}")
         installed: Mapping[str, str] = json.loads(ended.out.splitlines()[-1])
         if wrong := sorted(f"{name} {installed[name]}" for name in expected if installed[name] != expected[name]):
-            raise UnavailableError(f"`{runtime.name}` was installed with {', '.join(wrong)}, which is not locked")
+            raise UnavailableError(
+                f"`{runtime.name}` was installed with {', '.join(wrong)}, which does not match the lock"
+            )
 
 
-_NETWORK_HINT = "check the network, or name your index in `UV_DEFAULT_INDEX`"
-_INSTALL_HINT = "see that the index gives what is locked, and that there is room for it"
+_OFFLINE_HINT = "run the command once without `--offline`"
+_NETWORK_HINT = "check the network connection, or set `UV_DEFAULT_INDEX` to your package index"
+_INSTALL_HINT = "check that the package index has the locked files and that the disk is not full"
 _INSTALL_COMMAND = (
     *("pip", "install", "--quiet", "--no-deps", "--require-hashes"),
     *("--only-binary", ":all:", "--requirement", "-"),
@@ -221,7 +225,7 @@ _INSTALL_COMMAND = (
 
 
 def _uv_error(ended: CompletedCommand) -> str:
-    """Return uv's innermost cause, in one line."""
+    """Return the innermost cause that uv reports, in one line."""
     causes = _UV_CAUSE.findall(ended.err)
     return causes[-1].strip() if causes else ended.last_error_line
 
@@ -229,7 +233,7 @@ def _uv_error(ended: CompletedCommand) -> str:
 PATH_VARIABLE = "ONNXGATE_PYTHON_PATH"
 PROBE_TIMEOUT_S = 30
 DOWNLOAD_TIMEOUT_S = 600
-# CPython with its interpreter lock, 64-bit: engines publish wheels for these.
+# Engines publish wheels for 64-bit CPython with the global interpreter lock.
 _MINOR_SCRIPT = """
 import platform, sys, sysconfig
 usual = platform.python_implementation() == "CPython" and not sysconfig.get_config_var("Py_GIL_DISABLED")
@@ -242,20 +246,20 @@ def find_interpreter(minor: str, commands: CommandRunner, *, offline: bool) -> P
     """Return a CPython of that minor version ("3.11").
 
     Raises:
-        UnavailableError: it is not installed, and uv's settings or offline mode forbid fetching it.
+        UnavailableError: it is not installed, and uv could not or must not download it.
     """
     for candidate in _interpreter_candidates(minor, commands, offline):
         ended = commands.run([str(candidate), "-I", "-c", _MINOR_SCRIPT], timeout_s=PROBE_TIMEOUT_S)
         if ended.status == 0 and ended.out.strip() == minor:
             return candidate
     raise UnavailableError(
-        f"no Python {minor} was found here",
-        hint=f"run `uv python install {minor}`, or name its folder in `{PATH_VARIABLE}`",
+        f"Python {minor} was not found",
+        hint=f"run `uv python install {minor}`, or add its folder to `{PATH_VARIABLE}`",
     )
 
 
 def _interpreter_candidates(minor: str, commands: CommandRunner, offline: bool) -> Iterator[Path]:
-    """Yield interpreters, the cheapest and the most explicit first; uv fetches one only if no other remains."""
+    """Yield interpreters: configured ones, installed ones, and finally one that uv downloads."""
     for entry in filter(None, os.environ.get(PATH_VARIABLE, "").split(os.pathsep)):
         yield from _interpreters_in(Path(entry), minor)
     find = ["python", "find", "--no-project", "--system", minor]
@@ -273,7 +277,7 @@ def _printed_path(ended: CompletedCommand) -> Iterator[Path]:
 
 
 def _interpreters_in(path: Path, minor: str) -> Iterator[Path]:
-    """Yield the executable itself, or those in a folder of programs, of one installation, or of several."""
+    """Yield `path` if it is a file; otherwise the interpreters in it: a `bin` folder, an installation, or several."""
     if path.is_file():
         yield path
     names = (f"python{minor}", f"python{minor}.exe", "python", "python.exe")
@@ -287,7 +291,7 @@ HEALTH_MODEL_HEX = (
     "0f0a0179120a0a08080112040a02080342040a00100d"
 )
 """The serialized model `<ir_version: 8, opset_import: ["": 13]> g (float[3] x) => (float[3] y) { y = Neg(x) }`."""
-# Run without `-B`, so that the modules of an engine are compiled once, here.
+# Runs without `-B`, so that Python compiles the modules of the engine once.
 HEALTH_SCRIPT = """
 import importlib, json, sys
 from importlib import metadata
@@ -300,6 +304,6 @@ print(json.dumps({name: metadata.version(name) for name in sys.argv[4:]}))
 
 
 def health_check_arguments(engine: str, packages: tuple[str, ...]) -> list[str]:
-    """Return the arguments with which an interpreter tests an engine and prints the packages' versions as JSON."""
+    """Return the arguments for an interpreter to test an engine and print the packages' versions as JSON."""
     statements = find_engine(engine).health_check
     return ["-I", "-c", HEALTH_SCRIPT, import_name(engine), statements, HEALTH_MODEL_HEX, *packages]

@@ -1,4 +1,4 @@
-"""Leases on environments: an environment that a process uses is not removed by another."""
+"""Leases on environments, which prevent other processes from removing an environment in use."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class EnvironmentLeases:
 
     @contextlib.contextmanager
     def acquire(self, environment: Path) -> Iterator[None]:
-        """Mark the environment as in use until `close`, or until the block raises: then it could not be created.
+        """Mark the environment as in use until `close`, or until the block raises because it could not be created.
 
-        If the folder is not writable, no other process can remove it either.
+        A folder that is not writable needs no lease, since no process can remove it.
         """
         with self._lock, contextlib.suppress(OSError):
             if environment not in self._leases:
                 file = lease_folder(environment) / f"{secrets.token_hex(8)}.lock"
                 file.parent.mkdir(parents=True, exist_ok=True)
-                lease = filelock.FileLock(file, thread_local=False)  # it is released by the thread that ends the gate
+                lease = filelock.FileLock(file, thread_local=False)  # another thread may release it
                 lease.acquire(timeout=0)
                 self._leases[environment] = lease
         try:
@@ -41,7 +41,7 @@ class EnvironmentLeases:
             raise
 
     def close(self) -> None:
-        """Release all leases; the time of the last use remains visible."""
+        """Release all leases. The time of the last use remains on disk."""
         with self._lock:
             for lease in self._leases.values():
                 _release_lease(lease)
@@ -60,7 +60,7 @@ def lease_folder(environment: Path) -> Path:
 
 
 def is_in_use(environment: Path) -> bool:
-    """Return whether a running process leases the environment; leases of ended processes are removed."""
+    """Return whether a running process uses the environment; remove leases of ended processes."""
     folder = lease_folder(environment)
     for file in sorted(folder.glob("*.lock")) if folder.is_dir() else ():
         lease = filelock.FileLock(file)

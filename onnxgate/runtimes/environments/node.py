@@ -1,4 +1,4 @@
-"""Environments under Node: npm installs the locked packages by integrity, without running their scripts."""
+"""Environments for Node.js. npm verifies the locked integrity of each package and does not run install scripts."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from onnxgate.runtimes.environments import storage
 
 MIN_NODE_MAJOR = 18
 NODE_VARIABLES = ("NODE_OPTIONS", "NODE_PATH")
-"""Variables that would make a worker load packages that are not locked."""
-INSTALL_NODE_HINT = f"install Node {MIN_NODE_MAJOR} or newer, so that `node` and `npm` are on PATH"
+"""Variables that can make a worker load packages that are not locked."""
+INSTALL_NODE_HINT = f"install Node.js {MIN_NODE_MAJOR} or newer, with `node` and `npm` on PATH"
 NODE_WORKER = protocol.WORKER_FOLDER / "web" / "main.mjs"
 FIND_TIMEOUT_S = 30
 INSTALL_TIMEOUT_S = 600
@@ -37,7 +37,7 @@ _UNREACHABLE = re.compile(r"ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOU
 
 
 class Node(msgspec.Struct, frozen=True):
-    """The Node on PATH: the program itself, not a launcher."""
+    """The Node.js on PATH: the program itself, not a launcher."""
 
     path: str
     version: str
@@ -52,19 +52,19 @@ def required_npm_packages(runtime: LockedRuntime, packages: Sequence[PinnedPacka
     """Return the packages that the runtime pins.
 
     Raises:
-        UnavailableError: the lock lacks one of them.
+        UnavailableError: one of them is missing from the lock.
     """
     locked = {f"{package.name}=={package.version}": package for package in packages if isinstance(package, NpmPackage)}
     for pin in runtime.packages:
         if pin not in locked:
-            raise UnavailableError(f"the lock has no integrity of `{pin}`", hint="run `onnxgate lock --upgrade`")
+            raise UnavailableError(f"the lock has no integrity hash for `{pin}`", hint="run `onnxgate lock --upgrade`")
     return tuple(locked[pin] for pin in runtime.packages)
 
 
 class NodeBuilder:
-    """Builds environments with the Node and the npm on PATH. Safe for several threads.
+    """Builds environments with `node` and `npm` on PATH. Safe for several threads.
 
-    `npm_cache` is untrusted: npm checks the integrity of each package, and downloads those that do not match.
+    `npm_cache` is untrusted: npm verifies each package and downloads those that do not match.
     """
 
     def __init__(self, commands: CommandRunner, *, offline: bool, npm_cache: Path | None = None) -> None:
@@ -75,10 +75,10 @@ class NodeBuilder:
         self._node_lock = threading.Lock()
 
     def node(self) -> Node:
-        """Return the Node on PATH.
+        """Return the Node.js on PATH.
 
         Raises:
-            UnavailableError: Node is not installed, or too old.
+            UnavailableError: Node.js is not installed or too old.
         """
         with self._node_lock:
             self._node = self._node or _find_node(self._commands)
@@ -104,10 +104,10 @@ class NodeBuilder:
         return storage.environment_slot(cache, name, identity, f"node_modules/{runtime.engine}")
 
     def build(self, attempt: Path, runtime: LockedRuntime, packages: Sequence[NpmPackage]) -> None:
-        """Install the packages in a new folder, and test them.
+        """Install the packages in a new folder and test them.
 
         Raises:
-            UnavailableError: the installation or the test fails, or the versions are not the locked ones.
+            UnavailableError: the installation or the test fails, or the versions do not match the lock.
         """
         attempt.mkdir(parents=True)
         for name, manifest in _npm_manifests(packages).items():
@@ -117,12 +117,16 @@ class NodeBuilder:
         installed = self._probe(attempt / "node_modules" / runtime.engine, runtime, tuple(expected))
         differing = [name for name in expected if installed.get(name) != expected[name]]
         if wrong := sorted(f"{name} {installed.get(name)}" for name in differing):
-            raise UnavailableError(f"`{runtime.name}` was installed with {', '.join(wrong)}, which is not locked")
+            raise UnavailableError(
+                f"`{runtime.name}` was installed with {', '.join(wrong)}, which does not match the lock"
+            )
 
     def _install(self, attempt: Path, runtime: LockedRuntime) -> None:
         npm = shutil.which("npm")
         if npm is None:
-            raise UnavailableError(f"`{runtime.name}` cannot be installed: npm is not there", hint=INSTALL_NODE_HINT)
+            raise UnavailableError(
+                f"`{runtime.name}` cannot be installed: `npm` was not found on PATH", hint=INSTALL_NODE_HINT
+            )
         offline = ["--offline"] if self._offline else []
         cache = ["--cache", str(self._npm_cache), "--prefer-offline"] if self._npm_cache else []
         command = [npm, *_NPM_CI, *cache, *offline, "--prefix", str(attempt)]
@@ -135,19 +139,22 @@ class NodeBuilder:
         reason = next((line for line in lines if not line.startswith(_NPM_NOISE)), ended.last_error_line)
         if _INTEGRITY_ERROR.search(ended.err):
             return UnavailableError(
-                f"`{runtime.name}` is not what is locked: {reason}",
-                hint="see where your npm registry has its packages from",
+                f"`{runtime.name}` does not match the lock: {reason}",
+                hint="check which npm registry the package comes from",
             )
         if self._offline and "ENOTCACHED" in ended.err:
             return UnavailableError(
-                f"`{runtime.name}` is not in npm's cache, and `--offline` was asked for", hint="run it once without"
+                f"`{runtime.name}` is not in npm's cache and cannot be downloaded with `--offline`",
+                hint="run the command once without `--offline`",
             )
         if ended.status == TIMED_OUT or _UNREACHABLE.search(reason):
-            return UnavailableError(f"`{runtime.name}` cannot be fetched: no npm registry answers ({reason})")
+            return UnavailableError(
+                f"`{runtime.name}` cannot be downloaded: the npm registry is unreachable ({reason})"
+            )
         return UnavailableError(f"`{runtime.name}` cannot be installed: {reason}")
 
     def _probe(self, package: Path, runtime: LockedRuntime, names: tuple[str, ...]) -> dict[str, str]:
-        """Return the versions that the worker reports, after a test computation."""
+        """Run a test computation, and return the versions that the worker reports."""
         job = {"id": 1, "engine": runtime.engine.replace("-", "_"), "memory_mib": None, "job": Probe(packages=names)}
         request = msgspec.json.encode(job).decode() + "\n"
         ended = self._commands.run(self.argv(NODE_WORKER, package), timeout_s=HEALTH_TIMEOUT_S, stdin=request)
@@ -159,25 +166,25 @@ class NodeBuilder:
         if isinstance(reply, Completed) and isinstance(reply.result, ProbeResult):
             return reply.result.packages
         reason = reply.reason if isinstance(reply, Unavailable) else ended.last_error_line
-        raise UnavailableError(f"`{runtime.name}` does not work here: {reason}")
+        raise UnavailableError(f"`{runtime.name}` does not work on this machine: {reason}")
 
 
 def _find_node(commands: CommandRunner) -> Node | UnavailableError:
     program = shutil.which("node")
     if program is None:
-        return UnavailableError("there is no `node` on PATH", hint=INSTALL_NODE_HINT)
+        return UnavailableError("`node` was not found on PATH", hint=INSTALL_NODE_HINT)
     ended = commands.run([program, "-e", _NODE_PROBE], timeout_s=FIND_TIMEOUT_S)
     try:
         node = msgspec.json.decode(ended.out, type=Node)
     except msgspec.MsgspecError:
-        return UnavailableError(f"`node` does not say which one it is: {ended.last_error_line}", hint=INSTALL_NODE_HINT)
+        return UnavailableError(f"`node` did not report its version: {ended.last_error_line}", hint=INSTALL_NODE_HINT)
     if node.major < MIN_NODE_MAJOR:
-        return UnavailableError(f"`node` is {node.version}, which is too old", hint=INSTALL_NODE_HINT)
+        return UnavailableError(f"`node` is version {node.version}, which is too old", hint=INSTALL_NODE_HINT)
     return node
 
 
 def _npm_manifests(packages: Sequence[NpmPackage]) -> dict[str, object]:
-    """Return the files that `npm ci` reads: exact pins, each with its integrity; other dependencies are left out."""
+    """Return the files that `npm ci` reads, with the exact pins and their integrity."""
     root = {"name": "onnxgate", "version": "1.0.0", "private": True}
     root |= {"dependencies": {package.name: package.version for package in packages}}
     pinned = {

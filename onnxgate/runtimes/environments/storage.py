@@ -1,4 +1,4 @@
-"""Folders of locked environments and caches, and the marker of environments that are ready."""
+"""Folders of locked environments and caches, and the marker file of a complete environment."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ import platformdirs
 from onnxgate.core.files import remove_path, replace_atomically
 
 LAYOUT_VERSION = 1
-"""Version of the slot's folder layout; each change creates new environments."""
+"""Version of the folder layout; after a change, all environments are created again."""
 
 SHARED_CACHE_VARIABLE = "ONNXGATE_KEPT_DIR"
 
 
 def cache_dir() -> Path:
-    """Return `ONNXGATE_CACHE_DIR`, or by default the user's cache folder; it need not exist yet."""
+    """Return `ONNXGATE_CACHE_DIR`, or the user's cache folder by default. The folder may not exist yet."""
     if chosen := os.environ.get("ONNXGATE_CACHE_DIR"):
         return Path(chosen).absolute()
     return platformdirs.user_cache_path("onnxgate", appauthor=False)
@@ -36,7 +36,7 @@ def support_dir() -> Path:
 
 
 def inputs_dir() -> Path:
-    """Return the folder of stored inputs that reproduce a finding."""
+    """Return the folder of saved inputs that reproduce findings."""
     return cache_dir() / "inputs"
 
 
@@ -46,7 +46,7 @@ def static_dir() -> Path:
 
 
 def create_private_folder(folder: Path) -> Path | None:
-    """Create a folder that only this user can write to; return None if that fails or others can write to it."""
+    """Create a folder that only this user can write to. Return None if that fails, or if others can write to it."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -58,13 +58,15 @@ def create_private_folder(folder: Path) -> Path | None:
 
 
 def costs_dir() -> Path:
-    """Return the folder of measured costs, one file per model content: folders of several machines can be merged."""
+    """Return the folder of measured costs. Files are named by the model's digest, so folders can be merged."""
     return (shared_cache_dir() or cache_dir()) / "costs"
 
 
 def shared_cache_dir() -> Path | None:
-    """Return `ONNXGATE_KEPT_DIR`, a cache shared between machines. Its content is trusted only by hash, except costs,
-    which only balance shards."""
+    """Return `ONNXGATE_KEPT_DIR`, a cache shared between machines.
+
+    Its content is verified by hash, except for costs, which only affect how models are assigned to shards.
+    """
     named = os.environ.get(SHARED_CACHE_VARIABLE)
     return Path(named).absolute() if named else None
 
@@ -75,11 +77,11 @@ def results_dir() -> Path:
 
 
 BuildFunction = Callable[[Path], None]
-"""Creates an environment in a folder that does not exist yet; raises `UnavailableError`."""
+"""Function that creates an environment in a folder that does not exist yet. Raises `UnavailableError`."""
 
 
 class ReadyMarker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Marker of an environment that is ready; it is written last, atomically."""
+    """Marker file of a complete environment; written last, atomically."""
 
     layout: int
     key: str
@@ -89,8 +91,8 @@ class ReadyMarker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class EnvironmentSlot(msgspec.Struct, frozen=True):
     """Folder of one environment.
 
-    `attempts/<name>/` is one attempt to build it, made in place; `ready.json` names the attempt that succeeded. A
-    process that was killed may leave a child that still writes, but only into an attempt that is never used.
+    `attempts/<name>/` is one attempt to build it in place; `ready.json` names the attempt that succeeded. After a
+    build process was killed, its children may still write, but only to an attempt that is never used.
     """
 
     folder: Path
@@ -98,7 +100,7 @@ class EnvironmentSlot(msgspec.Struct, frozen=True):
     program: str = ""  # program of a finished attempt, relative to its folder; "" for a Python interpreter
 
     def ready(self) -> Path | None:
-        """Return the program of the environment if it is complete and still exists."""
+        """Return the program of the environment; None if the environment is not complete."""
         try:
             marker = msgspec.json.decode(self._ready.read_bytes(), type=ReadyMarker)
         except (OSError, msgspec.MsgspecError):
@@ -107,7 +109,7 @@ class EnvironmentSlot(msgspec.Struct, frozen=True):
         return program if (marker.layout, marker.key) == (LAYOUT_VERSION, self.key) and program.exists() else None
 
     def build(self, build: BuildFunction) -> Path:
-        """Make a new attempt the environment, and return its program; if it fails, all attempts are removed."""
+        """Build the environment in a new attempt and return its program. If it fails, remove all attempts."""
         self._clear()
         attempt = self.folder / "attempts" / secrets.token_hex(4)
         attempt.parent.mkdir(parents=True, exist_ok=True)
@@ -121,11 +123,11 @@ class EnvironmentSlot(msgspec.Struct, frozen=True):
         return self._program_of(attempt)
 
     def distrust(self) -> None:
-        """Remove the marker, so that the next user of the environment rebuilds it."""
+        """Remove the marker, so that the next user rebuilds the environment."""
         remove_path(self._ready)
 
     def _clear(self) -> None:
-        """Remove all attempts and the marker, except files that another process still writes."""
+        """Remove the marker and all attempts, as far as possible while other processes use them."""
         self.distrust()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -143,7 +145,7 @@ def interpreter_of(environment: Path) -> Path:
 
 
 def environment_slot(cache: Path, name: str, identity: Iterable[str], program: str = "") -> EnvironmentSlot:
-    """Return the slot of the environment called `name`, whose key depends on `identity` only."""
+    """Return the slot of the environment `name`; its key depends on `identity` and this platform."""
     words = [f"layout {LAYOUT_VERSION}", sys.platform, platform.machine(), *identity]
     key = hashlib.sha256("\n".join(words).encode()).hexdigest()
     return EnvironmentSlot(cache / "environments" / f"{name}-{key[:12]}", key, program)

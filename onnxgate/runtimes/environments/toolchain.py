@@ -26,7 +26,7 @@ from onnxgate.runtimes.worker.exporters import FRAMEWORKS, PYTORCH, Framework
 PROBE_TIMEOUT_S = 60.0
 _PROBE_SCRIPT = """
 import sys
-sys.path[:] = [entry for entry in sys.path if entry]  # the folder may hold a json.py of its own
+sys.path[:] = [entry for entry in sys.path if entry]  # the folder may contain a json.py
 import json, platform
 from importlib import metadata
 def version(name):
@@ -61,17 +61,17 @@ class Interpreter:
 
 
 class ProbeError(Exception):
-    """An interpreter does not answer, or cannot be used; the message is the reason."""
+    """An interpreter cannot be used; the message is the reason."""
 
 
 def find_toolchain(folder: Path, settings: Toolchain, needs: Sequence[PackageChoice] = ()) -> Path:
     """Return the interpreter that exports models.
 
-    It is the config's `toolchain.python`. Without that setting, it is the first of `$VIRTUAL_ENV`, `.venv` in the
-    config's folder, `python` on PATH and onnxgate's own that satisfies `requires`, or `needs` if `requires` is empty.
+    Without `toolchain.python` in the config, it is the first of `$VIRTUAL_ENV`, `.venv` in the config's folder,
+    `python` on PATH and onnxgate's own interpreter that satisfies `requires`, or `needs` if `requires` is empty.
 
     Raises:
-        UnavailableError: no candidate does; the message gives the reason for each.
+        UnavailableError: none of them does; the message contains the reason for each.
     """
     requires: list[PackageChoice] = [(require,) for require in settings.requires] or list(needs)
     names = [Requirement(name).name for require in requires for name in require]
@@ -79,7 +79,7 @@ def find_toolchain(folder: Path, settings: Toolchain, needs: Sequence[PackageCho
     for name, candidate in _toolchain_candidates(folder, settings):
         path = interpreter_in(candidate)
         if path is None:
-            problems.append(f"{name} is not there")
+            problems.append(f"{name} does not exist")
             continue
         try:
             interpreter = probe_interpreter(path, names, folder=folder)
@@ -91,10 +91,10 @@ def find_toolchain(folder: Path, settings: Toolchain, needs: Sequence[PackageCho
             return interpreter.path
         problems.append(f"{name} has {' and '.join(lacks)}")
     packages = ", ".join(" or ".join(f"`{name}`" for name in require) for require in requires)
-    missing = f"no toolchain with {packages}" if packages else "no toolchain"
-    hint = "activate the environment that models are exported with, or name it as `toolchain.python`"
+    missing = f"no Python environment with {packages} was found" if packages else "no Python environment was found"
+    hint = "activate the environment that exports the models, or set `toolchain.python` to it"
     if settings.python is not None:
-        hint = "install what `toolchain.requires` asks for there, or name another `toolchain.python`"
+        hint = "install the packages of `toolchain.requires` there, or set `toolchain.python` to another environment"
     raise UnavailableError(f"{missing}: {'; '.join(problems)}", hint=hint)
 
 
@@ -102,7 +102,7 @@ def probe_interpreter(python: Path, names: Iterable[str], *, folder: Path | None
     """Return the version of an interpreter and of these packages, as the worker will import them.
 
     Raises:
-        ProbeError: the interpreter cannot be started, or does not answer.
+        ProbeError: the interpreter does not work.
     """
     command = [str(python), "-s", "-c", _PROBE_SCRIPT, json.dumps(sorted({canonicalize_name(name) for name in names}))]
     try:
@@ -113,7 +113,7 @@ def probe_interpreter(python: Path, names: Iterable[str], *, folder: Path | None
     except OSError as error:
         raise ProbeError(f"cannot be started ({error.strerror})") from error
     except subprocess.TimeoutExpired as error:
-        raise ProbeError(f"does not answer within {PROBE_TIMEOUT_S:g} s") from error
+        raise ProbeError(f"did not respond within {PROBE_TIMEOUT_S:g} s") from error
     except (ValueError, KeyError, TypeError) as error:
         raise ProbeError(f"does not work (exit status {ended.returncode})") from error
 
@@ -121,7 +121,7 @@ def probe_interpreter(python: Path, names: Iterable[str], *, folder: Path | None
 def lock_toolchain(python: Path, settings: Toolchain, recorded: Iterable[str]) -> LockedToolchain:
     """Return the toolchain for the lock, with the versions of the recorded and the required packages.
 
-    The versions are public ones, since another local build of a release is not drift.
+    Versions have no local suffix: another local build of the same release does not count as drift.
     """
     required = (Requirement(require).name for require in settings.requires)
     interpreter = probe_interpreter(python, (*recorded, *required))
@@ -141,7 +141,7 @@ def public_versions(packages: dict[str, str]) -> dict[str, str]:
 
 
 def find_drift(locked: LockedToolchain, interpreter: Interpreter) -> dict[str, tuple[str, str]]:
-    """Return package -> (locked, installed) for each difference, "" if not installed. Python itself is not included."""
+    """Return package -> (locked, installed version) for each difference, without Python; "" if not installed."""
     installed = public_versions(interpreter.packages)
     return {
         name: (version, installed.get(name, ""))
@@ -158,7 +158,7 @@ def _toolchain_candidates(folder: Path, settings: Toolchain) -> Iterator[tuple[s
     if active := os.environ.get("VIRTUAL_ENV"):
         yield "`$VIRTUAL_ENV`", Path(active)
     yield "`.venv`", folder / ".venv"
-    # Outside onnxgate's environment, which pre-commit puts before the project's.
+    # Without onnxgate's own environment, which pre-commit puts first.
     path = os.pathsep.join(entry for entry in os.get_exec_path() if Path(entry) != Path(sys.executable).parent)
     yield "`python` on PATH", Path(shutil.which("python", path=path) or shutil.which("python3", path=path) or "python")
     yield "onnxgate's own Python", Path(sys.executable)
@@ -173,7 +173,7 @@ def interpreter_in(path: Path) -> Path | None:
 
 
 def _missing_choice(choice: PackageChoice, interpreter: Interpreter) -> str:
-    """Return the conflicting versions if no package of the choice is satisfied, "" otherwise."""
+    """Return the problem of each package if none satisfies its requirement; "" if one does."""
     first, *others = (_unmet_requirement(text, interpreter) for text in choice)
     if "" in (first, *others):
         return ""
@@ -181,7 +181,7 @@ def _missing_choice(choice: PackageChoice, interpreter: Interpreter) -> str:
 
 
 def _unmet_requirement(text: str, interpreter: Interpreter) -> str:
-    """Return the conflicting version, or "no <package>", of an unmet requirement; "" if it is met."""
+    """Return the installed version, or "no <package>", if the requirement is not met; "" if it is."""
     requirement = Requirement(text)
     versions = {"python_version": interpreter.minor, "python_full_version": interpreter.python}
     if requirement.marker is not None and not requirement.marker.evaluate({**versions, **interpreter.system}):
@@ -197,11 +197,11 @@ def _unmet_requirement(text: str, interpreter: Interpreter) -> str:
 
 
 PackageChoice = tuple[str, ...]
-"""Packages of which one suffices: a framework may be distributed under several names."""
+"""Alternative packages, one of which is required: a framework may have several distributions."""
 
 
 def required_frameworks(config: Config, folder: Path) -> tuple[PackageChoice, ...]:
-    """Return the frameworks that the sources import; any framework if none is found, since a package may import it."""
+    """Return the frameworks that the sources import; any framework if none is found, since imports may be indirect."""
     used = _used_frameworks(config, folder)
     if not used and any(model.source for model in config.model):
         return (tuple(framework.packages[0] for framework in FRAMEWORKS),)
@@ -215,9 +215,9 @@ def imported_frameworks(config: Config, folder: Path) -> tuple[str, ...]:
 
 
 def packages_to_record(config: Config, folder: Path) -> tuple[str, ...]:
-    """Return the packages that the lock records if they are installed: those that affect an export.
+    """Return the packages that affect an export, which the lock records if they are installed.
 
-    The dependencies of a command that writes a model are unknown: PyTorch's packages are recorded for it.
+    For a `command`, whose dependencies are unknown, PyTorch's packages are recorded.
     """
     has_sources = any(model.source for model in config.model)
     used = _used_frameworks(config, folder) or list(FRAMEWORKS if has_sources else ())
@@ -248,7 +248,7 @@ def _imported_packages(config: Config, folder: Path) -> set[str]:
 
 
 def _read_imports(file: Path, *, deep: bool) -> Iterator[str]:
-    """Yield the dotted names of a file's unconditional imports; with `deep`, also of those inside functions."""
+    """Yield the dotted names of imports outside of `try`; with `deep`, also of imports inside functions."""
     try:
         tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError):

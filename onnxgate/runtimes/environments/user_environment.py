@@ -1,4 +1,4 @@
-"""User environments: identification of the engine build in them, and its comparison with the lock."""
+"""User environments: identification of their engine build and comparison with the lock."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ print(json.dumps([release, found]))
 
 
 def find_user_build(folder: Path, target: Target) -> LockedRuntime:
-    """Return the build of a target's engine in the environment that the target names.
+    """Return the build of a target's engine in the target's environment.
 
     Raises:
-        UnavailableError: the build is missing, or does not satisfy the target.
+        UnavailableError: the build is missing or does not satisfy the target.
     """
     assert target.python is not None
     engine = package_name(target.runtime)
@@ -53,7 +53,7 @@ def find_user_build(folder: Path, target: Target) -> LockedRuntime:
         version = {engine: release, **versions}.get(name, "")
         if not is_satisfied(text, version):
             raise UnavailableError(
-                f"`{target.python}` {_describe_installed(name, version)}, and the target asks for `{text}`"
+                f"`{target.python}` {_describe_installed(name, version)}, but the target requires `{text}`"
             )
     pins = tuple(sorted(f"{name}=={version}" for name, version in versions.items()))
     return LockedRuntime(
@@ -62,10 +62,10 @@ def find_user_build(folder: Path, target: Target) -> LockedRuntime:
 
 
 def check_user_environment(path: Path, runtime: LockedRuntime, commands: CommandRunner) -> Path:
-    """Return the interpreter of a user's own environment, after checking its versions against the lock.
+    """Return the interpreter of a user environment after comparing its versions with the lock.
 
     Raises:
-        UnavailableError: the environment is missing, or has other versions.
+        UnavailableError: the environment is missing or has different versions.
     """
     interpreter = _require_interpreter(path, runtime.environment)
     locked = dict(pin.split("==", 1) for pin in runtime.packages)
@@ -75,8 +75,8 @@ def check_user_environment(path: Path, runtime: LockedRuntime, commands: Command
         if installed != version:
             hint = f"install {name} {version} there"
             if installed:
-                hint += f", or lock what it has: `onnxgate lock --upgrade {name}={installed}`"
-            problem = f"{_describe_installed(name, installed)}, and {version} is locked"
+                hint += f", or lock the installed version: `onnxgate lock --upgrade {name}={installed}`"
+            problem = f"{_describe_installed(name, installed)}, but the lock pins {version}"
             raise UnavailableError(f"`{runtime.environment}` {problem}", hint=hint)
     return interpreter
 
@@ -86,12 +86,11 @@ def _describe_installed(name: str, version: str) -> str:
 
 
 def build_identity(path: Path) -> str:
-    """Return the sha256 of the engine's native libraries in an environment, without starting it; "" if unknown.
+    """Return the sha256 of the engine's native libraries in an environment, without running it; "" if unknown.
 
-    A version does not identify a build: the same version can be built with other options, or patched. Official wheels
-    cannot be recognised either: each Python and platform has its own, and no list contains them all.
+    The version does not identify a build, which may be patched or have other build options.
     """
-    prefix = path.parent.parent if path.is_file() else path  # of an interpreter, the environment that it belongs to
+    prefix = path.parent.parent if path.is_file() else path  # the environment of an interpreter
     patterns = ("lib/python3*/site-packages", "lib64/python3*/site-packages", "Lib/site-packages")
     folders = {packages.resolve() / "onnxruntime" / "capi" for pattern in patterns for packages in prefix.glob(pattern)}
     folders = {folder for folder in folders if folder.is_dir()}
@@ -111,8 +110,8 @@ def build_identity(path: Path) -> str:
 def _require_interpreter(path: Path, named: str) -> Path:
     interpreter = interpreter_in(path)
     if interpreter is None:
-        problem = "has no Python" if path.exists() else "is not there"
-        hint = "`python` names an interpreter or the folder of an environment"
+        problem = "contains no Python interpreter" if path.exists() else "does not exist"
+        hint = "set `python` to an interpreter or to the folder of an environment"
         raise UnavailableError(f"`{named}` {problem}", hint=hint)
     return interpreter.absolute()
 
@@ -120,16 +119,16 @@ def _require_interpreter(path: Path, named: str) -> Path:
 def _probe_versions(
     interpreter: Path, named: str, engine: str, packages: Iterable[str], commands: CommandRunner
 ) -> tuple[str, dict[str, str]]:
-    """Return the engine's version and those of the installed packages; all public ones.
+    """Return the engine's version and those of the installed packages, without local suffixes.
 
-    For ONNX Runtime, it is the version of the module, since the package of a user's own build may have any name.
+    For ONNX Runtime, it is the version of the module, since a custom build may be packaged under another name.
     """
     command = [str(interpreter), "-I", "-c", _PROBE_SCRIPT, import_name(engine), engine, *packages]
     ended = commands.run(command, timeout_s=PROBE_TIMEOUT_S)
     if ended.status != 0:
-        raise UnavailableError(f"`{named}` has no {engine} that works: {ended.last_error_line}")
+        raise UnavailableError(f"{engine} in `{named}` does not work: {ended.last_error_line}")
     try:
         release, versions = json.loads(ended.out.splitlines()[-1])
         return Version(release).public, {name: Version(version).public for name, version in versions.items()}
     except (ValueError, IndexError, TypeError, InvalidVersion) as error:
-        raise UnavailableError(f"`{named}` has no {engine} that says its version: {error}") from error
+        raise UnavailableError(f"{engine} in `{named}` reports no valid version: {error}") from error

@@ -32,11 +32,11 @@ def required_wheels(runtime: LockedRuntime, packages: Sequence[LockedPackage]) -
     """Return the packages that the runtime pins, each with a wheel for this machine.
 
     Raises:
-        UnavailableError: one has no such wheel, or is not in the lock.
+        UnavailableError: a package has no such wheel, or is missing from the lock.
     """
     by_pin = {
         (canonicalize_name(package.name), package.version): package
-        for package in reversed(packages)  # the first one of equal ones counts
+        for package in reversed(packages)  # of duplicates, the first one counts
         if package.python == runtime.python
     }
     needed = []
@@ -45,7 +45,7 @@ def required_wheels(runtime: LockedRuntime, packages: Sequence[LockedPackage]) -
         package = by_pin.get((canonicalize_name(name), version))
         if package is None:
             raise UnavailableError(
-                f"the lock has no wheels of `{pin}` for Python {runtime.python}", hint="run `onnxgate lock --upgrade`"
+                f"the lock has no wheel of `{pin}` for Python {runtime.python}", hint="run `onnxgate lock --upgrade`"
             )
         needed.append(package)
     for package in needed:
@@ -53,13 +53,13 @@ def required_wheels(runtime: LockedRuntime, packages: Sequence[LockedPackage]) -
             raise UnavailableError(
                 f"`{package.name} {package.version}` has no wheel for {sysconfig.get_platform()} "
                 f"and Python {package.python}",
-                hint="check it on another system, or set `required = false` for its target",
+                hint="check it on a supported platform, or set `required = false` for its target",
             )
     return tuple(needed)
 
 
 def rank_wheels(package: LockedPackage) -> tuple[Wheel, ...]:
-    """Return the package's wheels that this machine supports, the installer's first choice first."""
+    """Return the package's wheels that this machine supports, best match first."""
     ranks = _supported_tags(package.python)
     ranked = [
         (min((ranks[tag] for tag in _wheel_tags(wheel.file) if tag in ranks), default=-1), wheel)
@@ -69,7 +69,7 @@ def rank_wheels(package: LockedPackage) -> tuple[Wheel, ...]:
 
 
 def render_requirements(packages: Sequence[LockedPackage]) -> str:
-    """Return a requirements file for pip and uv: exact pins with the hash of every locked wheel."""
+    """Return a requirements file with exact pins and the hashes of all locked wheels."""
     lines = (
         " ".join([f"{package.name}=={package.version}", *(f"--hash=sha256:{wheel.sha256}" for wheel in package.wheels)])
         for package in packages
@@ -86,7 +86,7 @@ def _wheel_tags(file: str) -> frozenset[tags.Tag]:
 
 @functools.cache
 def _supported_tags(minor: str) -> dict[tags.Tag, int]:
-    """Return the tags that this machine supports, with their rank: the most specific is 0."""
+    """Return the tags that this machine supports with their rank; the most specific tag has rank 0."""
     major, _, rest = minor.partition(".")
     version = (int(major), int(rest))
     platforms = list(tags.platform_tags())
@@ -104,7 +104,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 Downloads = Mapping[str, Callable[[], Iterator[bytes]]]
-"""Functions that yield the bytes of a wheel or raise `OSError`, by the wheel's file name."""
+"""File name of a wheel -> function that yields its bytes or raises `OSError`."""
 
 
 class WheelCache:
@@ -115,7 +115,7 @@ class WheelCache:
         self._find = find
 
     def gather(self, needed: Sequence[LockedPackage], target: Path) -> bool:
-        """Copy one locked wheel of each package to `target`, cache downloads, and return whether all are there."""
+        """Copy one locked wheel per package to `target`, downloading missing ones. Return whether all were copied."""
         missing = [package for package in needed if not self._copy_cached(package, target)]
         downloads = self._find(missing) if missing else {}
         return all(self._download(package, downloads, target) for package in missing)
@@ -134,7 +134,7 @@ class WheelCache:
             return False
         if not copy_verified(downloads[wheel.file](), target / wheel.file, wheel.sha256):
             return False
-        with contextlib.suppress(OSError):  # a full disk: the wheel is fetched again when it is needed next
+        with contextlib.suppress(OSError):  # for example a full disk: the wheel is downloaded again next time
             cached.parent.mkdir(parents=True, exist_ok=True)
             with replace_atomically(cached) as scratch:
                 shutil.copyfile(target / wheel.file, scratch)
@@ -142,13 +142,13 @@ class WheelCache:
 
 
 def _cached_path(folder: Path, wheel: Wheel) -> Path | None:
-    """Return the path of a cached wheel; None for a name with a path in it, which packaging 24 accepts."""
+    """Return the path of a cached wheel; None for a file name that contains a path, which packaging 24 accepts."""
     plain = Path(wheel.file).name == wheel.file and wheel.file.endswith(".whl") and "\\" not in wheel.file
     return folder / wheel.sha256 / wheel.file if plain and _SHA256.fullmatch(wheel.sha256) else None
 
 
 def copy_verified(source: Iterator[bytes], target: Path, sha256: str) -> bool:
-    """Copy the bytes and return whether they have that hash; `target` is removed if not, or if reading fails."""
+    """Copy the bytes and return whether they match the hash. Remove `target` if they do not or if reading fails."""
     digest = hashlib.sha256()
     try:
         with target.open("wb") as file:
@@ -164,7 +164,7 @@ def copy_verified(source: Iterator[bytes], target: Path, sha256: str) -> bool:
 
 
 def _read_chunks(path: Path) -> Iterator[bytes]:
-    """Yield the bytes of a regular file; links are refused, and a pipe does not block."""
+    """Yield the bytes of a file. Symbolic links are rejected, and pipes do not block."""
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     with os.fdopen(os.open(path, flags), "rb") as file:
         while chunk := file.read(CHUNK_BYTES):
@@ -172,10 +172,10 @@ def _read_chunks(path: Path) -> Iterator[bytes]:
 
 
 def remove_unlocked(folder: Path, packages: Iterable[PinnedPackage]) -> list[str]:
-    """Remove entries that the lock does not cover; return the names of wheels that do not match their locked hash.
+    """Remove entries that are not covered by the lock. Return the names of wheels that do not match their locked hash.
 
-    These remain: wheels with the locked hash; npm's cache, since npm checks the locked integrity of each package; and
-    the folders of results and costs. Wheels that are removed but not returned were written for another lock.
+    Wheels of other locks are removed, but not returned. npm's cache remains, since npm verifies each package, and so do
+    the folders of results and costs.
     """
     locked = {
         wheel.sha256: wheel for package in packages if isinstance(package, LockedPackage) for wheel in package.wheels
@@ -189,14 +189,14 @@ def remove_unlocked(folder: Path, packages: Iterable[PinnedPackage]) -> list[str
             remove_path(entry)
     for parent, folders, files in os.walk(folder / NPM_FOLDER):
         for path in (Path(parent, name) for name in (*folders, *files)):
-            if path.is_symlink():  # through it, files outside the folder would be written
+            if path.is_symlink():  # npm would write through it to files outside of the folder
                 path.unlink()
     cached = _cached_wheels(folder / WHEELS_FOLDER)
     return [entry.name for entry in cached if _is_invalid(entry, locked.get(entry.parent.name))]
 
 
 def _cached_wheels(folder: Path) -> Iterator[Path]:
-    """Yield the only entry of each folder whose name is a hash; remove everything else."""
+    """Yield the entry of each folder that is named by a hash and has one entry; remove everything else."""
     for home in sorted(folder.iterdir()) if folder.is_dir() else ():
         entries = sorted(home.iterdir()) if home.is_dir() and not home.is_symlink() else []
         if len(entries) == 1 and _SHA256.fullmatch(home.name):
@@ -206,7 +206,7 @@ def _cached_wheels(folder: Path) -> Iterator[Path]:
 
 
 def _is_invalid(entry: Path, wheel: Wheel | None) -> bool:
-    """Remove a wheel that is not locked or does not match its hash; return whether its folder is a locked hash."""
+    """Remove a wheel that is not locked or does not match its hash. Return whether the lock has its folder's hash."""
     if wheel is not None and entry.name == wheel.file:
         digest = hashlib.sha256()
         with contextlib.suppress(OSError):
@@ -232,10 +232,10 @@ _LOCATE_COMMAND = (
 
 
 def download(url: str, commands: CommandRunner) -> Iterator[bytes]:
-    """Yield the bytes at a URL; it stops when the gate is closed.
+    """Yield the bytes at a URL until the command is closed.
 
     Raises:
-        OSError: they cannot be downloaded, or only in part.
+        OSError: the download fails.
     """
     try:
         with urllib.request.urlopen(url, timeout=DOWNLOAD_TIMEOUT_S) as response:
@@ -247,7 +247,7 @@ def download(url: str, commands: CommandRunner) -> Iterator[bytes]:
 
 
 def find_downloads(commands: CommandRunner, packages: Sequence[LockedPackage]) -> Downloads:
-    """Return the wheels of these packages, all for one Python, by file name; those without an HTTP URL are left out."""
+    """Return the downloads of these packages, all for one Python version. Wheels without an HTTP URL are left out."""
     with temporary_folder() as scratch:
         output = Path(scratch) / "pylock.onnxgate.toml"
         requirements = "".join(f"{package.name}=={package.version}\n" for package in packages)

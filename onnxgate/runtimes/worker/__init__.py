@@ -1,4 +1,4 @@
-"""The worker: plain Python that runs under the interpreters of runtimes and toolchains (3.8 and later).
+"""The worker, which runs in the environments of runtimes and toolchains (Python 3.8 and later).
 
-It imports the standard library, numpy and its runtime only: onnxgate need not be installed there.
+It imports only the standard library, numpy and its engine, since onnxgate is not installed in these environments.
 """

@@ -1,6 +1,6 @@
 """Entry point of the worker: `python -I -B -X utf8 …/worker/__main__.py [rights [program …]]`, with `-s` for sources.
 
-`rights` is a file with the worker's permissions (`sandbox.py`); a program is started instead of this worker.
+`rights` is a file with the worker's permissions (`sandbox.py`). If a program is given, it replaces this worker.
 """
 
 import importlib.util
@@ -12,7 +12,7 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
 if __name__ == "__main__":
-    # A source's own modules may be called `limits` or `exporters`: this folder is not searched for modules.
+    # Remove this folder from the path: a source may have its own modules `limits` or `exporters`.
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != FOLDER]
     spec = importlib.util.spec_from_file_location(
         NAME, os.path.join(FOLDER, "__init__.py"), submodule_search_locations=[FOLDER]

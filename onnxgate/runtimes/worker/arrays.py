@@ -11,25 +11,25 @@ from .failures import UnusableError
 
 
 def read_array(path: str) -> Any:
-    """Read a tensor; strings as objects, as runtimes expect them."""
+    """Read a tensor; strings become Python objects, as runtimes expect."""
     try:
         array = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise UnusableError("the input `%s` cannot be read: %s" % (os.path.basename(path), error)) from error
+        raise UnusableError("input `%s` cannot be read: %s" % (os.path.basename(path), error)) from error
     return array.astype(object) if array.dtype.kind == "U" else array
 
 
 def read_feeds(case: Dict[str, Any]) -> Dict[str, Any]:
-    """Return the inputs of a case by name: private copies, writable and in C order."""
+    """Return the inputs of a case by name, as writable copies in C order."""
     return {name: np.asarray(read_array(path), order="C") for name, path in case["inputs"].items()}
 
 
 NUMPY_KINDS = "biufcUSO"
-"""Kinds of numpy's own types; those of ml_dtypes are not included."""
+"""Kinds of numpy's own types, without those of ml_dtypes."""
 
 
 def to_storable(value: Any) -> Any:
-    """Return the value as it is stored, bfloat16 as float32; None if it is not a tensor that numpy can represent."""
+    """Return the array to store, with bfloat16 as float32; None if numpy cannot represent the value."""
     if not isinstance(value, (np.ndarray, np.generic)):
         return None
     array = np.asarray(value)
@@ -41,7 +41,7 @@ def to_storable(value: Any) -> Any:
 
 
 def write_array(path: str, value: Any) -> bool:
-    """Write the value; return False if it is not a tensor that numpy can represent."""
+    """Write the value; return False if numpy cannot represent it."""
     array = to_storable(value)
     if array is None:
         return False
@@ -54,7 +54,10 @@ def write_array(path: str, value: Any) -> bool:
 
 
 def name_arrays(outputs: Iterable[Tuple[str, bool]]) -> List[str]:
-    """Return the names of the arrays of outputs, given by name and whether it is a container: its layout follows it."""
+    """Return the names of the arrays of outputs, which are pairs of name and whether it is a container.
+
+    A container has two arrays: its values and its layout.
+    """
     names: List[str] = []
     for name, is_container in outputs:
         names += [name, name + " (layout)"] if is_container else [name]
@@ -62,14 +65,14 @@ def name_arrays(outputs: Iterable[Tuple[str, bool]]) -> List[str]:
 
 
 def flatten(value: Any) -> List[Any]:
-    """Return the values as one array, flat if their shapes differ, and a description of the layout."""
+    """Return all values as one array, which is flat if their shapes differ, and a description of the layout."""
     layout = np.array(list(_describe_layout(value)), dtype=np.str_)
     leaves = [np.asarray(leaf) for leaf in _leaves(value)]
     return [_join_leaves(leaves, value), layout]
 
 
 def _describe_layout(value: Any) -> Iterator[str]:
-    """Yield lengths, keys and shapes, depth first."""
+    """Yield descriptions of lengths, keys and shapes, depth first."""
     if value is None:
         yield "nothing"
     elif isinstance(value, dict):
@@ -109,8 +112,8 @@ def _join_leaves(leaves: List[Any], value: Any) -> Any:
         return np.concatenate([leaf.ravel() for leaf in leaves])
     if isinstance(value, np.ndarray):
         return leaves[0]
-    # A list of maps of equal length has rows and columns; everything else has one axis.
+    # A list of maps of equal length becomes a matrix; everything else becomes one axis.
     lengths = {len(part) if isinstance(part, dict) else 0 for part in value} if isinstance(value, list) else {0}
     columns = lengths.pop() if len(lengths) == 1 else 0
-    axes = (len(leaves) // columns, columns) if columns else (len(leaves),)  # not -1: the leaves may be empty
+    axes = (len(leaves) // columns, columns) if columns else (len(leaves),)  # not -1, since the leaves may be empty
     return np.stack(leaves).reshape((*axes, *leaves[0].shape))

@@ -1,6 +1,6 @@
-"""Benchmark of two models: time in one process in turn, memory of each in fresh processes.
+"""Benchmark of two models: times in one process in turn, memory in separate fresh processes.
 
-`make` creates the session of a job, `ready` returns a function that runs it once.
+`make` creates the session of a job, and `ready` returns a function that runs it once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PrepareRun = Callable[[Any, Dict[str, Any]], Callable[[], Any]]
 
 WARM_UP_RUNS = 3
 MIN_SAMPLE_S = 0.002
-"""Minimum seconds per measurement: a faster model is run several times in a row."""
+"""Minimum time of one measurement in seconds; faster models run several times per measurement."""
 FLAGS = ("-I", "-B", "-X", "utf8")
 
 
@@ -41,7 +41,7 @@ def run_benchmark(job: Job, phase: Phase, make: MakeSession, ready: PrepareRun) 
             runs = ready(baseline, arrays.read_feeds(case)), ready(model, arrays.read_feeds(case))
             model_s, baseline_s = _measure_times(job, *runs)
         except KeyError as error:
-            return _no_result("there is no input `%s` in what the model is fed" % error.args[0])
+            return _no_result("the input cases contain no value for input `%s`" % error.args[0])
         except failures.UnusableError:
             raise
         except Exception:  # noqa: BLE001, S112 - the next case may succeed
@@ -49,7 +49,7 @@ def run_benchmark(job: Job, phase: Phase, make: MakeSession, ready: PrepareRun) 
         del runs, baseline, model
         weights = _measure_memory(job, case, phase)
         return {"kind": "race", "case": case["name"], "model_s": model_s, "baseline_s": baseline_s, **weights}
-    return _no_result("there is no case that both can run")
+    return _no_result("no input case runs on both models")
 
 
 def _no_result(reason: str) -> Dict[str, Any]:
@@ -57,12 +57,12 @@ def _no_result(reason: str) -> Dict[str, Any]:
 
 
 def _measure_times(job: Job, baseline: Callable[[], Any], model: Callable[[], Any]) -> Tuple[List[float], List[float]]:
-    """Return seconds per run of model and baseline in each round, the lower of two measurements.
+    """Return seconds per run of model and baseline in each round: the lower of two measurements.
 
-    The models alternate, so that a slow machine affects both; the order is reversed, so that it has no effect.
+    The models alternate in both orders, so that a slow phase of the machine affects both equally.
     """
     only_processor = list(job["providers"]) == ["CPUExecutionProvider"] and sys.platform != "win32"  # ticks of 15 ms
-    clock = time.process_time if only_processor else time.perf_counter  # CPU time if all work is on one CPU thread
+    clock = time.process_time if only_processor else time.perf_counter  # CPU time if one thread does all the work
     model_s: List[float] = []
     baseline_s: List[float] = []
     quickest = min(_time_runs(run, 1, clock) for run in (baseline, model) for _ in range(WARM_UP_RUNS))
@@ -89,7 +89,7 @@ def _time_runs(run: Callable[[], Any], times: int, clock: Callable[[], float]) -
 
 
 def _measure_memory(job: Job, case: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
-    """Return the peak MiB of each, above that of a process that only imports the runtime."""
+    """Return the peak memory of each model in MiB, without that of a process that only imports the runtime."""
     peaks: Dict[str, List[float]] = {"model": [], "baseline": []}
     idle = []
     for _ in range(job["weighings"]):
@@ -102,7 +102,7 @@ def _measure_memory(job: Job, case: Dict[str, Any], phase: Phase) -> Dict[str, A
 
 
 def measure_peak_memory(job: Job, phase: Phase, make: MakeSession, ready: PrepareRun) -> Dict[str, Any]:
-    """Return the peak memory of this process in MiB; without a model, that of the runtime."""
+    """Return the peak memory of this process in MiB after running the model, if there is one."""
     if job["model"]:
         session = make(job, phase)
         ready(session, arrays.read_feeds(job["case"]))()
@@ -110,7 +110,7 @@ def measure_peak_memory(job: Job, phase: Phase, make: MakeSession, ready: Prepar
 
 
 def _peak_in_fresh_process(job: Job, model: str, case: Dict[str, Any]) -> float:
-    """Return the result of `weigh` in a new worker."""
+    """Return the peak memory in MiB of a new worker that runs the model."""
     weighing = {**job, "kind": "weigh", "model": model, "case": case}
     request = {"id": 1, "engine": "onnxruntime", "memory_mib": None, "job": weighing}
     command = [sys.executable, *FLAGS, os.path.join(os.path.dirname(os.path.abspath(__file__)), "__main__.py")]
@@ -124,6 +124,6 @@ def _peak_in_fresh_process(job: Job, model: str, case: Dict[str, Any]) -> float:
             if reply is not None:
                 child.stdin.close()
                 if reply["outcome"] != "completed":
-                    raise failures.UnusableError("a process that was to be weighed did not run the model")
+                    raise failures.UnusableError("the memory measurement failed: its process did not run the model")
                 return float(reply["result"]["mib"])
-    raise failures.UnusableError("a process that was to be weighed ended without an answer")
+    raise failures.UnusableError("the memory measurement failed: its process exited without a result")

@@ -1,4 +1,4 @@
-"""Results of engines: versions, loads, runs of cases and their repetition, and the output names of a model."""
+"""Job results that all adapters share: versions, loads, runs of cases, and output names of models."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from . import arrays, failures
 Phase = Callable[[str], None]
 Job = Dict[str, Any]
 Compute = Callable[[Dict[str, Any]], List[Any]]
-"""Computes one value per output from the inputs by name; None for values that numpy cannot represent."""
+"""Function from inputs by name to one value per output; None for values that numpy cannot represent."""
 Repeat = Callable[[Dict[str, Any], List[Any]], Dict[str, Any]]
-"""Returns further parts of a case's result from its inputs and the paths of its outputs."""
+"""Function from a case's inputs and the paths of its outputs to additional fields of its result."""
 
 
 def probe_result(job: Job) -> Dict[str, Any]:
-    """Return the versions of the interpreter and of the job's packages; those not installed are left out."""
+    """Return the versions of the interpreter and of the job's installed packages."""
     packages = {}
     for name in job["packages"]:
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -32,14 +32,14 @@ def probe_result(job: Job) -> Dict[str, Any]:
 
 
 def load_result() -> Dict[str, Any]:
-    """Return the result of a load; only ONNX Runtime has providers."""
+    """Return the result of a load by an engine without providers."""
     return {"kind": "load", "providers": []}
 
 
 def run_cases(
     job: Job, phase: Phase, names: List[str], compute: Compute, repeat: Optional[Repeat] = None
 ) -> Dict[str, Any]:
-    """Return the result of a run; one failing case does not stop the next. The first that succeeds is repeated."""
+    """Run all cases, also after failures, and return the result. `repeat` runs for the first case that succeeds."""
     cases: List[Dict[str, Any]] = []
     for index in range(len(job["cases"])):
         succeeded = any("outputs" in result for result in cases)
@@ -48,7 +48,7 @@ def run_cases(
 
 
 def _run_case(job: Job, index: int, phase: Phase, compute: Compute, repeat: Optional[Repeat]) -> Dict[str, Any]:
-    """Return the result of one case: the paths of its outputs and what `repeat` returns, or the failure."""
+    """Return the result of one case: the paths of its outputs and the fields from `repeat`, or the failure."""
     case = job["cases"][index]
     phase("case " + case["name"])
     try:
@@ -65,13 +65,13 @@ def _run_case(job: Job, index: int, phase: Phase, compute: Compute, repeat: Opti
 
 
 def widen_bfloat16(bits: Any) -> Any:
-    """Convert bits of bfloat16, as uint16, to float32: they are its upper half."""
+    """Convert bfloat16 bits in uint16 to float32, of which they are the upper half."""
     return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
 @contextlib.contextmanager
 def strip_from_errors(noise: Pattern[str]) -> Iterator[None]:
-    """Remove the pattern from errors that are raised in the block: the engine's own files and lines."""
+    """Remove a pattern, such as the engine's own files and lines, from errors that the block raises."""
     try:
         yield
     except Exception as error:
@@ -80,15 +80,15 @@ def strip_from_errors(noise: Pattern[str]) -> Iterator[None]:
 
 
 CHUNK_ELEMENTS = 1 << 19
-"""Elements of two outputs that are compared at a time, so that no copies of large outputs exist."""
+"""Number of elements that are compared at a time, to avoid copies of large outputs."""
 MAPPED_BYTES = 1 << 20
-"""Outputs in larger files are mapped."""
+"""Files larger than this are memory-mapped."""
 LOOSE_TOLERANCE = 1e-3
-"""Relative to the largest value: two runs may differ by this if a provider sums in no fixed order (CUDA atomics)."""
+"""Allowed difference of two runs relative to the largest value, for providers without a fixed summation order."""
 
 
 def find_unstable_outputs(names: Sequence[str], values: Sequence[Any], paths: Sequence[Any], exact: bool) -> List[str]:
-    """Return the outputs that differ from the first run: in any bit if `exact`, or beyond `LOOSE_TOLERANCE`."""
+    """Return the outputs that differ from the first run: in any bit if `exact`, otherwise beyond `LOOSE_TOLERANCE`."""
     unstable = []
     for name, value, path in zip(names, values, paths):  # noqa: B905 - Python 3.8
         again = arrays.to_storable(value)
@@ -101,16 +101,16 @@ def find_unstable_outputs(names: Sequence[str], values: Sequence[Any], paths: Se
 
 
 def find_aliased_outputs(names: Sequence[str], values: Sequence[Any], feeds: Dict[str, Any]) -> List[str]:
-    """Return the outputs that share memory with an input, proven by changing the input and comparing the output.
+    """Return the outputs that share memory with an input: they change when the input is changed.
 
-    Inputs must be private copies, writable and in C order.
+    Inputs must be writable copies in C order.
     """
     pairs = [(name, value, fed) for name, value in zip(names, values) for fed in feeds.values()]  # noqa: B905
     return list(dict.fromkeys(name for name, value, fed in pairs if _is_aliased(value, fed)))
 
 
 def _are_same_bits(first: Any, again: Any) -> bool:
-    """Return whether two arrays have the same bits; all NaNs are equal."""
+    """Return whether two arrays are bit-identical; all NaNs count as equal."""
     if first.shape != again.shape:
         return False
     if first.dtype.kind in "US":
@@ -140,9 +140,9 @@ def _are_close(first: Any, again: Any) -> bool:
 
 
 def _is_aliased(value: Any, fed: Any) -> bool:
-    """Return whether the value changes when every bit of the input is inverted; the input is restored."""
+    """Return whether inverting all bits of the input changes the value. The input is restored."""
     both = isinstance(value, np.ndarray) and isinstance(fed, np.ndarray)
-    if not both or not value.size or "O" in (value.dtype.kind, fed.dtype.kind):  # strings are pointers, and are copied
+    if not both or not value.size or "O" in (value.dtype.kind, fed.dtype.kind):  # strings are copied
         return False
     if not np.may_share_memory(value, fed):  # comparing bounds suffices: both are contiguous
         return False
@@ -154,8 +154,8 @@ def _is_aliased(value: Any, fed: Any) -> bool:
     return bool(after != before)
 
 
-# An engine's environment has no `onnx`: the wire format of the file is read.
-# Source: protocol buffers' encoding; the field numbers are those of `onnx.proto`.
+# Reads the protobuf wire format, since engine environments do not contain `onnx`.
+# Source: the encoding of Protocol Buffers, and field numbers of `onnx.proto`.
 GRAPH = 7  # of ModelProto
 OUTPUT = 12  # of GraphProto
 NAME = 1  # of ValueInfoProto
@@ -165,7 +165,7 @@ Span = Tuple[int, int]
 
 
 def read_output_names(path: str) -> List[str]:
-    """Return the output names of a model's main graph in order, for engines that use their own names.
+    """Return the output names of a model's main graph in order, for engines that rename outputs.
 
     Raises:
         ValueError: the file is not a model, or is truncated.
@@ -178,7 +178,7 @@ def read_output_names(path: str) -> List[str]:
 
 
 def _read_fields(data: Any, span: Span, field: int) -> Iterator[Span]:
-    """Yield begin and end of each such field of a message, which contains bytes."""
+    """Yield begin and end of each length-delimited field with this number in a message."""
     position, end = span
     while position < end:
         key, position = _read_varint(data, position, end)
@@ -193,9 +193,9 @@ def _read_fields(data: Any, span: Span, field: int) -> Iterator[Span]:
         elif kind in (FIXED32, FIXED64):
             position += 4 if kind == FIXED32 else 8
         else:
-            raise ValueError("no model: a field of wire type %d" % kind)
+            raise ValueError("not an ONNX model: unknown wire type %d" % kind)
     if position != end:
-        raise ValueError("the model is cut off")
+        raise ValueError("the model file is truncated")
 
 
 def _read_varint(data: Any, position: int, end: int) -> Tuple[int, int]:
@@ -207,4 +207,4 @@ def _read_varint(data: Any, position: int, end: int) -> Tuple[int, int]:
         if byte < 128:
             return value, position
         shift += 7
-    raise ValueError("the model is cut off")
+    raise ValueError("the model file is truncated")

@@ -11,8 +11,8 @@ READ_LIMIT = 40_000
 
 ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?")
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-# The C++ source line and function that ONNX Runtime puts before an error text, also inside a text that it wraps.
-# Bounded, so that no text is slow.
+# The C++ source line and function that ONNX Runtime puts before error texts, also before nested ones. Repetitions are
+# bounded for speed.
 _SIGNATURE = re.compile(
     r"(?<![^\s:])(?:[A-Za-z]:\\|/)[^\s:]*[/\\]\w+\.(?:cc|h):\d+ "
     r".{0,2000}?\)(?: const)?(?:::<lambda\(\)>)?(?: \[with [^\]]{0,2000}\])? "
@@ -24,15 +24,15 @@ _NO_MEMORY = re.compile(r"Failed to allocate memory|bad_?alloc|Unable to allocat
 
 
 class ProviderNotUsedError(Exception):
-    """The session silently runs on providers other than those requested."""
+    """The session does not use the requested providers."""
 
 
 class UnusableError(Exception):
-    """A file of the job cannot be read or written: not the model's fault."""
+    """The job cannot run for a reason other than the model, such as an unreadable file."""
 
 
 def describe_failure(error: BaseException, hide: str = "") -> Dict[str, Any]:
-    """Return the error as a `jobs.Failure`; `hide` is a folder of this machine to be removed from the text."""
+    """Return the error as a `jobs.Failure`, without the path of the folder `hide` in its text."""
     text = str(error)
     if hide:
         text = text.replace(hide + os.sep, "").replace(hide, ".")
@@ -44,7 +44,7 @@ def describe_failure(error: BaseException, hide: str = "") -> Dict[str, Any]:
 
 
 def clean_text(text: str) -> str:
-    """Remove terminal escapes, control characters and C++ lines, which differ between releases; limit the length."""
+    """Remove terminal escapes, control characters and C++ source lines, which vary by release; limit the length."""
     text = ESCAPES.sub("", text[:READ_LIMIT]).replace("\r\n", "\n")
     text = _SOURCE_LOCATION.sub("", _SIGNATURE.sub("", CONTROLS.sub("", text))).strip()
     return text if len(text) <= TEXT_LIMIT else text[: TEXT_LIMIT - 1] + "…"

@@ -11,11 +11,11 @@ import onnxruntime as ort
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 REGISTRY_FUNCTIONS = ("get_all_opkernel_def", "get_all_operator_schema")
-"""Source: both are in every wheel since 1.16.0, and in none before."""
+"""Source: in all wheels since 1.16.0 and in no earlier one."""
 
 
 def harvest(path: str) -> Dict[str, Any]:
-    """Write the registry to a file; return the release and commit of the build."""
+    """Write the registry to a file, and return the release and commit of the build."""
     registry = all(hasattr(state, name) for name in REGISTRY_FUNCTIONS)
     info = ort.get_build_info() if hasattr(ort, "get_build_info") else ""
     commit = re.search(r"git-commit-id=([0-9a-f]+)", info)  # Source: wheels before 1.17.0 do not contain it

@@ -22,12 +22,12 @@ def disable_core_dumps() -> None:
 
 @contextlib.contextmanager
 def limit_memory(limit_mib: Optional[int], exceeded: Callable[[], None]) -> Iterator[None]:
-    """Limit this process's memory in the block; if the kernel cannot, call `exceeded` and exit at the limit."""
+    """Limit this process's memory in the block. Without kernel support, call `exceeded` and exit at the limit."""
     if limit_mib is None:
         yield
     elif sys.platform.startswith("linux"):
-        # Source: measured with onnxruntime 1.16.3 and 1.31.1. RLIMIT_DATA and RLIMIT_AS limit alike, but RLIMIT_AS also
-        # counts files that are only mapped and address space that each thread only reserves.
+        # Unlike RLIMIT_DATA, RLIMIT_AS also counts mapped files and reserved address space of threads.
+        # Source: measured with onnxruntime 1.16.3 and 1.31.1.
         soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
         limit_bytes = limit_mib * 2**20
         ceiling = limit_bytes if hard == resource.RLIM_INFINITY else min(limit_bytes, hard)
@@ -43,7 +43,7 @@ def limit_memory(limit_mib: Optional[int], exceeded: Callable[[], None]) -> Iter
 
 @contextlib.contextmanager
 def limit_by_polling(limit_bytes: int, exceeded: Callable[[], None]) -> Iterator[None]:
-    """Check this process's memory in a thread during the block, and end the process when it exceeds the limit."""
+    """Poll this process's memory in a thread during the block; end the process if it exceeds the limit."""
     finished = threading.Event()
 
     def watch() -> None:
@@ -62,7 +62,7 @@ def limit_by_polling(limit_bytes: int, exceeded: Callable[[], None]) -> Iterator
 
 
 def resident_bytes() -> int:
-    """Return the resident memory of this process in bytes; on macOS its peak."""
+    """Return the resident memory of this process in bytes; on macOS, its peak."""
     if sys.platform == "win32":
         return _windows_memory_bytes(1)
     if sys.platform == "darwin":

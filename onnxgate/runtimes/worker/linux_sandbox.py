@@ -1,6 +1,6 @@
-"""Linux sandbox: fewer privileges, Landlock for files, seccomp for calls.
+"""Linux sandbox: reduced privileges, Landlock for files, and seccomp for system calls.
 
-The last two go through `syscall`, since libc has no wrappers.
+Landlock and seccomp are called through `syscall`, since libc has no wrappers for them.
 """
 
 from __future__ import annotations
@@ -17,44 +17,47 @@ from typing import Any, Dict, Iterable, List, Sequence, Tuple
 NO_NEW_PRIVILEGES = 38
 CAPABILITIES_VERSION = 0x20080522
 KEPT_CAPABILITIES = 0b110
-"""Capabilities to ignore a file's owner and mode: a worker that has them may need them for the files of a job."""
+"""Capabilities to ignore file owners and modes, which a worker may need to access the files of its job."""
 
 
 def drop_privileges() -> None:
-    """Deny new privileges to programs started later, and drop root's capabilities except file access."""
+    """Deny new privileges to child processes, and drop all capabilities except those for file access."""
     libc = _libc()
     if libc.prctl(NO_NEW_PRIVILEGES, *(ctypes.c_ulong(argument) for argument in (1, 0, 0, 0))) != 0:
         raise _last_error()
     header = (ctypes.c_uint32 * 2)(CAPABILITIES_VERSION, 0)
     before = (ctypes.c_uint32 * 6)()
     if libc.capget(header, before) == 0 and any(before):
-        after = [before[index] & KEPT_CAPABILITIES if index < 2 else 0 for index in range(6)]  # none is inheritable
+        after = [before[index] & KEPT_CAPABILITIES if index < 2 else 0 for index in range(6)]  # inheritable ones are 0
         libc.capset(header, (ctypes.c_uint32 * 6)(*after))
 
 
-# Source: linux/landlock.h. The numbers of the calls are the same on every architecture.
+# Source: linux/landlock.h. The call numbers are the same on all architectures.
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 VERSION_FLAG = 1
 PATH_BENEATH = 1
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 REMOVE_AND_MAKE = sum(1 << bit for bit in range(4, 13))
-REFER, TRUNCATE = 1 << 13, 1 << 14  # since the second and the third version
-SIGNALS_AND_ABSTRACT_SOCKETS = 3  # since the sixth
+REFER, TRUNCATE = 1 << 13, 1 << 14  # since version 2 and version 3
+SIGNALS_AND_ABSTRACT_SOCKETS = 3  # since version 6
 
 READ_RIGHTS = EXECUTE | READ_FILE | READ_DIR
 FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE
-"""Rights that a rule about a file may grant; all others are about folders."""
+"""Rights that apply to files; all others apply to folders only."""
 
 
 def landlock_version() -> int:
-    """Return the kernel's version of Landlock; 0 if it is missing or not permitted."""
+    """Return the kernel's Landlock version; 0 if Landlock is not available."""
     return max(0, _landlock_call(CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(VERSION_FLAG)))
 
 
 def restrict_files(reads: Sequence[str], writes: Sequence[str], *, all_reads: bool) -> None:
-    """Allow reading and writing of these paths only, from now on; with `all_reads` everything can be read.
+    """Restrict this process to reading and writing these paths; with `all_reads`, it can read everything.
 
-    Paths that do not exist are left out. Raises OSError: the kernel refuses.
+    Paths that do not exist are ignored.
+
+    Raises:
+        OSError: the kernel rejects the rules.
     """
     version = landlock_version()
     writing = WRITE_FILE | REMOVE_AND_MAKE | (REFER if version >= 2 else 0) | (TRUNCATE if version >= 3 else 0)
@@ -109,13 +112,13 @@ def _last_error() -> OSError:
 SET_MODE_FILTER, SPEC_ALLOW = 1, 4
 LOAD, EQUAL, ABOVE, ANY_BIT, RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
 ALLOW, ERROR = 0x7FFF0000, 0x00050000
-NUMBER, ARCHITECTURE, FIRST_ARGUMENT = 0, 4, 16  # offsets; for an argument the lower half, on a little-endian machine
+NUMBER, ARCHITECTURE, FIRST_ARGUMENT = 0, 4, 16  # offsets; of an argument, the lower half on a little-endian machine
 CLONE_THREAD, CLONE_NEW_NAMESPACES = 0x10000, 0x7E020000
 X32_LIMIT = 0x3FFFFFFF
-"""Call numbers above this are another ABI for the same calls on x86_64."""
+"""Larger call numbers belong to the x32 ABI of x86_64."""
 
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-# Source: the kernel's own tables (syscall_64.tbl; unistd.h of asm-generic). Name -> number on each.
+# Name -> number on each architecture. Source: the kernel's syscall_64.tbl and asm-generic/unistd.h.
 CALLS: Dict[str, Tuple[int, int]] = {
     "seccomp": (317, 277),
     "socket": (41, 198),
@@ -151,32 +154,33 @@ CALLS: Dict[str, Tuple[int, int]] = {
     "pidfd_send_signal": (424, 424),
 }
 HIDDEN_CALLS = ("clone3", "io_uring_setup", "io_uring_enter", "io_uring_register")
-"""Reported as unknown to the kernel: libc and libuv then use other calls, which the filter can check."""
+"""Reported as not implemented, so that libc and libuv fall back to calls that the filter can check."""
 REFUSED_CALLS = (
     *("ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "kcmp", "bpf", "perf_event_open"),
     *("userfaultfd", "add_key", "request_key", "keyctl", "unshare", "setns", "mount", "umount2", "setpgid", "setsid"),
 )
 PROCESS_CALLS = ("tkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal", "fork", "vfork")
-"""Refused if the worker must not start or signal other processes."""
+"""Denied if the worker must not start or signal other processes."""
 SELF_SIGNAL_CALLS = ("kill", "tgkill")
 
 Instruction = Tuple[int, int, int, int]  # code, jump if true, jump if false, operand
 
 
 def restrict_system_calls(*, processes: bool) -> None:
-    """Disable network access from now on; without `processes`, also starting or signalling other processes.
+    """Disable network access; without `processes`, also starting or signaling other processes.
 
-    Raises OSError: the kernel refuses, or the machine's call numbers are unknown.
+    Raises:
+        OSError: the kernel rejects the filter, or the architecture is not supported.
     """
     machine = os.uname().machine
     if machine not in ARCHITECTURES or struct.calcsize("P") != 8:
-        raise OSError(errno.ENOSYS, "its system calls are not known on %s" % machine)
+        raise OSError(errno.ENOSYS, "not supported on %s" % machine)
     instructions = _build_filter(machine, processes)
     packed = b"".join(struct.pack("=HBBI", *instruction) for instruction in instructions)
     buffer = ctypes.create_string_buffer(packed, len(packed))
     program = struct.pack("@HP", len(instructions), ctypes.addressof(buffer))
     number = ctypes.c_long(_call_number("seccomp", machine))
-    # With the flag, the kernel does not enable mitigations that slow down the process.
+    # The flag keeps the kernel from enabling mitigations that slow down the process.
     for flags in (SPEC_ALLOW, 0):
         if _libc().syscall(number, ctypes.c_uint(SET_MODE_FILTER), ctypes.c_uint(flags), program) == 0:
             return
@@ -184,7 +188,7 @@ def restrict_system_calls(*, processes: bool) -> None:
 
 
 def _build_filter(machine: str, processes: bool) -> List[Instruction]:
-    """Build the filter: the first matching return decides; each block compares the call's number."""
+    """Build the filter, in which the first matching return decides."""
     program: List[Instruction] = [
         (LOAD, 0, 0, ARCHITECTURE),
         (EQUAL, 1, 0, ARCHITECTURES[machine]),
@@ -198,7 +202,7 @@ def _build_filter(machine: str, processes: bool) -> List[Instruction]:
         program += _refuse_call(name, machine, errno.ENOSYS)
     for name in REFUSED_CALLS if processes else (*REFUSED_CALLS, *PROCESS_CALLS):
         program += _refuse_call(name, machine, errno.EPERM)
-    # Threads are always allowed; other processes only with `processes`, and without namespaces of their own.
+    # Threads are always allowed; processes only with `processes` and without new namespaces.
     test = (ANY_BIT, 1, 0, CLONE_NEW_NAMESPACES) if processes else (ANY_BIT, 0, 1, CLONE_THREAD)
     program += _allow_if("clone", machine, test)
     for name in () if processes else SELF_SIGNAL_CALLS:
@@ -212,7 +216,7 @@ def _refuse_call(name: str, machine: str, error: int) -> List[Instruction]:
 
 
 def _allow_if(name: str, machine: str, test: Instruction) -> List[Instruction]:
-    """Allow the call if the test of its first argument succeeds; refuse it if not."""
+    """Allow the call if the test of its first argument succeeds; deny it otherwise."""
     body = [(LOAD, 0, 0, FIRST_ARGUMENT), test, (RETURN, 0, 0, ALLOW), (RETURN, 0, 0, ERROR | errno.EPERM)]
     return [(EQUAL, 0, len(body), _call_number(name, machine)), *body]
 

@@ -21,7 +21,7 @@ SYSTEM_PATHS = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store"),
     *("/home/linuxbrew/.linuxbrew", "/run/current-system", "/run/opengl-driver", "/proc", "/sys"),
 )
-"""Programs and libraries, and the kernel's files; private files of other processes remain unreadable."""
+"""Programs, libraries and kernel files; private files of other processes remain unreadable."""
 ETC_FILES = (
     *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ld.so.preload", "alternatives", "localtime", "timezone"),
     *("locale.alias", "locale.conf", "nsswitch.conf", "passwd", "group", "os-release", "lsb-release", "debian_version"),
@@ -30,40 +30,40 @@ ETC_FILES = (
 """Readable files and folders below `/etc`."""
 PLAIN_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 ACCELERATORS = ("nvidia", "dri", "kfd", "dxg", "accel", "shm")
-"""Prefixes of entries of `/dev` that runtimes compute with."""
+"""Prefixes of accelerator devices in `/dev`."""
 PYTHON_SUBFOLDERS = ("bin", "lib", "lib64", "libexec", "share", "pyvenv.cfg")
 
 
 def apply_sandbox(file: str) -> List[str]:
-    """Apply the file's permissions, and return the restrictions that this system does not support, as text.
+    """Apply the permissions in the file. Return messages for restrictions that could not be applied.
 
-    Call it before any thread is started.
+    Must be called before any thread is started.
     """
     with open(file, encoding="utf-8") as opened:
         needs = json.load(opened)
     os.umask(0o077)
     if sys.platform == "win32":
-        return ["files, network and processes are not limited on Windows"]
+        return ["access to files, network and processes is not restricted on Windows"]
     _set_resource_limits(needs)
     if not sys.platform.startswith("linux"):
-        return ["files, network and processes are not limited on this system"]
+        return ["access to files, network and processes is not restricted on this platform"]
     notes = []
     for subject in ("privileges", "files", "network and processes"):
         try:
             _limit_on_linux(subject, needs)
         except (OSError, ImportError, AttributeError) as error:
-            notes.append("%s are not limited: %s" % (subject, getattr(error, "strerror", None) or error))
+            notes.append("%s could not be restricted: %s" % (subject, getattr(error, "strerror", None) or error))
     return notes
 
 
 def _limit_on_linux(subject: str, needs: Dict[str, Any]) -> None:
-    from . import linux_sandbox  # needs ctypes, which some builds of Python lack
+    from . import linux_sandbox  # needs ctypes, which is missing from some Python builds
 
     if subject == "privileges":
         linux_sandbox.drop_privileges()
     elif subject == "files":
         if not linux_sandbox.landlock_version():
-            raise OSError(0, "this kernel has no Landlock, or does not let it be used")
+            raise OSError(0, "Landlock is not available")
         devices = os.listdir("/dev") if needs["devices"] else []
         accelerators = [name for name in devices if name.startswith(ACCELERATORS)]
         writes = [needs["folder"], *PLAIN_DEVICES, *(os.path.join("/dev", name) for name in accelerators)]
@@ -78,19 +78,19 @@ def _set_resource_limits(needs: Dict[str, Any]) -> None:
     bounds = {resource.RLIMIT_CORE: 0, resource.RLIMIT_NOFILE: OPEN_FILES, resource.RLIMIT_FSIZE: file_bytes}
     if needs["processes"] and sys.platform.startswith("linux"):
         with open("/proc/loadavg", encoding="ascii") as file:
-            tasks = int(file.read().split()[3].partition("/")[2])  # of the whole machine, an upper bound for any user
+            tasks = int(file.read().split()[3].partition("/")[2])  # of the whole machine: an upper bound for every user
         bounds[resource.RLIMIT_NPROC] = tasks + EXTRA_TASKS
     for kind, bound in bounds.items():
         now = resource.getrlimit(kind)
         soft, hard = (bound if limit == resource.RLIM_INFINITY else min(limit, bound) for limit in now)
         try:
             resource.setrlimit(kind, (soft, hard))
-        except (OSError, ValueError):  # macOS has its own upper bounds
+        except (OSError, ValueError):  # macOS has its own upper limits
             continue
 
 
 def _python_paths() -> Iterator[str]:
-    """Yield the paths of the interpreter, its modules and its libraries."""
+    """Yield the paths of the interpreter, its modules and libraries."""
     prefixes = {sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix}
     yield from (os.path.join(prefix, name) for prefix in sorted(prefixes) for name in PYTHON_SUBFOLDERS)
     yield from (entry for entry in sys.path if os.path.isabs(entry))
@@ -99,7 +99,7 @@ def _python_paths() -> Iterator[str]:
 
 
 def exec_sandboxed(file: str, argv: List[str]) -> None:
-    """Replace this process by the program, in the sandbox, after reporting restrictions that could not be applied."""
+    """Apply the sandbox, report restrictions that could not be applied, and replace this process with the program."""
     notes = apply_sandbox(file)
     if notes:
         os.write(1, json.dumps({"id": 0, "phase": "rights", "notes": notes}).encode() + b"\n")

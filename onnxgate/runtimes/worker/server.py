@@ -1,4 +1,4 @@
-"""Main loop of the worker: one job after another, each answered by one line."""
+"""Main loop of the worker: runs jobs one after another and sends one reply for each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if sys.platform != "win32":
 
 
 def main(permissions: str = "") -> None:
-    """Answer jobs until the input ends; `permissions` is the file with the permissions of this process."""
+    """Process jobs until the input ends; `permissions` is the file with the permissions of this process."""
     die_with_parent()
     channel = Channel()
     limits.disable_core_dumps()
@@ -34,7 +34,7 @@ def _answer_request(request: Dict[str, Any], channel: Channel) -> Dict[str, Any]
     try:
         name = "adapters." + request["engine"] if request["engine"] else "exporters.source_jobs"
         task = getattr(importlib.import_module("." + name, __package__), job["kind"])
-    except Exception as error:  # noqa: BLE001 - an engine can raise anything when it is imported
+    except Exception as error:  # noqa: BLE001 - importing an engine can raise any error
         reason = "%s: %s" % (type(error).__name__, failures.clean_text(str(error)))
         return {"outcome": "unavailable", "reason": reason}
     failure = {"type": "MemoryError", "text": "the job's memory limit was exceeded", "memory": True}
@@ -44,16 +44,16 @@ def _answer_request(request: Dict[str, Any], channel: Channel) -> Dict[str, Any]
             return {"outcome": "completed", "result": task(job, channel.phase)}
         except failures.UnusableError as error:
             return {"outcome": "unavailable", "reason": str(error)}
-        except BaseException as error:  # noqa: BLE001 - also a source that ends the program
+        except BaseException as error:  # noqa: BLE001 - includes a source that calls sys.exit
             failure = failures.describe_failure(error, os.path.dirname(job.get("model", "")))
             return {"outcome": "refused", "failure": failure}
 
 
 class Channel:
-    """Requests and replies, on private duplicates of the descriptors 0 and 1.
+    """Connection to the pool, on private copies of the file descriptors 0 and 1.
 
-    After that, descriptor 0 is empty and 1 is a copy of 2, for Python, native code and child processes alike:
-    their output goes to the log, and they cannot read jobs.
+    Descriptor 0 then refers to an empty file and 1 to the log, so that Python, native code and child processes cannot
+    read requests, and their output goes to the log.
     """
 
     def __init__(self) -> None:
@@ -75,11 +75,11 @@ class Channel:
             yield request
 
     def phase(self, name: str) -> None:
-        """Report the beginning of a phase, so that the pool knows what a crash interrupted."""
+        """Report the start of a phase, so that the pool can name the phase of a crash."""
         self._send({"id": self._id, "phase": name})
 
     def note(self, notes: List[str]) -> None:
-        """Report restrictions that could not be applied to this process."""
+        """Report restrictions that could not be applied."""
         if notes:
             self._send({"id": self._id, "phase": "rights", "notes": notes})
 
@@ -94,14 +94,14 @@ class Channel:
 
 
 def die_with_parent() -> None:
-    """End this worker and all that it started when the parent process ends, also during native code.
+    """Kill this worker and its children when the parent process ends, even during native code.
 
-    Call it before any thread is started.
+    Must be called before any thread is started.
     """
     if sys.platform == "win32":
         threading.Thread(target=_wait_for_parent_process, daemon=True).start()
         return
-    # A separate process, since native code may block the interpreter's lock for any time.
+    # A separate process, since native code may hold the interpreter lock for a long time.
     worker = os.getpid()
     if os.fork() == 0:
         try:
@@ -115,7 +115,7 @@ def _wait_for_hangup() -> None:
     os.dup2(null, 1)
     os.dup2(null, 2)
     jobs = select.poll()
-    jobs.register(0, 0)  # no event is registered: only the hang-up of the pipe's last writer wakes it
+    jobs.register(0, 0)  # no events: poll returns only when the last writer closes the pipe
     jobs.poll()
 
 

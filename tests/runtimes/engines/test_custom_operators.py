@@ -107,7 +107,7 @@ def test_what_cannot_be_registered(bench: Bench) -> None:
     text.write_text("no library")
     other = math or next((bench.site_packages() / "numpy").glob("core/_multiarray_umath*.so"))
     wrong = {
-        str(bench.folder / "absent.so"): "`absent.so` cannot be registered: there is no such file",
+        str(bench.folder / "absent.so"): "`absent.so` cannot be registered: the file does not exist",
         str(text): "`text.so` cannot be registered: Fail: ",
         str(other): f"`{other.name}` cannot be registered: Fail: ",
         "numpy": "`numpy` cannot be registered: its module `numpy` has no `get_library_path`",

@@ -375,7 +375,7 @@ def test_an_input_that_cannot_be_read_is_not_the_model_s_fault(bench: Bench) -> 
     observation = bench.host.submit(bench.seat, job).result(200)
 
     assert isinstance(observation, Unavailable)
-    assert observation.reason.startswith("the input `x.npy` cannot be read: ")
+    assert observation.reason.startswith("input `x.npy` cannot be read: ")
     assert Completed(result=LoadResult(providers=CPU)) == bench.load(ADD)
 
 
@@ -414,7 +414,7 @@ def test_an_unavailable_runtime_is_an_observation(locked: Callable[..., Locked],
         observation = host.submit(elsewhere, Probe()).result(60)
 
     assert isinstance(observation, Unavailable)
-    assert observation.reason == "the lock has no wheels of `numpy==1.26.4` for Python 3.11"
+    assert observation.reason == "the lock has no wheel of `numpy==1.26.4` for Python 3.11"
     assert observation.hint
 
 

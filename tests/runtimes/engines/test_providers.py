@@ -20,7 +20,7 @@ from tests.runtimes.engines.test_onnxruntime import ADD, CPU, Bench
 pytestmark = pytest.mark.index
 
 CUDA = ("CUDAExecutionProvider", *CPU)
-SAID = "the session has no `CUDAExecutionProvider`; it has `CPUExecutionProvider`"
+SAID = "the session has no `CUDAExecutionProvider`; available: `CPUExecutionProvider`"
 
 
 @pytest.fixture(params=["1.18.1", "1.31.1"])

@@ -100,7 +100,7 @@ def test_a_file_that_was_not_written_is_no_answer(fake_host: WorkerPool, fake: W
     """A worker is not believed."""
     observation = fake_host.submit(fake, Harvest(output=str(tmp_path / "dump.json"))).result(60)
 
-    assert Crashed(signal="answered nonsense", during="start", log="") == observation
+    assert Crashed(signal="an invalid response", during="start", log="") == observation
 
 
 def test_nonsense_is_not_kept(fake_host: WorkerPool, fake: WorkerSpec) -> None:

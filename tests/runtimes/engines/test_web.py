@@ -261,7 +261,7 @@ def test_it_is_built_once(tmp_path: Path) -> None:
 def test_other_content_is_refused(tmp_path: Path) -> None:
     """Nothing of it is left, and nothing of it was run."""
     tampered = msgspec.structs.replace(NPM[0], integrity=NPM[0].integrity.replace("7fdV", "7fdW"))
-    with pytest.raises(UnavailableError, match=r"`onnxruntime-web 1\.30\.0` is not what is locked: .*[Ii]ntegrity"):
+    with pytest.raises(UnavailableError, match=r"`onnxruntime-web 1\.30\.0` does not match the lock: .*[Ii]ntegrity"):
         prepare(tmp_path, (tampered, NPM[1]))
 
     assert leftovers(tmp_path) == []
@@ -269,14 +269,14 @@ def test_other_content_is_refused(tmp_path: Path) -> None:
 
 def test_a_lock_without_integrity(tmp_path: Path) -> None:
     """Nothing is installed that the lock does not say."""
-    with pytest.raises(UnavailableError, match=r"the lock has no integrity of `onnxruntime-web==1\.30\.0`"):
+    with pytest.raises(UnavailableError, match=r"the lock has no integrity hash for `onnxruntime-web==1\.30\.0`"):
         prepare(tmp_path, NPM[:1])
 
 
 def test_offline_takes_npm_s_cache_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And says so where that has it not."""
     monkeypatch.setenv("npm_config_cache", str(tmp_path / "npm"))
-    with pytest.raises(UnavailableError, match=r"is not in npm's cache, and `--offline` was asked for"):
+    with pytest.raises(UnavailableError, match=r"is not in npm's cache and cannot be downloaded with `--offline`"):
         prepare(tmp_path / "cache", offline=True)
 
     assert leftovers(tmp_path / "cache") == []
@@ -288,16 +288,18 @@ def test_no_registry_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("npm_config_registry", "http://127.0.0.1:9")
     monkeypatch.setenv("npm_config_fetch_retries", "0")
 
-    with pytest.raises(UnavailableError, match=r"cannot be fetched: no npm registry answers \(.*ECONNREFUSED"):
+    with pytest.raises(
+        UnavailableError, match=r"cannot be downloaded: the npm registry is unreachable \(.*ECONNREFUSED"
+    ):
         prepare(tmp_path / "cache")
 
 
 @pytest.mark.parametrize(
     ("program", "expected"),
     [
-        ("", "there is no `node` on PATH"),
-        ('echo \'{"path": "/x", "version": "16.20.2"}\'', "`node` is 16.20.2, which is too old"),
-        ("echo nonsense", "`node` does not say which one it is"),
+        ("", "`node` was not found on PATH"),
+        ('echo \'{"path": "/x", "version": "16.20.2"}\'', "`node` is version 16.20.2, which is too old"),
+        ("echo nonsense", "`node` did not report its version"),
     ],
 )
 def test_no_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, expected: str) -> None:

@@ -205,7 +205,7 @@ def test_the_engine_is_the_release_that_is_said(small: Locked, tmp_path: Path) -
     with pytest.raises(UnavailableError) as caught:
         prepare(tmp_path, (msgspec.structs.replace(runtime, release="1.17.0"), packages))
 
-    assert caught.value.message.endswith("was installed with onnxruntime 1.18.1, which is not locked")
+    assert caught.value.message.endswith("was installed with onnxruntime 1.18.1, which does not match the lock")
 
 
 def test_an_engine_that_does_not_work_is_unavailable(tmp_path: Path, locked: Locker) -> None:
@@ -215,7 +215,7 @@ def test_an_engine_that_does_not_work_is_unavailable(tmp_path: Path, locked: Loc
     newer = locked("1.31.1")[1]
     numpy = next(each for each in newer if each.name == "numpy")
     mixed = msgspec.structs.replace(runtime, packages=(f"numpy=={numpy.version}", "onnxruntime==1.16.3"))
-    with pytest.raises(UnavailableError, match=r"^`onnxruntime 1\.16\.3` does not work here: \w+"):
+    with pytest.raises(UnavailableError, match=r"^`onnxruntime 1\.16\.3` does not work on this machine: \w+"):
         prepare(tmp_path, (mixed, (*packages, numpy)))
 
     assert list(tmp_path.glob("environments/*/")) == []
@@ -252,7 +252,9 @@ def test_an_index_that_does_not_answer_is_asked_once(
         messages.append(caught.value.message)
     offline = ["--offline" in arguments for arguments in asked if "install" in arguments]
 
-    expected = "`onnxruntime 1.0` cannot be fetched: no package index answers (Connection refused (os error 111))"
+    expected = (
+        "`onnxruntime 1.0` cannot be downloaded: the package index is unreachable (Connection refused (os error 111))"
+    )
     assert [expected, expected] == messages
     assert offline == [False, True]
     assert list(tmp_path.glob("environments/*/")) == []
@@ -264,17 +266,17 @@ def test_offline_asks_no_index(invented: Locked, tmp_path: Path) -> None:
     with pytest.raises(UnavailableError) as caught:
         prepare(tmp_path, invented, offline=True)
 
-    assert caught.value.message == "`onnxruntime 1.0` is not in uv's cache, and `--offline` was asked for"
-    assert caught.value.hint == "run it once without"
+    assert caught.value.message == "`onnxruntime 1.0` is not in uv's cache and cannot be downloaded with `--offline`"
+    assert caught.value.hint == "run the command once without `--offline`"
 
 
 def test_a_cache_that_cannot_be_written_is_unavailable(invented: Locked, tmp_path: Path) -> None:
     """The hint names the variable that moves it."""
     (tmp_path / "file").touch()
-    with pytest.raises(UnavailableError, match=r"the environment of `onnxruntime 1\.0` cannot be stored: ") as caught:
+    with pytest.raises(UnavailableError, match=r"the environment of `onnxruntime 1\.0` cannot be written: ") as caught:
         prepare(tmp_path / "file", invented)
 
-    assert caught.value.hint == "`ONNXGATE_CACHE_DIR` names another folder for it"
+    assert caught.value.hint == "free some disk space, or set `ONNXGATE_CACHE_DIR` to another folder"
 
 
 def test_closing_ends_what_uv_does(invented: Locked, tmp_path: Path) -> None:
@@ -359,5 +361,5 @@ def test_an_interpreter_of_another_version_is_passed_over(tmp_path: Path, monkey
     with pytest.raises(UnavailableError) as caught:
         find_interpreter("3.99", CommandRunner(), offline=True)
 
-    assert caught.value.message == "no Python 3.99 was found here"
-    assert caught.value.hint == "run `uv python install 3.99`, or name its folder in `ONNXGATE_PYTHON_PATH`"
+    assert caught.value.message == "Python 3.99 was not found"
+    assert caught.value.hint == "run `uv python install 3.99`, or add its folder to `ONNXGATE_PYTHON_PATH`"

@@ -120,9 +120,9 @@ def test_none_fits(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         find_toolchain(tmp_path, settings)
 
     assert caught.value.message == (
-        "no toolchain with `torch==2.13.*`, `surely-not-installed`: "
+        "no Python environment with `torch==2.13.*`, `surely-not-installed` was found: "
         "`.venv` has torch 2.12.1 and no surely-not-installed; "
-        "`python` on PATH is not there; "
+        "`python` on PATH does not exist; "
         "onnxgate's own Python has no torch and no surely-not-installed"
     )
     assert caught.value.hint is not None
@@ -139,7 +139,7 @@ def test_named_one_does_not_fit(make: Make, tmp_path: Path) -> None:
 
 def test_named_one_is_not_there(tmp_path: Path) -> None:
     """A path that leads nowhere is said."""
-    with pytest.raises(UnavailableError, match=r"`toolchain\.python` \(gone\) is not there$"):
+    with pytest.raises(UnavailableError, match=r"`toolchain\.python` \(gone\) does not exist$"):
         find_toolchain(tmp_path, Toolchain(python="gone"))
 
 
@@ -164,7 +164,9 @@ def test_one_of_several_packages(make: Make, tmp_path: Path) -> None:
 
     assert find_toolchain(tmp_path, Toolchain(), asked) == tmp_path / ".venv/bin/python"
     make("env")
-    with pytest.raises(UnavailableError, match=r"with `xgboost` or `xgboost-cpu`: .* has no xgboost or xgboost-cpu$"):
+    with pytest.raises(
+        UnavailableError, match=r"with `xgboost` or `xgboost-cpu` was found: .* has no xgboost or xgboost-cpu$"
+    ):
         find_toolchain(tmp_path, Toolchain(python="env"), asked)
 
 
@@ -227,5 +229,5 @@ def test_interpreter_that_hangs(tmp_path: Path, nothing_on_path: Path, monkeypat
     monkeypatch.setattr(toolchain, "PROBE_TIMEOUT_S", 0.3)
     hanging = script(nothing_on_path / "python", "while :; do :; done")
 
-    with pytest.raises(toolchain.ProbeError, match=r"does not answer within 0\.3 s"):
+    with pytest.raises(toolchain.ProbeError, match=r"did not respond within 0\.3 s"):
         probe_interpreter(hanging, [])

@@ -84,18 +84,18 @@ def test_found(own: Path, tmp_path: Path, python: str) -> None:
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
-        (target("onnxruntime<1.31"), "`.venv` has onnxruntime 1.31.1, and the target asks for `onnxruntime<1.31`"),
+        (target("onnxruntime<1.31"), "`.venv` has onnxruntime 1.31.1, but the target requires `onnxruntime<1.31`"),
         (
             target(extensions=("onnxruntime_extensions>1",)),
-            "`.venv` has onnxruntime-extensions 0.15.2, and the target asks for `onnxruntime-extensions>1`",
+            "`.venv` has onnxruntime-extensions 0.15.2, but the target requires `onnxruntime-extensions>1`",
         ),
-        (target(extensions=("foo",)), "`.venv` has no foo, and the target asks for `foo`"),
-        (target(python="absent"), "`absent` is not there"),
-        (target(python="."), "`.` has no Python"),
+        (target(extensions=("foo",)), "`.venv` has no foo, but the target requires `foo`"),
+        (target(python="absent"), "`absent` does not exist"),
+        (target(python="."), "`.` contains no Python interpreter"),
     ],
 )
 def test_not_what_is_asked_for(own: Path, asked: Target, expected: str) -> None:
-    """What lies there is none of what the target asks for, and the message says what it is."""
+    """What lies there is none of what the target requires, and the message says what it is."""
     with pytest.raises(UnavailableError) as caught:
         find_user_build(own, asked)
 
@@ -108,21 +108,22 @@ def test_not_what_is_asked_for(own: Path, asked: Target, expected: str) -> None:
     [
         (
             {"release": "1.30.0"},
-            "`.venv` has onnxruntime 1.31.1, and 1.30.0 is locked",
-            "install onnxruntime 1.30.0 there, or lock what it has: `onnxgate lock --upgrade onnxruntime=1.31.1`",
+            "`.venv` has onnxruntime 1.31.1, but the lock pins 1.30.0",
+            "install onnxruntime 1.30.0 there, "
+            "or lock the installed version: `onnxgate lock --upgrade onnxruntime=1.31.1`",
         ),
         (
             {"packages": ("onnxruntime-extensions==0.14.0",)},
-            "`.venv` has onnxruntime-extensions 0.15.2, and 0.14.0 is locked",
+            "`.venv` has onnxruntime-extensions 0.15.2, but the lock pins 0.14.0",
             "install onnxruntime-extensions 0.14.0 there, "
-            "or lock what it has: `onnxgate lock --upgrade onnxruntime-extensions=0.15.2`",
+            "or lock the installed version: `onnxgate lock --upgrade onnxruntime-extensions=0.15.2`",
         ),
         (
             {"packages": ("foo==1.0",)},
-            "`.venv` has no foo, and 1.0 is locked",
+            "`.venv` has no foo, but the lock pins 1.0",
             "install foo 1.0 there",
         ),
-        ({"environment": "absent"}, "`absent` is not there", "`python` names an interpreter or the folder of an"),
+        ({"environment": "absent"}, "`absent` does not exist", "set `python` to an interpreter or to the folder of an"),
     ],
 )
 def test_held_to_the_lock(own: Path, cache: Path, changed: dict[str, str], reason: str, hint: str) -> None:
@@ -158,8 +159,8 @@ def test_local_builds(tmp_path: Path, version: str, release: str) -> None:
 @pytest.mark.parametrize(
     ("version", "expected"),
     [
-        ("", "`.venv` has no onnxruntime that works: broken"),
-        ("main", "`.venv` has no onnxruntime that says its version: Invalid version: 'main'"),
+        ("", "onnxruntime in `.venv` does not work: broken"),
+        ("main", "onnxruntime in `.venv` reports no valid version: Invalid version: 'main'"),
     ],
 )
 def test_builds_that_do_not_work(tmp_path: Path, version: str, expected: str) -> None:
@@ -176,7 +177,7 @@ def test_an_environment_without_an_engine(tmp_path: Path) -> None:
     """It is not enough that an environment is there."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / ".venv"], check=True)
 
-    with pytest.raises(UnavailableError, match="has no onnxruntime that works: ModuleNotFoundError"):
+    with pytest.raises(UnavailableError, match="does not work: ModuleNotFoundError"):
         find_user_build(tmp_path, target())
 
 
@@ -236,5 +237,5 @@ def test_build_under_another_name(tmp_path: Path) -> None:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: onnxruntime-gpu\nVersion: 1.23.2\n")
 
     assert find_user_build(tmp_path, target("onnxruntime-gpu")).name == "onnxruntime-gpu@.venv 1.23.2"
-    with pytest.raises(UnavailableError, match="has no onnxruntime-qnn that works"):
+    with pytest.raises(UnavailableError, match=r"onnxruntime-qnn in `\.venv` does not work"):
         find_user_build(tmp_path, target("onnxruntime-qnn"))

@@ -89,12 +89,12 @@ def test_failure_names_the_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("endless", "`endless` gives more than 100 cases; end it earlier"),
+        ("endless", "`endless` yields more than 100 cases; return fewer"),
         ("mapping", "`mapping` returned a value of type `dict`; expected a list of mappings of names to arrays"),
-        ("nothing", "`nothing` gives no case"),
+        ("nothing", "`nothing` returned no cases"),
         ("listed", "case 0 of `listed` is a value of type `list`; expected a mapping of names to arrays"),
-        ("numbered", "case 0 of `numbered` has the name `0`; expected the name of an input"),
-        ("objects", "`x` in case 0 of `objects` is no array of numbers or words, but a value of type `ndarray`"),
+        ("numbered", "case 0 of `numbered` has the key `0`; expected the name of an input"),
+        ("objects", "`x` in case 0 of `objects` is a value of type `ndarray`; expected an array of numbers or strings"),
         ("absent", "`samples.py` has no callable `absent`"),
     ],
 )

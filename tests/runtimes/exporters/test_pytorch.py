@@ -368,7 +368,7 @@ def test_import_that_raises(project: Asker) -> None:
     [
         ("def build(:\n", "SyntaxError", "invalid syntax", "broken.py:1"),
         ("import no_such_package\n", "ModuleNotFoundError", "No module named 'no_such_package'", "broken.py:1"),
-        ("\nimport sys\nsys.exit(4)\n", "SystemExit", "the source ended the program with status 4", "broken.py:3"),
+        ("\nimport sys\nsys.exit(4)\n", "SystemExit", "the source exited with status 4", "broken.py:3"),
         ("other = 1\n", "SourceError", "`broken.py` has no callable `build`", ""),
         ("build = 1\n", "SourceError", "`broken.py` has no callable `build`", ""),
         ("def build():\n    raise OSError('no weights at here')\n", "OSError", "no weights at here", "broken.py:2"),
@@ -392,7 +392,7 @@ def test_source_that_cannot_be_called(project: Asker, text: str, kind: str, says
 
 def test_source_file_that_is_not_there(project: Asker) -> None:
     """A file that the config names and nobody has is a failure that says so."""
-    assert failure(project.ask("gone.py:build")) == ("SourceError", "there is no file `gone.py`")
+    assert failure(project.ask("gone.py:build")) == ("SourceError", "file `gone.py` does not exist")
 
 
 @pytest.mark.parametrize(
@@ -411,7 +411,7 @@ def test_source_file_that_is_not_there(project: Asker) -> None:
         ("(model, 3)", "`build` returned a value of type `int` as `args`; expected a tuple"),
         (
             "{'model': model, 'arg': (x,)}",
-            "`build` returned a mapping with the unknown key `arg`; did you mean `args`?",
+            "`build` returned a mapping with unknown key `arg`; did you mean `args`?",
         ),
         (
             "{'args': (x,)}",
@@ -614,7 +614,10 @@ def test_one_case_fails_alone(project: Asker) -> None:
 
     assert result["eager"][0]["failure"]["source"] == "classifier.py:13"
     assert outputs(result, "eager", 1)[0].shape == (1, 3)
-    assert result["eager"][2]["failure"]["text"] == "the source takes torch.float32 where the model takes torch.int64"
+    assert (
+        result["eager"][2]["failure"]["text"]
+        == "the source has an input of type torch.float32, but the model's is torch.int64"
+    )
     assert result["failure"] is None
 
 
@@ -624,7 +627,7 @@ def test_other_number_of_inputs(project: Asker) -> None:
     zero = np.zeros((1, 1, 8, 8), np.float32)
     result = project.ask("classifier.py:build", cases=[project.case("two", image=zero, mask=zero)])
 
-    assert result["eager_reason"] == "the source takes 1 tensors and the model 2"
+    assert result["eager_reason"] == "the source has 1 inputs, but the model has 2"
     assert result["eager"] == []
     assert result["model"] is not None
 

@@ -56,7 +56,7 @@ def test_nothing_of_a_framework(project: Path, returned: str, what: str) -> None
     """All frameworks that were looked for are named."""
     assert failure(export(project, f"def build():\n    return {returned}\n")) == (
         "SourceError",
-        f"`build` returned {what}, which is no model of {FRAMEWORKS}; "
+        f"`build` returned {what}, which is not a model of {FRAMEWORKS}; "
         "expected `(model, inputs)` or a mapping with `model` and `args`",
     )
 
@@ -76,7 +76,7 @@ def test_converter_that_is_not_installed(project: Path, package: str, title: str
 
     assert failure(result) == (
         "ConverterMissingError",
-        f"models of {title} are exported with `{missing}`, which the toolchain has not: `pip install {missing}`",
+        f"exporting {title} models requires `{missing}` in the toolchain: run `pip install {missing}`",
     )
 
 
@@ -88,7 +88,7 @@ def test_class_of_ones_own(project: Path) -> None:
         project, "import xgboost\nclass Mine(xgboost.Boosted):\n    pass\ndef build():\n    return {'model': Mine()}\n"
     )
 
-    assert failure(result)[1].startswith("models of XGBoost are exported with `skl2onnx` and `onnxmltools`")
+    assert failure(result)[1].startswith("exporting XGBoost models requires `skl2onnx` and `onnxmltools`")
 
 
 def test_framework_is_seeded_when_it_is_imported(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +154,7 @@ def test_another_number_of_inputs(tmp_path: Path) -> None:
     call = eager.ArrayCall(lambda v: v, ["a", "b"], [FLOAT, FLOAT])
     result = run(tmp_path, call, case(tmp_path, a=np.float32([1])))
 
-    assert (result["eager"], result["eager_reason"]) == ([], "the source takes 2 arrays and the model 1")
+    assert (result["eager"], result["eager_reason"]) == ([], "the source has 2 inputs, but the model has 1")
 
 
 def test_another_type(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_another_type(tmp_path: Path) -> None:
     call = eager.ArrayCall(lambda v: v, ["a"], [FLOAT])
     result = run(tmp_path, call, case(tmp_path, a=np.array(["x"])))
 
-    assert result["eager"][0]["failure"]["text"] == "the source takes float32 where the model takes <U1"
+    assert result["eager"][0]["failure"]["text"] == "the source has an input of type float32, but the model's is <U1"
 
 
 @pytest.mark.parametrize(("dtype", "runs"), [("float64", 1), ("float32", 0)])

@@ -110,7 +110,7 @@ def test_error_of_the_source(project: Asker) -> None:
     [
         ('"dynamo": False, "dynamic_shapes": {}', "`dynamic_shapes` with `dynamo: False`; expected `dynamic_axes`"),
         ('"dynamo": "no"', "a value of type `str` as `dynamo`; expected True or False"),
-        ('"dynamic_axs": {}', "the unknown key `dynamic_axs`; did you mean `dynamic_axes`?"),
+        ('"dynamic_axs": {}', "unknown key `dynamic_axs`; did you mean `dynamic_axes`?"),
         ('"input_names": "x"', "a value of type `str` as `input_names`; expected a list of names"),
     ],
 )

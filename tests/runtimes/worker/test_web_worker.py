@@ -294,7 +294,7 @@ def test_an_exception_of_cpp_is_a_refusal(start: Start, tmp_path: Path) -> None:
     ran = ask(talk, run(tmp_path, "run throw"))
     after = ask(talk, run(tmp_path, "good", cases=1))
 
-    text = "a C++ exception, whose text onnxruntime-web 0.0.1 does not tell; releases since 1.24 do"
+    text = "C++ exception without a message (onnxruntime-web reports messages since 1.24; this is 0.0.1)"
     assert isinstance(refused, Refused)
     assert text == refused.failure.text
     assert isinstance(ran, Completed)
@@ -329,9 +329,9 @@ def test_what_no_worker_does(start: Start, tmp_path: Path) -> None:
     said = [ask(start(), each) for each in (Harvest(output=str(tmp_path / "x.json")), foreign, extended)]
 
     assert [
-        "no worker of `onnxruntime_web` does `harvest`",
-        "this build has no `CUDAExecutionProvider`; it has `CPUExecutionProvider`",
-        "ONNX Runtime Web registers no libraries of custom operators",
+        "`onnxruntime_web` does not support the job `harvest`",
+        "this build has no `CUDAExecutionProvider`; available: `CPUExecutionProvider`",
+        "ONNX Runtime Web does not support libraries of custom operators",
     ] == [each.reason if isinstance(each, Unavailable) else each for each in said]
 
 

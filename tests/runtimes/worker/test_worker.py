@@ -111,7 +111,7 @@ def test_strings_are_objects_for_a_runtime_and_text_on_disk(tmp_path: Path) -> N
 def test_pickles_are_not_read(tmp_path: Path) -> None:
     """A file that holds one is unusable."""
     np.save(tmp_path / "evil.npy", np.array([{}], object), allow_pickle=True)
-    with pytest.raises(failures.UnusableError, match=r"^the input `evil\.npy` cannot be read: "):
+    with pytest.raises(failures.UnusableError, match=r"^input `evil\.npy` cannot be read: "):
         arrays.read_array(str(tmp_path / "evil.npy"))
 
 

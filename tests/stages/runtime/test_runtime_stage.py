@@ -290,7 +290,7 @@ def test_shapes_are_held_to_the_file(tmp_path: Path) -> None:
 NOT_USED = Refused(
     failure=Failure(
         type="ProviderNotUsedError",
-        text="the session has no `CUDAExecutionProvider`; it has `CPUExecutionProvider`",
+        text="the session has no `CUDAExecutionProvider`; available: `CPUExecutionProvider`",
     )
 )
 

@@ -1,1 +1,1 @@
-"""One module per engine, each with the same three functions: `probe`, `load` and `run`."""
+"""Adapters of engines: one module each, with the functions `probe`, `load` and `run`."""

@@ -18,13 +18,13 @@ def probe(job: Job, phase: Phase) -> Dict[str, Any]:
 
 
 def load(job: Job, phase: Phase) -> Dict[str, Any]:
-    """Find an implementation for each node."""
+    """Create an evaluator, which looks up an implementation for each node."""
     _create_evaluator(job, phase)
     return engine_results.load_result()
 
 
 def run(job: Job, phase: Phase) -> Dict[str, Any]:
-    """Find the implementations and run every case; a container among the outputs is followed by its layout."""
+    """Create an evaluator and run every case; each container output is followed by its layout."""
     evaluator, outputs = _create_evaluator(job, phase)
 
     def compute(feeds: Dict[str, Any]) -> List[Any]:
@@ -33,7 +33,7 @@ def run(job: Job, phase: Phase) -> Dict[str, Any]:
         for output, value in zip(outputs, evaluator.run(None, inputs)):  # noqa: B905 - Python 3.8
             if _is_container(output):
                 computed += arrays.flatten(value)
-            else:  # some implementations return Python's numbers instead of scalars
+            else:  # some implementations return Python numbers
                 computed.append(np.asarray(value) if isinstance(value, (bool, int, float)) else value)
         return computed
 

@@ -16,20 +16,20 @@ from .. import arrays, benchmark, engine_results, failures
 from ..engine_results import Job, Phase
 
 LEVELS = {"all": "ORT_ENABLE_ALL", "disabled": "ORT_DISABLE_ALL"}
-FATAL_SEVERITY = 4  # log severity "fatal": error texts come as exceptions
+FATAL_SEVERITY = 4  # silences the log: errors are reported by exceptions
 NUMPY_ELEMENTS = (
     "float double float16 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool string complex64 complex128".split()
 )
 NUMPY_TENSOR_TYPES = frozenset("tensor(%s)" % element for element in NUMPY_ELEMENTS)
-"""Types of outputs that numpy can represent. Others (float8, int4) are left out."""
+"""Output types that numpy can represent; outputs of other types, such as float8, are not returned."""
 BFLOAT16 = "tensor(bfloat16)"
 CPU = "CPUExecutionProvider"
 if not hasattr(ort, "InferenceSession"):  # a folder without its `__init__.py` is imported as an empty package
-    raise ImportError("the package onnxruntime is not whole")
+    raise ImportError("the onnxruntime package is incomplete")
 
 
 def probe(job: Job, phase: Phase) -> Dict[str, Any]:
-    """Return versions, with the runtime's own version, after passing a tensor through it."""
+    """Return versions, after passing a tensor through the runtime."""
     ort.OrtValue.ortvalue_from_numpy(np.ones(1)).numpy()
     result = engine_results.probe_result(job)
     result["packages"]["onnxruntime"] = ort.__version__
@@ -53,7 +53,7 @@ def run(job: Job, phase: Phase) -> Dict[str, Any]:
         return _compute_outputs(session, feeds)
 
     def repeat(feeds: Dict[str, Any], paths: List[Any]) -> Dict[str, Any]:
-        """Return the outputs that differ in a second run of the case, and those that share memory with inputs."""
+        """Run the case again; return the outputs that differ, and those that share memory with inputs."""
         values, exact = compute(feeds), session.get_providers() == [CPU]
         return {
             "unstable": engine_results.find_unstable_outputs(names, values, paths, exact),
@@ -76,7 +76,7 @@ def weigh(job: Job, phase: Phase) -> Dict[str, Any]:
 
 def harvest(job: Job, phase: Phase) -> Dict[str, Any]:
     """Write the kernels and schemas of the build to a file."""
-    from .. import kernel_registry  # needs parts of a build that its other jobs do not
+    from .. import kernel_registry  # needs parts of the build that other jobs do not need
 
     phase("harvest")
     return kernel_registry.harvest(job["output"])
@@ -93,7 +93,7 @@ def _create_session(job: Job, phase: Phase) -> Any:
         register_extensions(options, job["extensions"])
         phase("load")
     providers = list(job["providers"])
-    # A provider that the build lacks is not the model's fault.
+    # A provider missing from the build is not the model's fault.
     _require_providers("this build has no", job, ort.get_available_providers(), failures.UnusableError)
     session = ort.InferenceSession(job["model"], sess_options=options, providers=providers)
     if set(providers) - {CPU}:
@@ -102,10 +102,10 @@ def _create_session(job: Job, phase: Phase) -> Any:
 
 
 def _require_providers(subject: str, job: Dict[str, Any], present: List[str], error: Type[Exception]) -> None:
-    """Raise the error if a provider of the job other than the CPU's is not present."""
+    """Raise the error if a provider of the job, except for the CPU provider, is not present."""
     lacking = [provider for provider in job["providers"] if provider != CPU and provider not in present]
     if lacking:
-        raise error("%s `%s`; it has `%s`" % (subject, "`, `".join(lacking), "`, `".join(present)))
+        raise error("%s `%s`; available: `%s`" % (subject, "`, `".join(lacking), "`, `".join(present)))
 
 
 def _prepare_run(session: Any, feeds: Dict[str, Any]) -> Callable[[], Any]:
@@ -121,7 +121,7 @@ def _is_container(type_name: str) -> bool:
 
 
 def _compute_outputs(session: Any, feeds: Dict[str, Any]) -> List[Any]:
-    """Return one value per name of `name_arrays`, None if numpy cannot represent it; all nodes run in any case."""
+    """Return one value per name of `name_arrays`, None if numpy cannot represent it. All nodes run, even for None."""
     outputs = session.get_outputs()
     names = [output.name for output in outputs if output.type in NUMPY_TENSOR_TYPES or _is_container(output.type)]
     values = {}
@@ -131,7 +131,7 @@ def _compute_outputs(session: Any, feeds: Dict[str, Any]) -> List[Any]:
         try:
             session.run(None, feeds)
         except RuntimeError as error:
-            if "No corresponding Numpy type" not in str(error):  # raised after the run, when outputs are fetched
+            if "No corresponding Numpy type" not in str(error):  # raised after all nodes ran
                 raise
     values.update(_bfloat16_outputs(session, feeds))
     computed: List[Any] = []
@@ -142,7 +142,7 @@ def _compute_outputs(session: Any, feeds: Dict[str, Any]) -> List[Any]:
 
 
 def _bfloat16_outputs(session: Any, feeds: Dict[str, Any]) -> Dict[str, Any]:
-    """Return outputs in bfloat16, as float32: the same numbers. This takes a second run; empty if not supported."""
+    """Run again to return the bfloat16 outputs, widened to float32; empty if the release does not support it."""
     names = [output.name for output in session.get_outputs() if output.type == BFLOAT16]
     if not names or not hasattr(session, "run_with_ort_values"):
         return {}
@@ -159,14 +159,14 @@ def register_extensions(options: Any, extensions: List[str]) -> None:
     """Register the operators of all extensions with these session options.
 
     Raises:
-        failures.UnusableError: one is missing, or is not a library of custom operators.
+        failures.UnusableError: a library is missing or invalid.
     """
     for extension in extensions:
         library = ""
         try:
             library = _find_library(extension)
             options.register_custom_ops_library(library)
-        except Exception as error:  # noqa: BLE001 - a package can raise anything when imported
+        except Exception as error:  # noqa: BLE001 - importing a package can raise any error
             failure = failures.describe_failure(error, os.path.dirname(library))
             text = failure["text"] if isinstance(error, LookupError) else "%(type)s: %(text)s" % failure
             name = os.path.basename(extension)
@@ -174,13 +174,13 @@ def register_extensions(options: Any, extensions: List[str]) -> None:
 
 
 def _find_library(extension: str) -> str:
-    """Return a path unchanged; for a package, the library that it names itself.
+    """Return a path unchanged; for a package, the path from its `get_library_path`.
 
-    The module of a package is in its `top_level.txt`, or has its own name.
+    The module of a package is named in `top_level.txt`, or like the package.
     """
     if os.path.isabs(extension):
         if not os.path.isfile(extension):
-            raise LookupError("there is no such file")
+            raise LookupError("the file does not exist")
         return extension
     name = extension.replace("-", "_")
     modules = (metadata.distribution(extension).read_text("top_level.txt") or "").split()

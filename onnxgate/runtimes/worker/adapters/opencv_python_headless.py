@@ -14,7 +14,7 @@ from ..engine_results import Job, Phase
 ERROR_PREFIX = re.compile(
     r"OpenCV\([\d.]+\) \S+?:\d+: error: \(-?\d+:[^)]*\) (?:in function '\w+'\s*)?|^> ", re.MULTILINE
 )
-"""Prefix with the place in OpenCV's code."""
+"""Prefix with the location in OpenCV's code."""
 
 cv2.setNumThreads(1)
 
@@ -32,7 +32,7 @@ def load(job: Job, phase: Phase) -> Dict[str, Any]:
 
 
 def run(job: Job, phase: Phase) -> Dict[str, Any]:
-    """Read the model for each case separately: a net caches values derived from the sizes of its first input."""
+    """Read the model for each case, since a net caches values that depend on the sizes of its first input."""
     _read_net(job, phase)
     names = engine_results.read_output_names(job["model"])
 
@@ -41,7 +41,7 @@ def run(job: Job, phase: Phase) -> Dict[str, Any]:
             net = cv2.dnn.readNetFromONNX(job["model"])
             for name, value in feeds.items():
                 if value.dtype.kind in "OUc":
-                    raise TypeError("OpenCV takes no tensor of the type of input `%s`" % name)
+                    raise TypeError("OpenCV does not support the type of input `%s`" % name)
                 net.setInput(value, name)
             return [np.array(value) for value in net.forward(names)]
 

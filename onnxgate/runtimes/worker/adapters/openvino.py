@@ -18,14 +18,14 @@ ERROR_PREFIX = re.compile(
     r"|Model wasn't fully converted\.\s*|Summary:\s*|^-- ",
     re.MULTILINE,
 )
-"""Places in OpenVINO's code, and text common to all models."""
+"""Locations in OpenVINO's code, and text that is the same for all models."""
 BFLOAT16 = "bf16"
 UNSUPPORTED_ELEMENTS = frozenset("u1 u2 u3 u4 u6 i4 nf4 f4e2m1 f8e4m3 f8e5m2 f8e8m0 dynamic undefined".split())
 """Element types that numpy cannot represent."""
 
 
 def probe(job: Job, phase: Phase) -> Dict[str, Any]:
-    """Return versions, after the engine has found its device."""
+    """Return versions, after querying the device."""
     ov.Core().get_property("CPU", "FULL_DEVICE_NAME")
     return engine_results.probe_result(job)
 
@@ -42,7 +42,7 @@ def run(job: Job, phase: Phase) -> Dict[str, Any]:
     request = compiled.create_infer_request()
     inputs = {name for port in compiled.inputs for name in port.get_names()}
     names = engine_results.read_output_names(job["model"])
-    if len(names) != len(compiled.outputs):  # a value may have several names here
+    if len(names) != len(compiled.outputs):  # a value may have several names
         names = [port.get_any_name() for port in compiled.outputs]
 
     def compute(feeds: Dict[str, Any]) -> List[Any]:
@@ -64,7 +64,7 @@ def _compile_model(job: Job, phase: Phase) -> Any:
 
 
 def _to_array(tensor: Any) -> Any:
-    """Return a copy: the next case may reuse the memory."""
+    """Return a copy, since the next case may reuse the memory."""
     name = tensor.element_type.get_type_name()
     if name in UNSUPPORTED_ELEMENTS:
         return None

@@ -1,4 +1,4 @@
-"""Adapter of tract, with its default optimisation: decluttered and optimised."""
+"""Adapter of tract, with its default optimizations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run(job: Job, phase: Phase) -> Dict[str, Any]:
     def compute(feeds: Dict[str, Any]) -> List[Any]:
         values = [feeds[name] for name in inputs]
         if any(value.dtype.kind == "O" for value in values):
-            raise TypeError("tract takes no tensors of strings")
+            raise TypeError("tract does not support string tensors")
         return [_to_array(value) for value in runnable.run(values)]
 
     return engine_results.run_cases(job, phase, engine_results.read_output_names(job["model"]), compute)
@@ -48,9 +48,9 @@ def _load_runnable(job: Job, phase: Phase) -> Any:
 
 
 def _to_array(value: Any) -> Any:
-    """Return the value as a numpy array. A tract dimension is an int64 in the model.
+    """Return the value as a numpy array; tract's dimension type becomes int64.
 
-    Source: tract 0.23.9 has a separate type for the integers that a Cast to int64 gives, and no name for it here.
+    Source: in tract 0.23.9, a Cast to int64 returns values of this type, which its Python package does not expose.
     """
     try:
         return value.to_numpy()

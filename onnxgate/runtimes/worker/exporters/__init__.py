@@ -1,4 +1,4 @@
-"""Exporters of frameworks: each is one module of this folder and one entry of `FRAMEWORKS`."""
+"""Exporters of frameworks: one module in this folder and one entry of `FRAMEWORKS` each."""
 
 from __future__ import annotations
 
@@ -6,23 +6,25 @@ from typing import NamedTuple, Tuple
 
 
 class Framework(NamedTuple):
-    """One framework, its exporter, and the packages that its exports require or depend on."""
+    """One framework with its exporter and the packages that affect its exports."""
 
     title: str  # name in messages
     exporter: str  # module of this folder, and its function
-    modules: Tuple[str, ...]  # top-level packages that sources import, and that classes of models come from
-    packages: Tuple[str, ...]  # distributions of the framework, of which one suffices
-    recorded: Tuple[str, ...]  # other distributions that affect an export: the lock records their versions
-    converters: Tuple[str, ...] = ()  # modules that an export requires, named as their distributions
-    class_modules: Tuple[str, ...] = ()  # further packages that only classes of models come from
+    modules: Tuple[str, ...]  # top-level packages that sources import and that define model classes
+    packages: Tuple[str, ...]  # alternative distributions of the framework
+    recorded: Tuple[str, ...]  # other distributions whose versions the lock records
+    converters: Tuple[str, ...] = ()  # required modules, named like their distributions
+    class_modules: Tuple[str, ...] = ()  # other packages that define model classes
 
 
 PYTORCH = Framework("PyTorch", "pytorch:export", ("torch",), ("torch",), ("onnx", "onnxscript", "onnx-ir"))
-"""It reports missing packages itself."""
+"""Has no `converters`, since the exporter reports missing packages itself."""
 
 _TREE_PACKAGES = (("onnx", "onnxmltools", "skl2onnx"), ("skl2onnx", "onnxmltools", "packaging"))
-"""Recorded packages and converters of boosted trees. onnxmltools imports packaging without requiring it. Source: its
-release 1.16."""
+"""Recorded packages and converters of boosted trees. onnxmltools imports packaging without declaring it.
+
+Source: onnxmltools 1.16.
+"""
 
 FRAMEWORKS = (
     PYTORCH,
@@ -36,7 +38,7 @@ FRAMEWORKS = (
     ),
     Framework("XGBoost", "estimators:export_xgboost", ("xgboost",), ("xgboost", "xgboost-cpu"), *_TREE_PACKAGES),
     Framework("LightGBM", "estimators:export_lightgbm", ("lightgbm",), ("lightgbm",), *_TREE_PACKAGES),
-    # The converter of Keras depends on its backend.
+    # The converter of Keras depends on the backend.
     Framework(
         "Keras",
         "keras:export",

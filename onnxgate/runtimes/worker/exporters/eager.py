@@ -1,4 +1,4 @@
-"""Eager runs of sources on each case and on their own sample; sources that compute with numpy arrays."""
+"""Eager runs of sources on input cases and on their own sample inputs, as functions of numpy arrays."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .source import Phase, SourceError, Wire, describe_error, describe_type, fol
 
 Function = Callable[[List[Any]], Sequence[Any]]
 Feed = Tuple[str, Callable[[], List[Any]]]
-"""Name of a case, and the function that reads its inputs."""
+"""Name of a case and function that reads its inputs."""
 
 
 class MismatchError(Exception):
-    """A case does not fit the inputs of the source."""
+    """A case does not match the inputs of the source."""
 
 
 class ArrayCall(NamedTuple):
@@ -29,7 +29,7 @@ class ArrayCall(NamedTuple):
 
 
 def run_cases(job: Wire, call: ArrayCall, result: Wire, phase: Phase, wide: Optional[Function] = None) -> None:
-    """Set the sample and outputs in `result`; `wide` is the function in float64, if it has one."""
+    """Store the sample and the outputs in `result`; `wide` is the function in float64 if there is one."""
     result["input_names"] = list(call.names)
     if call.sample is not None:
         result["sample"] = save_arrays(call.sample, os.path.join(job["output"], "sample"))
@@ -38,7 +38,7 @@ def run_cases(job: Wire, call: ArrayCall, result: Wire, phase: Phase, wide: Opti
     takes = len(call.dtypes)
     counts = [len(case["inputs"]) for case in job["cases"] if len(case["inputs"]) != takes]
     if counts:
-        result["eager_reason"] = f"the source takes {takes} arrays and the model {counts[0]}"
+        result["eager_reason"] = f"the source has {takes} inputs, but the model has {counts[0]}"
         return
     result["eager"] = _run_all(job, call, "eager", phase)
     if wide is not None and job["float64"]:
@@ -48,7 +48,7 @@ def run_cases(job: Wire, call: ArrayCall, result: Wire, phase: Phase, wide: Opti
 
 
 def _run_all(job: Wire, call: ArrayCall, folder: str, phase: Phase) -> List[Wire]:
-    """Return one `CaseResult` per case, then one for the sample if there is one."""
+    """Return one `CaseResult` per case, followed by that of the sample if there is one."""
 
     def read_case(paths: Dict[str, str]) -> List[Any]:
         names = call.names if set(call.names) == set(paths) else list(paths)  # by position if a name is unknown
@@ -81,19 +81,19 @@ def run_feeds(job: Wire, feeds: Sequence[Feed], compute: Function, folder: str, 
 
 
 def _cast_inputs(call: ArrayCall, arrays: Sequence[Any]) -> List[Any]:
-    """Convert each array to the function's type, which may differ from the graph's type of the same kind."""
+    """Convert each array to the function's type if it has the same kind."""
     typed = []
     kinds = {"u": "i", "U": "O"}
     for array, dtype in zip(arrays, call.dtypes):  # noqa: B905 - new in Python 3.10
         present, accepted = (kinds.get(kind, kind) for kind in (array.dtype.kind, dtype.kind))
         if array.dtype != dtype and present != accepted:
-            raise MismatchError(f"the source takes {dtype} where the model takes {array.dtype}")
+            raise MismatchError(f"the source has an input of type {dtype}, but the model's is {array.dtype}")
         typed.append(array.astype(object if dtype.kind in "OU" else dtype))
     return typed
 
 
 def _has_float32(narrow: Sequence[Wire], wide: Sequence[Wire]) -> bool:
-    """Return whether an output stayed in single precision: it would show the source as exact."""
+    """Return whether a float output is not in float64, so that it cannot serve as an exact reference."""
     for few, many in zip(narrow, wide):  # noqa: B905 - new in Python 3.10
         for paths in zip(few["outputs"], many["outputs"]):  # noqa: B905
             types = [np.load(path, mmap_mode="r").dtype for path in paths if path is not None]
@@ -121,16 +121,17 @@ def save_arrays(arrays: Sequence[Any], folder: str) -> List[Optional[str]]:
 def save_input(path: str, value: Any, name: str) -> None:
     """Write a tensor of any framework, or a value that numpy converts to numbers or strings.
 
-    Raises `SourceError` with the name of the value if that is not possible.
+    Raises:
+        SourceError: the value cannot be converted; the message contains `name`.
     """
     if hasattr(value, "detach"):  # PyTorch
         value = value.detach().cpu().resolve_conj().resolve_neg()
     try:
         array = np.asarray(value)
     except Exception as error:  # noqa: BLE001 - a bfloat16 tensor, a ragged list
-        raise SourceError(f"{name} is no array: {error}") from error
+        raise SourceError(f"{name} cannot be converted to an array: {error}") from error
     if array.dtype.kind == "O":
         if not all(isinstance(element, str) for element in array.flat):
-            raise SourceError(f"{name} is no array of numbers or words, but {describe_type(value)}")
+            raise SourceError(f"{name} is {describe_type(value)}; expected an array of numbers or strings")
         array = array.astype(np.str_)
     np.save(path, array, allow_pickle=False)

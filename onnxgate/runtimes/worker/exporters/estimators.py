@@ -1,4 +1,4 @@
-"""scikit-learn, XGBoost and LightGBM: export of fitted estimators with skl2onnx, and runs of their own methods."""
+"""scikit-learn, XGBoost and LightGBM: export of fitted estimators with skl2onnx, and eager runs of their methods."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from .source import Phase, SourceResult, Wire, check_name_count, describe_value,
 MAPPING_KEYS = ("args", "input_names", "output_names", "options")
 EXPECTED_RETURN = "`(estimator, X)` with a fitted estimator and sample rows, or a mapping with `model` and `args`"
 TREE_OPSET = 3
-"""Version of `ai.onnx.ml` in which converters write trees. Source: skl2onnx 1.20 and onnxmltools 1.16 require a version
-if the model contains trees, and refuse 5."""
+"""Version of `ai.onnx.ml` for models with trees.
+
+Source: skl2onnx 1.20 and onnxmltools 1.16 require a version for models with trees, and reject 5.
+"""
 
 SCORE_COLUMNS = {
     **dict.fromkeys(
@@ -26,8 +28,10 @@ SCORE_COLUMNS = {
     **dict.fromkeys(("SVC", "NuSVC"), "+-"),
     "RidgeClassifier": "+",
 }
-"""Columns of the score for two classes, by sign. Source: measured with skl2onnx 1.20; each converter has its own
-layout, and the declared shape does not determine it."""
+"""Signs of the score columns for two classes, which the declared shape does not determine.
+
+Source: measured with skl2onnx 1.20.
+"""
 
 BOOSTED_CONVERTERS = {
     "xgboost": ("onnxmltools.convert.xgboost.operator_converters.XGBoost", "convert_xgboost"),
@@ -50,7 +54,7 @@ class SampleRows(NamedTuple):
         return list(recipe.input_names or self.columns or ("X",))
 
     def joined(self, values: Sequence[Any]) -> Any:
-        """Return the arrays of the graph's inputs in the form that the estimator accepts."""
+        """Convert the arrays of the graph's inputs to the estimator's input."""
         if not self.columns:
             return values[0]
         import pandas
@@ -59,16 +63,20 @@ class SampleRows(NamedTuple):
 
 
 def export_sklearn(job: Wire, returned: Any, result: Wire, phase: Phase, *, boosted: str = "") -> None:
-    """Export what the callable returned and run it on the cases, into `result`. Raises `SourceError`."""
+    """Export the model that the callable returned, run it on the cases, and store both in `result`.
+
+    Raises:
+        SourceError: the callable returned an unexpected value.
+    """
     recipe = read_source_result(returned, job["source"], EXPECTED_RETURN, MAPPING_KEYS)
     rows = _read_sample_rows(recipe, job["source"])
-    outputs: List[str] = []  # names that the converter chose, which show how the estimator computes them
+    outputs: List[str] = []  # names from the converter, which determine the estimator's methods
 
     def convert(job: Wire) -> Any:
         if boosted and not hasattr(recipe.model, "get_params"):  # the framework's own booster
-            expected = f"an estimator with the interface of scikit-learn, as `{BOOSTED_ESTIMATORS[boosted][-1]}`"
+            expected = f"an estimator with the scikit-learn interface, such as `{BOOSTED_ESTIMATORS[boosted][-1]}`"
             raise unexpected_return(job["source"], f"{describe_value(recipe.model)} as the model; expected {expected}")
-        # A pipeline may contain estimators of the frameworks that the source has imported.
+        # A pipeline may contain estimators of any framework that the source imported.
         for framework in (boosted,) if boosted else [name for name in BOOSTED_ESTIMATORS if name in sys.modules]:
             _register_boosted(framework)
         model = _convert_with_skl2onnx(job, recipe, rows, trees=bool(boosted))
@@ -90,7 +98,11 @@ export_lightgbm = partial(export_sklearn, boosted="lightgbm")
 
 
 def _read_sample_rows(recipe: SourceResult, source: str) -> SampleRows:
-    """Return the sample rows as arrays of two dimensions. Raises `SourceError` if they have another form."""
+    """Return the sample rows as arrays of two dimensions.
+
+    Raises:
+        SourceError: they have another form.
+    """
     value = recipe.args
     if isinstance(value, tuple) and len(value) == 1:
         value = value[0]
@@ -107,7 +119,7 @@ def _read_sample_rows(recipe: SourceResult, source: str) -> SampleRows:
 
 
 def _convert_with_skl2onnx(job: Wire, recipe: SourceResult, rows: SampleRows, *, trees: bool) -> Any:
-    """Convert the model with skl2onnx, without `ZipMap`, so that probabilities are a matrix."""
+    """Convert the model with skl2onnx. Without `ZipMap`, so that probabilities are a matrix."""
     options = dict(recipe.options or {})
     try:
         return _convert_with_fallback(job, recipe, rows, {"zipmap": False, **options}, trees)
@@ -143,8 +155,10 @@ def _convert(job: Wire, recipe: SourceResult, rows: SampleRows, options: Wire, o
 
 
 def _register_boosted(framework: str) -> None:
-    """Register converters for the estimators of a framework. Source: the documentation of skl2onnx, "Using converters
-    from other libraries"."""
+    """Register converters for the estimators of a framework.
+
+    Source: the documentation of skl2onnx, "Using converters from other libraries".
+    """
     from skl2onnx import update_registered_converter
     from skl2onnx.common import shape_calculator
 
@@ -167,21 +181,21 @@ def _register_boosted(framework: str) -> None:
 def _eager_call(
     recipe: SourceResult, rows: SampleRows, graph: Any, outputs: Sequence[str]
 ) -> Union[eager.ArrayCall, str]:
-    """Return the methods that compute the outputs of the graph as one call, or why that is not possible."""
+    """Return a call that computes the outputs of the graph, or the reason why there is none."""
     raw = _uses_raw_scores(recipe.options or {})
     methods = [find_method(name, recipe.model, raw) for name in outputs]
     if None in methods:
-        return f"nothing is known that the estimator computes as `{outputs[methods.index(None)]}`"
+        return f"no method of the estimator is known to compute output `{outputs[methods.index(None)]}`"
     last_step = recipe.model  # the last step of a pipeline computes its outputs
     while type(last_step).__name__ == "Pipeline":
         last_step = last_step.steps[-1][1]
     name = type(last_step).__name__
     for method, output in zip(methods, graph.output):  # noqa: B905 - new in Python 3.10
         if not output.type.HasField("tensor_type"):
-            return f"output `{output.name}` is no tensor, and is not compared with the source"
+            return f"output `{output.name}` is not a tensor"
         scores = method == "decision_function" and len(getattr(recipe.model, "classes_", ())) == 2
         if scores and (name not in SCORE_COLUMNS or (raw and SCORE_COLUMNS[name] != "-+")):
-            return f"nothing is known of the columns that `{output.name}` has for a `{name}`"
+            return f"the column layout of output `{output.name}` is unknown for `{name}`"
 
     def function(values: List[Any]) -> List[Any]:
         joined = rows.joined(values)
@@ -193,14 +207,14 @@ def _eager_call(
 
 
 def _uses_raw_scores(options: Any) -> bool:
-    """Return whether scores are requested instead of probabilities, for all estimators or for some."""
+    """Return whether the options request scores instead of probabilities for any estimator."""
     if not isinstance(options, dict):
         return False
     return bool(options.get("raw_scores")) or any(_uses_raw_scores(value) for value in options.values())
 
 
 def find_method(output: str, estimator: Any, raw: bool) -> Any:
-    """Return the method that computes the output of that name from skl2onnx; None if unknown."""
+    """Return the method that computes an output, by skl2onnx's output names; None if unknown."""
     candidates = {
         "label": ["predict"],
         "probabilities": ["decision_function"] if raw else ["predict_proba", "decision_function"],
@@ -212,7 +226,7 @@ def find_method(output: str, estimator: Any, raw: bool) -> Any:
 
 
 def reshape_result(value: Any, output: Any, signs: str = "") -> Any:
-    """Convert a result to the type and the shape of the graph's output."""
+    """Convert a result to the type and shape of the graph's output."""
     array = np.asarray(value)
     sizes = [dim.dim_value for dim in output.type.tensor_type.shape.dim]
     if array.ndim == 1 and len(sizes) == 2:

@@ -1,4 +1,4 @@
-"""JAX: export of a function with the shapes of its arguments, by jax2onnx."""
+"""JAX: export of a function with jax2onnx, and eager runs."""
 
 from __future__ import annotations
 
@@ -27,12 +27,16 @@ EXPECTED_RETURN = "`(function, args)` with arrays or `jax.ShapeDtypeStruct`s, or
 
 
 def export(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
-    """Export what the callable returned and run it on the cases, into `result`. Raises `SourceError`."""
+    """Export the function that the callable returned, run it on the cases, and store both in `result`.
+
+    Raises:
+        SourceError: the callable returned an unexpected value.
+    """
     recipe = _check_result(read_source_result(returned, job["source"], EXPECTED_RETURN, MAPPING_KEYS), job["source"])
     if job["export"]:
-        jax.clear_caches()  # functions that the source has called would be exported with their cached traces
+        jax.clear_caches()  # otherwise, cached traces of functions that the source called would be exported
         _export(job, recipe, result, phase)
-        jax.clear_caches()  # functions traced for the export cannot be run. Source: jax2onnx 0.17.1
+        jax.clear_caches()  # functions traced for the export cannot run. Source: jax2onnx 0.17.1
     has_values = all(hasattr(arg, "__array__") for arg in recipe.args)
     sample = [np.asarray(arg) for arg in recipe.args] if has_values else None
     dtypes = [np.dtype(arg.dtype) for arg in recipe.args]
@@ -55,7 +59,7 @@ def _check_result(recipe: SourceResult, source: str) -> SourceResult:
 
 
 def _dynamic_axes(recipe: SourceResult, source: str) -> List[Mapping[int, str]]:
-    """Return axis -> name for each argument; the source gives them by position, or by name of parameter or input."""
+    """Return axis -> name for each argument. `dynamic_shapes` may be by position, parameter or input name."""
     requested = recipe.dynamic_shapes
     if requested is None:
         return [{} for _ in recipe.args]
@@ -69,12 +73,14 @@ def _dynamic_axes(recipe: SourceResult, source: str) -> List[Mapping[int, str]]:
         if unknown:
             inputs = ", ".join(f"`{name}`" for name in names)
             name = split_source(source)[1]
-            raise SourceError(f"`{name}` names `{unknown[0]}` in `dynamic_shapes`; its inputs are {inputs}")
+            raise SourceError(
+                f"`{name}` returned `dynamic_shapes` for `{unknown[0]}`, which is not an input; the inputs are {inputs}"
+            )
         requested = [requested.get(name) for name in names]
     count = len(recipe.args)
     if len(requested) != count or not all(axes is None or isinstance(axes, Mapping) for axes in requested):
         expected = f"{count} mappings of axis to name"
-        raise unexpected_return(source, f"`dynamic_shapes` that do not fit; expected {expected}")
+        raise unexpected_return(source, f"invalid `dynamic_shapes`; expected {expected}")
     return [dict(axes or {}) for axes in requested]
 
 
@@ -110,12 +116,12 @@ def _export(job: Wire, recipe: SourceResult, result: Wire, phase: Phase) -> None
 
 
 def _compute_outputs(function: Any, values: Sequence[Any]) -> List[Any]:
-    """Return the arrays of the function's result, flattened in the exporter's order."""
+    """Return the arrays of the function's result, flattened in the order of the exporter."""
     return [np.asarray(leaf) for leaf in jax.tree_util.tree_leaves(function(*map(jax.numpy.asarray, values)))]
 
 
 def _compute_in_float64(function: Any, values: Sequence[Any]) -> List[Any]:
-    """Compute in float64 if possible: single-precision constants of the function are widened, not recomputed."""
+    """Compute in float64; single-precision constants of the function are converted, not recomputed."""
     before = jax.config.jax_enable_x64
     jax.config.update("jax_enable_x64", True)
     try:

@@ -1,4 +1,4 @@
-"""Keras 3 with any backend: export of a model with its signature, by Keras's own `export`."""
+"""Keras 3 with any backend: export of a model with Keras's own `export`, and eager runs."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ EXPECTED_RETURN = (
 
 
 def export(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
-    """Export what the callable returned and run it on the cases, into `result`. Raises `SourceError`.
+    """Export the model that the callable returned, run it on the cases, and store both in `result`.
 
     Structures are flattened as in Keras's export: mappings by sorted keys.
+
+    Raises:
+        SourceError: the callable returned an unexpected value.
     """
     if int(keras.__version__.partition(".")[0]) < 3:
-        raise SourceError(f"Keras {keras.__version__} has no export to ONNX; expected Keras 3")
+        raise SourceError(f"Keras {keras.__version__} cannot export to ONNX; Keras 3 is required")
     if isinstance(returned, keras.Model):
         returned = (returned, None)
     recipe = read_source_result(returned, job["source"], EXPECTED_RETURN, MAPPING_KEYS)
@@ -54,7 +57,7 @@ def export(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
 
 
 def _find_inputs(recipe: SourceResult, source: str) -> Any:
-    """Return the inputs of the model, or their specs: the source's own, or by default the model's."""
+    """Return the inputs of the source, or by default the model's input specs."""
     args = recipe.args
     if args is not None:
         if isinstance(args, tuple) and len(args) == 1:
@@ -63,7 +66,7 @@ def _find_inputs(recipe: SourceResult, source: str) -> Any:
     inputs = getattr(recipe.model, "_inputs_struct", None)
     inputs = getattr(recipe.model, "input", None) if inputs is None else inputs
     if inputs is None:
-        problem = "a model that knows no inputs of its own; expected sample inputs beside it"
+        problem = "a model without defined inputs; expected `(model, inputs)` with sample inputs"
         raise unexpected_return(source, problem)
     return inputs
 
@@ -78,8 +81,10 @@ def _numpy_dtype(spec: Any) -> Any:
 
 
 def _input_specs(model: Any, leaves: Sequence[Any]) -> List[Any]:
-    """Return the specs for the export, flattened: those requested, those of the model, or those of the sample with a
-    dynamic batch axis."""
+    """Return the flattened specs for the export.
+
+    They come from the source, the model, or the sample with a dynamic batch axis.
+    """
     own = keras.tree.flatten(getattr(model, "_inputs_struct", None) or getattr(model, "input", None) or [])
     specs = []
     for leaf, model_input in zip(leaves, own if len(own) == len(leaves) else [None] * len(leaves)):  # noqa: B905

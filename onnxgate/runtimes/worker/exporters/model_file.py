@@ -1,4 +1,4 @@
-"""Final form of an exported file: opsets and IR version for its targets, names of outputs, and stack traces."""
+"""Postprocessing of exported models: opset and IR versions for the targets, output names, and stack traces."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onnx.helper import OP_SET_ID_VERSION_MAP
 from .source import Phase, SourceError, Wire, check_name_count, describe_error, folders_of, project_path
 
 Convert = Callable[[Wire], Any]
-"""Converts the model at the opsets of a job: returns it, or writes it to the path of the export."""
+"""Function that converts the model at the opsets of a job; it returns the model or writes it to `export_path`."""
 
 
 def export_path(job: Wire) -> str:
@@ -24,9 +24,10 @@ def export_path(job: Wire) -> str:
 def export_model(
     job: Wire, result: Wire, phase: Phase, convert: Convert, output_names: Optional[Sequence[str]] = None
 ) -> Any:
-    """Export the model. Return what `convert` returned; None if the exporter failed, with its error in `result`.
+    """Export the model and return the value of `convert`; None if the exporter failed, with its error in `result`.
 
-    Raises `SourceError`: the source is wrong.
+    Raises:
+        SourceError: the callable returned an unexpected value.
     """
     phase("export")
     try:
@@ -39,9 +40,10 @@ def export_model(
 
 
 def write_model(job: Wire, result: Wire, convert: Convert, output_names: Optional[Sequence[str]] = None) -> Any:
-    """Write the converted model as the job requires, into `result`; without `job["export"]` only convert it.
+    """Convert the model, and write it unless the job is without `export`. Return the value of `convert`.
 
-    Return what `convert` returned. Raises `SourceError`: `output_names` are not as many as the model's outputs.
+    Raises:
+        SourceError: the model has another number of outputs than `output_names`.
     """
     path = export_path(job)
     converted = convert_within_limits(job, convert, path)
@@ -66,7 +68,7 @@ def _written_model(converted: Any, path: str) -> Any:
 
 
 def rename_outputs(graph: Any, names: Dict[str, str]) -> None:
-    """Rename outputs of a graph, including all uses."""
+    """Rename outputs of a graph and all their uses."""
     for value in (*graph.output, *graph.value_info):
         value.name = names.get(value.name, value.name)
     for node in graph.node:
@@ -81,7 +83,7 @@ def _subgraphs(node: Any) -> List[Any]:
 
 
 def _iter_nodes(model: Any) -> Iterator[Any]:
-    """Yield all nodes, those of subgraphs and functions included."""
+    """Yield all nodes, including those of subgraphs and functions."""
     waiting = [model.graph, *model.functions]
     while waiting:
         for node in waiting.pop().node:
@@ -96,7 +98,7 @@ _PACKAGES_FOLDER = re.compile(r".*[/\\\\](?:site|dist)-packages[/\\\\]")
 
 
 def make_traces_relative(model: Any, folders: Sequence[str]) -> bool:
-    """Make file names relative to the project or to their packages. Return whether anything changed."""
+    """Make file names in stack traces relative to the project or to their packages. Return whether any changed."""
 
     def relative(frame: Match[str]) -> str:
         return f'File "{project_path(frame[1], folders) or _PACKAGES_FOLDER.sub("", frame[1])}"'
@@ -111,13 +113,13 @@ def make_traces_relative(model: Any, folders: Sequence[str]) -> bool:
 
 
 _OPSET_FIELDS = {"ai.onnx": ("opset", "opset_max"), "ai.onnx.ml": ("opset_ml", "opset_ml_max")}
-"""Fields of an `Export` job, by domain: the pinned version, and the newest version that all targets support."""
+"""Domain -> fields of an `Export` job with the pinned version and the newest version that all targets support."""
 
 
 def convert_within_limits(job: Wire, convert: Convert, path: str) -> Any:
-    """Return `convert(job)`; repeat it with the targets' newest opsets if the model needs newer ones.
+    """Return `convert(job)`. If the targets do not support its opsets, convert again with the newest ones they support.
 
-    A pinned version is never replaced.
+    A pinned version is not replaced.
     """
     converted = convert(job)
     versions = _model_opsets(_written_model(converted, path))
@@ -130,9 +132,9 @@ def convert_within_limits(job: Wire, convert: Convert, path: str) -> Any:
 
 
 def raise_ml_opset(model: Any, pinned: Optional[int]) -> bool:
-    """Raise the version of `ai.onnx.ml` to the pinned one if its operators are unchanged. Return whether it changed.
+    """Raise `ai.onnx.ml` to the pinned version if all used operators are unchanged in it. Return whether it changed.
 
-    skl2onnx imports the oldest version that has all operators in use, whatever version it is called with.
+    skl2onnx ignores the requested version and imports the oldest one that has all used operators.
     Source: skl2onnx 1.20, `convert_topology`.
     """
     domain = "ai.onnx.ml"
@@ -144,7 +146,7 @@ def raise_ml_opset(model: Any, pinned: Optional[int]) -> bool:
             old, new = (defs.get_schema(operator, version, domain) for version in (before, pinned))
             if old.since_version != new.since_version:
                 return False
-    except defs.SchemaError:  # this onnx does not know the operator or the version
+    except defs.SchemaError:  # operator or version unknown to this onnx release
         return False
     for owner in (model, *model.functions):
         for opset in owner.opset_import:
@@ -177,13 +179,13 @@ _NEEDED_BY_MESSAGE = {
     "DeviceConfigurationProto": 11,
     "NodeDeviceConfigurationProto": 11,
 }
-_INITIALIZERS_NOT_INPUTS = 4  # earlier versions require each initializer to be an input, too
+_INITIALIZERS_NOT_INPUTS = 4  # in earlier versions, each initializer must also be an input
 _MIN_IR_VERSION = 3
-_SKIPPED_FIELDS = ("metadata_props", "raw_data", "doc_string")  # optional information for readers, and bytes
+_SKIPPED_FIELDS = ("metadata_props", "raw_data", "doc_string")  # irrelevant for the version
 
 
 def lower_ir_version(model: Any, highest: Optional[int]) -> bool:
-    """Lower the IR version to `highest`, but not below the required version. Return whether it changed."""
+    """Lower the IR version to `highest`, or to the lowest version that the model allows. Return whether it changed."""
     before = model.ir_version
     if highest is not None and highest < before:
         model.ir_version = min(before, max(highest, required_ir_version(model)))
@@ -191,7 +193,7 @@ def lower_ir_version(model: Any, highest: Optional[int]) -> bool:
 
 
 def required_ir_version(model: Any) -> int:
-    """Return the lowest IR version that supports the model's content; the model's own if that is unknown."""
+    """Return the lowest IR version that supports the model's content; if unknown, the model's own version."""
     opsets = [opset for owner in (model, *model.functions) for opset in owner.opset_import]
     return max(
         [
@@ -204,7 +206,7 @@ def required_ir_version(model: Any) -> int:
 
 
 def _required_by_opset(opset: Any, model: Any) -> int:
-    """Return the IR version that was released with an opset. Source: onnx's own table of releases."""
+    """Return the IR version that was released with an opset. Source: the release table in onnx."""
     domain = opset.domain or "ai.onnx"
     if domain not in {name for name, _ in OP_SET_ID_VERSION_MAP}:
         return _MIN_IR_VERSION
@@ -213,7 +215,7 @@ def _required_by_opset(opset: Any, model: Any) -> int:
 
 def _required_by_content(part: Any, model: Any) -> int:
     kind = type(part).__name__
-    if kind in ("TensorProto", "Tensor", "SparseTensor"):  # the last two are of TypeProto
+    if kind in ("TensorProto", "Tensor", "SparseTensor"):  # the last two are part of TypeProto
         number = part.data_type if kind == "TensorProto" else part.elem_type
         return int(model.ir_version) if number > _NEWEST_KNOWN_TYPE else _NEEDED_BY_TYPE.get(number, _MIN_IR_VERSION)
     if kind in ("FunctionProto", "NodeProto") and bool(getattr(part, "overload", "")):

@@ -1,4 +1,4 @@
-"""PyTorch: export of a callable's module with either exporter of `torch.onnx.export`, eager runs and traces."""
+"""PyTorch: export of a module with either exporter of `torch.onnx.export`, eager runs, and traces."""
 
 from __future__ import annotations
 
@@ -33,13 +33,20 @@ MAPPING_KEYS = (
 )
 EXPECTED_RETURN = "`(module, args)` or a mapping with `model` and `args`"
 EXPORTER_OPSETS = {"dynamo": (18, 25), "TorchScript": (7, 23)}
-"""Lowest and highest opset that each exporter writes. Source: measured with torch 2.13; outside this range, dynamo
-keeps 18 unless it can convert, which depends on the graph, and TorchScript refuses."""
+"""Lowest and highest opset that each exporter writes.
+
+Source: measured with torch 2.13. Outside of this range, TorchScript fails, and dynamo writes 18 unless it can convert
+the graph.
+"""
 _TRACER_WARNING = "Converting a tensor to a Python "
 
 
 def export(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
-    """Export what the callable returned and run it on the cases, into `result`. Raises `SourceError`."""
+    """Export the module that the callable returned, run it on the cases, and store both in `result`.
+
+    Raises:
+        SourceError: the callable returned an unexpected value.
+    """
     recipe = _read_result(returned, job["source"])
     result["was_training"] = any(part.training for part in recipe.model.modules())
     recipe.model.eval()
@@ -57,7 +64,11 @@ def export(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
 
 
 def _read_result(returned: Any, source: str) -> SourceResult:
-    """Read the value that the callable returned. Raises `SourceError` that names the expected form."""
+    """Read the value that the callable returned.
+
+    Raises:
+        SourceError: the callable returned an unexpected value.
+    """
     if isinstance(returned, Mapping):
         returned = {"args": (), **returned}
     recipe = read_source_result(returned, source, EXPECTED_RETURN, MAPPING_KEYS)
@@ -67,7 +78,7 @@ def _read_result(returned: Any, source: str) -> SourceResult:
     if not isinstance(recipe.dynamo, bool):
         raise unexpected_return(source, f"{describe_value(recipe.dynamo)} as `dynamo`; expected True or False")
     if recipe.dynamic_shapes is not None and not recipe.dynamo:
-        expected = "`dynamic_axes`, which is what the TorchScript exporter takes"
+        expected = "`dynamic_axes` for the TorchScript exporter"
         raise unexpected_return(source, f"`dynamic_shapes` with `dynamo: False`; expected {expected}")
     args, kwargs = recipe.args, dict(recipe.kwargs or {})
     if isinstance(args, torch.Tensor):
@@ -75,7 +86,7 @@ def _read_result(returned: Any, source: str) -> SourceResult:
     if not isinstance(args, (tuple, list)):
         raise unexpected_return(source, f"{describe_value(args)} as `args`; expected a tuple")
     args = tuple(args)
-    if not kwargs and args and isinstance(args[-1], dict):  # as `torch.onnx.export` reads it
+    if not kwargs and args and isinstance(args[-1], dict):  # as in `torch.onnx.export`
         args, kwargs = args[:-1], args[-1]
     return recipe._replace(args=args, kwargs=kwargs)
 
@@ -92,7 +103,7 @@ def _try_export(
 
         axes = torch_behaviour.find_requested_axes(recipe, call)
         told.update(_requested_details(recipe, call, axes))
-        fixed = []  # numbers among the arguments, which torch.export writes into the graph
+        fixed = []  # number arguments, which torch.export writes into the graph as constants
         for name, position in torch_behaviour.leaves_by_parameter(call).items() if recipe.dynamo else ():
             leaf = call.leaves[position] if isinstance(position, int) else None
             if isinstance(leaf, (int, float)) and not isinstance(leaf, bool):
@@ -115,7 +126,7 @@ def _try_export(
 
 
 def _requested_details(recipe: SourceResult, call: ModuleCall, axes: Sequence[torch_behaviour.RequestedAxis]) -> Wire:
-    """Return the options of the exporter except the opset."""
+    """Return the options of the exporter without the opset."""
     by_name = list(torch_behaviour.read_named_axes(recipe))
     names = list(recipe.input_names or ())
     complete = len(names) == len(call.tensors)
@@ -123,13 +134,13 @@ def _requested_details(recipe: SourceResult, call: ModuleCall, axes: Sequence[to
         "parameters": torch_behaviour.parameter_names(call) if recipe.dynamo and not names else [],
         "inputs": names,
         "outputs": list(recipe.output_names or ()),
-        "axes": by_name or [{"input": e.input, "axis": e.axis, "name": e.name} for e in axes if e.promised],
+        "axes": by_name or [{"input": e.input, "axis": e.axis, "name": e.name} for e in axes if e.is_explicit],
         "grew": [{"input": e.input, "axis": e.axis, "value": names[e.input] if complete else ""} for e in axes],
     }
 
 
 def _observe_source(copied: ModuleCall, axes: Sequence[torch_behaviour.RequestedAxis], program: Any) -> Wire:
-    """Return the source's behaviour, and the sizes that the source accepts but its exported program does not."""
+    """Return the source's behavior, and the axis sizes that only the source accepts, not its exported program."""
     behaviour = torch_behaviour.observe_call(copied, axes)
     narrowed = torch_behaviour.find_narrowed_axes(program.exported_program, axes) if program is not None else []
     rows = []
@@ -142,7 +153,7 @@ def _observe_source(copied: ModuleCall, axes: Sequence[torch_behaviour.Requested
 
 
 def _export(job: Wire, recipe: SourceResult, path: str, fixed: List[Wire]) -> Any:
-    """Write the file; return the exported program if the exporter has one. Append baked constants to `fixed`."""
+    """Write the file and return the exported program, if there is one. Append constants from tracing to `fixed`."""
     options: Wire = {"dynamic_axes": recipe.dynamic_axes}
     if recipe.dynamo:
         options["external_data"] = job["external_data"]
@@ -173,14 +184,14 @@ def _call_exporter(job: Wire, recipe: SourceResult, path: Optional[str], **optio
 
 
 def _baked_constants(caught: Sequence[Any], folders: Sequence[str]) -> List[Wire]:
-    """Return the tracer's warnings about lines of the project; write all other warnings to the log."""
+    """Return values that tracing turned into constants, by project line. Write all other warnings to the log."""
     constants: List[Wire] = []
     for warning in caught:
         text, name, number = str(warning.message), warning.filename, warning.lineno
         file = project_path(os.path.abspath(name), folders)
         line = linecache.getline(name, number).strip()
         is_baked = warning.category.__name__ == "TracerWarning" and text.startswith(_TRACER_WARNING)
-        # An assertion only refuses inputs unlike the example.
+        # An assertion only rejects inputs that are unlike the example.
         if not is_baked or file is None or line.startswith("assert "):
             sys.stderr.write(warnings.formatwarning(warning.message, warning.category, name, number))
             continue
@@ -200,7 +211,7 @@ def _run_source(job: Wire, call: ModuleCall, result: Wire, phase: Phase) -> None
     if result["eager_reason"]:
         return
     inputs = cases[0]["inputs"] if cases else names
-    if len(result["sample"]) == len(names) > len(inputs):  # the model lacks inputs that the example has
+    if len(result["sample"]) == len(names) > len(inputs):  # the model has fewer inputs than the example
         pairs = [pair for pair in zip(names, result["sample"]) if pair[0] in inputs]  # noqa: B905 - Python 3.10
         result["input_names"], result["sample"] = [name for name, _ in pairs], [path for _, path in pairs]
     result["eager"] = torch_eager.run_cases(job, call, names, phase)
@@ -209,19 +220,23 @@ def _run_source(job: Wire, call: ModuleCall, result: Wire, phase: Phase) -> None
 
 
 def trace(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
-    """Write the values of the source's nodes in one case, into `result`. Raises `SourceError`."""
+    """Run one case, and store the values of the source's nodes in `result`.
+
+    Raises:
+        SourceError: the callable returned an unexpected value.
+    """
     recipe = _read_result(returned, job["source"])
     recipe.model.eval()
     call = ModuleCall.of(recipe.model, recipe.args, recipe.kwargs)
     case, names = job["case"], list(recipe.input_names or ())
     phase("export")
-    # The program that the exporter translates is decomposed, and its nodes are named as the values of the file.
+    # The exporter translates this decomposed program, whose nodes are named like the values in the file.
     program = _call_exporter(job, recipe._replace(dynamo=True), None).exported_program
     phase("trace of case " + case["name"])
     reason = torch_eager.mismatch_reason(call, [case], names)
     if reason:
         raise SourceError(reason)
-    returned_nodes = [  # the exporter drops values that are not tensors
+    returned_nodes = [  # the exporter drops other values
         spec.arg.name
         for spec in program.graph_signature.output_specs
         if spec.kind.name == "USER_OUTPUT" and type(spec.arg).__name__ == "TensorArgument"
@@ -230,7 +245,7 @@ def trace(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
     seed_generators()
     with torch.no_grad():
         call = call.with_tensors(torch_eager.read_case(call, case, names))
-        try:  # without checks that inputs match the example, if this release can omit them
+        try:  # skip the check that inputs match the example, if this release can
             module = program.module(check_guards=False)
         except TypeError:
             module = program.module()
@@ -238,7 +253,7 @@ def trace(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
 
 
 class _Tracer(torch.fx.Interpreter):  # type: ignore[misc]
-    """Runs a program, and writes the values of the job's nodes up to its limit."""
+    """Runs a program and writes the values of the job's nodes, up to its size limit."""
 
     def __init__(self, module: Any, job: Wire, result: Wire, renamed: Dict[str, str]) -> None:
         super().__init__(module)

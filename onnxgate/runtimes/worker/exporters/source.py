@@ -1,6 +1,6 @@
-"""The user's source: its file, run as for `python file.py`, its errors or an exporter's, and the value that it returns.
+"""The user's source: import and call as for `python file.py`, error descriptions, and its return value.
 
-An error is one line of text with the line of the user's own code that was involved.
+An error is described in one line, with the line of the user's code where it occurred.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Opt
 Phase = Callable[[str], None]
 Wire = Dict[str, Any]
 
-# Modules imported from the folder of one source. Two sources may have different `models.py` in their folders, and a
+# Modules imported from the folder of each source: two folders may have different modules with the same name, and a
 # module that registers an operator must not be imported twice in one process.
 _imported: Dict[str, Dict[str, ModuleType]] = {}
 
 
 class SourceError(Exception):
-    """The source does not fit `source = "file.py:callable"`; the message describes what was expected."""
+    """The source is missing, or returned an unexpected value; the message describes what is expected."""
 
 
 def split_source(source: str) -> Tuple[str, str]:
@@ -37,15 +37,15 @@ def split_source(source: str) -> Tuple[str, str]:
 
 
 def folders_of(job: Dict[str, Any]) -> Tuple[str, str]:
-    """Return the folders of the project's code: the config's, and the source's, which may be outside it."""
+    """Return the folders of the project's code: that of the config, and that of the source."""
     return job["folder"], os.path.dirname(split_source(job["source"])[0])
 
 
 def load_callable(source: str) -> Callable[[], Any]:
-    """Return the callable that `source` names. Call it inside `source_environment`."""
+    """Import and return the callable. Must be called inside `source_environment`."""
     file, name = split_source(source)
     if not os.path.isfile(file):
-        raise SourceError(f"there is no file `{os.path.basename(file)}`")
+        raise SourceError(f"file `{os.path.basename(file)}` does not exist")
     target: Any = _import_file(file)
     for part in name.split("."):
         target = getattr(target, part, None)
@@ -55,7 +55,7 @@ def load_callable(source: str) -> Callable[[], Any]:
 
 
 def _import_file(file: str) -> ModuleType:
-    """Import a file under its stem, which the exporter writes into the model, unless another module has that name."""
+    """Import a file under its stem, which exporters write into models, unless another module has that name."""
     name = os.path.splitext(os.path.basename(file))[0]
     imported = sys.modules.get(name)
     if name in sys.builtin_module_names if imported is None else getattr(imported, "__file__", None) != file:
@@ -64,7 +64,7 @@ def _import_file(file: str) -> ModuleType:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
-        raise SourceError(f"`{os.path.basename(file)}` is no Python file")
+        raise SourceError(f"`{os.path.basename(file)}` is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
@@ -77,7 +77,7 @@ def _import_file(file: str) -> ModuleType:
 
 @contextlib.contextmanager
 def source_environment(file: str, folder: str) -> Iterator[None]:
-    """Import modules and resolve paths as for `python file.py` started in `folder`; restore the state at the end."""
+    """Set up imports and paths in the block as for `python file.py` in `folder`; restore them at the end."""
     source_folder = os.path.dirname(file)
     path, before, directory, argv = list(sys.path), dict(sys.modules), os.getcwd(), list(sys.argv)
     sys.modules.update(_imported.get(source_folder, {}))
@@ -98,9 +98,9 @@ def source_environment(file: str, folder: str) -> Iterator[None]:
 
 
 def project_path(path: str, folders: Sequence[str]) -> Optional[str]:
-    """Return the path of a project file, relative to the first folder, with `/`; None for any other file.
+    """Return the path of a project file relative to the first folder, with `/`; None for other files.
 
-    An environment may be inside a project: packages installed in it are not the project's.
+    Packages installed in an environment inside the project do not count as project files.
     """
     real_folders = [os.path.realpath(folder) for folder in folders]
     for file, roots in ((path, folders), (os.path.realpath(path), real_folders)):
@@ -149,7 +149,7 @@ def _seed_framework(name: str) -> None:
 
 
 class _SeedingLoader(SourceFileLoader):
-    """Loads a framework and seeds its generator at once: a source may draw numbers right after the import."""
+    """Loads a framework and seeds its generator immediately, since a source may use it right after the import."""
 
     def exec_module(self, module: ModuleType) -> None:
         super().exec_module(module)
@@ -157,7 +157,7 @@ class _SeedingLoader(SourceFileLoader):
 
 
 class _SeedingFinder(MetaPathFinder):
-    """Finds frameworks at their usual places, and seeds them as if they had been imported before."""
+    """Finds frameworks at their usual locations, so that their generators are seeded on import."""
 
     def find_spec(
         self, fullname: str, path: Optional[Sequence[str]], target: Optional[ModuleType] = None
@@ -171,7 +171,7 @@ class _SeedingFinder(MetaPathFinder):
 
 @contextlib.contextmanager
 def run_user_code(job: Dict[str, Any], result: Dict[str, Any]) -> Iterator[None]:
-    """Run a block with the source's imports and paths; store an exception as the result's failure."""
+    """Run the block with the source's imports and paths; store an exception as the failure of the result."""
     finder = _SeedingFinder()
     try:
         with source_environment(split_source(job["source"])[0], job["folder"]):
@@ -195,7 +195,7 @@ def flush_output() -> None:
 MAX_TEXT_CHARS = 600
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 _FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')
-# PyTorch's general advice, which does not describe the failure. Source: messages of torch 2.13.
+# General advice of PyTorch that does not describe the failure. Source: messages of torch 2.13.
 _TORCH_ADVICE = re.compile(
     r"\s*(?:For more information(?: about this error)?, (?:run with TORCH_LOGS=\S+|see: \S+)"
     r"|See the stack trace for more information\."
@@ -204,17 +204,17 @@ _TORCH_ADVICE = re.compile(
 
 
 def describe_error(error: BaseException, folders: Sequence[str]) -> Dict[str, Any]:
-    """Return the `Failure` of an exception: its cause, without the exporter's wrapping."""
+    """Return the `Failure` of an exception, described by its cause instead of the exporter's wrapper."""
     chain = [error]  # outermost first
     while chain[-1].__cause__ is not None and not any(chain[-1].__cause__ is part for part in chain):
         chain.append(chain[-1].__cause__)
     cause = next((part for part in chain if not type(part).__module__.startswith("torch.onnx")), chain[-1])
     text = str(cause)
     if isinstance(cause, SystemExit):
-        text = f"the source ended the program with status {cause.code}"
+        text = f"the source exited with status {cause.code}"
     elif isinstance(cause, SyntaxError):
         text = cause.msg
-    for folder in folders:  # paths become relative to the first folder that contains them, so that all machines agree
+    for folder in folders:  # make paths relative, so that the text does not depend on the machine
         for spelling in sorted({folder, os.path.realpath(folder)}, key=len, reverse=True):
             text = text.replace(spelling.rstrip(os.sep) + os.sep, "") if spelling.strip(os.sep) else text
     return {
@@ -226,22 +226,22 @@ def describe_error(error: BaseException, folders: Sequence[str]) -> Dict[str, An
 
 
 def plain_text(text: str) -> str:
-    """Remove terminal escapes, and text that a carriage return overwrote."""
+    """Remove terminal escapes and text that a carriage return overwrites."""
     lines = _ESCAPE.sub("", text).replace("\r\n", "\n").split("\n")
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)
 
 
 def one_line(text: str) -> str:
-    """Return the first paragraph in one line, without the exporter's advice."""
+    """Return the first paragraph in one line, without the exporter's general advice."""
     paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n", _TORCH_ADVICE.sub("", plain_text(text)))]
     line = next((part for part in paragraphs if part), "")
     return line if len(line) <= MAX_TEXT_CHARS else line[: MAX_TEXT_CHARS - 3] + "..."
 
 
 def _source_line(chain: Sequence[BaseException], folders: Sequence[str]) -> str:
-    """Return `file.py:31` of the innermost line of the project's code that was involved; "" if there is none.
+    """Return `file.py:31` of the project's line that caused the error; "" if there is none.
 
-    The best lines come first: a syntax error's own line, frames from the innermost, then lines of the graph.
+    In order of preference: the line of a syntax error, the innermost frame, the line that created the graph's node.
     """
     for find in (_syntax_error_lines, _frame_lines, _node_lines):
         for error in reversed(chain):
@@ -263,7 +263,7 @@ def _frame_lines(error: BaseException) -> List[Tuple[str, int]]:
 
 
 def _node_lines(error: BaseException) -> List[Tuple[str, int]]:
-    """Return lines of the FX node being translated: PyTorch stores them with the node, but not in the error."""
+    """Return the lines of the FX node that was being translated: PyTorch stores them in the node, not in the error."""
     for frame, _ in reversed(list(traceback.walk_tb(error.__traceback__))):
         trace = getattr(frame.f_locals.get("node"), "meta", {})
         trace = trace.get("stack_trace") if isinstance(trace, dict) else None
@@ -273,7 +273,7 @@ def _node_lines(error: BaseException) -> List[Tuple[str, int]]:
 
 
 class SourceResult(NamedTuple):
-    """Parts of the value that the user's callable returned; each framework accepts some of them."""
+    """Return value of the user's callable; each framework supports some of the fields."""
 
     model: Any
     args: Any = None
@@ -287,12 +287,16 @@ class SourceResult(NamedTuple):
 
 
 def unexpected_return(source: str, problem: str) -> SourceError:
-    """Return the error that the callable of `source` returned something else than expected."""
+    """Return an error that describes the callable's return value and what is expected instead."""
     return SourceError(f"`{split_source(source)[1]}` returned {problem}")
 
 
 def read_source_result(value: Any, source: str, expected: str, keys: Sequence[str]) -> SourceResult:
-    """Read `(model, args)`, or a mapping with `model` and some of `keys`. Raises `SourceError` with `expected`."""
+    """Read `(model, args)`, or a mapping with `model` and any of `keys`.
+
+    Raises:
+        SourceError: the value has another form; the message contains `expected`.
+    """
     if isinstance(value, tuple) and len(value) == 2:
         return SourceResult(*value)
     if not isinstance(value, Mapping):
@@ -300,8 +304,8 @@ def read_source_result(value: Any, source: str, expected: str, keys: Sequence[st
     for key in value:
         if key not in ("model", *keys):
             near = difflib.get_close_matches(str(key), keys, 1)
-            hint = f"did you mean `{near[0]}`?" if near else "known are " + ", ".join(dict.fromkeys(("model", *keys)))
-            raise unexpected_return(source, f"a mapping with the unknown key `{key}`; {hint}")
+            hint = f"did you mean `{near[0]}`?" if near else "known keys: " + ", ".join(dict.fromkeys(("model", *keys)))
+            raise unexpected_return(source, f"a mapping with unknown key `{key}`; {hint}")
     if "model" not in value:
         raise unexpected_return(source, f"a mapping without `model`; expected {expected}")
     recipe = SourceResult(**value)
@@ -313,16 +317,16 @@ def read_source_result(value: Any, source: str, expected: str, keys: Sequence[st
 
 
 def check_name_count(count: int, names: Optional[Sequence[str]], what: str, source: str) -> None:
-    """Raise `SourceError` if names are given, but not `count` of them."""
+    """Raise `SourceError` if there are names, but not `count` of them."""
     if names is not None and len(names) != count:
-        raise unexpected_return(source, f"{len(names)} names as `{what}`; the model has {count}")
+        raise unexpected_return(source, f"{len(names)} names in `{what}`; the model has {count}")
 
 
 def describe_value(value: Any) -> str:
-    """Return the description of a value for messages."""
+    """Describe a value in a message."""
     return f"a tuple of {len(value)}" if isinstance(value, tuple) else describe_type(value)
 
 
 def describe_type(value: Any) -> str:
-    """Return the type of a value for messages."""
+    """Describe the type of a value in a message."""
     return "None" if value is None else f"a value of type `{type(value).__name__}`"

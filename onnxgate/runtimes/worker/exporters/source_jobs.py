@@ -1,4 +1,4 @@
-"""Jobs of a toolchain: exports and traces of sources, the user's inputs, and commands that write models."""
+"""Jobs of a toolchain: export and trace sources, collect the user's inputs, and run commands that write models."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from .source import (
 )
 
 PRELOADED_MODULES = ("numpy", "onnx", "onnxscript")
-"""Modules that exporters import, which a user's file of the same name must not replace."""
+"""Modules that exporters import. They are imported first, so that a user's file of that name cannot replace them."""
 
 
 class ConverterMissingError(Exception):
-    """The toolchain has a framework but not its converter; the message names the package to install."""
+    """A framework's converter is not installed; the message names the package to install."""
 
 
 def export(job: Wire, phase: Phase) -> Wire:
-    """Answer an `Export` job with an `ExportResult`; it includes errors of the user's code or the exporter."""
+    """Run an `Export` job. Errors of the user's code and of the exporter are part of the result."""
     result: Wire = {"kind": "export", "model": None, "input_names": []}
     source.choose_seed(job.get("seed", source.DEFAULT_SEED))
     for name in PRELOADED_MODULES:
@@ -57,7 +57,7 @@ def require_converters(title: str, converters: Tuple[str, ...]) -> None:
     if missing:
         names = "` and `".join(missing)
         install = f"`pip install {' '.join(missing)}`"
-        problem = f"models of {title} are exported with `{names}`, which the toolchain has not: {install}"
+        problem = f"exporting {title} models requires `{names}` in the toolchain: run {install}"
         raise ConverterMissingError(problem)
 
 
@@ -71,7 +71,11 @@ def _call_source(job: Wire, phase: Phase, kind: str = "source") -> Any:
 
 
 def find_framework(returned: Any, source: str) -> Framework:
-    """Return the framework of the model that a source returned. Raises `SourceError` if there is none."""
+    """Return the framework of the model that a source returned.
+
+    Raises:
+        SourceError: the framework is unknown.
+    """
     by_module = {
         module: framework for framework in FRAMEWORKS for module in (*framework.modules, *framework.class_modules)
     }
@@ -81,15 +85,17 @@ def find_framework(returned: Any, source: str) -> Framework:
             if module in by_module:
                 return by_module[module]
     imported = {framework for module, framework in by_module.items() if module in sys.modules}
-    if len(imported) == 1:  # its exporter has the best error message
+    if len(imported) == 1:  # its exporter reports the better error
         return imported.pop()
     titles = ", ".join(framework.title for framework in FRAMEWORKS)
     expected = "`(model, inputs)` or a mapping with `model` and `args`"
-    raise unexpected_return(source, f"{describe_value(returned)}, which is no model of {titles}; expected {expected}")
+    raise unexpected_return(
+        source, f"{describe_value(returned)}, which is not a model of {titles}; expected {expected}"
+    )
 
 
 def _candidate_models(returned: Any) -> Iterator[Any]:
-    """Yield values that may be the model, best first: the value, its elements, and theirs."""
+    """Yield values that may be the model, most likely first: the value, its elements, and their elements."""
     level = [returned]
     for _ in range(3):
         yield from level
@@ -104,7 +110,7 @@ def _candidate_models(returned: Any) -> Iterator[Any]:
 
 
 def trace(job: Wire, phase: Phase) -> Wire:
-    """Answer a `Trace` job with a `TraceResult`; it includes errors of the user's code or the exporter."""
+    """Run a `Trace` job. Errors of the user's code and of the exporter are part of the result."""
     result: Wire = {"kind": "trace", "values": {}, "failure": None}
     with run_user_code(job, result):
         returned = _call_source(job, phase)
@@ -113,11 +119,11 @@ def trace(job: Wire, phase: Phase) -> Wire:
 
 
 MAX_CASES = 100
-"""Maximum number of cases: a generator may have no end."""
+"""Maximum number of cases, since a generator may be infinite."""
 
 
 def inputs(job: Wire, phase: Phase) -> Wire:
-    """Answer an `Inputs` job with an `InputsResult`; it includes errors of the user's code."""
+    """Run an `Inputs` job. Errors of the user's code are part of the result."""
     result: Wire = {"kind": "inputs", "cases": [], "failure": None}
     with run_user_code(job, result):
         _collect_cases(job, result["cases"], phase)
@@ -125,7 +131,7 @@ def inputs(job: Wire, phase: Phase) -> Wire:
 
 
 def _collect_cases(job: Wire, cases: List[Dict[str, str]], phase: Phase) -> None:
-    from . import eager  # imports numpy before a user's file of the same name can replace it
+    from . import eager  # imports numpy, which a user's file of that name must not replace
 
     name = f"`{split_source(job['source'])[1]}`"
     returned = _call_source(job, phase, "inputs")
@@ -134,13 +140,13 @@ def _collect_cases(job: Wire, cases: List[Dict[str, str]], phase: Phase) -> None
         raise unexpected_return(job["source"], f"{describe_type(returned)}; expected {expected}")
     for index, case in enumerate(returned):
         if index == MAX_CASES:
-            raise SourceError(f"{name} gives more than {MAX_CASES} cases; end it earlier")
+            raise SourceError(f"{name} yields more than {MAX_CASES} cases; return fewer")
         where = f"case {index} of {name}"
         if not isinstance(case, Mapping):
             raise SourceError(f"{where} is {describe_type(case)}; expected a mapping of names to arrays")
         odd = next((key for key in case if not isinstance(key, str)), "")
         if odd != "":
-            raise SourceError(f"{where} has the name `{odd}`; expected the name of an input")
+            raise SourceError(f"{where} has the key `{odd}`; expected the name of an input")
         folder = os.path.join(job["output"], str(index))
         os.makedirs(folder)
         paths = {key: os.path.join(folder, f"{number}.npy") for number, key in enumerate(case)}
@@ -148,16 +154,16 @@ def _collect_cases(job: Wire, cases: List[Dict[str, str]], phase: Phase) -> None
             eager.save_input(path, case[key], f"`{key}` in {where}")
         cases.append(paths)
     if not cases:
-        raise SourceError(f"{name} gives no case")
+        raise SourceError(f"{name} returned no cases")
 
 
 def probe(job: Wire, phase: Phase) -> Wire:
-    """Import each requested exporter and return the version of Python; a later export reports import errors."""
+    """Import the requested exporters to warm them up, and return the Python version. Import errors are ignored."""
     for name in (*PRELOADED_MODULES, *job["exporters"]):
         phase("import of " + name)
         try:
             module = importlib.import_module(name)
-            if name == "torch":  # the exporter's operators take 1.9 s of 2.4 s on one small model. Source: torch 2.13
+            if name == "torch":  # loading the exporter's operators takes 1.9 s. Source: torch 2.13
                 model, example = module.nn.Identity(), (module.zeros(1),)
                 module.onnx.export(model, example, io.BytesIO(), dynamo=True, verbose=False)
         except Exception:  # noqa: BLE001 - a later export reports the error
@@ -167,15 +173,15 @@ def probe(job: Wire, phase: Phase) -> Wire:
 
 
 LOG_TAIL_BYTES = 64 * 1024
-NOT_STARTED_STATUS = 127  # exit status of a shell for a command that it cannot start
+NOT_STARTED_STATUS = 127  # as shells return for a command that cannot be started
 _GRACE_S = 2.0
 
 
 def command(job: Wire, phase: Phase) -> Wire:
-    """Answer a `Command` job with a `CommandResult`: run a user's command without a shell.
+    """Run a `Command` job: a user's command, without a shell.
 
-    The child stays in this process group, and ends with it. Processes that it leaves running may keep the output open:
-    they are not waited for.
+    The child stays in this process group and ends with it. Background processes that it leaves running are not waited
+    for, although they may keep the output open.
     """
     argv = job["argv"]
     phase(f"command `{argv[0]}`")

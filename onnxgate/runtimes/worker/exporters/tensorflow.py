@@ -1,4 +1,4 @@
-"""TensorFlow: export of a `tf.function` with its signature, by tf2onnx."""
+"""TensorFlow: export of a `tf.function` with tf2onnx, and eager runs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ from .source import Phase, Wire, describe_value, read_source_result, unexpected_
 
 MAPPING_KEYS = ("args", "output_names")
 EXPECTED_RETURN = (
-    "`(function, inputs)` with a `tf.function` and sample inputs or `tf.TensorSpec`s, or a `tf.function` alone \
-that has an `input_signature`"
+    "`(function, inputs)` with a `tf.function` and sample inputs or `tf.TensorSpec`s, or a `tf.function` with "
+    "`input_signature`"
 )
 
 
 def export(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
-    """Export what the callable returned and run it on the cases, into `result`. Raises `SourceError`."""
+    """Export the function that the callable returned, run it on the cases, and store both in `result`.
+
+    Raises:
+        SourceError: the callable returned an unexpected value.
+    """
     returned = (returned, ()) if _is_function(returned) else returned
     recipe = read_source_result(returned, job["source"], EXPECTED_RETURN, MAPPING_KEYS)
     if not _is_function(recipe.model):
@@ -34,7 +38,7 @@ def export(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
         from . import model_file
 
         def convert(job: Wire) -> Any:
-            # The only part of a `tf.function` that tf2onnx uses.
+            # tf2onnx uses only this method of a `tf.function`.
             source = SimpleNamespace(get_concrete_function=lambda *_: concrete)
             return tf2onnx.convert.from_function(source, input_signature=(), opset=job["opset"])[0]
 
@@ -50,13 +54,13 @@ def _is_function(value: Any) -> bool:
 
 
 def _concrete_function(function: Any, args: Sequence[Any], source: str) -> Any:
-    """Return the concrete function for its own signature, or for that of the arguments with a dynamic batch axis."""
+    """Return the concrete function for its own signature, or for the arguments with a dynamic batch axis."""
     if hasattr(function, "structured_input_signature"):
         return function
     if getattr(function, "input_signature", None) is not None:
         return function.get_concrete_function()
     if not args:
-        problem = "a function without `input_signature`; expected its inputs beside it"
+        problem = "a function without `input_signature`; expected `(function, inputs)`"
         raise unexpected_return(source, problem)
     specs = []
     for arg in args:
@@ -68,7 +72,7 @@ def _concrete_function(function: Any, args: Sequence[Any], source: str) -> Any:
 
 
 def _eager_call(concrete: Any, sample: Any) -> eager.ArrayCall:
-    """Return the function as a call on arrays. Mappings are flattened by sorted keys, as the graph's outputs are."""
+    """Return the function as a call on arrays. Mappings are flattened by sorted keys, like the graph's outputs."""
     captured = {id(inner) for _, inner in concrete.graph.captures}
     tensors = [value for value in concrete.inputs if value.dtype != tf.resource and id(value) not in captured]
 

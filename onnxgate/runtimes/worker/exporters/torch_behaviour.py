@@ -1,4 +1,4 @@
-"""Behaviour of a PyTorch source that its graph may lose: returned values, state, and axes that grow."""
+"""Behavior of a PyTorch source that an export may lose: returned values, state, and dynamic output axes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_AXIS_SIZE = 4096
 
 
 def observe_call(call: ModuleCall, axes: Sequence[RequestedAxis]) -> Wire:
-    """Return leaves, changed buffers and output axes that grow; nothing if the source cannot be called."""
+    """Return leaves, changed buffers and dynamic output axes; empty if the call fails."""
     with _restore_module(call.module):
         before = _copy_buffers(call.module)
         first = _try_call(call)
@@ -44,10 +44,10 @@ def observe_call(call: ModuleCall, axes: Sequence[RequestedAxis]) -> Wire:
 
 
 def _try_call(call: ModuleCall) -> Any:
-    """Return the module's result in a tuple, None if it fails: the run on the cases reports the error."""
+    """Return the module's result in a tuple; None if it fails, which the run on the cases reports."""
     try:
         return (call.run(),)
-    except Exception:  # noqa: BLE001 - the user's code can raise anything
+    except Exception:  # noqa: BLE001 - user code can raise any error
         return None
 
 
@@ -60,7 +60,7 @@ def _copy_tensors(returned: Any) -> List[Any]:
 
 
 def _is_cache(before: Any, between: Any, after: Any) -> bool:
-    """Return whether a first call created or enlarged the buffer, and a second one left it unchanged, as for masks."""
+    """Return whether only the first of two calls changed the buffer, by creating or resizing it, such as for masks."""
     resized = before is None or before.shape != between.shape
     return resized and after is not None and _are_equal(after, between)
 
@@ -72,7 +72,7 @@ def _are_equal(a: Any, b: Any) -> bool:
 
 
 def _describe_leaves(returned: Any) -> List[Wire]:
-    """Return the kind of each leaf, and its name: `plus`, `states_0` for a part of a value, or ""."""
+    """Return kind and name of each leaf: `plus`; `states_0` for a part of a value; "" for no name."""
     leaves = []
     with_path = getattr(_pytree, "tree_flatten_with_path", None)
     pairs = with_path(returned[0])[0] if with_path else [((), leaf) for leaf in _pytree.tree_leaves(returned[0])]
@@ -86,7 +86,7 @@ def _describe_leaves(returned: Any) -> List[Wire]:
 
 
 def _find_grown_axes(call: ModuleCall, axes: Sequence[RequestedAxis], before: List[Any]) -> List[Wire]:
-    """Return axes of outputs that change when all dynamic axes grow by one, or double if that fails."""
+    """Return output axes that change when all dynamic input axes grow by one, or double if that fails."""
     sizes = {(e.input, e.axis): int(call.leaves[call.tensors[e.input]].shape[e.axis]) for e in axes}
     sizes = {axis: size for axis, size in sizes.items() if size}
     for longer in ({k: size + 1 for k, size in sizes.items()}, {k: 2 * size for k, size in sizes.items()}):
@@ -105,7 +105,7 @@ def _find_grown_axes(call: ModuleCall, axes: Sequence[RequestedAxis], before: Li
 
 
 def _resize_axes(call: ModuleCall, sizes: Dict[Tuple[int, int], int]) -> ModuleCall:
-    """Return the call with these axes of its tensors repeated or cut to these sizes, without new values."""
+    """Return the call with axes of its tensors repeated or cut to these sizes."""
     tensors = call.sample()
     for (number, axis), size in sizes.items():
         tensor = tensors[number]
@@ -115,7 +115,7 @@ def _resize_axes(call: ModuleCall, sizes: Dict[Tuple[int, int], int]) -> ModuleC
 
 
 def find_size_beyond(call: ModuleCall, narrow: NarrowedAxes) -> Optional[int]:
-    """Return a size just outside the exported program's range that the source itself accepts; None if there is none."""
+    """Return a size just outside of the exported program's range that the source accepts; None if there is none."""
     beyond = [narrow.lowest - 1] if narrow.lowest > MIN_DYNAMIC_SIZE else []
     if narrow.highest is not None and narrow.highest < MAX_AXIS_SIZE:
         beyond.append(narrow.highest + 1)
@@ -127,7 +127,7 @@ def find_size_beyond(call: ModuleCall, narrow: NarrowedAxes) -> Optional[int]:
 
 
 def do_branches_vary(call: ModuleCall) -> bool:
-    """Return whether the source converts tensors to other Python values for other numbers of the same kind."""
+    """Return whether branches on tensors in the source depend on the input values."""
 
     def record(change: Any) -> Optional[List[Any]]:
         leaves = [change(leaf) if is_float(leaf) else leaf for leaf in call.leaves]
@@ -141,7 +141,7 @@ def do_branches_vary(call: ModuleCall) -> bool:
 
 @contextlib.contextmanager
 def _record_branches() -> Iterator[List[Any]]:
-    """Collect every truth value that is computed from a tensor in the block, in order."""
+    """Collect the results of `bool(tensor)` in the block, in order."""
     branches: List[Any] = []
 
     class Recorder(TorchFunctionMode):  # type: ignore[misc]
@@ -157,9 +157,9 @@ def _record_branches() -> Iterator[List[Any]]:
 
 @contextlib.contextmanager
 def _restore_module(module: Any) -> Iterator[None]:
-    """Restore the module after the block: its buffers, and its other attributes one level deep.
+    """Restore the module's buffers and other attributes, one level deep, after the block.
 
-    Tensors are buffers and plain attributes. Parameters are not changed by a call without gradients.
+    Parameters are not restored, since a call without gradients does not change them.
     """
     parts = list(module.modules())
     containers = (dict, list, set)
@@ -180,22 +180,22 @@ def _restore_module(module: Any) -> Iterator[None]:
 
 
 MIN_DYNAMIC_SIZE = 2
-"""torch.export may exclude the sizes 0 and 1 without any reason in the source. Source: torch 2.13."""
+"""torch.export may exclude the sizes 0 and 1 even if the source supports them. Source: torch 2.13."""
 
 
 class RequestedAxis(NamedTuple):
-    """An axis of a tensor input that may have other sizes; `input` is the tensor's position."""
+    """A dynamic axis of a tensor input; `input` is the tensor's position."""
 
     input: int
     axis: int
     name: str
-    promised: bool  # False: the exporter was left to decide (`Dim.AUTO`)
+    is_explicit: bool  # False: the exporter decides (`Dim.AUTO`)
     lowest: int = 0
     highest: Optional[int] = None
 
 
 class NarrowedAxes(NamedTuple):
-    """Sizes of one symbol that the exported program supports, and the axes of the symbol."""
+    """Range of one symbol in the exported program, and the axes of the symbol."""
 
     axes: Tuple[Tuple[int, int], ...]
     lowest: int
@@ -203,7 +203,7 @@ class NarrowedAxes(NamedTuple):
 
 
 def find_requested_axes(recipe: SourceResult, call: ModuleCall) -> List[RequestedAxis]:
-    """Return axes of tensor inputs, from `dynamic_shapes`, or from `dynamic_axes` if its names are known."""
+    """Return the dynamic axes of tensor inputs, from `dynamic_shapes` or from `dynamic_axes`."""
     if recipe.dynamic_axes:
         return list(_requested_by_name(recipe, call))
     leaves = leaves_by_parameter(call)
@@ -218,7 +218,7 @@ def find_requested_axes(recipe: SourceResult, call: ModuleCall) -> List[Requeste
 
 
 def leaves_by_parameter(call: ModuleCall) -> Dict[str, Any]:
-    """Return the arguments by parameter of the module, each leaf as its position among all leaves."""
+    """Return the arguments by parameter of the module; leaves are replaced by their positions."""
     args, kwargs = _pytree.tree_unflatten(list(range(len(call.leaves))), call.spec)
     try:
         return dict(inspect.signature(call.module.forward).bind(*args, **kwargs).arguments)
@@ -227,14 +227,14 @@ def leaves_by_parameter(call: ModuleCall) -> Dict[str, Any]:
 
 
 def parameter_names(call: ModuleCall) -> List[str]:
-    """Return the module's names of its tensor inputs; empty if one of them is only a part of a parameter."""
+    """Return the parameter names of the tensor inputs; empty if one of them is only a part of a parameter."""
     by_position = {position: name for name, position in leaves_by_parameter(call).items() if isinstance(position, int)}
     names = [by_position.get(position, "") for position in call.tensors]
     return names if all(names) else []
 
 
 def read_named_axes(recipe: SourceResult) -> Iterator[Wire]:
-    """Yield the entries of `dynamic_axes`, by names of inputs and of outputs."""
+    """Yield the entries of `dynamic_axes` for inputs and outputs."""
     for value, axes in dict(recipe.dynamic_axes or {}).items():
         listed = [(axis, "") for axis in axes] if isinstance(axes, (list, tuple)) else []
         for axis, name in axes.items() if isinstance(axes, Mapping) else listed:
@@ -253,7 +253,7 @@ def _requested_by_name(recipe: SourceResult, call: ModuleCall) -> Iterator[Reque
 
 
 def _requested_in(value: Any, spec: Any, call: ModuleCall) -> Iterator[RequestedAxis]:
-    """Yield the axes of a parameter's value and its specification, which have the same structure."""
+    """Yield the dynamic axes of a parameter; its value and specification have the same structure."""
     if isinstance(value, int):
         if value in call.tensors:
             yield from _requested_of_tensor(call.tensors.index(value), call.leaves[value].dim(), spec)
@@ -280,7 +280,7 @@ def _requested_of_tensor(number: int, rank: int, spec: Any) -> Iterator[Requeste
 
 
 def _finite_bound(bound: Any) -> Optional[int]:
-    """Return a bound as a number; None for infinity, which has its own type in PyTorch."""
+    """Return a bound as an integer; None for infinity, which has its own type in PyTorch."""
     try:
         return int(bound)
     except (TypeError, ValueError, OverflowError, AttributeError, AssertionError):
@@ -288,7 +288,7 @@ def _finite_bound(bound: Any) -> Optional[int]:
 
 
 def find_narrowed_axes(program: Any, requested: Sequence[RequestedAxis]) -> List[NarrowedAxes]:
-    """Return symbols for which the program supports fewer sizes than requested; none if it has no symbols."""
+    """Return the symbols for which the program supports fewer sizes than requested."""
     symbols: Dict[Any, List[Tuple[int, int]]] = {}
     values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
     inputs = (values.get(name) for name in program.graph_signature.user_inputs if isinstance(name, str))

@@ -21,7 +21,7 @@ class ModuleCall(NamedTuple):
     module: Any
     leaves: Tuple[Any, ...]
     spec: Any
-    tensors: Tuple[int, ...]  # indices of the leaves that are tensors: they are the graph's inputs, in its order
+    tensors: Tuple[int, ...]  # indices of the leaves that are tensors, which are the graph's inputs in this order
 
     @classmethod
     def of(cls, module: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> ModuleCall:
@@ -31,11 +31,11 @@ class ModuleCall(NamedTuple):
         return cls(module, tuple(leaves), spec, tensors)
 
     def sample(self) -> List[Any]:
-        """Return the example inputs, tensors only."""
+        """Return the tensors of the example inputs."""
         return [self.leaves[i] for i in self.tensors]
 
     def run(self) -> Any:
-        """Return the result of the module, from copies of the arguments."""
+        """Call the module with copies of the arguments."""
         args, kwargs = _pytree.tree_unflatten([copy_leaf(leaf) for leaf in self.leaves], self.spec)
         seed_generators()
         with torch.no_grad(), _without_attention_fastpath():
@@ -50,25 +50,25 @@ class ModuleCall(NamedTuple):
 
 
 def copy_call(call: ModuleCall) -> ModuleCall:
-    """Return the call on a copy of the module, which an export cannot change; on the module itself if copying fails."""
+    """Return the call on a copy of the module, so that an export cannot change it; if copying fails, on the module."""
     copied = call._replace(leaves=tuple(copy_leaf(leaf) for leaf in call.leaves))
     try:
         return copied._replace(module=copy.deepcopy(call.module))
-    except Exception:  # noqa: BLE001 - a copy can fail in many ways
+    except Exception:  # noqa: BLE001 - copying can raise any error
         return copied
 
 
 def copy_leaf(leaf: Any) -> Any:
-    """Return a copy of a tensor, so that a call in place does not change the example."""
+    """Return a copy of a tensor, so that in-place operations do not change the example."""
     return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf
 
 
 def mismatch_reason(call: ModuleCall, cases: Sequence[Wire], names: Sequence[str]) -> str:
-    """Return why the cases do not fit the source's inputs; "" if they do."""
+    """Return why the cases do not match the source's inputs; "" if they do."""
     takes = len(call.tensors)
     for case in cases:
         if len(case["inputs"]) != takes and not _names_cover(case["inputs"], names, takes):
-            return f"the source takes {takes} tensors and the model {len(case['inputs'])}"
+            return f"the source has {takes} inputs, but the model has {len(case['inputs'])}"
     return ""
 
 
@@ -77,9 +77,9 @@ def _names_cover(inputs: Wire, names: Sequence[str], takes: int) -> bool:
 
 
 def read_case(call: ModuleCall, case: Wire, names: Sequence[str]) -> List[Any]:
-    """Return the tensors of a case in the source's order; the example's own for inputs that the case lacks.
+    """Return the tensors of a case in the source's order, with the example's tensors for missing inputs.
 
-    An exporter may drop unused inputs: they are read by name if `names` has all, by position if not.
+    Inputs are matched by name if `names` is complete, and otherwise by position. Exporters may drop unused inputs.
     """
     inputs = case["inputs"]
     covered = _names_cover(inputs, names, len(call.tensors))
@@ -89,10 +89,10 @@ def read_case(call: ModuleCall, case: Wire, names: Sequence[str]) -> List[Any]:
 
 
 def _read_tensor(path: str, like: Any) -> Any:
-    """Read a case's array as a tensor for the source: same device, and same type within its kind."""
+    """Read an array as a tensor on the device and with the type of `like`, if it has the same kind of type."""
     tensor = torch.from_numpy(np.array(np.load(path, allow_pickle=False), order="C"))
     if _dtype_kind(tensor) != _dtype_kind(like):
-        raise eager.MismatchError(f"the source takes {like.dtype} where the model takes {tensor.dtype}")
+        raise eager.MismatchError(f"the source has an input of type {like.dtype}, but the model's is {tensor.dtype}")
     return tensor.to(device=like.device, dtype=like.dtype)
 
 
@@ -103,7 +103,7 @@ def _dtype_kind(tensor: Any) -> str:
 
 
 def run_cases(job: Wire, call: ModuleCall, names: Sequence[str], phase: Phase, folder: str = "eager") -> List[Wire]:
-    """Return one `CaseResult` per case, then one for the sample."""
+    """Return one `CaseResult` per case, followed by that of the sample."""
     feeds: List[eager.Feed] = [("case " + case["name"], partial(read_case, call, case, names)) for case in job["cases"]]
     feeds.append(("the source's sample", call.sample))
 
@@ -112,18 +112,18 @@ def run_cases(job: Wire, call: ModuleCall, names: Sequence[str], phase: Phase, f
         with torch.no_grad(), _restore_buffers(call.module):
             returned = call.with_tensors(tensors).run()
         leaves = [leaf for leaf in _pytree.tree_leaves(returned) if isinstance(leaf, torch.Tensor)]
-        # Outputs of runtimes in bfloat16 are stored as float32, too: the same numbers.
+        # Runtimes' outputs in bfloat16 are also stored as float32.
         return [to_numpy(leaf.float() if leaf.dtype == torch.bfloat16 else leaf) for leaf in leaves]
 
     return eager.run_feeds(job, feeds, compute, folder, phase)
 
 
 def run_cases_in_float64(job: Wire, call: ModuleCall, names: Sequence[str], phase: Phase) -> List[Wire]:
-    """Run the cases as `run_cases`, with module and inputs in float64; [] if conversion fails. Changes the module."""
+    """Run the cases with module and inputs in float64; [] if the conversion fails. Converts the module in place."""
     try:
         leaves = tuple(leaf.double() if is_float(leaf) else leaf for leaf in call.leaves)
         wide = call._replace(module=call.module.double(), leaves=leaves)
-    except Exception:  # noqa: BLE001 - a user's module can raise anything when it is converted
+    except Exception:  # noqa: BLE001 - converting a user's module can raise any error
         return []
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
@@ -148,10 +148,9 @@ def to_numpy(tensor: Any) -> Any:
 
 @contextlib.contextmanager
 def _without_attention_fastpath() -> Iterator[None]:
-    """Compute attention step by step, as the exporter does.
+    """Disable PyTorch's fast path for attention, which the exporter does not use.
 
-    Without gradients, PyTorch uses a shortcut instead, which writes zeros at padded positions. Source:
-    `nn.TransformerEncoder` of torch 2.13 in evaluation mode. In a release without the switch, nothing is changed.
+    The fast path writes zeros at padded positions. Source: `nn.TransformerEncoder` of torch 2.13 in evaluation mode.
     """
     switch: Any = getattr(torch.backends, "mha", None)
     if switch is None:
@@ -167,7 +166,7 @@ def _without_attention_fastpath() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _restore_buffers(module: Any) -> Iterator[None]:
-    """Restore the buffers after the block: a graph has no state, so each case begins with the exported buffers."""
+    """Restore the buffers after the block: a graph has no state, so each case must start with the exported buffers."""
     buffers = [(part, dict(part._buffers)) for part in module.modules()]
     values = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
     try:

@@ -1,4 +1,4 @@
-/** ONNX Runtime Web: what it makes of a model, in the values of `runtimes/jobs.py`. */
+/** Adapter of ONNX Runtime Web; jobs and results have the fields of `core/jobs.py`. */
 
 import fs from "node:fs";
 import path from "node:path";
@@ -8,79 +8,79 @@ import { dataFiles } from "./external.mjs";
 import { UnusableError, failure, isFatal } from "./failures.mjs";
 import * as npy from "./npy.mjs";
 
-const CPU = "CPUExecutionProvider"; // the kernels that its WebAssembly is made of
+const CPU = "CPUExecutionProvider"; // its WebAssembly contains the CPU kernels
 const PACKAGE = "onnxruntime-web";
-// Said after the nodes have run, when an output is fetched that is no tensor, or none of a type that JavaScript holds.
+// Raised after all nodes ran, for an output that is not a tensor or has a type that JavaScript cannot represent.
 // Source: onnxruntime-web 1.20.1 and 1.30.0.
 const UNHOLDABLE = /non-tensor|unsupported (?:data )?type/i;
 
-/** Versions, the runtime's as it says it itself; it has no Python. */
+/** Returns versions; the runtime's is the one that it reports itself. */
 export async function probe(job, engine) {
   const { env } = await engine.ort();
-  const asked = job.packages.map((name) => [name, engine.versionOf(name)]);
-  const found = Object.fromEntries(asked.filter(([, version]) => version));
+  const versions = job.packages.map((name) => [name, engine.versionOf(name)]);
+  const found = Object.fromEntries(versions.filter(([, version]) => version));
   const own = { [PACKAGE]: env.versions.web, node: process.versions.node };
   return { kind: "probe", python: "", packages: { ...found, ...own } };
 }
 
-/** Makes a session. */
+/** Creates a session. */
 export async function load(job, engine, phase) {
-  const { session } = await made(job, engine, phase);
+  const { session } = await createSession(job, engine, phase);
   await session.release();
   return { kind: "load", providers: [...job.providers] };
 }
 
-/** Makes a session and runs every case. */
+/** Creates a session and runs every case. */
 export async function run(job, engine, phase) {
-  let current = await made(job, engine, phase);
+  let current = await createSession(job, engine, phase);
   const outputs = [...current.session.outputNames];
   const cases = [];
-  for (const [index, each] of job.cases.entries()) {
-    if (current.ort !== (await engine.ort())) current = await made(job, engine, phase);
-    phase(`case ${each.name}`);
-    cases.push(await runCase(current, engine, each.inputs, path.join(job.output, String(index))));
+  for (const [index, inputCase] of job.cases.entries()) {
+    if (current.ort !== (await engine.ort())) current = await createSession(job, engine, phase);
+    phase(`case ${inputCase.name}`);
+    cases.push(await runCase(current, engine, inputCase.inputs, path.join(job.output, String(index))));
   }
   await current.session.release();
   return { kind: "run", providers: [...job.providers], outputs, cases };
 }
 
-/** A session, and the instance that it belongs to. */
-async function made(job, engine, phase) {
+/** Returns a session and the instance of the engine that it belongs to. */
+async function createSession(job, engine, phase) {
   phase("load");
-  refuseForeign(job);
+  refuseUnsupported(job);
   const ort = await engine.ort();
   const bytes = fs.readFileSync(job.model);
   const options = sessionOptions(job.optimization, dataFiles(job.model, bytes));
-  return { ort, session: await told(engine, () => ort.InferenceSession.create(bytes, options)) };
+  return { ort, session: await withErrors(engine, () => ort.InferenceSession.create(bytes, options)) };
 }
 
-/** Providers and libraries that it never has are no model's fault. */
-function refuseForeign({ providers, extensions }) {
+/** Rejects providers and libraries that this engine does not support, which is not the model's fault. */
+function refuseUnsupported({ providers, extensions }) {
   const lacking = providers.filter((provider) => provider !== CPU);
-  if (lacking.length) throw new UnusableError(`this build has no \`${lacking.join("`, `")}\`; it has \`${CPU}\``);
-  if (extensions.length) throw new UnusableError("ONNX Runtime Web registers no libraries of custom operators");
+  if (lacking.length) throw new UnusableError(`this build has no \`${lacking.join("`, `")}\`; available: \`${CPU}\``);
+  if (extensions.length) throw new UnusableError("ONNX Runtime Web does not support libraries of custom operators");
 }
 
 /**
- * What some work gives, or an error that has words.
+ * Returns the result of `work`; replaces an exception without a message by an error.
  *
- * Source: measured. Until 1.23 exceptions of C++ come as a bare number, since 1.24 as an error with their text.
+ * Source: measured. Up to 1.23, C++ exceptions are thrown as a number; since 1.24, as an error with their message.
  */
-async function told(engine, work) {
+async function withErrors(engine, work) {
   try {
     return await work();
   } catch (error) {
     if (error instanceof Error) throw error;
     const release = (await engine.ort()).env.versions.web;
     engine.forget();
-    throw new Error(`a C++ exception, whose text onnxruntime-web ${release} does not tell; releases since 1.24 do`);
+    throw new Error(`C++ exception without a message (onnxruntime-web reports messages since 1.24; this is ${release})`);
   }
 }
 
 async function runCase({ ort, session }, engine, inputs, folder) {
   try {
     const feeds = Object.fromEntries(Object.entries(inputs).map(([name, file]) => [name, tensor(ort, name, file)]));
-    const values = await told(engine, () => outputs(session, feeds));
+    const values = await withErrors(engine, () => outputs(session, feeds));
     return { outputs: values.map((value, index) => written(path.join(folder, `${index}.npy`), value)) };
   } catch (error) {
     if (error instanceof UnusableError || isFatal(error)) throw error;
@@ -90,11 +90,11 @@ async function runCase({ ort, session }, engine, inputs, folder) {
 
 function tensor(ort, name, file) {
   const { type, data, dims } = npy.read(file);
-  if (data === null) throw new TypeError(`input \`${name}\` is \`${type}\`, which ONNX Runtime Web does not take`);
+  if (data === null) throw new TypeError(`input \`${name}\` is \`${type}\`, which ONNX Runtime Web does not support`);
   return new ort.Tensor(type, data, dims);
 }
 
-/** One value per output of the graph, null for those that cannot be held; all nodes are run in any case. */
+/** Returns one value per output, null if JavaScript cannot represent it. All nodes run, even for null. */
 async function outputs(session, feeds) {
   try {
     const values = await session.run(feeds);

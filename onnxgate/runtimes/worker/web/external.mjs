@@ -1,4 +1,4 @@
-/** Where the bytes of a model lie that are not in its file: found in the model, read from its own folder alone. */
+/** External data of a model: finds its locations, and reads files in the model's folder only. */
 
 import fs from "node:fs";
 import path from "node:path";
@@ -7,7 +7,7 @@ const VARINT = 0;
 const FIXED64 = 1;
 const BYTES = 2;
 const FIXED32 = 5;
-// Source: onnx.proto. Field number -> what the message in it is; all other fields are passed over.
+// Source: onnx.proto. Message -> field number -> message in the field; other fields are skipped.
 const MESSAGES = {
   model: { 7: "graph", 25: "function" },
   graph: { 1: "node", 5: "tensor", 15: "sparse" },
@@ -20,7 +20,7 @@ const MESSAGES = {
 const KEY = 1;
 const VALUE = 2;
 
-/** The data files that a model names, as the runtime takes them; those that are not there are left out. */
+/** Returns the model's external data files in the form that the runtime expects, without missing files. */
 export function dataFiles(model, bytes) {
   const folder = path.dirname(model);
   return [...locations(bytes)].flatMap((location) => {
@@ -29,13 +29,13 @@ export function dataFiles(model, bytes) {
   });
 }
 
-/** The locations that the tensors of a model name, each once. */
+/** Returns the external data locations in a model, without duplicates. */
 export function locations(bytes) {
   const found = new Set();
   try {
     collect(bytes, "model", found);
   } catch (error) {
-    if (!(error instanceof RangeError)) throw error; // it is no model: the runtime itself says so
+    if (!(error instanceof RangeError)) throw error; // not a model, which the runtime reports
   }
   return found;
 }
@@ -53,14 +53,14 @@ function collectEntry(bytes, found) {
   if (entry.get(KEY) === "location") found.add(entry.get(VALUE) ?? "");
 }
 
-/** Number and content of each field that has a length; others are passed over. */
+/** Yields number and content of each length-delimited field; other fields are skipped. */
 function* fields(bytes) {
   for (let at = 0; at < bytes.length; ) {
     const [tag, afterTag] = varint(bytes, at);
     const kind = tag & 7;
     if (kind === BYTES) {
       const [length, start] = varint(bytes, afterTag);
-      if (start + length > bytes.length) throw new RangeError("a field ends outside of its message");
+      if (start + length > bytes.length) throw new RangeError("a field exceeds its message");
       yield [Math.floor(tag / 8), bytes.subarray(start, start + length)];
       at = start + length;
     } else {
@@ -73,7 +73,7 @@ function skipped(bytes, at, kind) {
   if (kind === VARINT) return varint(bytes, at)[1];
   if (kind === FIXED64) return at + 8;
   if (kind === FIXED32) return at + 4;
-  throw new RangeError(`no field is of kind ${kind}`);
+  throw new RangeError(`unknown wire type ${kind}`);
 }
 
 function varint(bytes, at) {
@@ -83,10 +83,10 @@ function varint(bytes, at) {
     value += (byte & 127) * shift;
     if (byte < 128) return [value, at];
   }
-  throw new RangeError("a number ends outside of its message");
+  throw new RangeError("a number exceeds its message");
 }
 
-/** Whether it is a file in the folder or below, also where links are followed. */
+/** Returns whether the file is in the folder or below, also after resolving links. */
 function isInside(file, folder) {
   try {
     const relative = path.relative(fs.realpathSync(folder), fs.realpathSync(file));

@@ -1,4 +1,4 @@
-/** What the runtime said when it refused, fit to be shown. */
+/** Errors of the runtime, cleaned for display. */
 
 import path from "node:path";
 
@@ -7,38 +7,38 @@ const READ_LIMIT = 40_000;
 
 const ESCAPES = /\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?/g;
 const CONTROLS = /[\x00-\x08\x0b-\x1f\x7f-\x9f]/g;
-// The line that refused and its C++ function, as in `failures.py` beside this folder. Bounded, so that no text is slow.
+// C++ source line and function, as in `../failures.py`. Repetitions are bounded for speed.
 const SIGNATURE =
   /(?<![^\s:])(?:[A-Za-z]:\\|\/)[^\s:]*[/\\]\w+\.(?:cc|h):\d+ .{0,2000}?\)(?: const)?(?:::<lambda\(\)>)?(?: \[with [^\]]{0,2000}\])? (?=[A-Z[a-z])/g;
 const PLACE = /(?<![^\s:])\w+\.(?:cc|h):\d+ /g;
 const OVERFLOWN = /Maximum call stack size exceeded/;
 
-/** A file of the job cannot be read or written: no model's fault. */
+/** The job cannot run for a reason other than the model, such as an unreadable file. */
 export class UnusableError extends Error {}
 
 /**
- * The error as `jobs.Failure` has it; `hide` is a folder of this machine that is nobody's business.
+ * Returns the error as a `jobs.Failure`, without the path of the folder `hide`.
  *
- * That the 4 GiB of a WebAssembly do not suffice is no limit of the job's: its own words say it.
+ * `memory` is false: the 4 GiB limit of WebAssembly is not the job's memory limit, and the message names it.
  */
 export function failure(error, hide = "") {
   const text = hidden(error instanceof Error ? error.message : String(error), hide);
   return { type: typeName(error), text: clean(text), memory: false };
 }
 
-/** The error with its type, in one text. */
+/** Returns type and message of the error. */
 export function words(error) {
   return error instanceof Error ? `${typeName(error)}: ${error.message}` : `${typeName(error)} ${String(error)}`;
 }
 
-/** Without terminal escapes, control characters and the lines of C++ that releases move; of bounded length. */
+/** Removes terminal escapes, control characters and C++ source lines, which vary by release; limits the length. */
 export function clean(text) {
   const plain = text.slice(0, READ_LIMIT).replace(ESCAPES, "").replaceAll("\r\n", "\n");
   const short = plain.replace(CONTROLS, "").replace(SIGNATURE, "").replace(PLACE, "").trim();
   return short.length <= TEXT_LIMIT ? short : short.slice(0, TEXT_LIMIT - 1) + "…";
 }
 
-/** Whether the WebAssembly was interrupted, so that its memory is not to be trusted: a trap, or an overflown stack. */
+/** Returns whether the error interrupted WebAssembly (trap or stack overflow), so that its memory may be corrupt. */
 export function isFatal(error) {
   return error instanceof WebAssembly.RuntimeError || (error instanceof RangeError && OVERFLOWN.test(error.message));
 }

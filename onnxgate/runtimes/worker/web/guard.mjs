@@ -1,7 +1,4 @@
-/**
- * A thread beside the engine: the worker does not outlive the process that started it, nor takes more memory than its
- * job may, whatever the engine is doing at that moment.
- */
+/** Watchdog thread: ends the worker when its parent process ends or its job exceeds the memory limit. */
 
 import { Worker, isMainThread, workerData } from "node:worker_threads";
 import { fileURLToPath } from "node:url";
@@ -12,7 +9,7 @@ const POLL_MS = 100;
 const MEMORY_MIB = 0;
 const ID = 1;
 
-/** Start it. What is returned is told of each job, and returns what is to be called at the job's end. */
+/** Starts the thread. Returns a function to call at the start of each job, which returns one to call at its end. */
 export function guard(host) {
   const job = new Int32Array(new SharedArrayBuffer(8));
   const options = { workerData: { guarded: job, host }, stdout: false, stderr: false };
@@ -33,7 +30,7 @@ function look(job, host) {
   }
 }
 
-/** Elsewhere than on Windows an orphan gets another parent. */
+/** Returns whether the parent process is alive. Except on Windows, orphans get another parent. */
 function isHostThere(host) {
   if (process.platform !== "win32") return process.ppid === host;
   try {
@@ -43,7 +40,7 @@ function isHostThere(host) {
   }
 }
 
-/** The worker with all of its group, of which it is the first. */
+/** Kills the worker and its process group, which it leads. */
 function end() {
   try {
     process.kill(process.platform === "win32" ? process.pid : -process.pid, "SIGKILL");

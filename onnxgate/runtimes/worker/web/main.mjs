@@ -1,7 +1,7 @@
 /**
- * The worker of ONNX Runtime Web: `node …/web/main.mjs <folder of the package> <process id of the host>`.
+ * Worker of ONNX Runtime Web: `node …/web/main.mjs <folder of the package> <process id of the parent>`.
  *
- * It answers jobs, a line of JSON each, until the host has no more; `runtimes/jobs.py` says what they are.
+ * It runs jobs, one JSON line each, until its input ends; `core/jobs.py` defines them.
  */
 
 import { Engine } from "./engine.mjs";

@@ -1,4 +1,4 @@
-/** Tensors on disk: `.npy` without pickle, as numpy writes and reads it. */
+/** Tensors in numpy's `.npy` format, without pickle. */
 
 import fs from "node:fs";
 import path from "node:path";
@@ -7,7 +7,7 @@ import { UnusableError } from "./failures.mjs";
 
 const MAGIC = Buffer.from("\x93NUMPY", "latin1");
 const ALIGNMENT = 64;
-// What numpy calls an element, what ONNX Runtime Web calls it, and what holds it; a float16 is held as its bits.
+// Element type in numpy, in ONNX Runtime Web, and its array class; float16 is stored as bits.
 const ELEMENTS = [
   ["f2", "float16", Uint16Array],
   ["f4", "float32", Float32Array],
@@ -26,16 +26,16 @@ const BY_NUMPY = new Map(ELEMENTS.map(([numpy, type, array]) => [numpy, { type, 
 const BY_TYPE = new Map(ELEMENTS.map(([numpy, type]) => [type, numpy]));
 const CODE_POINT_BYTES = 4;
 
-/** A tensor as `{type, data, dims}`; of a type that the runtime does not have, `type` is numpy's name and `data` null. */
+/** Reads a tensor as `{type, data, dims}`; for unsupported types, `type` is numpy's name and `data` is null. */
 export function read(file) {
   try {
     return decode(fs.readFileSync(file));
   } catch (error) {
-    throw new UnusableError(`the input \`${path.basename(file)}\` cannot be read: ${error.message}`);
+    throw new UnusableError(`input \`${path.basename(file)}\` cannot be read: ${error.message}`);
   }
 }
 
-/** False where it is no tensor that numpy can hold. */
+/** Writes a tensor; returns false if numpy cannot represent it. */
 export function write(file, tensor) {
   if (tensor === null || !(tensor.type === "string" || BY_TYPE.has(tensor.type))) return false;
   const data = encode(tensor);
@@ -67,14 +67,14 @@ export function encode({ type, data, dims }) {
 
 /** Source: numpy's description of its format; 1.0 has 2 bytes for the length of the header, 2.0 and 3.0 have 4. */
 function header(file) {
-  if (!file.subarray(0, MAGIC.length).equals(MAGIC)) throw new Error("it is no .npy file");
+  if (!file.subarray(0, MAGIC.length).equals(MAGIC)) throw new Error("not a .npy file");
   const start = file[MAGIC.length] === 1 ? 10 : 12;
   const length = start === 10 ? file.readUInt16LE(8) : file.readUInt32LE(8);
   const text = file.toString("latin1", start, start + length);
   const descr = /'descr': *'([<>|=][A-Za-z]\d+)'/.exec(text);
   const order = /'fortran_order': *(True|False)/.exec(text);
   const shape = /'shape': *\(([\d, ]*)\)/.exec(text);
-  if (!descr || !order || !shape) throw new Error("it has no array of a simple type");
+  if (!descr || !order || !shape) throw new Error("unsupported array type");
   const dims = shape[1].split(",").filter((size) => size.trim()).map(Number);
   return { descr: descr[1], fortran: order[1] === "True", dims, offset: start + length };
 }
@@ -88,17 +88,17 @@ function encodeHeader(descr, dims) {
   return Buffer.concat([MAGIC, Buffer.from([1, 0]), lengthBytes, Buffer.from(text.padEnd(length - 1) + "\n", "latin1")]);
 }
 
-/** A copy of so many elements, in this machine's order of bytes and aligned. */
+/** Returns an aligned copy of the elements in this machine's byte order. */
 function numbers(array, file, offset, count, order) {
   const size = array.BYTES_PER_ELEMENT * count;
-  if (file.length < offset + size) throw new Error(`it ends after ${file.length - offset} of ${size} bytes`);
+  if (file.length < offset + size) throw new Error(`the file has ${file.length - offset} of ${size} bytes of data`);
   const bytes = Buffer.from(new ArrayBuffer(size));
   file.copy(bytes, 0, offset, offset + size);
   if (order === ">" && array.BYTES_PER_ELEMENT > 1) bytes[`swap${8 * array.BYTES_PER_ELEMENT}`]();
   return new array(bytes.buffer, 0, count);
 }
 
-/** Strings of a fixed number of code points, filled up with zeros. */
+/** Reads strings of a fixed number of code points, padded with zeros. */
 function strings(length) {
   const readAll = (file, offset, count, order) => {
     const points = numbers(Uint32Array, file, offset, count * length, order);
@@ -123,7 +123,7 @@ function encodeStrings(values, dims) {
   return Buffer.concat([encodeHeader(`<U${length}`, dims), data]);
 }
 
-/** The elements with the last axis running fastest, where the first one did. */
+/** Converts elements from Fortran order to C order. */
 function fromFortran(data, dims) {
   const ordered = data.slice();
   const index = dims.map(() => 0);

@@ -1,4 +1,4 @@
-/** One job, answered by one line, whatever comes of it. */
+/** Runs one job and sends one reply, also after errors. */
 
 import path from "node:path";
 
@@ -8,15 +8,15 @@ import { UnusableError, clean, failure, isFatal, words } from "./failures.mjs";
 const TASKS = { probe: adapter.probe, load: adapter.load, run: adapter.run };
 const NAME = "onnxruntime_web";
 
-/** Answer one request. */
+/** Runs the job of a request. */
 export async function answer(request, engine, channel) {
   channel.phase("start");
   channel.reply((await unstarted(request, engine)) ?? (await perform(request.job, engine, (name) => channel.phase(name))));
 }
 
-/** Why the engine cannot be asked; null where it can. What fails here is no model's fault. */
+/** Returns why the engine cannot be loaded, which is not the model's fault; null if it can. */
 async function unstarted({ engine: name, job }, engine) {
-  if (name !== NAME || !Object.hasOwn(TASKS, job.kind)) return unavailable(`no worker of \`${name}\` does \`${job.kind}\``);
+  if (name !== NAME || !Object.hasOwn(TASKS, job.kind)) return unavailable(`\`${name}\` does not support the job \`${job.kind}\``);
   try {
     await engine.ort();
     return null;
@@ -35,7 +35,7 @@ async function perform(job, engine, phase) {
   }
 }
 
-/** WebAssembly that was aborted has a memory that nobody may trust: no other job is done in this process. */
+/** Ends the process after an aborted WebAssembly, whose memory may be corrupt. */
 function crash(error) {
   console.error(clean(words(error)));
   process.exit(1);

@@ -1,4 +1,4 @@
-/** The pipe to the host: one line of JSON per job, one line per phase and per reply. */
+/** Connection to the parent process: one JSON line per job, phase and reply. */
 
 import fs from "node:fs";
 
@@ -7,7 +7,7 @@ const LOG = 2;
 const NEWLINE = 0x0a;
 
 export class Channel {
-  /** From then on whatever is printed is only a log, also what a WebAssembly module writes to descriptor 1. */
+  /** Redirects all other output to the log, including what WebAssembly modules write to file descriptor 1. */
   constructor() {
     this.id = 0;
     this.write = fs.writeSync;
@@ -15,7 +15,7 @@ export class Channel {
     process.stdout.write = process.stderr.write.bind(process.stderr);
   }
 
-  /** One after another, until the host has no more. */
+  /** Yields requests until the input ends. */
   async *requests() {
     for await (const line of lines(process.stdin)) {
       const request = JSON.parse(line);
@@ -24,12 +24,12 @@ export class Channel {
     }
   }
 
-  /** Say what begins now, so that the host knows what a crash interrupted. */
+  /** Reports the start of a phase, so that the pool can name the phase of a crash. */
   phase(name) {
     this.#send({ id: this.id, phase: name });
   }
 
-  /** Answer the request at hand. */
+  /** Replies to the current request. */
   reply(reply) {
     this.#send({ id: this.id, reply });
   }
@@ -39,13 +39,13 @@ export class Channel {
   }
 }
 
-/** Write a message in full, with a `writeSync` that nobody has replaced. */
+/** Writes a complete message with the original `writeSync`. */
 export function sendLine(message, write = fs.writeSync) {
   let data = Buffer.from(JSON.stringify(message) + "\n", "utf8");
   while (data.length) data = data.subarray(write.call(fs, OUT, data));
 }
 
-/** Lines end at a newline and nowhere else: names may have any other character. */
+/** Yields lines, which end at newlines only: names may contain other line separators. */
 async function* lines(stream) {
   let parts = [];
   for await (const chunk of stream) {
