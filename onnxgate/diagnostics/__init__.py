@@ -1,4 +1,4 @@
-"""Error texts of ONNX Runtime and other engines, exporters, onnx, pip, uv, numpy and protobuf: causes and fixes.
+"""Known error texts of ONNX Runtime, other engines, exporters, onnx, pip, uv, NumPy and protobuf: causes and fixes.
 
-A text is classified by its words alone: classes of exceptions and line numbers change with releases.
+Only the words of a text are matched, because exception classes and line numbers change between releases.
 """

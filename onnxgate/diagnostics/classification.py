@@ -1,4 +1,4 @@
-"""Match an error text with the catalogue, and read family, node and operator from it."""
+"""Match an error text against the catalogue, and extract its family, node and operator."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ from onnxgate.diagnostics.catalogue import (
 )
 
 MAX_TEXT_LENGTH = 60_000
-"""Characters of a text that are matched; longer texts are not messages."""
+"""Characters of a text that are matched; the rest of a longer text is ignored."""
 _BLANKS = r"[ \t\r\f\v]{1,200}"
 _FRAME = " \t|│╰╭╯╮─▶"
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
-    """The entry of a text, and the names that the text contains."""
+    """The entry that matches a text, and the names captured from the text."""
 
     entry: Entry
-    captured: dict[str, str]  # by the pattern's groups, in their order
+    captured: dict[str, str]  # named groups of the pattern, in order
     pattern: str = ""
-    start: int = 0  # in the canonical text
+    start: int = 0  # in the normalized text
     end: int = 0
 
     @property
     def means(self) -> str:
-        """Return the meaning of the text in one clause."""
+        """Return the meaning as one clause."""
         return render_template(self.entry.means, self.captured)
 
     @property
     def why(self) -> str:
-        """Return the cause; "" if the meaning contains it."""
+        """Return the cause; "" if the meaning already states it."""
         return render_template(self.entry.why, self.captured)
 
     @property
     def fix(self) -> str:
-        """Return the fix, with releases."""
+        """Return the fix, with release numbers."""
         return render_template(self.entry.fix, self.captured)
 
     @property
@@ -61,25 +61,25 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
 
 def normalize_text(text: str) -> str:
-    """Collapse blanks and remove frames around lines, so that the text is equal in all logs."""
+    """Collapse blanks and remove frames around lines, so that the same text is equal in all logs."""
     lines = (re.sub(_BLANKS, " ", line).strip(_FRAME) for line in text[:MAX_TEXT_LENGTH].splitlines())
     return "\n".join(line for line in lines if line)
 
 
 @functools.lru_cache(maxsize=256)
 def classify(text: str) -> Diagnosis | None:
-    """Return the diagnosis of a text by the first entry, in order, that matches it; None for an unknown text."""
+    """Return the diagnosis by the first matching entry; None for an unknown text."""
     text = normalize_text(text)
     return next(match_patterns(text, find_literals(text.replace("\n", " ")), len(text)), None)
 
 
 def find_literals(flat: str) -> tuple[int, ...]:
-    """Return the places of the patterns whose literal a text on one line contains."""
+    """Return the indexes of the patterns whose literal occurs in a text without line breaks."""
     return tuple(place for place, (_, _, literal) in enumerate(list_patterns()) if literal in flat)
 
 
 def match_patterns(text: str, places: Iterable[int], end: int) -> Iterator[Diagnosis]:
-    """Yield matches of the patterns at these places that begin before `end`, in a normalized text."""
+    """Yield the matches of these patterns in a normalized text that start before `end`."""
     for place in places:
         entry, pattern, _ = list_patterns()[place]
         match = compile_pattern(pattern).search(text)
@@ -90,7 +90,7 @@ def match_patterns(text: str, places: Iterable[int], end: int) -> Iterator[Diagn
 
 @functools.cache
 def list_patterns() -> tuple[tuple[Entry, str, str], ...]:
-    """Return entry, pattern and a literal that each matching text contains, in the order of matching."""
+    """Return entry, pattern and a literal that every match contains, in matching order."""
     return tuple(
         (entry, pattern, longest_literal(pattern))
         for entry in list_entries()
@@ -98,30 +98,34 @@ def list_patterns() -> tuple[tuple[Entry, str, str], ...]:
     )
 
 
-ENTRIES_BY_PRODUCER: dict[str, tuple[Entry, ...]] = {
-    "ONNX Runtime, running": onnxruntime_graphs.RUNNING,
-    "ONNX Runtime, files and providers": onnxruntime_files.ENTRIES,
-    "ONNX Runtime, loading": (*onnxruntime_load.ENTRIES, *onnxruntime_graphs.LOADING),
-    "torch.onnx": exporters.TORCH_ONNX,
-    "onnx": onnx.ENTRIES,
-    "Other engines": engines.ENTRIES,
-    "Other exporters": exporters.OTHER_EXPORTERS,
+ENTRIES_BY_PROGRAM: dict[str, tuple[Entry, ...]] = {
+    "ONNX Runtime: running a model": onnxruntime_graphs.RUNNING,
+    "ONNX Runtime: files and providers": onnxruntime_files.ENTRIES,
+    "ONNX Runtime: loading a model": (*onnxruntime_load.ENTRIES, *onnxruntime_graphs.LOADING),
+    "PyTorch exporters": exporters.TORCH_ONNX,
+    "onnx package": onnx.ENTRIES,
+    "OpenVINO": engines.OPENVINO,
+    "tract": engines.TRACT,
+    "OpenCV DNN": engines.OPENCV,
+    "ONNX reference evaluator": engines.REFERENCE_EVALUATOR,
+    "ONNX Runtime Web": engines.ONNXRUNTIME_WEB,
+    "scikit-learn, TensorFlow and JAX exporters": exporters.OTHER_EXPORTERS,
     "pip": packages.PIP,
     "uv": packages.UV,
-    "numpy": packages.NUMPY,
+    "NumPy": packages.NUMPY,
     "protobuf": packages.PROTOBUF,
-    "Files and packages": packages.SYSTEM,
+    "Git LFS, disk and Python modules": packages.SYSTEM,
 }
-"""Producer -> entries, in the order of matching; the docs list them so."""
+"""Program -> entries, in matching order."""
 
 
 @functools.cache
 def list_entries() -> tuple[Entry, ...]:
-    """Return all entries, the general ones last."""
-    return tuple(sorted(itertools.chain(*ENTRIES_BY_PRODUCER.values()), key=lambda entry: entry.general))
+    """Return all entries in matching order: general ones last."""
+    return tuple(sorted(itertools.chain(*ENTRIES_BY_PROGRAM.values()), key=lambda entry: entry.general))
 
 
-# Source: names of nodes in texts of onnxruntime 1.8 to 1.31, tract 0.23.9 and OpenCV 5.0.0.
+# Source: texts of onnxruntime 1.8 to 1.31, tract 0.23.9 and OpenCV 5.0.0.
 _NODE_PATTERNS = (
     r"returned while running \w+ node\. Name:'(.{1,300}?)' Status Message",
     r'In Node, \("(.{1,300}?)", ',
@@ -136,20 +140,20 @@ _NODE_PATTERNS = (
     r"\]:\(onnx_node!(.{1,300}?)\)",
 )
 
-# Source: openvino 2026.4.1 and 2023.3; operators of the default domain have their opset behind the name.
+# Source: openvino 2026.4.1 and 2023.3; the opset follows the name of an operator of the default domain.
 _UNCONVERTED_OPERATORS = (
     r"(?:No conversion rule found for operations|does not support the following ONNX operations): ([^\n]{1,10000})"
 )
 
 _LOAD_PREFIX = r"^\[ONNXRuntimeError\] : \d{1,9} : \w{1,40} : (?:Load model from \S.{0,400}? failed: ?)?"
-"""Prefix with the name of the file."""
+"""Prefix that contains the file name."""
 
 _RUN_FAILURE = "Non-zero status code returned while running "
-"""A text with these words shows that the model was loaded."""
+"""A text with these words proves that the model was loaded."""
 
 
 def failure_family(text: str) -> str:
-    """Return the family of a text, "" if there is none."""
+    """Return the family of a text; "" if there is none."""
     diagnosis = classify(text)
     if _RUN_FAILURE in text:
         return "run_node"
@@ -157,19 +161,19 @@ def failure_family(text: str) -> str:
 
 
 def describe_meaning(text: str) -> str:
-    """Return the meaning of a text in one clause; "" if it is unknown, or clear by itself."""
+    """Return the meaning of a text as one clause; "" if only a general entry or none matches."""
     diagnosis = classify(text)
     return "" if diagnosis is None or diagnosis.entry.general else diagnosis.means
 
 
 def describe_fix(text: str) -> str:
-    """Return the fix in words that are the same for all releases; "" for an unknown text."""
+    """Return the fix without release numbers; "" for an unknown text."""
     diagnosis = classify(text)
     return render_template(diagnosis.entry.anywhere or diagnosis.entry.fix, diagnosis.captured) if diagnosis else ""
 
 
 def failure_key(text: str) -> tuple[str, ...]:
-    """Return family and captured names of a text, equal for a model and for one of its nodes alone."""
+    """Return family and captured names; equal for a model and for a model of one of its nodes."""
     diagnosis, name = classify(text), failure_family(text)
     if diagnosis and name:
         return (name, *diagnosis.captured.values())
@@ -177,7 +181,7 @@ def failure_key(text: str) -> tuple[str, ...]:
 
 
 def find_node_name(text: str) -> str | None:
-    """Return the node that a text names; most texts name none, or one without a name."""
+    """Return the node that a text names; None if it names none or the node has no name."""
     for pattern in _NODE_PATTERNS:
         if match := re.search(pattern, text):
             return match.group(1)
@@ -185,7 +189,7 @@ def find_node_name(text: str) -> str | None:
 
 
 def find_missing_operator(text: str) -> tuple[str, str] | None:
-    """Return domain ("" if it is the default or missing) and name of the operator that a runtime lacks."""
+    """Return domain ("" if it is the default or not stated) and name of the unsupported operator."""
     diagnosis = classify(text)
     if diagnosis is None or diagnosis.entry.family not in ("no_op", "no_kernel") or "op" not in diagnosis.captured:
         return None
@@ -194,14 +198,14 @@ def find_missing_operator(text: str) -> tuple[str, str] | None:
 
 
 def list_unsupported_operators(text: str) -> tuple[str, ...]:
-    """Return the operators that an engine lacks, if its text lists them: `Det`, `my.domain.Op`."""
+    """Return the unsupported operators that an engine's text lists: `Det`, `my.domain.Op`."""
     match = re.search(_UNCONVERTED_OPERATORS, text)
     names = match.group(1).split(", ") if match else []
     return tuple(dict.fromkeys(re.sub(r"-\d{1,9}$", "", name.strip()) for name in names))
 
 
 def find_missing_locale(text: str) -> str | None:
-    """Return the locale that this machine lacks according to the text; None for other texts."""
+    """Return the missing locale that the text names; None for other texts."""
     diagnosis = classify(text)
     return diagnosis.captured.get("locale") if diagnosis and diagnosis.entry.name == "locale-missing" else None
 
@@ -212,14 +216,14 @@ _PREFIXES = (
     r"^(?:\[ONNXRuntimeError\] : \d+ : \w+ : |Load model from \S.*? failed: ?|\{\w+\.(?:cc|h):\d+\} |\w+\.(?:cc|h):\d+ "
     r"|Non-zero status code returned while running \w+ node\. Name:'.*?' Status Message: |Fatal error: )"
 )
-"""Beginnings that name a position or a status; line numbers change with every release."""
+"""Prefixes with a source position or a status; line numbers change with every release."""
 
 _CONDITION = r"^[^.]{1,120} was false\. (?=\S)"
-"""The condition in C++ before the sentence that explains it; it changes with releases, the sentence does not."""
+"""A C++ condition before the explaining sentence; it changes between releases, the sentence does not."""
 
 
 def shorten_failure(failure: Failure | None) -> str:
-    """Return a runtime's text as one short line without its own file names; the error's name if it has no text."""
+    """Return a failure's text as one short line without source positions; its type if it has no text."""
     text = (failure.text.strip() or failure.type) if failure is not None else ""
     text = " ".join(text.split()).replace("`", "'")
     replaced = 1

@@ -17,49 +17,49 @@ from onnxgate.diagnostics.classification import Diagnosis, find_literals, match_
 
 
 class ExplainedError(msgspec.Struct, frozen=True, kw_only=True):
-    """One known error of a log with all its occurrences."""
+    """One known error and all its occurrences in the log."""
 
-    name: str  # of the entry
-    says: str  # the first line, as printed
-    means: str
-    why: str
+    name: str  # entry of the error reference
+    says: str  # first line of the error, as logged
+    means: str  # meaning, as one clause
+    why: str  # cause; "" if `means` already states it
     fix: str
-    affected: str  # releases; "" if they are unknown or irrelevant
-    rules: tuple[str, ...]  # of onnxgate, that report it before it happens
-    count: int
-    lines: tuple[int, ...]  # the first ones
+    affected: str  # affected releases; "" if unknown or irrelevant
+    rules: tuple[str, ...]  # rules of onnxgate that report the problem in advance
+    count: int  # number of occurrences
+    lines: tuple[int, ...]  # line numbers of the first occurrences
 
 
 class UnknownLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A line that looks like an error, and is not in the catalogue."""
+    """A line that looks like an error but is not known."""
 
-    line: int
-    says: str
+    line: int  # line number
+    says: str  # the line, as logged
 
 
 class ExplainedLog(msgspec.Struct, frozen=True, kw_only=True):
     """Known and unknown errors of one log."""
 
     version: int = 1
-    onnxgate: str
-    lines: int
-    errors: tuple[ExplainedError, ...]  # by their first line
-    more_errors: int = 0  # different ones beyond the limit
-    unknown: int  # lines that look like errors, and are not explained
-    first_unknown: tuple[UnknownLine, ...]
+    onnxgate: str  # version that explained the log
+    lines: int  # number of lines in the log
+    errors: tuple[ExplainedError, ...]  # ordered by first line
+    more_errors: int = 0  # distinct known errors beyond the limit of 200
+    unknown: int  # number of lines that look like errors but are not known
+    first_unknown: tuple[UnknownLine, ...]  # the first of these lines
 
     @property
     def exit(self) -> int:
-        """Return 0 if an error is explained or there is none; 3 if all are unknown."""
+        """Return the exit status: 3 if all errors are unknown, otherwise 0."""
         return 3 if self.unknown and not self.errors else 0
 
 
 CHUNK_BYTES = 65_536
 MAX_LINE_LENGTH = 16_384
-"""Characters of a line that are matched together; a longer line is split at a blank."""
+"""Characters of a line that are matched together; longer lines are split at a blank."""
 _ANSI = re.compile(r"\x1b\[[0-?]{0,32}[ -/]{0,8}[@-~]|\x1b\][^\x07\x1b]{0,512}(?:\x07|\x1b\\)|\\u001b\[[\d;]{0,32}m")
 _TIMESTAMP = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z| ?[+-]\d\d:?\d\d)?"
-# Source: logs of GitHub (web and `gh run view`), GitLab, Jenkins, docker compose, buildkit; pytest's own mark.
+# Source: logs of GitHub (web and `gh run view`), GitLab, Jenkins, docker compose, buildkit and pytest.
 _PREFIX = re.compile(
     rf"(?:\s{{0,40}}(?:{_TIMESTAMP}|\[{_TIMESTAMP}\])\s{{1,8}}"
     r"|[^\t\n]{1,120}\t[^\t\n]{1,120}\t(?=\d{4}-)"
@@ -75,17 +75,17 @@ _JSON_FIELD = re.compile(r'"[\w.@-]{1,40}" ?: ?"')
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """A line, or a part of one."""
+    """A line of a log, or a part of one."""
 
-    number: int  # as an editor counts them, from 1
+    number: int  # 1-based
     text: str  # normalized
 
 
 def read_lines(stream: BinaryIO) -> Iterator[LogLine]:
-    """Yield all lines that are not blank, in bounded memory for any length of a line."""
+    """Yield all non-blank lines; memory is bounded for lines of any length."""
     for number, text in _read_pieces(stream):
         pieces = text.split("\r")
-        if "\\n" in text and _JSON_FIELD.search(text):  # the lines in a line of JSON
+        if "\\n" in text and _JSON_FIELD.search(text):  # escaped line breaks in a JSON string
             pieces = text.replace("\\r", "").replace("\\t", " ").replace('\\"', '"').split("\\n")
         for piece in pieces:
             if piece and (plain := normalize_text(strip_prefixes(piece))):
@@ -94,7 +94,7 @@ def read_lines(stream: BinaryIO) -> Iterator[LogLine]:
 
 
 def strip_prefixes(text: str) -> str:
-    """Remove colours and the prefixes of CI services and containers from a line."""
+    """Remove ANSI colors and the prefixes of CI services and containers."""
     plain = _ANSI.sub("", text)
     for _ in range(_MAX_PREFIXES):
         match = _PREFIX.match(plain)
@@ -105,9 +105,9 @@ def strip_prefixes(text: str) -> str:
 
 
 def _read_pieces(stream: BinaryIO) -> Iterator[tuple[int, str]]:
-    """Yield number and text of each line, long ones in parts."""
+    """Yield number and text of each line; split long lines."""
     first = stream.read(CHUNK_BYTES)
-    is_utf16 = first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # as PowerShell writes it
+    is_utf16 = first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # written by PowerShell
     decoder = codecs.getincrementaldecoder("utf-16" if is_utf16 else "utf-8-sig")(errors="replace")
     number, rest, chunk = 1, "", first
     while chunk:
@@ -133,17 +133,17 @@ def _split_long_line(line: str) -> list[str]:
 
 
 WINDOW_LINES = 10
-"""Lines of one message; known ones have fewer."""
+"""Lines searched for one message; known messages are shorter."""
 MAX_MESSAGE_LENGTH = 4_000
-"""Characters of a message after its first line."""
+"""Characters searched after the first line of a message."""
 LOOKAHEAD_LINES = 4
-"""Lines in which a specific entry replaces a general one."""
+"""Lines after a general match in which a specific match replaces it."""
 REPEAT_LINES = 25
-"""Lines within which an equal error is a repetition, and not a new occurrence."""
+"""Lines within which an equal error counts as a repetition of the same occurrence."""
 RECENT_ERRORS = 8
-"""Latest errors of one entry that are compared with a text with fewer names."""
+"""Latest errors of an entry that a new text is compared with."""
 MAX_ERRORS = 200
-"""Different errors of one log."""
+"""Distinct errors explained per log."""
 MAX_SHOWN = 5
 QUOTE_LENGTH = 240
 _ERROR_LIKE = re.compile(
@@ -155,7 +155,7 @@ _ERROR_LIKE = re.compile(
     r"|^pybind11_state\.\w{1,40}: "
     r"|Segmentation fault|core dumped"
 )
-# Lines that follow from an error and are not errors themselves.
+# Lines that follow an error and are not errors themselves.
 _CONSEQUENCE = re.compile(
     r"Process completed with exit code|returned non-zero exit status|CalledProcessError|(?:0|no) errors?\b"
     r"|make(?:\[\d{1,4}\])?: \*\*\*|SystemError: <built-in function __import__>|errors? found in 0"
@@ -171,11 +171,11 @@ class _ErrorGroup:
     diagnosis: Diagnosis
     quote: str
     last: int
-    patterns: set[str]  # of its last occurrence: a program may say one thing in several ways
+    patterns: set[str]  # of the last occurrence: a program may print several texts for one error
     count: int = 1
     lines: list[int] = field(default_factory=list)
 
-    def explained(self) -> ExplainedError:
+    def to_explained_error(self) -> ExplainedError:
         return ExplainedError(
             name=self.diagnosis.entry.name,
             says=self.quote,
@@ -198,8 +198,8 @@ class _LogErrors:
     first_unknown: list[UnknownLine] = field(default_factory=list)
 
     def add(self, diagnosis: Diagnosis, line: LogLine) -> None:
-        """Count an error as a new one or as an occurrence of an earlier one."""
-        group = self._like(diagnosis)
+        """Add a new error, or count another occurrence of a known one."""
+        group = self._find_similar(diagnosis)
         if group is None and len(self.groups) < MAX_ERRORS:
             quote = _quote_line(line.text, diagnosis.start)
             group = _ErrorGroup(diagnosis, quote, line.number, {diagnosis.pattern}, lines=[line.number])
@@ -220,8 +220,8 @@ class _LogErrors:
             self.exact[_diagnosis_key(diagnosis)] = group
         group.last = line.number
 
-    def _like(self, diagnosis: Diagnosis) -> _ErrorGroup | None:
-        """Return an earlier error with equal names, or with more or fewer of them."""
+    def _find_similar(self, diagnosis: Diagnosis) -> _ErrorGroup | None:
+        """Return an earlier error of the same entry whose names are equal, a subset or a superset."""
         if group := self.exact.get(_diagnosis_key(diagnosis)):
             return group
         latest = [group for group in self.groups if group.diagnosis.entry is diagnosis.entry][-RECENT_ERRORS:]
@@ -232,7 +232,7 @@ class _LogErrors:
         )
 
     def add_unknown(self, line: LogLine) -> None:
-        """Count a line if it looks like an error; a summary of pytest repeats errors."""
+        """Count a line that looks like an error; ignore pytest's summary, which repeats earlier errors."""
         if not _ERROR_LIKE.search(line.text) or _CONSEQUENCE.search(line.text):
             return
         if _PYTEST_SUMMARY.search(line.text) and (self.groups or self.unknown):
@@ -249,7 +249,7 @@ def _diagnosis_key(diagnosis: Diagnosis) -> tuple[object, ...]:
 def explain_log(stream: BinaryIO, onnxgate: str) -> ExplainedLog:
     """Explain a log in one pass."""
     findings, last = _LogErrors(), 0
-    covered = 0  # lines of the window that a message took
+    covered = 0  # lines of the window that belong to the previous message
     for window in _windows(read_lines(stream)):
         last = max(last, window[0].line.number)
         if covered:
@@ -262,11 +262,11 @@ def explain_log(stream: BinaryIO, onnxgate: str) -> ExplainedLog:
             findings.add(diagnosis, window[0].line)
             covered = text[: diagnosis.end].count("\n")
         elif not window[0].line.text.endswith(":") or next(match_patterns(text, places, len(text)), None) is None:
-            findings.add_unknown(window[0].line)  # a line with a colon may introduce a known error
+            findings.add_unknown(window[0].line)  # a line that ends with a colon may introduce a known error
     return ExplainedLog(
         onnxgate=onnxgate,
         lines=last,
-        errors=tuple(group.explained() for group in findings.groups),
+        errors=tuple(group.to_explained_error() for group in findings.groups),
         more_errors=len(findings.more),
         unknown=findings.unknown,
         first_unknown=tuple(findings.first_unknown),
@@ -274,19 +274,19 @@ def explain_log(stream: BinaryIO, onnxgate: str) -> ExplainedLog:
 
 
 _find_literals = functools.lru_cache(maxsize=64)(find_literals)
-"""Logs repeat lines."""
+"""Cached, because logs repeat lines."""
 
 
 @dataclass(frozen=True, slots=True)
 class _ScannedLine:
-    """A line with the places of patterns whose literal it contains."""
+    """A line and the indexes of the patterns whose literal it contains."""
 
     line: LogLine
     hits: tuple[int, ...]
 
 
 def _windows(stream: Iterable[LogLine]) -> Iterator[deque[_ScannedLine]]:
-    """Yield each line with the lines after it."""
+    """Yield each line together with the lines after it."""
     window: deque[_ScannedLine] = deque()
     following, stream = itertools.tee(stream)
     texts = itertools.chain((f" {line.text}" for line in itertools.islice(following, 1, None)), [""])
@@ -301,7 +301,7 @@ def _windows(stream: Iterable[LogLine]) -> Iterator[deque[_ScannedLine]]:
 
 
 def _diagnose_first_line(window: deque[_ScannedLine], text: str, places: list[int]) -> Diagnosis | None:
-    """Return the error that begins in the first line; None if a specific one follows a general one."""
+    """Return the error that starts in the first line; None if it is general and a specific one follows."""
     first = len(window[0].line.text)
     text = text[: first + MAX_MESSAGE_LENGTH]
     diagnosis = next(match_patterns(text, places, first), None)

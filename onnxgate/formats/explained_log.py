@@ -13,12 +13,12 @@ INDENT = "   "
 
 
 def format_text(log: ExplainedLog, *, color: bool = False, width: int = 0) -> str:
-    """Render each error with its meaning, the first unknown ones, and a summary."""
+    """Render the known errors, the first unknown ones and a summary."""
     lines: list[str] = []
     for number, error in enumerate(log.errors, 1):
         lines += [*_render_error(number, error, color, width), ""]
     if log.unknown:
-        lines.append("unknown lines that look like errors:")
+        lines.append("unknown errors:")
         lines += [f"{INDENT}line {line.line}: {escape_unprintable(line.says)}" for line in log.first_unknown]
         more = log.unknown - len(log.first_unknown)
         lines += [f"{INDENT}and {more} more", ""] if more > 0 else [""]
@@ -31,15 +31,15 @@ def _render_error(number: int, error: ExplainedError, color: bool, width: int) -
     title = f"{number}. {error.name} ({f'line {error.lines[0]}' if error.count == 1 else places})"
     yield f"\x1b[1m{title}\x1b[0m" if color else title
     paragraphs = {
-        "says": error.says,
-        "means": error.means,
-        "why": error.why,
+        "text": error.says,
+        "meaning": error.means,
+        "cause": error.why,
         "fix": error.fix,
         "affected": error.affected,
-        "read more": ", ".join(f"`onnxgate explain {rule}`" for rule in error.rules),
+        "see also": ", ".join(f"`onnxgate explain {rule}`" for rule in error.rules),
     }
     for label, paragraph in paragraphs.items():
-        text, first = escape_unprintable(paragraph), f"{INDENT}{label + ':':10} "
+        text, first = escape_unprintable(paragraph), f"{INDENT}{label + ':':9} "
         if text and width:
             hang, columns = " " * len(first), max(width, 40)
             wrapper = textwrap.TextWrapper(columns, first, hang, break_long_words=False, break_on_hyphens=False)
@@ -50,11 +50,9 @@ def _render_error(number: int, error: ExplainedError, color: bool, width: int) -
 
 def _render_summary(log: ExplainedLog) -> str:
     if not log.lines:
-        return "the log is empty: what was to write it may have failed"
+        return "the log is empty; the command that writes it may have failed"
     lines = pluralize(log.lines, "line")
     if not log.errors and not log.unknown:
-        return f"nothing in {lines} looks like an error"
-    more = f", and {log.more_errors} more that there was no room for" if log.more_errors else ""
-    errors = f"{pluralize(len(log.errors), 'error')} explained{more}"
-    unknown = f"{pluralize(log.unknown, 'line')} unknown" if log.unknown else "none unknown"
-    return f"{lines}: {errors}; {unknown}"
+        return f"{lines}: no errors found"
+    more = f" ({log.more_errors} more not shown)" if log.more_errors else ""
+    return f"{lines}: {pluralize(len(log.errors), 'known error')}{more}, {pluralize(log.unknown, 'unknown line')}"

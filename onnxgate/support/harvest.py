@@ -109,12 +109,12 @@ def join_tables(tables: Sequence[Table]) -> Table:
     kinds = {(table.engine, table.platform) for table in tables}
     releases = [source.release for table in tables for source in table.sources]
     if len(kinds) != 1 or len(set(releases)) != len(releases):
-        raise ValueError("tables of one engine and one platform can be joined, each with releases of its own")
+        raise ValueError("only tables of one engine and platform without common releases can be joined")
     return _combine_releases(tables, releases)
 
 
 def select_releases(table: Table, releases: Iterable[str]) -> Table:
-    """Return the table without all other releases."""
+    """Return the table with only these releases."""
     return _combine_releases([table], set(releases))
 
 

@@ -16,7 +16,7 @@ from onnxgate.model.reading.external_data import DataLayout
 
 
 class ExternalData(msgspec.Struct, frozen=True):
-    """Places outside of the model's folder from which a release reads external data. False: it rejects the model."""
+    """Locations from which a release reads external data; with False it rejects the model."""
 
     outside: bool  # a relative path that leads out of the folder: `../weights.bin`
     link: bool  # a symbolic link in the folder to a file outside of it
@@ -25,11 +25,11 @@ class ExternalData(msgspec.Struct, frozen=True):
 
 
 class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Newest versions that one release accepts. Domains that are not in `opsets` are not limited."""
+    """Newest versions that a release accepts. Domains that are not in `opsets` are not limited."""
 
     ir: int
     opsets: dict[str, int]
-    dev_opsets: dict[str, int] = {}  # newer ones that need ALLOW_RELEASED_ONNX_OPSET_ONLY=0
+    dev_opsets: dict[str, int] = {}  # newer ones that require ALLOW_RELEASED_ONNX_OPSET_ONLY=0
     external_data: ExternalData | None = None  # None: not measured
 
 
@@ -90,7 +90,7 @@ def find_support_span(releases: Sequence[str], works: Sequence[bool]) -> tuple[s
 
 
 def supports_layout(limits: Limits, layout: DataLayout) -> bool | None:
-    """Return whether a release reads data in this layout; None if that was not measured."""
+    """Return whether a release reads data in this layout; None if it was not measured."""
     if layout == "inside":
         return True
     if limits.external_data is None:

@@ -20,7 +20,7 @@ SINGLE, OPTIONAL, VARIADIC, MIXED = range(4)
 SUPPORT_FOLDER = Path(__file__).resolve().parent
 KERNEL_TABLE = "data/onnxruntime-kernels.json.z"
 _MAP_TYPE = re.compile(r"map\((\w+), ?(\w+)\)")
-"""Maps as schemas spell them; types of values are spelled `map(int64,tensor(float))`."""
+"""Map types in schemas; types of values are spelled `map(int64,tensor(float))`."""
 
 
 class TableSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -222,13 +222,13 @@ def load_shipped_table() -> Table:
     """Return the table that onnxgate ships.
 
     Raises:
-        OnnxgateError: the installation is damaged.
+        OnnxgateError: the installation is corrupt.
     """
     try:
         return decode_table((SUPPORT_FOLDER / KERNEL_TABLE).read_bytes())
     except (OSError, zlib.error, msgspec.MsgspecError, UnicodeError) as error:
         raise OnnxgateError(
-            f"`{KERNEL_TABLE}` of this installation is damaged: {error}", hint="install onnxgate anew"
+            f"`{KERNEL_TABLE}` of this installation is corrupt: {error}", hint="reinstall onnxgate"
         ) from error
 
 
@@ -249,12 +249,12 @@ def _load_implementations() -> dict[str, Implementation]:
 
 
 def get_implementation(release: str) -> Implementation | None:
-    """Return the implementation of one exact release, None if its kernels are not known."""
+    """Return the implementation of one exact release; None if its kernels are unknown."""
     return _load_implementations().get(release)
 
 
 def list_known_releases() -> tuple[str, ...]:
-    """Return the releases whose kernels are known, ascending."""
+    """Return the releases with known kernels, ascending."""
     return tuple(_load_implementations())
 
 

@@ -36,7 +36,7 @@ OPSET_RANGES = {
     "com.ms.internal.nhwc": range(1, 64),
     "org.pytorch.aten": range(1, 9),
 }
-"""Domains that some release of ONNX Runtime limits; of other domains it accepts every version."""
+"""Domains that some release of ONNX Runtime limits; it accepts every version of other domains."""
 PROBE_OPERATORS = {DEFAULT_DOMAIN: "Relu", "ai.onnx.ml": "Binarizer"}
 """An operator of each domain that ONNX releases, which exists since its first version. Without the limit on released
 opsets, an unused import is always accepted, so that only a node shows the newest schema."""
@@ -45,7 +45,7 @@ PROBE_WEIGHTS = b"\0\0\x80?" * 2
 
 
 class ProbeError(ValueError):
-    """Observations that do not form a limit: a gap below an accepted version, or a control probe that fails."""
+    """Loads that do not form a limit: a rejected version below an accepted one, or a failed control probe."""
 
 
 @functools.cache
@@ -61,14 +61,14 @@ def make_limit_probes() -> Mapping[str, bytes]:
 
 
 def write_probes(folder: Path) -> dict[str, Path]:
-    """Write all probes into an empty folder, those with links only if the system supports links."""
+    """Write all probes into an empty folder; probes with links only if the system supports links."""
     paths = {}
     for name, data in make_limit_probes().items():
-        paths[name] = folder / "stamps" / (name.replace("/", "-") + ".onnx")
+        paths[name] = folder / "versions" / (name.replace("/", "-") + ".onnx")
         paths[name].parent.mkdir(exist_ok=True)
         paths[name].write_bytes(data)
     for name, layout in DATA_LAYOUTS.items():
-        with contextlib.suppress(OSError):  # no symbolic links here
+        with contextlib.suppress(OSError):  # the system has no symbolic links
             paths[f"external/{name}"] = layout.write(folder / "external" / name)
     return paths
 
@@ -102,10 +102,10 @@ def derive_limits(loads: Mapping[str, bool]) -> Limits:
 
 
 def _find_newest_loaded(name: str, versions: range, loads: Mapping[str, bool]) -> int:
-    """Return the newest accepted version; accepted versions must be an unbroken range from the oldest."""
+    """Return the newest accepted version; accepted versions must be contiguous from the oldest on."""
     accepted = [version for version in versions if loads[f"{name}/{version}"]]
     if accepted != list(versions)[: len(accepted)] or not accepted:
-        raise ProbeError(f"`{name}` is taken for {accepted}, which is no unbroken range")
+        raise ProbeError(f"`{name}`: the accepted versions {accepted} are not contiguous")
     return accepted[-1]
 
 
@@ -113,8 +113,8 @@ def _derive_external_data(loads: Mapping[str, bool]) -> ExternalData | None:
     loaded = {layout: loads[f"external/{layout}"] for layout in DATA_LAYOUTS if f"external/{layout}" in loads}
     if not loaded.keys() >= DATA_LAYOUTS.keys():
         return None
-    if not loaded["beside"] or loaded["missing"]:
-        raise ProbeError("external data is not read, or not even from beside the model")
+    if not loaded["inside"] or loaded["missing"]:
+        raise ProbeError("external data in the model's folder is not read, or missing data is accepted")
     return ExternalData(
         outside=loaded["outside"],
         link=loaded["link"],
@@ -125,7 +125,7 @@ def _derive_external_data(loads: Mapping[str, bool]) -> ExternalData | None:
 
 @dataclass(frozen=True, slots=True)
 class DataLayoutProbe:
-    """Places of a model and its data: `home` is the model's folder, `elsewhere` is next to it."""
+    """Locations of a model and its data: `home` is the model's folder, `elsewhere` a folder next to it."""
 
     data: str = "home/w.bin"  # "": no data
     model: str = "home/m.onnx"
@@ -148,11 +148,11 @@ class DataLayoutProbe:
 
 
 DATA_LAYOUTS = {
-    "beside": DataLayoutProbe(),
+    "inside": DataLayoutProbe(),
     "missing": DataLayoutProbe(data=""),
     "outside": DataLayoutProbe(data="elsewhere/w.bin", location="../elsewhere/w.bin"),
     "link": DataLayoutProbe(data="elsewhere/w.bin", links=(("w.bin", "elsewhere/w.bin"),)),
-    # As download caches store files: named by content, with links that have the names.
+    # The layout of download caches: files named by content, and links with the real names.
     "linked-model": DataLayoutProbe(
         data="elsewhere/other",
         model="elsewhere/one",
@@ -160,7 +160,7 @@ DATA_LAYOUTS = {
     ),
     "absolute": DataLayoutProbe(location=""),
 }
-"""Places of a model's data. The first must load and the second must not; otherwise the probes show nothing."""
+"""Locations of a model's data. The first must load and the second must not, otherwise the probes are invalid."""
 
 
 def _make_probe_model(

@@ -50,7 +50,7 @@ _SUCCESSORS: dict[str, tuple[OperatorReplacement, ...]] = {
             inputs=(0, None, 1),
             attributes=(("coordinate_transformation_mode", "asymmetric"), ("nearest_mode", "floor")),
         ),
-        OperatorReplacement(DEFAULT_DOMAIN, "Resize"),  # at opset 10, whose Resize takes no region
+        OperatorReplacement(DEFAULT_DOMAIN, "Resize"),  # at opset 10, where Resize has no `roi` input
     ),
 }
 """Replacements of deprecated operators. Source: ONNX's operator changelog, opsets 10 and 11."""
@@ -65,7 +65,7 @@ class RequiredRelease:
     providers: tuple[str, ...] = (CPU_PROVIDER,)
 
     def match(self, operation: Operation) -> MatchResult:
-        """Match an operation with the release."""
+        """Match an operation against the release."""
         return match_operation(operation, self.implementation, self.providers)
 
 
@@ -93,7 +93,7 @@ def find_suggestions(
 ) -> tuple[Suggestion, ...]:
     """Return a few changes, the best first; nothing if no required release has a kernel table.
 
-    `others` are the limits of releases whose kernels are not known: a suggested opset is within them.
+    `others` are the limits of releases with unknown kernels, which a suggested opset must not exceed.
     """
     if not releases:
         return ()
@@ -124,7 +124,7 @@ class _SuggestionSearch:
     missed: SupportGapGroup
     prepared: TypedModel
     releases: Sequence[RequiredRelease]
-    limits: Sequence[Limits]  # also of releases whose kernels are not known
+    limits: Sequence[Limits]  # including releases with unknown kernels
 
     def suggestions(self) -> Iterator[Suggestion]:
         """Yield each change after which all required releases implement the operations."""
@@ -173,14 +173,14 @@ class _SuggestionSearch:
             return
         oldest = _MIN_OPSET if domain == DEFAULT_DOMAIN else 1
         near = sorted(set(range(oldest, newest + 1)) - {current}, key=lambda v: (abs(v - current), -v))
-        fitting = [v for v in near if self._works_with(functools.partial(_change_opset, domain=domain, version=v))]
-        rated = [(v, self._rate_opset(domain, v)) for v in fitting[:_MAX_OPSETS_TRIED]]
+        working = [v for v in near if self._works_with(functools.partial(_change_opset, domain=domain, version=v))]
+        rated = [(v, self._rate_opset(domain, v)) for v in working[:_MAX_OPSETS_TRIED]]
         best = [v for v, rating in rated if rating == "whole"] or [v for v, rating in rated if rating == "kept"]
         if best:
             yield OpsetChange(domain, best[0], whole=(best[0], "whole") in rated)
 
     def _rate_opset(self, domain: str, version: int) -> str:
-        """Rate a model at another opset: the "whole" is implemented, "kept" as before, or some of it is "lost"."""
+        """Rate a model at another opset: "whole" if all is supported, "kept" if as much as before, otherwise "lost"."""
         opsets = {**self.prepared.opsets, domain: version}
         accepted = all(accepts_versions(limit, self.prepared.ir_version, opsets) for limit in self.limits)
         for operation in {node.operation for node in self.prepared.all_nodes() if not node.calls}:
@@ -242,7 +242,7 @@ class _SuggestionSearch:
             yield AttributeAddition(missing)
 
     def _domain_imports(self) -> Iterator[DomainImport]:
-        """Import a domain; of a local function's domain any version, since the model defines its content."""
+        """Import a domain; any version of a local function's domain, because the model defines its content."""
         domain = self.first.domain
         newest = _find_newest_common_opset(domain, self.limits)
         if any(node.calls and node.operation == self.first for node in self.prepared.all_nodes()):

@@ -22,41 +22,40 @@ FEED = [
 
 
 def run(*arguments: str, log: str | bytes = "") -> Result:
-    """The command in a folder without a project, with a log on standard input."""
+    """Run the command with a log on standard input."""
     return CliRunner().invoke(command, list(arguments), input=log, standalone_mode=False)
 
 
 def found(log: str | bytes) -> dict[str, dict[str, object]]:
-    """The errors by name, as JSON says them."""
-    said = json.loads(run("--log", "-", "--output", "json", log=log).output)
-    return {error["name"]: error for error in said["errors"]}
+    """Return the errors of the JSON output by name."""
+    answer = json.loads(run("--log", "-", "--output", "json", log=log).output)
+    return {error["name"]: error for error in answer["errors"]}
 
 
 def test_an_error_with_numbers_filled_in() -> None:
-    """Cause, fix, releases and rule, computed from the support data."""
+    """Fix and affected releases are computed from the support data."""
     result = run("--log", "-", log=f"hello\n{IR}\n")
 
     assert result.return_value == 0
     assert result.output == (
         "1. ir-version-too-new (line 2)\n"
-        f"   says:      {IR}\n"
-        "   means:     the model is stamped with IR version 13, newer than this release reads\n"
-        "   why:       the `onnx` package that wrote it is newer than the runtime; the IR version alone says nothing"
-        " about operators\n"
-        "   fix:       works since onnxruntime 1.24.1; or stamp the IR version down to 9 with `onnxgate fix`\n"
-        "   affected:  onnxruntime before 1.24.1\n"
-        "   read more: `onnxgate explain ir-version-too-new`\n"
+        f"   text:     {IR}\n"
+        "   meaning:  the model uses IR version 13; this release supports up to 9\n"
+        "   cause:    a newer `onnx` package saved the model; its operators may still be supported\n"
+        "   fix:      upgrade to onnxruntime 1.24.1 or newer, or lower the IR version to 9 with `onnxgate fix`\n"
+        "   affected: onnxruntime before 1.24.1\n"
+        "   see also: `onnxgate explain ir-version-too-new`\n"
         "\n"
-        "2 lines: 1 error explained; none unknown\n"
+        "2 lines: 1 known error, 0 unknown lines\n"
     )
 
 
 def test_repeats_are_one_error() -> None:
-    """With the number of times and the first lines; the same error about something else is another one."""
+    """Occurrences are counted; the same error with other names is a separate error."""
     log = "\n".join([IR, "x", IR, IR.replace("13", "11")])
-    said = json.loads(run("--log", "-", "--output", "json", log=log).output)
+    answer = json.loads(run("--log", "-", "--output", "json", log=log).output)
 
-    assert [(each["count"], each["lines"]) for each in said["errors"]] == [(2, [1, 3]), (1, [4])]
+    assert [(error["count"], error["lines"]) for error in answer["errors"]] == [(2, [1, 3]), (1, [4])]
 
 
 @pytest.mark.parametrize(
@@ -77,12 +76,12 @@ def test_repeats_are_one_error() -> None:
     ],
 )
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_lines_may_be_marked(prefix: str, end: str) -> None:
-    """A text over several lines is one text, whoever marks each of them."""
+def test_line_prefixes(prefix: str, end: str) -> None:
+    """A text over several lines is found although each line has a prefix."""
     errors = found("".join(f"{prefix}{line}{end}" for line in FEED))
 
     assert list(errors) == ["input-dimension-wrong"]
-    assert errors["input-dimension-wrong"]["means"] == "input `x` has size 3 on axis 0; the model takes 2 only"
+    assert errors["input-dimension-wrong"]["means"] == "input `x` has size 3 on axis 0; the model requires 2"
 
 
 @pytest.mark.parametrize(
@@ -95,34 +94,34 @@ def test_lines_may_be_marked(prefix: str, end: str) -> None:
     ],
     ids=["json", "wrapped", "utf-16", "not utf-8"],
 )
-def test_other_writings(log: str | bytes) -> None:
-    """JSON lines, narrow terminals, PowerShell, and bytes that are no text."""
+def test_encodings(log: str | bytes) -> None:
+    """JSON lines, wrapped lines, UTF-16 as PowerShell writes it, and invalid UTF-8."""
     assert list(found(log)) == ["input-dimension-wrong"]
 
 
-def test_the_unknown_is_said() -> None:
-    """Beside what is known it is counted and shown; alone it is no answer."""
+def test_unknown_errors() -> None:
+    """They are counted and the first ones shown; without a known error, the exit status is 3."""
     some = run("--log", "-", log=f"{IR}\nAcmeError: no idea\n" + "ValueError: x\n" * 9)
     alone = run("--log", "-", log="AcmeError: no idea\n")
 
     assert "   line 2: AcmeError: no idea\n" in some.output
-    assert some.output.endswith("   and 5 more\n\n11 lines: 1 error explained; 10 lines unknown\n")
+    assert some.output.endswith("   and 5 more\n\n11 lines: 1 known error, 10 unknown lines\n")
     assert (some.return_value, alone.return_value) == (0, 3)
 
 
 @pytest.mark.parametrize("log", ["all is well\n", "\nerrors: 0\n"])
-def test_nothing_is_wrong(log: str) -> None:
-    """That is an answer too."""
+def test_a_log_without_errors(log: str) -> None:
+    """The summary states that there are none."""
     result = run("--log", "-", log=log)
 
     assert result.return_value == 0
-    assert result.output.endswith("looks like an error\n")
+    assert result.output.endswith(": no errors found\n")
 
 
 @pytest.mark.parametrize("log", ["", "\n\n"])
 def test_an_empty_log(log: str) -> None:
-    """That is said: nothing looks like an error in it because nothing is in it."""
-    assert run("--log", "-", log=log).output == "the log is empty: what was to write it may have failed\n"
+    """An empty log is not reported as one without errors."""
+    assert run("--log", "-", log=log).output == "the log is empty; the command that writes it may have failed\n"
 
 
 @pytest.mark.parametrize(
@@ -133,15 +132,15 @@ def test_an_empty_log(log: str) -> None:
         "FAILED tests/test_export.py::test_load - capi.onnxruntime_pybind11_state.Fail: [ONNXRuntimeError]...",
     ],
 )
-def test_what_follows_from_an_error_is_not_unknown(line: str) -> None:
-    """A step that ends with 1, and the names of tests, say nothing about why."""
+def test_consequences_of_an_error_are_not_unknown(line: str) -> None:
+    """Exit statuses and names of tests are not errors themselves."""
     result = run("--log", "-", log=f"{IR}\n{line}\n")
 
-    assert result.output.endswith("none unknown\n")
+    assert result.output.endswith(", 0 unknown lines\n")
 
 
 def test_files(tmp_path: Path) -> None:
-    """A log may be a file, and the answer too."""
+    """Log and output can be files."""
     (tmp_path / "ci.log").write_text(IR)
     result = run("--log", str(tmp_path / "ci.log"), "--output", f"json={tmp_path / 'out.json'}")
 

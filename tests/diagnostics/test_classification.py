@@ -1,4 +1,4 @@
-"""Each known error text is of one family, and names its node where it has one."""
+"""Family, node and operators of known error texts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RUN = (
     "[ONNXRuntimeError] : 1 : FAIL : Non-zero status code returned while running Add node. Name:'add0' Status Message: "
 )
 
-# Text, family, node. As onnxruntime 1.15.1 to 1.31.1 print them, without the C++ signature.
+# Text, family, node. Printed by onnxruntime 1.15.1 to 1.31.1, without the C++ signature.
 TEXTS = [
     (
         "Exception during initialization: Failed to construct locale with name:en_US.UTF-8:locale::facet::"
@@ -47,7 +47,7 @@ TEXTS = [
     (f"{IN_NODE}Error No Op registered for NotAnOp with domain_version of 13", "no_op", "n0"),
     ("Fatal error: com.microsoft:NotAnOp(-1) is not a registered function/op", "no_op", None),
     ("Fatal error: NotAnOp is not a registered function/op", "no_op", None),
-    # As tract 0.23.9, ONNX's reference evaluator 1.23.2 and OpenCV 5.0.0 print them.
+    # Printed by tract 0.23.9, the reference evaluator of onnx 1.23.2 and OpenCV 5.0.0.
     ('Translating node #1 "first" Unimplemented(OpA) ToTypedTranslator', "no_op", "first"),
     ("Node type 'OpA' from domain 'my.dom' is unknown, known functions: [].", "no_op", None),
     (
@@ -152,13 +152,13 @@ TEXTS = [
     ("Invalid Feed Input Name:q", "run_feed", None),
     (f"{RUN}{{element_wise_ops.h:563}} axis == 1 || axis == largest was false. 2 by 3", "run_node", "add0"),
     (f"{RUN}indices element out of data bounds, idx=9 must be within the inclusive range [-2,1]", "run_node", "add0"),
-    ("something that nobody has seen yet", "", None),
+    ("an unknown text", "", None),
 ]
 
 
 @pytest.mark.parametrize(("text", "expected", "node"), TEXTS)
 def test_a_text_has_one_family_and_at_most_one_node(text: str, expected: str, node: str | None) -> None:
-    """Whatever else a release puts around it."""
+    """The prefixes of a release do not matter."""
     printed = f"[ONNXRuntimeError] : 1 : FAIL : Load model from x.onnx failed:{text}"
 
     assert (expected, node) == (failure_family(text), find_node_name(text))
@@ -166,7 +166,7 @@ def test_a_text_has_one_family_and_at_most_one_node(text: str, expected: str, no
 
 
 def test_each_family_has_a_text() -> None:
-    """A family that no text shows would be a guess."""
+    """A family without a known text would be a guess."""
     assert {entry.family for entry in list_entries()} == {expected for _, expected, _ in TEXTS}
 
 
@@ -184,8 +184,8 @@ def test_each_family_has_a_text() -> None:
         ('Can\'t create layer "a" of type "my.dom.OpA"', ("my.dom", "OpA")),
     ],
 )
-def test_the_operator_that_a_text_is_about(text: str, expected: tuple[str, str] | None) -> None:
-    """Only where the runtime does not have it."""
+def test_missing_operator(text: str, expected: tuple[str, str] | None) -> None:
+    """Only texts about an operator without implementation name one."""
     assert expected == find_missing_operator(text)
 
 
@@ -200,23 +200,23 @@ def test_the_operator_that_a_text_is_about(text: str, expected: tuple[str, str] 
     ],
 )
 def test_lists_of_operators(text: str, expected: tuple[str, ...]) -> None:
-    """Only OpenVINO lists all that it does not have."""
+    """Only OpenVINO lists all unsupported operators."""
     assert expected == list_unsupported_operators(text)
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    ("release", "expected"),
     [
-        ("1.99", "ask for a release that there is: the newest that is known is onnxruntime "),
-        ("1.18.7", "ask for a release that there is: of onnxruntime 1.18, 1.18.0, 1.18.1 are known"),
-        ("1.18.1", "onnxruntime 1.18 has wheels for Python 3.8, 3.9, 3.10, 3.11, 3.12: "),
-        ("1.18", "onnxruntime 1.18 has wheels for Python 3.8, 3.9, 3.10, 3.11, 3.12: "),
-        ("1.5.0", "onnxruntime 1.5 has wheels for Python 3.7, 3.8: "),
+        ("1.99", "request an existing release; the newest known one is onnxruntime "),
+        ("1.18.7", "request an existing release; known releases of onnxruntime 1.18: 1.18.0, 1.18.1"),
+        ("1.18.1", "use Python 3.8–3.12, which onnxruntime 1.18 has wheels for"),
+        ("1.18", "use Python 3.8–3.12, which onnxruntime 1.18 has wheels for"),
+        ("1.5.0", "use Python 3.7–3.8, which onnxruntime 1.5 has wheels for"),
     ],
 )
-def test_a_release_that_is_not_there_has_no_wheels(asked: str, expected: str) -> None:
-    """Nothing is said of the wheels of a release that nobody has seen."""
-    said = classify(f"ERROR: No matching distribution found for onnxruntime=={asked}")
+def test_fix_for_a_release_without_wheel(release: str, expected: str) -> None:
+    """Pythons are named only for a release that exists."""
+    known = classify(f"ERROR: No matching distribution found for onnxruntime=={release}")
 
-    assert said is not None
-    assert said.fix.startswith(expected)
+    assert known is not None
+    assert known.fix.startswith(expected)

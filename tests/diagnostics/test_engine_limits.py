@@ -1,4 +1,4 @@
-"""What is known of engines is said of the releases, models and texts that it was measured on, and of no others."""
+"""Known limits of engines apply only to the releases, models and texts that they were measured on."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ ATTENTION = frozenset({"MatMul", "Softmax", "QuantizeLinear", "DequantizeLinear"
 @pytest.mark.parametrize(
     ("runtime", "comparability", "operators", "expected"),
     [
-        ("tract 0.23.9", QUANTIZED, ATTENTION, "a known limit of tract: it computes a Softmax"),
-        ("tract@.venv 0.23.9", QUANTIZED, ATTENTION, "a known limit of tract: it computes a Softmax"),
+        ("tract 0.23.9", QUANTIZED, ATTENTION, "a known limit of tract: `Softmax`"),
+        ("tract@.venv 0.23.9", QUANTIZED, ATTENTION, "a known limit of tract: `Softmax`"),
         ("tract 0.24.0", QUANTIZED, ATTENTION, ""),
         ("tract 0.23.9", QUANTIZED, ATTENTION - {"Softmax"}, ""),
         ("tract 0.23.9", NumericTraits(), ATTENTION, ""),
-        ("openvino 2026.4.1", QUANTIZED, ATTENTION - {"Softmax"}, "a known limit of openvino: where a value lies"),
+        ("openvino 2026.4.1", QUANTIZED, ATTENTION - {"Softmax"}, "a known limit of openvino: int8 values"),
         ("onnxruntime 1.31.1", QUANTIZED, ATTENTION, ""),
     ],
 )
 def test_values(runtime: str, comparability: NumericTraits, operators: frozenset[str], expected: str) -> None:
-    """Only where release, type and operators are those of the limit."""
-    said = find_value_limit(runtime, comparability, operators)
+    """Release, type and operators must be those of the limit."""
+    limit = find_value_limit(runtime, comparability, operators)
 
-    assert said.startswith(expected) if expected else said == ""
+    assert limit.startswith(expected) if expected else limit == ""
 
 
 @pytest.mark.parametrize(
@@ -37,30 +37,29 @@ def test_values(runtime: str, comparability: NumericTraits, operators: frozenset
             "tract 0.23.9",
             'Translating node #3 "dense" Gemm ToTypedTranslator\n\nCaused by:\n    Output mismatch after rewiring '
             "expansion for output #0: expected N,2,F16 got N,2,F32",
-            "a known limit of tract: it has no Gemm in float16",
+            "a known limit of tract: `Gemm` is not supported in float16",
         ),
         ("tract 0.23.9", 'Translating node #1 "first" Unimplemented(OpA) ToTypedTranslator', ""),
         (
             "onnx 1.23.2",
             "No implementation for operator 'DequantizeLinear' domain '' and version 18, found 19, 21, 23, 25, None.",
-            "a known limit of onnx: its reference evaluator has some operators of newer opsets alone: "
-            "DequantizeLinear since 19",
+            "a known limit of onnx: the reference evaluator implements some operators only for newer opsets "
+            "(`DequantizeLinear` since 19)",
         ),
         (
             "tract 0.23.9",
             'Evaluating #12 "node_Equal_7" Eq\n\nCaused by:\n    Bool is not a number',
-            "a known limit of tract: it compares no booleans",
+            "a known limit of tract: `Equal` is not supported for booleans",
         ),
         (
             "onnx 1.22.0",
             "Unsupported value 2 for num_directions and operator 'GRU'.",
-            "a known limit of onnx: its reference evaluator runs recurrent layers in one direction only",
+            "a known limit of onnx: the reference evaluator supports recurrent layers in one direction only",
         ),
         ("onnx 1.23.2", "Unsupported value 2 for num_directions and operator 'GRU'.", ""),
         ("onnxruntime 1.31.1", "GatherND of booleans", ""),
     ],
 )
 def test_texts(runtime: str, text: str, expected: str) -> None:
-    """Only what the limit's own words say."""
-
+    """The text must match the limit's pattern."""
     assert expected == find_text_limit(runtime, text)

@@ -1,4 +1,4 @@
-"""A log is written by anybody: no line takes long, none takes memory, and none is obeyed."""
+"""Logs are untrusted: time and memory per line are bounded, and no control sequence reaches the output."""
 
 from __future__ import annotations
 
@@ -19,59 +19,59 @@ SIZE = 16_000
 NEGLIGIBLE_S = 0.004
 
 
-def nearly(pattern: str) -> str:
-    """A text that begins like one which matches: groups are filled, escapes are taken away."""
+def build_near_match(pattern: str) -> str:
+    """Return a text that starts like a match: groups are filled, escapes are removed."""
     filled = re.sub(r"\(\?P<\w+>[^()]*(?:\([^()]*\)[^()]*)*\)\??", "aaa", pattern)
     return re.sub(r"\\(.)", r"\1", filled)
 
 
-def units(pattern: str, literal: str) -> Iterator[str]:
-    """What is repeated to make a pattern try again and again."""
-    near = nearly(pattern)
+def yield_units(pattern: str, literal: str) -> Iterator[str]:
+    """Yield texts whose repetition makes a pattern backtrack."""
+    near = build_near_match(pattern)
     yield from (literal, literal + " ", near[: len(near) // 2], near[: max(1, len(near) - 2)], "a", "a.", " ", "'", "(")
 
 
-def seconds(pattern: str, text: str) -> float:
-    """The best of three tries; the first one if it is below what counts."""
-    found = []
+def measure_s(pattern: str, text: str) -> float:
+    """Return the CPU time of a search: the best of three, or the first one that is negligible."""
+    times_s = []
     for _ in range(3):
         begin = time.process_time()
         compile_pattern(pattern).search(text)
-        found.append(time.process_time() - begin)
-        if found[-1] <= NEGLIGIBLE_S:
+        times_s.append(time.process_time() - begin)
+        if times_s[-1] <= NEGLIGIBLE_S:
             break
-    return min(found)
+    return min(times_s)
 
 
 def is_superlinear(pattern: str, text: str, first: float) -> bool:
-    """Whether eight times the text takes far more than eight times as long; a quadratic search takes 64 times."""
-    return seconds(pattern, text * 8) > 22 * first
+    """Return whether eight times the text takes much more than eight times as long; a quadratic search takes 64."""
+    return measure_s(pattern, text * 8) > 22 * first
 
 
-def test_no_pattern_takes_more_than_its_share() -> None:
+def test_search_time_is_linear() -> None:
     """No pattern of the catalogue is quadratic in the length of a line."""
     slow = []
     for entry, pattern, literal in list_patterns():
-        for unit in units(pattern, literal):
+        for unit in yield_units(pattern, literal):
             short = (unit * (SIZE // len(unit) + 1))[:SIZE]
-            first = seconds(pattern, short)
+            first = measure_s(pattern, short)
             if first > NEGLIGIBLE_S and is_superlinear(pattern, short, first):
                 slow.append((entry.name, pattern, unit))
 
     assert slow == []
 
 
-def test_a_quadratic_pattern_is_seen() -> None:
-    """The measure tells a quadratic pattern from the others."""
+def test_a_quadratic_pattern_is_detected() -> None:
+    """The measurement recognizes a quadratic pattern."""
     text = "(" * (SIZE // 8)
     pattern = r"\(.*x"
 
-    assert is_superlinear(pattern, text, seconds(pattern, text))
+    assert is_superlinear(pattern, text, measure_s(pattern, text))
 
 
 @pytest.mark.parametrize("unit", ["Type Error: Type 'aaa", "a", "\\n", "\r", '{"m": "x\\n', "\x1b[31m", "E  ", "a | "])
 def test_one_line_of_a_megabyte(unit: str) -> None:
-    """It is read in pieces, and all of it."""
+    """It is read completely, in pieces."""
     size = 1 << (20 if len(unit) > 8 or unit == "a" else 17)
     text = (unit * (size // len(unit) + 1))[:size]
     longest = max((len(line.text) for line in read_lines(io.BytesIO(text.encode()))), default=0)
@@ -81,30 +81,30 @@ def test_one_line_of_a_megabyte(unit: str) -> None:
 
 
 def test_an_error_at_the_end_of_a_long_line() -> None:
-    """It is found wherever it is, with what is around it as its quote."""
-    said = "Unsupported model IR version: 13, max supported IR version: 9"
-    found = explain_log(io.BytesIO(b"x" * 300_000 + b" " + said.encode() + b" " + b"y" * 300_000), "0")
+    """It is found, and the quote contains the text around it."""
+    message = "Unsupported model IR version: 13, max supported IR version: 9"
+    found = explain_log(io.BytesIO(b"x" * 300_000 + b" " + message.encode() + b" " + b"y" * 300_000), "0")
 
     assert [(error.name, error.lines) for error in found.errors] == [("ir-version-too-new", (1,))]
-    assert said[:30] in found.errors[0].says
+    assert message[:30] in found.errors[0].says
     assert len(found.errors[0].says) < 300
 
 
 class Endless(io.RawIOBase):
-    """A log of this many bytes, that is nowhere as a whole."""
+    """A log of a given size that is generated while it is read."""
 
     def __init__(self, unit: bytes, size: int) -> None:
         self._unit, self._left = unit, size
 
     def read(self, size: int = -1) -> bytes:
-        """Some more of it."""
+        """Return the next bytes."""
         size = min(size, self._left)
         self._left -= size
         return (self._unit * (size // len(self._unit) + 1))[:size]
 
 
 def test_memory_is_bounded() -> None:
-    """Of a log with a different error on each line the first are told apart, and a long one takes no memory."""
+    """Only the first distinct errors of a log are explained, and memory does not grow with its length."""
     import tracemalloc
 
     many = (f"Could not find an implementation for Op{n}(1) node with name 'n{n}'\n".encode() for n in range(1_500))
@@ -119,8 +119,8 @@ def test_memory_is_bounded() -> None:
     assert peak < 4 << 20
 
 
-def test_nothing_in_a_log_is_obeyed() -> None:
-    """Neither by a terminal nor by GitHub's runner."""
+def test_control_sequences_and_commands_are_neutralized() -> None:
+    """A terminal and GitHub's runner must not execute any part of a log."""
     hostile = "::error::x ##[error]x \x1b]0;title\x07 \u202e"
     known = f"No Op registered for {hostile.replace(' ', '')} with domain_version of 3"
     log = f"{known}\nSomeError: {hostile}\n::warning::ValueError: y\n"
@@ -133,7 +133,7 @@ def test_nothing_in_a_log_is_obeyed() -> None:
 
 
 def test_templates_are_not_filled_twice() -> None:
-    """Captured braces are text."""
+    """Braces in captured text are not placeholders."""
     known = classify("No opset import for domain '{0.__class__}{domain}'")
 
     assert known is not None

@@ -106,7 +106,7 @@ def test_providers(repository: Repository) -> None:
 
 
 def test_known_limit(repository: Repository) -> None:
-    """A quantized attention is computed wrongly by one engine: it closes the gate, and is said to be a known limit."""
+    """A wrong result of a quantized attention fails the check, and the finding names the known limit."""
     write(repository.folder / "models" / "attention.onnx", parse(ATTENTION, head=""))
     report = check(repository, status=1)
     states = {each["runtime"]: each["state"] for each in report["cells"]}
@@ -114,7 +114,7 @@ def test_known_limit(repository: Repository) -> None:
 
     assert states == {**dict.fromkeys(ENGINES, "pass"), "tract 0.23.9": "fail"}
     assert (found["rule"], found["runtimes"]) == ("engine-mismatch", ["tract 0.23.9"])
-    assert "(a known limit of tract: it computes a Softmax between DequantizeLinear and Quant" in found["message"]
+    assert "(a known limit of tract: `Softmax` between `DequantizeLinear` and `Quant" in found["message"]
 
 
 def test_unsupported_operators(repository: Repository) -> None:

@@ -41,7 +41,7 @@ def test_limits_are_the_newest_that_load() -> None:
 
 def test_what_was_not_tried_is_not_known() -> None:
     """Without the environment variable, or on a system without links."""
-    tried = {name: taken for name, taken in loads().items() if name.startswith(("ir/", "opset/", "external/beside"))}
+    tried = {name: taken for name, taken in loads().items() if name.startswith(("ir/", "opset/", "external/inside"))}
 
     assert Limits(13, NEWEST) == probes.derive_limits(tried)
 
@@ -53,7 +53,7 @@ def test_what_was_not_tried_is_not_known() -> None:
         {"opset_ai.onnx_7": False},
         {"opset_ai.onnx_30": True},
         {"unreleased_ai.onnx_12": False},
-        {"external_beside": False},
+        {"external_inside": False},
         {"external_missing": True},
         {f"ir_{version}": False for version in probes.IR_VERSIONS},
     ],
@@ -99,7 +99,7 @@ def test_layouts_are_what_they_are_called(tmp_path: Path) -> None:
         )
 
     assert {
-        "beside": (True, False, False, False, False),
+        "inside": (True, False, False, False, False),
         "missing": (False, False, False, False, False),
         "outside": (True, False, True, False, False),
         "link": (True, False, True, False, True),
@@ -117,7 +117,7 @@ def test_a_system_without_links_leaves_them_out(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(Path, "symlink_to", refuse)
     paths = probes.write_probes(tmp_path)
 
-    assert {"beside", "missing", "outside", "absolute"} == {
+    assert {"inside", "missing", "outside", "absolute"} == {
         name.removeprefix("external/") for name in paths if name.startswith("external/")
     }
     assert paths.keys() >= probes.make_limit_probes().keys()

@@ -1,78 +1,96 @@
-"""The page of all error texts that are known, each as it was really said once."""
+"""Render the reference page of known error texts."""
 
 from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from onnxgate.core.escape import escape_markdown, markdown_code
-from onnxgate.diagnostics.catalogue import Entry, Template, render_template
-from onnxgate.diagnostics.classification import ENTRIES_BY_PRODUCER, Diagnosis, classify, normalize_text
+from onnxgate.diagnostics.catalogue import Entry, render_template
+from onnxgate.diagnostics.classification import ENTRIES_BY_PROGRAM, Diagnosis, classify, normalize_text
 
 TEXTS = Path(__file__).resolve().parents[2] / "fixtures" / "texts"
+MAX_TEXT_LENGTH = 120
+MAX_NAME_LENGTH = 60
+TOOLS = ("pip", "tract", "uv")
+FIRST_PROGRAMS = ("ONNX Runtime: loading a model", "ONNX Runtime: running a model")
 INTRODUCTION = """
 # Error texts
 
-The texts that `onnxgate explain --log FILE` knows, by who says them. A text is recognised by its words, whatever the
-class of the exception or the line number. Examples are from `fixtures/texts`, where each failure was really provoked on
-many releases; numbers in the answers are those of the example.
+[`onnxgate explain --log FILE`](../guides/logs.md) finds these errors in a log. Search this page for part of your error.
+Only the words of a text are matched, not exception classes or line numbers; entries show the values of the quoted text.
 """
 
 
 def page() -> str:
-    """The page."""
-    return "\n".join([INTRODUCTION.strip(), "", *_sections()])
+    """Return the page as Markdown."""
+    programs = list(dict.fromkeys((*FIRST_PROGRAMS, *ENTRIES_BY_PROGRAM)))
+    return "\n".join([INTRODUCTION.strip(), "", *_render_index(programs), *_render_sections(programs)])
 
 
-def _sections() -> Iterator[str]:
-    for emitter, entries in ENTRIES_BY_PRODUCER.items():
-        yield f"## {emitter}\n"
-        for entry in entries:
-            yield from _entry(entry)
-
-
-def _entry(entry: Entry) -> Iterator[str]:
-    yield f"### `{entry.name}`\n"
-    example = _examples().get(entry.name)
-    if example:
-        where, text, known = example
-        yield f"{where} says {markdown_code(_around(text, known))}.\n"
-        means, why, fix, affected = known.means, known.why, known.fix, known.affected
-    else:
-        means, why, fix, affected = (render_template(words, {}) for words in _words(entry))
-        yield f"Source: {escape_markdown(entry.source)}.\n"
-    yield f"- Means: {escape_markdown(means)}."
-    if why:
-        yield f"- Why: {escape_markdown(why)}."
-    yield f"- Fix: {escape_markdown(fix)}."
-    if affected:
-        yield f"- Affected: {escape_markdown(affected)}."
-    if entry.rules:
-        yield f"- Rules: {', '.join(f'[`{rule}`](../rules/{rule}.md)' for rule in entry.rules)}."
+def _render_index(programs: list[str]) -> Iterator[str]:
+    yield from (f"- [{program}](#{_heading_anchor(program)})" for program in programs)
     yield ""
 
 
-def _words(entry: Entry) -> tuple[Template, Template, Template, Template]:
-    """What is said of any such text."""
-    return entry.means, entry.why, entry.anywhere or entry.fix, entry.affected
+def _heading_anchor(heading: str) -> str:
+    """Return the anchor that GitHub and myst give a heading."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
 
 
-def _around(text: str, known: Diagnosis) -> str:
-    """The piece of the text that was recognised."""
-    found = normalize_text(text)[known.start : known.end]
-    return found if len(found) <= 240 else found[:239] + "…"
+def _render_sections(programs: list[str]) -> Iterator[str]:
+    for program in programs:
+        yield f"## {program}\n"
+        for entry in ENTRIES_BY_PROGRAM[program]:
+            yield from _render_entry(entry)
+
+
+def _render_entry(entry: Entry) -> Iterator[str]:
+    text, known = _find_examples().get(entry.name) or _diagnose_example(entry)
+    yield f"### {entry.name}\n"
+    yield f"{markdown_code(_quote_match(text, known))}\n"
+    captured = {name: value for name, value in known.captured.items() if len(value) <= MAX_NAME_LENGTH}
+    captured.pop("detail", None)  # the quote contains it
+    meaning = render_template(entry.means, captured).removesuffix(": …")
+    yield f"{' '.join(map(_sentence, filter(None, (meaning, known.why))))}\n"
+    yield f"- Fix: {escape_markdown(known.fix)}."
+    if known.affected:
+        yield f"- Affected: {escape_markdown(known.affected)}."
+    if entry.rules:
+        yield f"- Rules: {', '.join(f'[{rule}](../rules/{rule}.md)' for rule in entry.rules)}"
+    yield ""
+
+
+def _sentence(clause: str) -> str:
+    """Return a clause as an escaped sentence; names of tools stay in lower case."""
+    first = clause.partition(" ")[0]
+    capitalized = clause[0].upper() + clause[1:] if first.isalpha() and first not in TOOLS else clause
+    return escape_markdown(capitalized.removesuffix(".")) + "."
+
+
+def _quote_match(text: str, known: Diagnosis) -> str:
+    """Return the part of the text that matches, with at most `MAX_TEXT_LENGTH` characters."""
+    match = " ".join(normalize_text(text)[known.start : known.end].split())
+    return match if len(match) <= MAX_TEXT_LENGTH else match[: MAX_TEXT_LENGTH - 1] + "…"
+
+
+def _diagnose_example(entry: Entry) -> tuple[str, Diagnosis]:
+    known = classify(entry.example)
+    assert known is not None
+    assert known.entry is entry
+    return entry.example, known
 
 
 @functools.cache
-def _examples() -> dict[str, tuple[str, str, Diagnosis]]:
-    """The last release that says it in its own words."""
-    found = {}
+def _find_examples() -> dict[str, tuple[str, Diagnosis]]:
+    """Return one text per entry, from the smallest corpus file that has one."""
+    examples: dict[str, tuple[str, Diagnosis]] = {}
     for path in sorted(TEXTS.glob("*/*.json"), key=lambda path: (path.parent.name, path.stat().st_size, path.name)):
-        content = json.loads(path.read_bytes())
-        for each in content["texts"].values():
-            known = classify(each["text"])
+        for case in json.loads(path.read_bytes())["texts"].values():
+            known = classify(case["text"])
             if known is not None:
-                found.setdefault(known.entry.name, (f"{content['emitter']} {content['release']}", each["text"], known))
-    return found
+                examples.setdefault(known.entry.name, (case["text"], known))
+    return examples

@@ -1,6 +1,6 @@
-"""Known error texts by their producer: each is one entry with its patterns, and templates for meaning, cause and fix.
+"""Known error texts, grouped by program: patterns, and templates for meaning, cause and fix.
 
-A new one is one entry in a tuple of these modules; docs follow by command.
+To add one, add an entry to a tuple in one of these modules and run `python tools/generate_reference.py`.
 """
 
 from __future__ import annotations
@@ -16,31 +16,32 @@ import msgspec
 CapturedGroups = Mapping[str, str]
 """Named groups of a pattern -> text, without empty ones."""
 Template = str | tuple[str, ...] | Callable[[CapturedGroups], str]
-"""A template (`{op}`); several, of which the first that can be filled is used; or a function."""
+"""A template (`{op}`); several templates, of which the first with all its names captured is used; or a function."""
 _LITERAL = re.compile(r"[^\\.^$*+?{}\[\]|()]")
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """A failure that is recognised by its text.
+    """One known error and its texts.
 
-    A blank in a pattern also matches the end of a line, since logs wrap; `.` does not.
+    A blank in a pattern also matches a line break, because logs wrap lines; `.` does not.
     """
 
     name: str  # kebab-case, never reused
-    patterns: str | tuple[str, ...]  # a pattern, or several; each finds it
-    means: Template  # one clause, without full stop
+    patterns: str | tuple[str, ...]  # any of them matches
+    means: Template  # one clause without a period
     why: Template = ""
     fix: Template
-    anywhere: Template = ""  # the fix without what differs between releases; "": it is `fix`
-    affected: Template = ""  # the releases concerned
-    rules: tuple[str, ...] = ()  # of onnxgate, that report it before it happens
-    family: str = ""  # used by the runtime stage; "": not about loading or running a model
-    source: str = ""  # origin of the text, if the corpus does not contain it
+    anywhere: Template = ""  # the fix without release-specific parts; "": same as `fix`
+    affected: Template = ""  # affected releases
+    rules: tuple[str, ...] = ()  # rules of onnxgate that report the problem in advance
+    family: str = ""  # groups failures in the runtime stage; "" if not about loading or running a model
+    example: str = ""  # a text, if the corpus does not contain one
+    source: str = ""  # origin of the text if the corpus does not contain it
     general: bool = False  # matched after all specific entries
 
 
 def render_template(words: Template, captured: CapturedGroups) -> str:
-    """Render a template with the names of one text; a missing name becomes `…`."""
+    """Fill a template with the captured names; a missing name becomes `…`."""
     if callable(words):
         return words(captured)
     values = collections.defaultdict(lambda: "…", {name: text.replace("`", "'") for name, text in captured.items()})
@@ -53,7 +54,7 @@ def render_template(words: Template, captured: CapturedGroups) -> str:
 
 @functools.cache
 def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern whose blanks outside of character classes also match the end of a line."""
+    """Compile a pattern; blanks outside character classes also match a line break."""
     characters, inside = [], False
     for place, character in enumerate(pattern):
         escaped = place > 0 and pattern[place - 1] == "\\" and pattern[place - 2 : place - 1] != "\\"
@@ -65,7 +66,7 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
 
 @functools.cache
 def longest_literal(pattern: str) -> str:
-    """Return the longest literal of a pattern that each matching text contains."""
+    """Return the longest literal that every match of the pattern contains."""
     pieces, piece, depth, place = [], "", 0, 0
     while place < len(pattern):
         character, escape = pattern[place], pattern[place] == "\\"
@@ -73,7 +74,7 @@ def longest_literal(pattern: str) -> str:
             place += 1
             character = pattern[place]
         elif character == "[":
-            place = pattern.index("]", place + 2)  # brackets in a class open and close nothing
+            place = pattern.index("]", place + 2)  # brackets and braces inside a class are literal
         literal = not character.isalnum() if escape else bool(_LITERAL.match(character))
         if literal and depth == 0:
             piece += character

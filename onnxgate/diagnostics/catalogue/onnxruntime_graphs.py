@@ -1,8 +1,56 @@
-"""Error texts of ONNX Runtime about types, shapes and values of a graph, when it is loaded and when it is run."""
+"""Error texts of ONNX Runtime about the types, shapes and values of a graph, at load and at run time."""
 
 from __future__ import annotations
 
-from onnxgate.diagnostics.catalogue import Entry
+from onnxgate.diagnostics.catalogue import CapturedGroups, Entry
+
+
+def _suggest_locale(captured: CapturedGroups) -> str:
+    """Suggest the command that creates a locale, such as `de_DE.UTF-8`, on Debian and Ubuntu."""
+    locale = captured["locale"]
+    name, _, charset = locale.partition(".")
+    if not charset:
+        return f"install the locale `{locale}` of the operating system"
+    return f"on Debian or Ubuntu, run `apt-get install locales && localedef -i {name} -f {charset} {locale}`"
+
+
+def _suggest_cast(captured: CapturedGroups) -> str:
+    """Suggest the conversion of an array to `tensor(…)`."""
+    name = captured.get("expected", "").removeprefix("tensor(").removesuffix(")")
+    dtype = {"float": "float32", "double": "float64", "string": "object"}.get(name, name)
+    return f"convert the input: `array.astype(numpy.{dtype or '…'})`"
+
+
+_UNLIMITED = str(2**31 - 1)
+_ELEMENT_TYPES = {
+    "1": "float32",
+    "2": "uint8",
+    "3": "int8",
+    "4": "uint16",
+    "5": "int16",
+    "6": "int32",
+    "7": "int64",
+    "8": "string",
+    "9": "bool",
+    "10": "float16",
+    "11": "float64",
+    "16": "bfloat16",
+}
+"""Source: `TensorProto.DataType` in onnx.proto."""
+
+
+def _describe_arity(captured: CapturedGroups) -> str:
+    actual, side, least, most = (captured[name] for name in ("actual", "side", "least", "most"))
+    number = f"{least} to {most}"
+    if most in (least, _UNLIMITED):
+        number = least if most == least else f"at least {least}"
+    return f"a node has {actual} {side}{'' if actual == '1' else 's'}; its operator takes {number}"
+
+
+def _describe_output_type(captured: CapturedGroups) -> str:
+    declared, inferred = (_ELEMENT_TYPES.get(captured[name], captured[name]) for name in ("declared", "inferred"))
+    return f"an output is declared as {declared}, but the operator returns {inferred}"
+
 
 LOADING = (
     Entry(
@@ -13,9 +61,9 @@ LOADING = (
             r"\(op_type:(?P<op>\w{1,100}), node name: ?(?P<node>[^)\n]{0,300})\): (?P<parameter>\S{1,60}) has"
             r" inconsistent type (?P<types>\S{1,100})",
         ),
-        means="inputs of `{op}` that must share a type do not: {types}",
-        why="a model that was converted to float16 in part, or an exporter's constant of another type",
-        fix="put a Cast in front of one of the inputs, or convert the float32 model as a whole",
+        means="inputs of `{op}` that must share a type have different types: {types}",
+        why="the model was partly converted to float16, or the exporter wrote a constant of another type",
+        fix="insert a `Cast` before one of the inputs, or convert the whole float32 model",
         rules=("type-mismatch", "invalid-model"),
         family="type",
     ),
@@ -23,12 +71,12 @@ LOADING = (
         name="output-type-wrong",
         patterns=(
             r"Type Error: Type \((?P<declared>\S{1,100})\) of output arg \((?P<name>.{0,300}?)\) of node"
-            r" \((?P<node>.{0,300}?)\) does not match expected type \((?P<inferred>\S{1,100}?)\)",
+            r" \((?P<node>.{0,300}?)\) does not match expected type \((?P<inferred>\S{1,100}?)\)(?!\))",
             r"\[TypeInferenceError\] Inferred elem type differs from existing elem type: \((?P<inferred>\w{1,40})\) vs"
             r" \((?P<declared>\w{1,40})\)",
         ),
-        means="an output is declared as {declared}, and the operator gives {inferred}",
-        fix="declare the type that the operator gives, or put a Cast behind it",
+        means=_describe_output_type,
+        fix="declare the type that the operator returns, or insert a `Cast` after it",
         rules=("type-mismatch", "invalid-model"),
         family="type",
     ),
@@ -39,35 +87,43 @@ LOADING = (
             r" \((?P<op>\w{1,100})\) in node \((?P<node>.{0,300}?)\) is invalid",
             r"MLDataType for: (?P<type>\S{1,100}) is not currently registered or supported",
         ),
-        means="`{op}` is not defined for {type} at this opset",
-        why="the operator's schema lists the types that it takes; bfloat16 and the small integers came with newer"
-        " opsets",
-        fix="put a Cast in front of it, or export at an opset whose schema has the type",
+        means=(
+            "`{op}` does not accept {type} at this opset",
+            "{type} is not supported",
+        ),
+        why="the operator's schema lists its types; bfloat16 and small integers need newer opsets",
+        fix="insert a `Cast` before it, or export at an opset whose schema has the type",
         rules=("type-mismatch", "invalid-model"),
         family="type",
     ),
     Entry(
         name="type-wrong",
-        patterns=r"Type Error: (?P<said>[^\n]{1,300})",
-        means="the types of a node do not fit its schema",
-        fix="look at the node's inputs with `onnxgate diff --textconv`, and put a Cast where they differ",
+        patterns=r"Type Error: (?P<detail>[^\n]{1,300})",
+        means="the types of a node do not match its operator",
+        fix="show the node's inputs with `onnxgate diff --textconv`, and insert a `Cast` where they differ",
         rules=("type-mismatch", "invalid-model"),
         family="type",
-        source="facts: texts of this family; releases before 1.8",
+        example="Type Error: Data in initializer 'w' has element type tensor(float16) but usage of"
+        " initializer in graph expects tensor(float)",
+        source="onnxruntime, graph.cc",
         general=True,
     ),
     Entry(
         name="shape-inference-failed",
         patterns=(
-            r"Node \((?P<node>.{0,300}?)\) Op \((?P<op>\w{1,100})\) \[\w{1,20}InferenceError\] (?P<said>[^\n]{1,300})",
+            r"Node \((?P<node>.{0,300}?)\) Op \((?P<op>\w{1,100})\) \[\w{1,20}InferenceError\]"
+            r" (?P<detail>[^\n]{1,300})",
             r"\(op_type:(?P<op>\w{1,100}), node name: ?(?P<node>[^)\n]{0,300})\): \[\w{1,20}InferenceError\]"
-            r" (?P<said>[^\n]{1,300})",
-            r"\[(?:Shape|Type)InferenceError\] (?P<said>[^\n]{1,300})",
+            r" (?P<detail>[^\n]{1,300})",
+            r"\[(?:Shape|Type)InferenceError\] (?P<detail>[^\n]{1,300})",
         ),
-        means="shapes or attributes of `{op}` contradict each other: {said}",
-        why="the graph was changed after it was exported, or example inputs of one size were baked into constants",
-        fix="export it again; `onnx.shape_inference.infer_shapes(model, strict_mode=True)` shows the same without"
-        " a runtime",
+        means=(
+            "shapes or attributes of `{op}` are inconsistent: {detail}",
+            "shapes or attributes are inconsistent: {detail}",
+        ),
+        why="the graph was edited after export, or sizes of the example inputs became constants",
+        fix="re-export; `onnx.shape_inference.infer_shapes(model, strict_mode=True)` reproduces the error"
+        " without a runtime",
         rules=("invalid-model", "attribute-unsupported"),
         family="shape_inference",
     ),
@@ -75,17 +131,16 @@ LOADING = (
         name="attribute-unknown",
         patterns=r"Unrecognized attribute: (?P<attribute>\S{1,100}) for operator (?P<op>\S{1,100})",
         means="`{op}` has no attribute `{attribute}` at the imported opset",
-        why="the attribute came, or went, with another opset: the graph and its stamp do not fit (a failed"
-        " conversion leaves this)",
-        fix="export again at the opset that the graph is written for, or take the attribute away",
+        why="the nodes were written for another opset, often left by a failed conversion",
+        fix="re-export at the opset that the nodes are written for, or remove the attribute",
         rules=("attribute-unsupported", "invalid-model"),
         family="attribute",
     ),
     Entry(
         name="attribute-missing",
         patterns=r"Required attribute '(?P<attribute>[^'\n]{1,100})' is missing",
-        means="a node lacks its attribute `{attribute}`",
-        fix="give the node the attribute, or export again",
+        means="a node lacks the required attribute `{attribute}`",
+        fix="set the attribute, or re-export",
         rules=("attribute-unsupported", "invalid-model"),
         family="attribute",
     ),
@@ -93,18 +148,21 @@ LOADING = (
         name="attribute-type-wrong",
         patterns=r"Mismatched attribute type in '(?P<attribute>[^'\n]{0,300})'"
         r"(?:\. Expected: '(?P<expected>\w{1,40})', actual: '(?P<actual>\w{1,40})')?",
-        means="the attribute `{attribute}` has another type than the operator wants",
-        fix="write the attribute in the type of the operator's schema",
+        means=(
+            "the attribute `{attribute}` has type {actual}, but the operator requires {expected}",
+            "the attribute `{attribute}` has the wrong type",
+        ),
+        fix="write the attribute in the type that the operator's schema defines",
         rules=("attribute-unsupported", "invalid-model"),
         family="attribute",
     ),
     Entry(
         name="arity-wrong",
-        patterns=r"has (?P<side>input|output) size (?P<asked>\d{1,9}) not in range \[min=(?P<least>\d{1,20}),"
+        patterns=r"has (?P<side>input|output) size (?P<actual>\d{1,9}) not in range \[min=(?P<least>\d{1,20}),"
         r" max=(?P<most>\d{1,20})\]",
-        means="a node has {asked} {side}s where its operator takes {least} to {most}",
-        why="the operator gained or lost an {side} with another opset, or the graph was edited by hand",
-        fix="export again at the opset that the graph is written for",
+        means=_describe_arity,
+        why="another opset added or removed an {side}, or the graph was edited by hand",
+        fix="re-export at the opset that the graph is written for",
         rules=("attribute-unsupported", "invalid-model"),
         family="arity",
     ),
@@ -114,25 +172,25 @@ LOADING = (
             r"Duplicate definition of name \((?P<name>.{0,300}?)\)",
             r"Duplicate definition-site for \((?P<name>.{0,300}?)\)",
         ),
-        means="two nodes give the same value `{name}`",
-        why="graphs were merged without renaming, or an exporter aliases an input and an output",
-        fix="give each value one name: `onnx.compose.add_prefix` renames a whole graph",
+        means="two nodes produce the value `{name}`",
+        why="graphs were merged without renaming, or the exporter gave an input and an output the same name",
+        fix="rename one of them; `onnx.compose.add_prefix` renames a whole graph",
         rules=("invalid-model",),
         family="structure",
     ),
     Entry(
         name="node-name-duplicated",
         patterns=r"two nodes with same node name \((?P<node>.{0,300}?)\)",
-        means="two nodes are called `{node}`",
-        fix="rename one, or leave the names of nodes away: they need none",
+        means="two nodes are named `{node}`",
+        fix="rename one, or remove the names of nodes, which are optional",
         rules=("invalid-model",),
         family="structure",
     ),
     Entry(
         name="graph-cyclic",
         patterns=r"the graph is not acyclic",
-        means="nodes of the graph wait for each other",
-        fix="export again; a node was wired to a value that it helps to compute",
+        means="the graph has a cycle",
+        fix="re-export; a node depends on its own output",
         rules=("invalid-model",),
         family="structure",
     ),
@@ -140,20 +198,20 @@ LOADING = (
         name="input-undefined",
         patterns=(
             r"Node input '(?P<name>.{0,300}?)' is not a graph input, initializer, or output of a previous node",
-            # Source: 1.8 and older name the node alone.
+            # Source: 1.8 and older name only the node.
             r"This is an invalid model\. Error: Node (?P<node>.{0,300}?) input (?P<name>.{0,300}?) does not exist",
         ),
-        means="a node reads `{name}`, which nothing gives",
-        why="a node or a weight was removed while something still reads it",
-        fix="export again, or give the missing value as an input or a weight",
+        means="a node reads `{name}`, which is not defined",
+        why="a node or weight was removed while another node still reads it",
+        fix="re-export, or add the value as an input or initializer",
         rules=("invalid-model",),
         family="structure",
     ),
     Entry(
         name="output-undefined",
         patterns=r"Graph output \((?P<name>.{0,300}?)\) does not exist",
-        means="the graph promises an output `{name}` that no node gives",
-        fix="name an output that a node gives, or export again",
+        means="the graph declares output `{name}`, which no node produces",
+        fix="declare an output that a node produces, or re-export",
         rules=("invalid-model",),
         family="structure",
     ),
@@ -167,17 +225,21 @@ LOADING = (
             r"UnpackTensor: the pre-allocated size does not match the raw data size, expected"
             r" (?P<expected>\d{1,20}), got (?P<size>\d{1,20})",
         ),
-        means="a weight holds another number of bytes than its shape and type ask for",
-        why="the file was cut, or edited without adapting the shape",
-        fix="write the model again from its source",
+        means=(
+            "an initializer has {size} bytes, but its shape and type need {expected}",
+            "the data of an initializer does not match its shape and type",
+        ),
+        why="the file was truncated, or edited without adapting the shape",
+        fix="export again from the source",
         rules=("invalid-model", "external-data-corrupt"),
         family="raw_size",
     ),
     Entry(
         name="layout-unsupported",
         patterns=r"Batchwise recurrent operations \(layout == 1\) are not supported",
-        means="a GRU, LSTM or RNN has `layout=1`, which ONNX Runtime has no kernel of",
-        fix="export with the sequence first (`batch_first=False`), or put a Transpose before and behind it",
+        means="a GRU, LSTM or RNN has `layout=1`, for which ONNX Runtime has no kernel",
+        fix="export with the sequence axis first (`batch_first=False`), or insert a `Transpose` before and"
+        " after the node",
         affected="every onnxruntime up to 1.31.1, on the CPU",
         rules=("attribute-unsupported",),
         family="constructor",
@@ -185,57 +247,59 @@ LOADING = (
     Entry(
         name="locale-missing",
         patterns=r"Failed to construct locale with name: ?(?P<locale>[^\s:]{1,100})",
-        means="the model asks for the locale `{locale}`, which this machine lacks",
-        why="StringNormalizer takes its rules from the operating system",
-        fix="install the locale `{locale}` (Debian: package `locales`, then `locale-gen {locale}`)",
-        affected="onnxruntime 1.27 and newer say it when the model is loaded, older ones when it is run",
+        means="the model needs the locale `{locale}`, which is not installed on this machine",
+        why="`StringNormalizer` uses the operating system's locales",
+        fix=_suggest_locale,
+        affected="onnxruntime 1.27 and newer report it at load, older releases at run time",
         family="locale",
     ),
     Entry(
         name="initialization-failed",
-        patterns=r"Exception during initialization: (?P<said>[^\n]{1,300})",
-        means="a kernel refused to be made: {said}",
-        why="an attribute or a weight has a value that the kernel does not take, which no schema says",
-        fix="export the node without what is refused, or use a release that takes it; `onnxgate matrix --verify`"
-        " tells which do",
+        patterns=r"Exception during initialization: (?P<detail>[^\n]{1,300})",
+        means="a kernel could not be created: {detail}",
+        why="the kernel does not support the value of an attribute or weight, although the operator's schema allows it",
+        fix="export without that value, or use a release that supports it: `onnxgate matrix --verify FILE`",
         rules=("attribute-unsupported", "load-failed"),
         family="constructor",
-        source="facts: section 5, kernel constructor refuses",
+        example="Exception during initialization: mode attribute is . It can only be nearest(default) or"
+        " linear or cubic.",
+        source="PaddlePaddle/Paddle2ONNX#1540",
         general=True,
     ),
 )
 
 _SOURCE_LOCATION = r"(?:/onnxruntime_src/[^\n]{0,600}?\)(?: const)?(?: \[with [^\]\n]{0,200}\])? (?=[A-Za-z_!\[]))?"
-"""Where in the code of ONNX Runtime; it changes with each release."""
+"""A position in the code of ONNX Runtime; it changes with each release."""
 RUNNING = (
     Entry(
         name="input-dimension-wrong",
         patterns=r"Got invalid dimensions for input: (?P<name>\S{1,300})(?: for the following indices index:"
-        r" (?P<axis>\d{1,9}) Got: (?P<asked>\d{1,20}) Expected: (?P<expected>\d{1,20}))?",
+        r" (?P<axis>\d{1,9}) Got: (?P<actual>\d{1,20}) Expected: (?P<expected>\d{1,20}))?",
         means=(
-            "input `{name}` has size {asked} on axis {axis}; the model takes {expected} only",
-            "input `{name}` has another size than the model takes",
+            "input `{name}` has size {actual} on axis {axis}; the model requires {expected}",
+            "a size of input `{name}` does not match the model",
         ),
-        why="the axis was static when the model was exported",
-        fix="feed that size, or export again with the axis dynamic (`dynamic_shapes`, `dynamic_axes`)",
+        why="the axis was static at export",
+        fix="pass that size, or re-export with a dynamic axis (`dynamic_shapes`, `dynamic_axes`)",
         rules=("input-shape-narrowed", "dynamic-axis-lost"),
         family="run_shape",
     ),
     Entry(
         name="input-rank-wrong",
-        patterns=r"Invalid rank for input: (?P<name>\S{1,300}) Got: (?P<asked>\d{1,9}) Expected: (?P<expected>\d{1,9})",
-        means="input `{name}` has {asked} axes; the model takes {expected}",
-        fix="add or drop the axis that differs; a missing batch axis is the usual cause",
+        patterns=r"Invalid rank for input: (?P<name>\S{1,300}) Got: (?P<actual>\d{1,9})"
+        r" Expected: (?P<expected>\d{1,9})",
+        means="input `{name}` has {actual} axes; the model requires {expected}",
+        fix="add or remove an axis; usually the batch axis is missing",
         rules=("input-shape-narrowed",),
         family="run_shape",
     ),
     Entry(
         name="input-type-wrong",
         patterns=r"Unexpected input data type\. Actual: \((?P<actual>\S{1,100}?)\) ?, expected:"
-        r" \((?P<expected>\S{1,100}?)\)",
-        means="an input is fed as {actual}; the model takes {expected}",
-        why="numpy's own default is float64, and integers are int64 on most systems",
-        fix="convert it: `array.astype(…)` to {expected}",
+        r" \((?P<expected>\S{1,100}?)\)(?!\))",
+        means="an input has type {actual}; the model requires {expected}",
+        why="NumPy creates float64 by default, and int64 on most systems",
+        fix=_suggest_cast,
         rules=("input-type-changed",),
         family="run_dtype",
     ),
@@ -243,14 +307,14 @@ RUNNING = (
         name="input-missing",
         patterns=(
             r"Required inputs \((?P<name>[^\n]{1,300}?)\) are missing from input feed",
-            r"Model requires (?P<expected>\d{1,9}) inputs\. Input Feed contains (?P<asked>\d{1,9})",
+            r"Model requires (?P<expected>\d{1,9}) inputs\. Input Feed contains (?P<actual>\d{1,9})",
         ),
         means=(
-            "the model wants inputs that are not fed: {name}",
-            "the model wants {expected} inputs, and {asked} are fed",
+            "required inputs are missing: {name}",
+            "the model requires {expected} inputs but received {actual}",
         ),
-        why="an input was added or renamed by an export",
-        fix="feed all of `session.get_inputs()`",
+        why="an export added or renamed an input",
+        fix="pass every input in `session.get_inputs()`",
         rules=("input-added", "input-renamed"),
         family="run_feed",
     ),
@@ -258,8 +322,8 @@ RUNNING = (
         name="input-name-unknown",
         patterns=r"Invalid (?:Feed Input Name|input name): ?(?P<name>[^\s'\"]{1,300})",
         means="the model has no input `{name}`",
-        why="an exporter or an optimiser removed or renamed an input that nothing used",
-        fix="feed the names of `session.get_inputs()`, or pin them with `input_names` when exporting",
+        why="an exporter or optimizer renamed the input, or removed it as unused",
+        fix="pass the names in `session.get_inputs()`, or set `input_names` at export",
         rules=("input-removed", "input-renamed"),
         family="run_feed",
     ),
@@ -267,7 +331,7 @@ RUNNING = (
         name="output-name-unknown",
         patterns=r"Invalid (?:Output Name|output name): ?(?P<name>[^\s'\"]{1,300})",
         means="the model has no output `{name}`",
-        fix="ask for the names of `session.get_outputs()`",
+        fix="request the names in `session.get_outputs()`",
         rules=("output-removed", "output-renamed"),
         family="run_feed",
     ),
@@ -275,36 +339,39 @@ RUNNING = (
         name="output-shape-warned",
         patterns=r"Expected shape from model of (?P<expected>\{[^}\n]{0,200}\}) does not match actual shape of"
         r" (?P<actual>\{[^}\n]{0,200}\}) for output (?P<name>\S{1,300})",
-        means="output `{name}` is declared as {expected} and has {actual}",
-        why="the exporter wrote a fixed size where the size depends on the input",
-        fix="export again with dynamic axes on the outputs as well",
+        means="output `{name}` is declared as {expected} but has shape {actual}",
+        why="the exporter wrote a fixed size although it depends on the input",
+        fix="re-export with dynamic axes on the outputs too",
         rules=("output-shape-wrong", "dynamic-axis-lost"),
-        source="the warning of onnxruntime 1.8 and newer, execution_frame.cc, VerifyOutputSizes",
+        example="Expected shape from model of {1,3} does not match actual shape of {2,3} for output y",
+        source="onnxruntime 1.8 and newer, execution_frame.cc, VerifyOutputSizes",
     ),
     Entry(
         name="reshape-failed",
         patterns=r"The input tensor cannot be reshaped to the requested shape"
-        r"(?:\. Input shape: ?(?P<asked>\{[^}\n]{0,200}\}), requested shape: ?(?P<expected>\{[^}\n]{0,200}\}))?",
-        means=("a Reshape to {expected} got {asked}", "a Reshape got another number of elements than it has place for"),
-        why="a size of the example inputs, most often batch 1, was baked into a constant while inputs say that it"
-        " is dynamic",
-        fix="export again with -1 or computed sizes in the Reshape; use an example batch of 2 or more",
+        r"(?:\. Input shape: ?(?P<actual>\{[^}\n]{0,200}\}), requested shape: ?(?P<expected>\{[^}\n]{0,200}\}))?",
+        means=(
+            "a `Reshape` to {expected} received shape {actual}",
+            "a `Reshape` received a different number of elements than its target shape has",
+        ),
+        why="a size of the example inputs, usually batch 1, became a constant although the inputs are dynamic",
+        fix="re-export with -1 or computed sizes in the `Reshape`, and an example batch of 2 or more",
         rules=("dynamic-axis-broken", "run-failed"),
         family="run_node",
     ),
     Entry(
         name="broadcast-failed",
         patterns=(
-            r"Attempting to broadcast an axis by a dimension other than 1\. (?P<asked>\d{1,20}) by"
+            r"Attempting to broadcast an axis by a dimension other than 1\. (?P<actual>\d{1,20}) by"
             r" (?P<expected>\d{1,20})",
             r"Status Message: (?:\S{1,300} )?invalid expand shape",
         ),
         means=(
-            "two inputs of an operation do not fit each other: sizes {asked} and {expected}",
-            "two inputs of an operation do not fit each other",
+            "two inputs of an operator have incompatible sizes: {actual} and {expected}",
+            "two inputs of an operator have incompatible sizes",
         ),
-        why="a constant has the size of the example inputs, or the inputs that are fed belong to different batches",
-        fix="export again with that axis dynamic; or feed inputs of equal size",
+        why="a constant has the size of the example inputs, or the inputs belong to different batches",
+        fix="re-export with that axis dynamic, or pass inputs of equal size",
         rules=("dynamic-axis-broken", "run-failed"),
         family="run_node",
     ),
@@ -312,20 +379,20 @@ RUNNING = (
         name="matmul-failed",
         patterns=(
             r"MatMul dimension mismatch",
-            r"GEMM: Dimension mismatch, W: ?(?P<expected>\{[^}\n]{0,200}\}) K: ?(?P<asked>\d{1,20})",
+            r"GEMM: Dimension mismatch, W: ?(?P<expected>\{[^}\n]{0,200}\}) K: ?(?P<actual>\d{1,20})",
         ),
-        means="a matrix product got matrices that do not fit each other",
-        why="the size of an input that was flattened changes the number of features, which the weights have fixed",
-        fix="feed the size that the model was trained for, or pool before the linear layer",
+        means="the operands of a matrix product have incompatible sizes",
+        why="the input size determines the number of flattened features, but the weights have a fixed number",
+        fix="pass the input size that the model was trained for, or pool before the linear layer",
         rules=("dynamic-axis-broken", "run-failed"),
         family="run_node",
     ),
     Entry(
         name="concat-failed",
         patterns=r"Non concat axis dimensions must match: Axis (?P<axis>\d{1,9}) has mismatched dimensions of"
-        r" (?P<asked>\d{1,20}) and (?P<expected>\d{1,20})",
-        means="a Concat got inputs that differ on axis {axis}: {asked} and {expected}",
-        fix="feed sizes that the strides of the model divide, or export again with that axis dynamic",
+        r" (?P<actual>\d{1,20}) and (?P<expected>\d{1,20})",
+        means="the inputs of a `Concat` differ on axis {axis}: {actual} and {expected}",
+        fix="pass sizes divisible by the model's strides, or re-export with that axis dynamic",
         rules=("dynamic-axis-broken", "run-failed"),
         family="run_node",
     ),
@@ -334,35 +401,37 @@ RUNNING = (
         patterns=r"Cannot split using values in 'split' attribute\. Axis=-?\d{1,9}"
         r" Input shape=(?P<shape>\{[^}\n]{0,200}\})"
         r"[\s\S]{1,160}?Sum of sizes in 'split' \(must equal size of selected axis\) was (?P<sum>\d{1,20})",
-        means="a Split is made for a size of {sum} on its axis, and got {shape}",
+        means="a `Split` into sizes that sum to {sum} received shape {shape}",
         why="the exporter wrote the sizes of the example inputs into the graph",
-        fix="export again with that axis dynamic (`Split` by `num_outputs`, computed sizes), or feed the size of {sum}",
+        fix="re-export with that axis dynamic (`num_outputs` or computed sizes), or pass size {sum}",
         rules=("dynamic-axis-broken", "run-failed"),
         family="run_node",
     ),
     Entry(
         name="conv-failed",
-        patterns=r"Input channels C is not equal to kernel channels \* group\. C: (?P<asked>\d{1,20}) kernel channels:"
+        patterns=r"Input channels C is not equal to kernel channels \* group\. C: (?P<actual>\d{1,20}) kernel channels:"
         r" (?P<expected>\d{1,20})",
-        means="a Conv got {asked} channels; its weights are for {expected} times its groups",
-        why="the axes are in another order (NHWC where the model takes NCHW), or the image has another number of"
-        " colours",
-        fix="transpose the input, or convert the image (`RGB` has 3 channels)",
+        means="a `Conv` received {actual} channels; its weights need {expected} × `group`",
+        why="the axes are in another order (NHWC instead of NCHW), or the image has a different number of channels",
+        fix="transpose the input, or convert the image (RGB has 3 channels)",
         rules=("run-failed",),
         family="run_node",
     ),
     Entry(
         name="index-out-of-bounds",
         patterns=(
-            r"indices element out of data bounds, idx=(?P<asked>-?\d{1,20}) must be within the inclusive range"
+            r"indices element out of data bounds, idx=(?P<actual>-?\d{1,20}) must be within the inclusive range"
             r" \[(?P<least>-?\d{1,20}),(?P<most>-?\d{1,20})\]",
             r"GatherElements op: Out of range value in index tensor",
             r"invalid indice found",
             r"indices out of bounds",
         ),
-        means=("an index is {asked}; only {least} to {most} is there", "an index is out of bounds"),
-        why="a token is not in the vocabulary, a position is past the longest sequence, or the inputs are random",
-        fix="feed real inputs (`inputs` in `onnxgate.toml`), and compare the tokenizer's vocabulary with the model's",
+        means=(
+            "index {actual} is outside the range {least} to {most}",
+            "an index is out of bounds",
+        ),
+        why="a token is not in the vocabulary, a position exceeds the maximum length, or the inputs are random",
+        fix="use real inputs (`inputs` in `onnxgate.toml`), and compare the vocabularies of tokenizer and model",
         rules=("inputs-unusable", "run-failed"),
         family="run_node",
     ),
@@ -373,19 +442,22 @@ RUNNING = (
             r"std::bad_alloc",
             r"bad allocation",
         ),
-        means=("there was no memory for a buffer of {size} bytes", "there was no memory left"),
-        why="an input is larger than expected, or a size was computed wrongly (a negative or huge shape)",
-        fix="feed smaller inputs, or give more memory (`memory-mib` in `[limits]`)",
+        means=(
+            "a buffer of {size} bytes could not be allocated",
+            "memory was exhausted",
+        ),
+        why="an input is larger than expected, or a size was computed wrongly (negative or huge)",
+        fix="pass smaller inputs, or raise `memory-mib` in `[limits]`",
         rules=("run-failed", "memory-over-budget"),
         family="run_node",
     ),
     Entry(
         name="node-failed",
         patterns=r"Non-zero status code returned while running (?P<op>\w{1,100}) node\. Name:'(?P<node>.{0,300}?)'"
-        r" Status Message: " + _SOURCE_LOCATION + r"(?P<said>[^\n]{1,300})",
-        means="node `{node}` ({op}) stopped the run: {said}",
-        why="a shape or a value that is only known while the model runs does not fit",
-        fix="look at what reaches the node; `onnxgate check` runs the model at several sizes and names the source line",
+        r" Status Message: " + _SOURCE_LOCATION + r"(?P<detail>[^\n]{1,300})",
+        means="node `{node}` ({op}) failed: {detail}",
+        why="a shape or value known only at run time is invalid",
+        fix="inspect the node's inputs; `onnxgate check` runs the model at several sizes and names the source line",
         rules=("run-failed",),
         family="run_node",
         general=True,

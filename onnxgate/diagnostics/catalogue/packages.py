@@ -1,4 +1,4 @@
-"""Error texts of pip and uv about unavailable packages, and of numpy and protobuf about incompatible releases."""
+"""Error texts of pip and uv about unavailable packages, and of NumPy and protobuf about incompatible releases."""
 
 from __future__ import annotations
 
@@ -6,40 +6,42 @@ from onnxgate.diagnostics.catalogue import CapturedGroups, Entry
 from onnxgate.support.limits import load_limit_table
 
 
-def _describe_pythons(captured: CapturedGroups) -> str:
-    """Return the Python versions with wheels, if the missing package is a release of ONNX Runtime."""
-    requirement = captured.get("asked", "")
-    if "wanted" in captured:
-        return "loosen one of the two, or put the packages into environments of their own, as onnxgate does"
+def _suggest_release(captured: CapturedGroups) -> str:
+    """Suggest a release or a Python with a wheel, from the index's list or the known wheels of ONNX Runtime."""
+    requirement = captured.get("requirement", "")
+    if "conflicting" in captured:
+        return "relax one of the two requirements, or install the packages in separate environments"
     offered = captured.get("offered", "").split(", ")
     if offered == ["none"]:
         return (
-            "the index offers no release of it at all for this Python on this platform: look which it has wheels for,"
-            " and whether the name is right"
+            "check the name, and for which Pythons it has wheels: the index has no release for this Python and platform"
         )
     if offered != [""] and not requirement.startswith("onnxruntime==1."):
+        releases = offered[0] if len(offered) == 1 else f"{offered[0]}–{offered[-1]}"
         return (
-            f"for this Python and platform there is {offered[0]} to {offered[-1]}: take one of these, or the Python"
-            " that the release has wheels for"
+            f"install a release that is available for this Python and platform ({releases}),"
+            " or use a Python with a wheel for the requested one"
         )
     if not requirement.startswith("onnxruntime==1."):
-        return "look at the files of the release on the index: another Python or another release has a wheel"
+        return "check the wheels of the release on the index, and use a Python or a release with a matching wheel"
     minor = requirement.removeprefix("onnxruntime==1.").partition(".")[0]
     if not minor.isdigit() or len(minor) > 3:
-        return "ask for a release that there is"
-    releases = list(load_limit_table().releases)
-    if int(minor) > int(releases[-1].split(".")[1]):
-        return f"ask for a release that there is: the newest that is known is onnxruntime {releases[-1]}"
-    patches = [release for release in releases if release.startswith(f"1.{minor}.")]
+        return "request an existing release"
+    known = list(load_limit_table().releases)
+    if int(minor) > int(known[-1].split(".")[1]):
+        return f"request an existing release; the newest known one is onnxruntime {known[-1]}"
+    patches = [release for release in known if release.startswith(f"1.{minor}.")]
     if patches and requirement.count(".") == 2 and requirement.removeprefix("onnxruntime==") not in patches:
-        return f"ask for a release that there is: of onnxruntime 1.{minor}, {', '.join(patches)} are known"
-    pythons = ", ".join(python for python, (first, last) in _FIRST_WHEELS.items() if first <= int(minor) <= last)
-    having = f"Python {pythons}" if pythons else "no Python that is known"
-    return f"onnxruntime 1.{minor} has wheels for {having}: take such a Python, or a release that has one for yours"
+        return f"request an existing release; known releases of onnxruntime 1.{minor}: {', '.join(patches)}"
+    pythons = [python for python, (first, last) in _WHEEL_MINORS.items() if first <= int(minor) <= last]
+    return (
+        f"use Python {pythons[0]}–{pythons[-1]}, which onnxruntime 1.{minor} has wheels for,"
+        " or a release with a wheel for this Python"
+    )
 
 
-# Source: wheels of every release for x86_64 Linux; first and last minor per Python.
-_FIRST_WHEELS = {
+# Source: wheels of every onnxruntime release for x86_64 Linux.
+_WHEEL_MINORS = {
     "3.7": (0, 14),
     "3.8": (2, 19),
     "3.9": (7, 19),
@@ -49,33 +51,33 @@ _FIRST_WHEELS = {
     "3.13": (20, 99),
     "3.14": (24, 99),
 }
+"""Python -> first and last minor release of ONNX Runtime with a wheel; the Pythons of a release are adjacent."""
 
 
 PIP = (
     Entry(
         name="pip-unreachable",
         patterns=(
-            r"connection broken by '(?P<said>\w{1,60})",
+            r"connection broken by '(?P<detail>\w{1,60})",
             r"Could not fetch URL (?P<url>\S{1,300}): There was a problem confirming the ssl certificate",
             r"ReadTimeoutError: HTTPS?ConnectionPool\(host='(?P<url>[^'\n]{1,200})'",
         ),
-        means="the package index does not answer",
-        why="no network, a proxy, or a certificate that is not trusted; what pip says next, that there is no"
-        " version, follows from it",
-        fix="set `HTTPS_PROXY`, `PIP_INDEX_URL` or `PIP_CERT`; offline, install from a folder with `--no-index"
-        " --find-links`",
+        means="the package index does not respond",
+        why='the network is down, a proxy is required, or the certificate is not trusted; a later "no matching'
+        ' distribution" follows from this',
+        fix="set `HTTPS_PROXY`, `PIP_INDEX_URL` or `PIP_CERT`; offline, install with `--no-index --find-links FOLDER`",
     ),
     Entry(
         name="pip-no-distribution",
         patterns=(
-            r"Could not find a version that satisfies the requirement (?P<asked>[^\s(]{1,200})"
+            r"Could not find a version that satisfies the requirement (?P<requirement>[^\s(]{1,200})"
             r"[^\n(]{0,100}\(from versions: (?P<offered>[^)\n]{1,4000})\)",
-            r"Could not find a version that satisfies the requirement (?P<asked>[^\s(]{1,200})",
-            r"No matching distribution found for (?P<asked>[^\s(]{1,200})",
+            r"Could not find a version that satisfies the requirement (?P<requirement>[^\s(]{1,200})",
+            r"No matching distribution found for (?P<requirement>[^\s(]{1,200})",
         ),
-        means="nothing that can be installed here fits `{asked}`",
-        why="there is no wheel for this Python or this platform, the release does not exist, or the name is wrong",
-        fix=_describe_pythons,
+        means="no installable release matches `{requirement}`",
+        why="no wheel exists for this Python or platform, the release does not exist, or the name is wrong",
+        fix=_suggest_release,
         rules=("lock-stale",),
     ),
     Entry(
@@ -84,38 +86,37 @@ PIP = (
             r"ResolutionImpossible",
             r"because these package versions have conflicting dependencies",
             r"pip's dependency resolver does not currently take into account all the packages",
-            r" requires (?P<asked>[^\n,]{1,120}), but you (?:have|'ll have) (?P<said>[^\n]{1,120}) which is"
+            r" requires (?P<requirement>[^\n,]{1,120}), but you (?:have|'ll have) (?P<detail>[^\n]{1,120}) which is"
             r" incompatible",
         ),
-        means="packages ask for releases of another one that exclude each other",
-        fix="loosen the pin that is named as the cause, or put the packages into environments of their own, as"
-        " onnxgate does",
+        means="packages require conflicting releases of another package",
+        fix="relax the pin that the message names as the cause, or install the packages in separate environments",
         rules=("toolchain-drift",),
     ),
     Entry(
         name="pip-hash-mismatch",
         patterns=(
             r"THESE PACKAGES DO NOT MATCH THE HASHES",
-            r"Expected sha256 (?P<expected>[0-9a-f]{64}) Got +(?P<asked>[0-9a-f]{64})",
+            r"Expected sha256 (?P<expected>[0-9a-f]{64}) Got +(?P<requirement>[0-9a-f]{64})",
         ),
-        means="a downloaded file is not the one whose hash is written down",
-        why="the requirements file was made for another platform or release, the index serves another file, or"
-        " the download was changed",
-        fix="write the hashes again where you trust the index (`onnxgate lock`); else do not install it",
+        means="a downloaded file does not match its recorded hash",
+        why="the requirements are for another platform or release, the index serves another file, or the"
+        " download was altered",
+        fix="if you trust the index, record the hashes again (`onnxgate lock`); otherwise do not install the file",
         rules=("lock-stale",),
     ),
     Entry(
         name="pip-hash-missing",
         patterns=r"Hashes are required in --require-hashes mode",
-        means="one requirement has a hash, so that all need one",
-        fix="write the hashes of all of them: `pip-compile --generate-hashes` or `uv pip compile --generate-hashes`",
+        means="some requirements have a hash, so every requirement needs one",
+        fix="record all hashes: `pip-compile --generate-hashes` or `uv pip compile --generate-hashes`",
     ),
     Entry(
         name="pip-wheel-unsupported",
         patterns=r"(?<!\S)(?P<name>\S{1,200}\.whl) is not a supported wheel on this platform",
         means="the wheel `{name}` is for another Python or platform",
-        why="its name says for which: `cp311` is CPython 3.11, then comes the platform",
-        fix="take the wheel for this Python and platform, or let pip choose it by name and release",
+        why="its name contains the Python (`cp311` is CPython 3.11) and the platform",
+        fix="download the wheel for this Python and platform, or install by name and release",
     ),
     Entry(
         name="pip-build-failed",
@@ -123,26 +124,27 @@ PIP = (
             r"metadata-generation-failed",
             r"subprocess-exited-with-error",
             r"Command errored out with exit status (?P<code>-?\d{1,9}): ",
-            r"ModuleNotFoundError: No module named '(?P<said>distutils)'",
+            r"ModuleNotFoundError: No module named '(?P<detail>distutils)'",
             r"Failed building wheel for (?P<name>\S{1,100})",
             r"Could not build wheels for (?P<name>\S{1,100})",
         ),
         means="pip found no wheel, and building from source failed",
-        why="the release is older than this Python, so that only its source is there; `onnx` needs cmake and"
-        " protobuf for it",
-        fix="install a release that has a wheel for this Python, and forbid sources with `--only-binary :all:`",
+        why="the release is older than this Python, so there is only a source package; building `onnx` needs"
+        " CMake and protobuf",
+        fix="install a release that has a wheel: `pip install --only-binary :all: PACKAGE`",
     ),
     Entry(
         name="pip-requirement-invalid",
-        patterns=r"Invalid requirement: '?(?P<asked>[^\n']{1,200})",
-        means="`{asked}` is no requirement",
-        fix="write it as `name==release`; conditions are parted by commas",
+        patterns=r"Invalid requirement: '?(?P<requirement>[^\n']{1,200})",
+        means="`{requirement}` is not a valid requirement",
+        fix="write `name==release`; separate conditions with commas",
     ),
     Entry(
         name="pip-externally-managed",
         patterns=r"externally-managed-environment",
         means="this Python belongs to the operating system, and pip may not change it",
-        fix="make an environment: `python -m venv .venv`, or `uv venv`",
+        fix="create an environment: `python -m venv .venv` or `uv venv`",
+        example="error: externally-managed-environment",
         source="PEP 668; Debian 12, Ubuntu 23.04, pip 23.0 and newer",
     ),
 )
@@ -151,33 +153,34 @@ UV = (
     Entry(
         name="uv-no-solution",
         patterns=(
-            r"Because (?P<asked>[^\s,]{1,200}) has no wheels with a matching (?P<said>[^\n]{1,120})",
-            r"Because (?P<asked>[^\s,]{1,200}) depends on (?P<needs>[^\s,]{1,200}) and you require"
-            r"[\s\S]{1,400}?And because you require (?P<wanted>[^\s,]{1,100}),",
-            r"Because (?:there is no version of )?(?P<asked>[^\s,]{1,200})[^\n]{0,200}",
+            r"Because (?P<requirement>[^\s,]{1,200}) has no wheels with a matching (?P<detail>[^\n]{1,120})",
+            r"Because (?P<requirement>[^\s,]{1,200}) depends on (?P<needs>[^\s,]{1,200}) and you require"
+            r"[\s\S]{1,400}?And because you require (?P<conflicting>[^\s,]{1,100}),",
+            r"Because (?:there is no version of )?(?P<requirement>[^\s,]{1,200})[^\n]{0,200}",
             r"No solution found when resolving dependencies",
         ),
         means=(
-            "{asked} depends on {needs}, and {wanted} is required as well",
-            "uv finds no set of packages that fits: {asked}",
+            "{requirement} depends on {needs}, which conflicts with the required {conflicting}",
+            "uv found no compatible set of packages: {requirement}",
+            "uv found no compatible set of packages",
         ),
-        why="there is no wheel for this Python or platform, the release does not exist, or requirements exclude each"
-        " other; the sentence that begins with `Because` says which",
-        fix=_describe_pythons,
+        why="no wheel exists for this Python or platform, the release does not exist, or requirements"
+        " conflict; the sentence that begins with `Because` names the reason",
+        fix=_suggest_release,
         rules=("lock-stale",),
     ),
     Entry(
         name="uv-hash-mismatch",
-        patterns=r"Hash mismatch for `?(?P<asked>[^`\s]{1,200})`?",
-        means="the downloaded file of `{asked}` is not the one whose hash is written down",
-        fix="write the hashes again where you trust the index (`onnxgate lock`); else do not install it",
+        patterns=r"Hash mismatch for `?(?P<requirement>[^`\s]{1,200})`?",
+        means="the downloaded file of `{requirement}` does not match its recorded hash",
+        fix="if you trust the index, record the hashes again (`onnxgate lock`); otherwise do not install the file",
         rules=("lock-stale",),
     ),
     Entry(
         name="uv-hash-missing",
         patterns=r"In `--require-hashes` mode, all requirements must have a hash",
-        means="requirements without a hash stand beside those that have one",
-        fix="write the hashes of all of them: `uv pip compile --generate-hashes`",
+        means="some requirements have a hash, so every requirement needs one",
+        fix="record all hashes: `uv pip compile --generate-hashes`",
     ),
     Entry(
         name="uv-unreachable",
@@ -185,8 +188,8 @@ UV = (
             r"Failed to fetch: `?(?P<url>https?://[^`\s]{1,300})",
             r"error sending request for url \((?P<url>[^)\s]{1,300})\)",
         ),
-        means="the package index does not answer",
-        fix="set `HTTPS_PROXY`, `UV_DEFAULT_INDEX` or `SSL_CERT_FILE`; with `--offline` uv uses its cache only",
+        means="the package index does not respond",
+        fix="set `HTTPS_PROXY`, `UV_DEFAULT_INDEX` or `SSL_CERT_FILE`; with `--offline`, uv uses only its cache",
     ),
     Entry(
         name="uv-wheel-unsupported",
@@ -195,17 +198,17 @@ UV = (
             r"(?<!\S)(?P<name>\S{1,200}\.whl)` ?[^\n]{0,80}is not compatible with the current platform",
         ),
         means="the wheel `{name}` cannot be read, or is for another platform",
-        fix="fetch it again, and look for `cp311` and the platform in its name",
+        fix="download it again, and check its name for the Python (`cp311`) and the platform",
     ),
     Entry(
         name="uv-build-failed",
         patterns=(
             r"The build backend returned an error",
-            r"Build backend failed to (?P<said>[^\n]{1,120})",
+            r"Build backend failed to (?P<detail>[^\n]{1,120})",
             r"Failed to (?:build|download and build) `(?P<name>[^`\n]{1,200})`",
         ),
         means="uv found no wheel, and building from source failed",
-        fix="install a release that has a wheel for this Python, and forbid sources with `--only-binary :all:`",
+        fix="install a release that has a wheel: `uv pip install --only-binary :all: PACKAGE`",
     ),
 )
 
@@ -219,10 +222,9 @@ NUMPY = (
             r"module compiled against (?:API|ABI) version \S{1,20} but this version of numpy is \S{1,20}",
             r"numpy\.dtype size changed, may indicate binary incompatibility",
         ),
-        means="a package that was built for numpy 1 runs under numpy 2",
-        why="the wheels of ONNX Runtime before 1.19 do not say that they need numpy below 2",
-        fix="`pip install 'numpy<2'`, or a release of the package that was built for numpy 2: onnxruntime 1.19.0"
-        " and newer",
+        means="a package built for NumPy 1 runs with NumPy 2",
+        why="wheels of ONNX Runtime before 1.19 do not declare that they need NumPy below 2",
+        fix="run `pip install 'numpy<2'`, or install a release built for NumPy 2: `pip install 'onnxruntime>=1.19.0'`",
         affected="onnxruntime before 1.19.0 with numpy 2",
         rules=("load-failed",),
     ),
@@ -233,16 +235,17 @@ NUMPY = (
             r"`np\.(?P<name>\w{1,40})` is a deprecated alias",
             r"`np\.(?P<name>\w{1,40})` was removed in the NumPy 2\.0 release",
         ),
-        means="`numpy.{name}` is gone from newer releases of numpy",
-        why="aliases of Python's own types went with numpy 1.24, many more with 2.0; a package is older than that",
-        fix="upgrade the package that the traceback ends in, or pin `numpy<1.24` (`numpy<2` for `float_` and the like)",
+        means="the installed NumPy has no `numpy.{name}`",
+        why="NumPy 1.24 removed aliases of Python types, 2.0 many more names; a package still uses one",
+        fix="upgrade the package at the end of the traceback, or pin `numpy<1.24` (`numpy<2` for names such"
+        " as `float_`)",
         rules=("toolchain-drift",),
     ),
     Entry(
         name="numpy-pickle-newer",
         patterns=r"No module named 'numpy\._core(?:\.\w{1,40})?'",
-        means="a pickle that was written under numpy 2 is read under numpy 1",
-        fix="read it under numpy 2 (or 1.26), or write it again as `.npy`",
+        means="a pickle written with NumPy 2 is read with NumPy 1",
+        fix="read it with NumPy 2 (or 1.26), or save the data as `.npy`",
     ),
 )
 
@@ -253,13 +256,13 @@ PROTOBUF = (
             r"Descriptors cannot (?:not )?be created directly",
             r"cannot import name '(?P<name>runtime_version|builder)' from 'google\.protobuf",
             r"Detected (?:incompatible|mismatched) Protobuf Gencode/Runtime (?:major )?versions when loading"
-            r" (?P<file>\S{1,200}): gencode (?P<expected>\S{1,30}) runtime (?P<asked>[\w.]{1,30})",
+            r" (?P<file>\S{1,200}): gencode (?P<expected>\S{1,30}) runtime (?P<actual>[\w.]{1,30})",
             r"'MessageFactory' object has no attribute 'GetPrototype'",
             r"Couldn't build proto file into descriptor pool",
         ),
-        means="the installed protobuf does not fit the code that `onnx`, or another package, brings along",
-        why="generated code works with the major release of protobuf that it was made by, and with the next at most",
-        fix="let the package choose: `pip install --upgrade onnx protobuf`; for an old one, pin `protobuf<=3.20.3`",
+        means="the installed protobuf does not match the generated code in `onnx` or another package",
+        why="generated code works with the protobuf major release that generated it, and at most the next one",
+        fix="run `pip install --upgrade onnx protobuf`; for an old package, pin `protobuf<=3.20.3`",
         rules=("toolchain-drift",),
     ),
 )
@@ -272,22 +275,23 @@ _PACKAGE_OF_MODULE = {
     "onnx_ir": "onnx-ir",
     "onnxruntime_extensions": "onnxruntime-extensions",
 }
-"""Module -> package, if it has another name on PyPI."""
+"""Module -> its package on PyPI, if the names differ."""
 
 
 def _install_command(captured: CapturedGroups) -> str:
     package = _PACKAGE_OF_MODULE.get(captured["name"], captured["name"])
-    return f"install it there: `python -m pip install {package}`, with the `python` that runs the command"
+    return f"run `python -m pip install {package}` with the `python` that runs the command"
 
 
 SYSTEM = (
     Entry(
         name="lfs-pointer",
         patterns=r"version https://git-lfs\.github\.com/spec/v1",
-        means="a Git LFS pointer stands where a file should be",
-        why="the repository was cloned without Git LFS, or `lfs: true` is missing at `actions/checkout`",
-        fix="`git lfs install && git lfs pull`; in a workflow, `with: lfs: true`",
+        means="a file is a Git LFS pointer (content not fetched)",
+        why="the repository was cloned without Git LFS, or `actions/checkout` runs without `lfs: true`",
+        fix="run `git lfs install && git lfs pull`; in a workflow, add `with: lfs: true` to `actions/checkout`",
         rules=("lfs-pointer",),
+        example="version https://git-lfs.github.com/spec/v1",
         source="the first line of every pointer, https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md",
     ),
     Entry(
@@ -298,30 +302,32 @@ SYSTEM = (
             r"Error downloading object: (?P<file>[^\n(]{1,300}) \((?P<oid>[0-9a-f]{1,64})\): Smudge error",
             r"This repository is over its data quota",
         ),
-        means="Git LFS could not fetch what a pointer stands for",
-        fix="install git-lfs and run `git lfs pull`; at a quota, cache `.git/lfs` between jobs",
+        means="Git LFS could not fetch a file",
+        fix="install git-lfs and run `git lfs pull`; if the quota is exceeded, cache `.git/lfs` between jobs",
         rules=("lfs-pointer",),
+        example="This repository is configured for Git LFS but 'git-lfs' was not found on your path.",
         source="git-lfs 2 and 3: hooks, filter, smudge and batch messages",
     ),
     Entry(
         name="disk-full",
         patterns=(r"No space left on device", r"OSError: \[Errno 28\]"),
         means="the disk is full",
-        why="several frameworks with CUDA take 5 GB each, and pip keeps what it downloads",
-        fix="`onnxgate runtimes prune`, `pip cache purge`, or install the builds for the CPU",
-        source="ENOSPC of every program",
+        why="each framework with CUDA needs 5 GB, and pip caches its downloads",
+        fix="run `onnxgate runtimes prune` or `pip cache purge`, or install CPU builds",
+        example="OSError: [Errno 28] No space left on device",
+        source="ENOSPC of any program",
     ),
     Entry(
         name="module-missing",
         patterns=r"No module named '(?P<name>onnx|onnxruntime|onnxscript|onnx_ir|openvino|tract|cv2|skl2onnx|"
         r"onnxmltools|tf2onnx|jax2onnx|"
         r"onnxruntime_extensions|torch|tensorflow|sklearn|google\.protobuf|numpy)'",
-        means="the package of `{name}` is not installed in this environment",
-        why="the command runs in another environment than the one that it was installed in,"
-        " or it is an optional dependency",
+        means="the module `{name}` is not installed in this environment",
+        why="the command runs in a different environment than expected, or the package is an optional dependency",
         fix=_install_command,
-        anywhere="install it there: `python -m pip install PACKAGE`, with the `python` that runs the command",
+        anywhere="run `python -m pip install PACKAGE` with the `python` that runs the command",
         rules=("export-failed",),
+        example="ModuleNotFoundError: No module named 'onnxruntime'",
         source="ModuleNotFoundError of Python 3.6 and newer",
         general=True,
     ),
@@ -332,9 +338,9 @@ SYSTEM = (
             r"FileNotFoundError: \[Errno 2\] No such file or directory: '(?P<file>[^'\n]{0,400})'",
             r"Could not open requirements file: \[Errno 2\] No such file or directory: '(?P<file>[^'\n]{0,400})'",
         ),
-        means="there is no file `{file}`",
+        means="the file `{file}` does not exist",
         why="the path is relative to another working directory, or the file was not committed or not fetched",
-        fix="give the whole path, and look whether git has the file: `git ls-files FILE`",
+        fix="pass the full path, and check that git tracks the file: `git ls-files FILE`",
         family="no_file",
         general=True,
     ),

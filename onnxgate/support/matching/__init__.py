@@ -1,1 +1,1 @@
-"""Type inference of a model, and matching of its operations with what a release implements."""
+"""Type inference of a model, and matching of its operations against a release."""

@@ -21,11 +21,11 @@ _MODEL_OPSET_SINCE = version_sort_key("1.17.0")
 _FALLBACK_OPSET = 13
 """Opset for models that do not import ai.onnx."""
 Expansion = tuple[TypedNode, ...] | str | None
-"""Nodes; the reason why they are unknown; None if there is no body."""
+"""Nodes, the reason why they are unknown, or None if the operator has no body."""
 
 
 def expand_function(operation: Operation, schema: Schema, implementation: Implementation) -> Expansion:
-    """Return the operation's body as a release expands it: only if the operators in it did not change since."""
+    """Return the body as a release expands it, which requires that its operators did not change since."""
     name, release = f"{operation.label}({schema.since})", version_sort_key(implementation.release)
     if name in CONTRIB_BODIES:
         is_expanded = release >= version_sort_key(CONTRIB_BODY_SINCE.get(name, "0"))
@@ -43,7 +43,7 @@ def expand_function(operation: Operation, schema: Schema, implementation: Implem
 
 @functools.lru_cache(maxsize=1024)
 def expand_contrib_function(operation: Operation, name: str) -> tuple[TypedNode, ...]:
-    """Return the nodes of a body of ONNX Runtime's own."""
+    """Return the nodes of a body that ONNX Runtime defines."""
     node, types = _make_call(operation)
     if len(types) > 1 and types[1] is not None:
         node.attribute.add(name="to", type="INT", i=types[1].tensor_type.elem_type)
@@ -77,15 +77,16 @@ class _ExpandedFunction:
 
 @functools.lru_cache(maxsize=4096)
 def _instantiate_body(operation: Operation, since: int, opset: int) -> _ExpandedFunction | str | None:
-    """Return the body for an opset; the reason why it is unknown; None if the operator has none."""
+    """Return the body for an opset, the reason why it is unknown, or None if the operator has none."""
     import onnx
 
     node, types = _make_call(operation)
     schema = _find_schema(operation.domain, operation.name, since)
     if schema is None:
         if operation.domain != DEFAULT_DOMAIN or since <= onnx.defs.onnx_opset_version():
-            return None  # an operator of the runtime's own
-        return f"the installed onnx {onnx.__version__} does not know `{operation.name}({since})`, which may have a body"
+            return None  # an operator that the runtime defines
+        name = f"`{operation.name}({since})`"
+        return f"the installed onnx {onnx.__version__} does not know {name}, which may have a function body"
     selected = _find_body(schema, opset, node, types)
     if selected is None:
         return None

@@ -1,6 +1,6 @@
-"""Prediction of whether a release loads a model: operations matched with schemas and kernels as ONNX Runtime does.
+"""Predict whether a release loads a model: match its operations against schemas and kernels as ONNX Runtime does.
 
-Source: loads of models on ONNX Runtime 1.16 to 1.31, with which `campaigns/conformance` compares the predictions.
+Source: loads of models on ONNX Runtime 1.16 to 1.31; `campaigns/conformance` compares the predictions with them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from onnxgate.support.matching.operations import (
 from onnxgate.support.operators import Implementation, Kernel, Operator, Schema
 
 MatchResult = SupportGap | str | None
-"""A gap; the reason why the answer is unknown; None if the operation is implemented."""
+"""A gap, the reason why the result is unknown, or None if the operation is implemented."""
 
 FLOAT16, FLOAT = "tensor(float16)", "tensor(float)"
 CPU_PROVIDER = "CPUExecutionProvider"
@@ -46,7 +46,7 @@ _CAST_SINCE = 6
 def match_operation(
     operation: Operation, implementation: Implementation, providers: Sequence[str] = (CPU_PROVIDER,)
 ) -> MatchResult:
-    """Match an operation with a release."""
+    """Match an operation against a release."""
     return _Matcher(implementation, frozenset({*providers, CPU_PROVIDER})).answer(operation, 0)
 
 
@@ -67,16 +67,16 @@ class _Matcher:
         version = operation.version or self._on.newest_opsets.get(operation.domain)
         operator = self._on.operator(operation.domain, operation.name)
         if version is None:
-            problem = f"`{operation.label}` is of domain `{operation.domain}`, which the model does not import"
+            problem = f"`{operation.label}` belongs to domain `{operation.domain}`, which the model does not import"
             return SupportGap("unknown-domain", problem)
         if operator is None and not self._on.has_domain(operation.domain):
-            problem = f"`{operation.label}` is of domain `{operation.domain}`, which is not known"
+            problem = f"`{operation.label}` belongs to the unknown domain `{operation.domain}`"
             return SupportGap("unknown-domain", problem)
         schema = operator.schema(version) if operator else None
         if operator is None or schema is None:
             first = operator.schemas[0].since if operator and operator.schemas else None
-            problem = f"`{operation.label}` is no operator of opset {version} of `{operation.domain}`"
-            return SupportGap("unknown-operator", problem, f"has it from opset {first} on" if first else "")
+            problem = f"`{operation.label}` does not exist in opset {version} of `{operation.domain}`"
+            return SupportGap("unknown-operator", problem, f"has it since opset {first}" if first else "")
         if schema.deprecated:
             return SupportGap("deprecated-operator", f"`{operation.label}` is deprecated since opset {schema.since}")
         if (operation.domain, operation.name) == (DEFAULT_DOMAIN, "Constant"):
@@ -101,7 +101,7 @@ class _Matcher:
         if True in answers:
             return find_restriction(operation, schema.since, self._on.release)
         if operation.domain == DEFAULT_DOMAIN and operation.name == "Shape" and operation.static:
-            return None  # folded into a constant before kernels are looked for
+            return None  # folded into a constant before kernels are selected
         if None in answers:
             return _explain_unknown_types(operation)
         return _make_missing_kernel_gap(operation, operator, schema, kernels)
@@ -125,7 +125,7 @@ class _Matcher:
 def _match_with_float_casts(kernels: Sequence[Kernel], schema: Schema, operation: Operation) -> list[bool | None]:
     """Match again with float16 cast to float, which ONNX Runtime does implicitly if an input is float16.
 
-    Source: ONNX Runtime 1.16 to 1.31. It does not before opset 6, where Cast has another attribute, nor for nodes with
+    Source: ONNX Runtime 1.16 to 1.31. Not before opset 6, where Cast has another attribute, nor for nodes with
     subgraphs or sequences.
     """
     graphs = any(attribute.kind == "GRAPH" for attribute in operation.attributes)
@@ -144,11 +144,11 @@ def _match_with_float_casts(kernels: Sequence[Kernel], schema: Schema, operation
 
 
 def _check_constant(operation: Operation, schema: Schema, implementation: Implementation) -> SupportGap | None:
-    """Check a Constant, which becomes an initializer before kernels are chosen: the release must have its type."""
+    """Check a Constant, which becomes an initializer before kernels are selected: the release must have its type."""
     output_type = next((output for output in operation.outputs if output), "")
     if is_unregistered_type(output_type, implementation.release):
-        problem = f"`{operation.label}({schema.since})` gives `{output_type}`"
-        return SupportGap("type-mismatch", problem, "has no such type")
+        problem = f"`{operation.label}({schema.since})` has type `{output_type}`"
+        return SupportGap("type-mismatch", problem, "does not support this type")
     wrong = find_schema_violation(operation, schema)
     return None if wrong is not None and wrong.rule == "type-mismatch" else wrong
 
@@ -174,7 +174,7 @@ def _accepts_types(kernel: Kernel, schema: Schema, operation: Operation) -> bool
 def _explain_unknown_types(operation: Operation) -> str:
     unknown = [f"input {index}" for index, value_type in enumerate(operation.inputs, 1) if value_type == ""]
     unknown += [f"output {index}" for index, output in enumerate(operation.outputs, 1) if output == ""]
-    return f"the type of {', '.join(unknown)} of `{operation.label}` is not known"
+    return f"the type of {', '.join(unknown)} of `{operation.label}` is unknown"
 
 
 def _make_missing_kernel_gap(
@@ -183,8 +183,9 @@ def _make_missing_kernel_gap(
     problem = f"there is no kernel for `{operation.label}({schema.since})`"
     if not kernels:
         ranges = sorted({(kernel.start, kernel.end) for kernel in operator.kernels})
-        spans = [f"{start}" if end in (0, start) else f"{start} to {end}" for start, end in ranges]
-        return SupportGap("missing-kernel", problem, f"implements {', '.join(spans) or 'none of its versions'}")
+        spans = [f"{start}" if end in (0, start) else f"{start}–{end}" for start, end in ranges]
+        versions = f"versions {', '.join(spans)}" if spans else "no version of it"
+        return SupportGap("missing-kernel", problem, f"implements {versions}")
     keys = list(dict.fromkeys(key for kernel in kernels for key in kernel.constraints))
     types = {key: find_constrained_type(schema, key, operation.inputs, operation.outputs) for key in keys}
     wrong = [
@@ -211,7 +212,7 @@ def predict(
     providers: Sequence[str] = (CPU_PROVIDER,),
     kinds: Sequence[TypedNode] | None = None,
 ) -> Prediction:
-    """Return what the release rejects in the model. Without an implementation only versions are compared.
+    """Predict what the release rejects in the model. Without an implementation, only versions are compared.
 
     `kinds` are the nodes of `prepared.kinds` that may be rejected; None for all.
     """
@@ -224,7 +225,7 @@ def predict(
         }
         for node in _iterate_visible_nodes(prepared.nodes, implementation) if problematic else ():
             result = match_node(node, implementation, providers) if node.operation in problematic else None
-            if result is not None:  # without its model, which protobuf would keep in memory
+            if result is not None:  # detach the node, so that protobuf does not keep the whole model in memory
                 detached = msgspec.structs.replace(node, proto=deepcopy(node.proto), inner=(), type_of=get_unknown_type)
                 gap, unknown = (result, "") if isinstance(result, SupportGap) else (None, result)
                 problems.append(NodeProblem(detached, gap, unknown))
@@ -238,14 +239,14 @@ def predict(
 
 
 def match_node(node: TypedNode, implementation: Implementation, providers: Sequence[str]) -> MatchResult:
-    """Match a node, without the nodes inside it.
+    """Match a node without the nodes inside it.
 
     Source: ONNX Runtime 1.16 to 1.31 imports domains that it knows implicitly, except in local functions.
     """
     operation = node.operation
     if not operation.version and (node.within or operation.domain not in implementation.newest_opsets):
-        who = "its local function" if node.within else "the model"
-        problem = f"`{operation.label}` is of domain `{operation.domain}`, which {who} does not import"
+        importer = "its local function" if node.within else "the model"
+        problem = f"`{operation.label}` belongs to domain `{operation.domain}`, which {importer} does not import"
         return SupportGap("unknown-domain", problem)
     if _is_function_call(node, implementation):
         return node.unread or None
@@ -261,7 +262,7 @@ def _iterate_visible_nodes(nodes: Iterable[TypedNode], implementation: Implement
 
 
 def _is_function_call(node: TypedNode, implementation: Implementation) -> bool:
-    """Return whether the release treats a node as a call of a local function, and not as its operator of that name.
+    """Return whether the release treats a node as a call of a local function rather than as its own operator.
 
     Source: loads of local functions named like operators, and of new ones in their domains, on ONNX Runtime 1.16 to
     1.31.

@@ -13,7 +13,7 @@ from onnxgate.support.matching.operations import Operation, SupportGap
 from onnxgate.support.operators import MIXED, SINGLE, VARIADIC, FormalParameter, Schema
 
 UNNAMED_KIND = "???"
-"""Spelling of attribute kinds that a release cannot name, such as types of values."""
+"""Attribute kind for which a release has no name, such as types of values."""
 
 
 def find_schema_violation(operation: Operation, schema: Schema) -> SupportGap | None:
@@ -33,24 +33,24 @@ def _check_attributes(operation: Operation, schema: Schema, name: str) -> Iterat
         if declared is None and not attribute.startswith("__"):
             yield f"`{name}` has no attribute `{attribute}`"
         elif declared is not None and kind != declared[0] != UNNAMED_KIND:
-            yield f"attribute `{attribute}` of `{name}` is {kind} and must be {declared[0]}"
+            yield f"attribute `{attribute}` of `{name}` has type {kind} but must be {declared[0]}"
     for attribute, (_, required) in schema.attributes.items():
         if required and attribute not in kinds:
-            yield f"`{name}` lacks its attribute `{attribute}`"
+            yield f"`{name}` lacks the required attribute `{attribute}`"
 
 
 def _check_arguments(operation: Operation, schema: Schema, name: str) -> Iterator[str]:
-    for what, types, low, high in (
+    for side, types, low, high in (
         ("inputs", operation.inputs, schema.inputs_min, schema.inputs_max),
         ("outputs", operation.outputs, schema.outputs_min, schema.outputs_max),
     ):
         if not low <= len(types) <= high:
             upper = f"{low} or more" if high >= 2**31 - 1 else f"{low} to {high}"
-            yield f"`{name}` has {len(types)} {what} and takes {low if low == high else upper}"
+            yield f"`{name}` has {len(types)} {side} but takes {low if low == high else upper}"
     for index, value_type in enumerate(operation.inputs):
         formal = find_parameter(schema.inputs, index)
         if value_type is None and formal is not None and formal.option == SINGLE:
-            yield f"`{name}` lacks its input `{formal.name}`"
+            yield f"`{name}` lacks the required input `{formal.name}`"
 
 
 def _check_types(operation: Operation, schema: Schema, name: str) -> Iterator[str]:
@@ -59,12 +59,12 @@ def _check_types(operation: Operation, schema: Schema, name: str) -> Iterator[st
         if not value_type:
             continue
         if value_type not in schema.types_of(formal):
-            yield f"`{name}` does not take `{value_type}` as `{formal.name}`"
+            yield f"`{name}` does not accept `{value_type}` for `{formal.name}`"
         elif formal.option != MIXED and bound.setdefault(formal.type, value_type) != value_type:
-            yield f"`{name}` is given `{bound[formal.type]}` and `{value_type}` where both must be of one type"
+            yield f"`{name}` has inputs of types `{bound[formal.type]}` and `{value_type}`, which must match"
     for formal, value_type in _pair_arguments(schema.outputs, operation.outputs):
         if value_type and value_type not in schema.types_of(formal):
-            yield f"`{name}` does not give `{value_type}` as `{formal.name}`"
+            yield f"`{name}` does not return `{value_type}` for `{formal.name}`"
 
 
 ArgumentTypes = Sequence[str | None]
@@ -165,26 +165,26 @@ class ReleaseRestriction(msgspec.Struct, frozen=True):
 _FLOAT16 = 10
 ATTRIBUTE_RESTRICTIONS = (
     ReleaseRestriction(
-        ("GRU", "LSTM", "RNN"), lambda values: values.get("layout") == 1, "`layout` = 1 is not implemented"
+        ("GRU", "LSTM", "RNN"), lambda values: values.get("layout") == 1, "`layout` = 1 is not supported"
     ),
     ReleaseRestriction(
-        ("GRU", "LSTM", "RNN"), lambda values: int(values.get("hidden_size") or 0) <= 0, "`hidden_size` must be given"
+        ("GRU", "LSTM", "RNN"), lambda values: int(values.get("hidden_size") or 0) <= 0, "`hidden_size` is required"
     ),
     ReleaseRestriction(
         ("DFT",),
         lambda values: bool(values.get("onesided")) and bool(values.get("inverse")),
-        "`onesided` and `inverse` are not implemented together",
+        "`onesided` and `inverse` are not supported together",
         last="1.24.4",
     ),
     ReleaseRestriction(
         ("MelWeightMatrix",),
         lambda values: values.get("output_datatype") == _FLOAT16,
-        "`output_datatype` = FLOAT16 is not implemented",
+        "`output_datatype` = FLOAT16 is not supported",
     ),
     ReleaseRestriction(
         ("RotaryEmbedding",),
         lambda values: bool(values.get("rotary_embedding_dim")) and not values.get("num_heads"),
-        "`rotary_embedding_dim` is not implemented without `num_heads`",
+        "`rotary_embedding_dim` is not supported without `num_heads`",
         first="1.23.0",
         last="1.23.2",
     ),
@@ -204,7 +204,7 @@ UNREGISTERED_TYPES = (
     (("tensor(float4e2m1)",), "1.23.0", "1.23.2"),
     (("tensor(float8e8m0)",), "1.24.1", "1.26.0"),
 )
-"""Types that ONNX has at a release's opset and the release has not: first and last release, "" for no bound.
+"""ONNX types that a release lacks although it supports their opset: first and last release, "" for no bound.
 
 Source: Constant with a value of each type that the schema allows, loaded on 17 releases from 1.16.0 to 1.31.1.
 """
@@ -227,18 +227,18 @@ LOCALE_RESTRICTIONS = (
 
 
 def find_restriction(operation: Operation, since: int, release: str) -> SupportGap | str | None:
-    """Return why the release rejects the node; a text if that depends on the machine."""
+    """Return why the release rejects the node; a string if that depends on the machine."""
     name = f"{operation.label}({since})"
     for restriction in ATTRIBUTE_RESTRICTIONS:
         if restriction.concerns(operation, release):
             return SupportGap("attribute-unsupported", f"`{name}`: {restriction.problem}")
     for types, restriction in RESULT_TYPE_RESTRICTIONS:
         if operation.outputs[:1] and operation.outputs[0] in types and restriction.concerns(operation, release):
-            problem = f"there is no kernel for `{name}` with `{operation.outputs[0]}` as its result"
+            problem = f"there is no kernel for `{name}` with output type `{operation.outputs[0]}`"
             return SupportGap("missing-kernel", problem)
     if any(restriction.concerns(operation, release) for restriction in LOCALE_RESTRICTIONS):
         locale = read_attribute_values(operation).get("locale", "en_US.UTF-8")
-        return f"`{operation.label}` loads only where the machine has the locale `{locale}`"
+        return f"`{operation.label}` loads only if the locale `{locale}` is installed"
     return None
 
 

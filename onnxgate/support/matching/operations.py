@@ -70,7 +70,7 @@ class TypedNode(msgspec.Struct, frozen=True, eq=False):
     calls: bool  # it calls a local function of the model
     within: str  # the local function that contains it, "" for the main graph
     type_of: Callable[[str], TypeProto | None] = get_unknown_type  # type with shape of a value in scope
-    unread: str = ""  # why the called function's body is not typed
+    unread: str = ""  # why the body of the called function has no types
 
     def all_nodes(self) -> Iterator[TypedNode]:
         """Yield the node and all nodes inside it."""
@@ -110,8 +110,8 @@ class SupportGap(msgspec.Struct, frozen=True):
     """Reason why a release rejects an operation."""
 
     rule: SupportGapRule
-    problem: str  # the same for all releases: "has no kernel for `Det(11)` with `T` = `tensor(double)`"
-    detail: str = ""  # verb phrase about the release: "implements `T` as `tensor(float)` only"
+    problem: str  # the same for all releases: "there is no kernel for `Det(11)` with `T` = `tensor(double)`"
+    detail: str = ""  # verb phrase about the release: "implements `T` as `tensor(float)`"
 
 
 class NodeProblem(msgspec.Struct, frozen=True, eq=False):
@@ -119,7 +119,7 @@ class NodeProblem(msgspec.Struct, frozen=True, eq=False):
 
     node: TypedNode
     miss: SupportGap | None
-    unknown: str = ""  # "the type of its input 2 is not known"
+    unknown: str = ""  # "the type of input 2 of `Det` is unknown"
 
 
 class RefusedOperations(msgspec.Struct, frozen=True):
@@ -130,7 +130,7 @@ class RefusedOperations(msgspec.Struct, frozen=True):
 
 
 class Prediction(msgspec.Struct, frozen=True, eq=False):
-    """Predicted problems of one model on one release. Without any the model loads."""
+    """Predicted problems of one model on one release; without problems, the model loads."""
 
     ir_too_new: bool
     opsets_too_new: tuple[str, ...]  # domains
@@ -155,7 +155,7 @@ class OpsetChange(msgspec.Struct, frozen=True):
 
     domain: str
     version: int
-    whole: bool  # all other operations of the model are implemented there, too
+    whole: bool  # all other operations of the model are also implemented there
 
 
 class TypeCast(msgspec.Struct, frozen=True):
@@ -185,7 +185,7 @@ class OperatorReplacement(msgspec.Struct, frozen=True):
     domain: str
     name: str
     inputs: tuple[int | None, ...] | None = None  # index of the old input for each new one; None: unchanged
-    attributes: tuple[tuple[str, str], ...] = ()  # strings to add, so that it computes the same
+    attributes: tuple[tuple[str, str], ...] = ()  # strings to add for the same result
 
 
 class FunctionExpansion(msgspec.Struct, frozen=True):

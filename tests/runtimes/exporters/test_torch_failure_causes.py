@@ -1,4 +1,4 @@
-"""Failures of both exporters of PyTorch, really provoked, and what is to be written instead."""
+"""Real failures of both PyTorch exporters, and the advice for each."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ CASES = {
         False,
     ),
     "no-tensor": ("return x * 2, 3", "", "", "AttributeError", "a value of type `int`", False),
-    "no-tensor-traced": ("return x * 2, 3", "", '"dynamo": False', "RuntimeError", "return tensors", False),
+    "no-tensor-traced": ("return x * 2, 3", "", '"dynamo": False', "RuntimeError", "return only tensors", False),
     "unknown-name": (
         "return x * 2",
         "",

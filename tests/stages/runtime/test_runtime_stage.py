@@ -71,7 +71,7 @@ def test_failures_tell_family_and_node(tmp_path: Path) -> None:
     failed = runs.attempts[1]
 
     assert (failed.outcome, failed.refusal.family, failed.refusal.node) == ("run-refused", "run_node", "first")
-    assert failed.refusal.means.startswith("a Reshape ")
+    assert failed.refusal.means.startswith("a `Reshape` ")
     assert runs.node_places == {"first": Place("build.py", 2)}
 
 
@@ -116,8 +116,8 @@ def test_load_that_is_refused(tmp_path: Path) -> None:
     (attempt,) = _attempts(tmp_path, ran(NEW, "all", Refused(failure=Failure(type="Fail", text=text))))
 
     assert (attempt.outcome, attempt.case.name, attempt.refusal.family) == ("load-refused", "", "ir")
-    assert attempt.refusal.means == "the model is stamped with IR version 14, newer than this release reads"
-    assert attempt.refusal.fix == "stamp the IR version down with `onnxgate fix`, or raise the target's version"
+    assert attempt.refusal.means == "the model uses IR version 14; this release supports up to 13"
+    assert attempt.refusal.fix == "lower the IR version with `onnxgate fix`, or raise the target's version"
 
 
 @pytest.mark.parametrize(("during", "name"), [("load", ""), ("case sizes batch=3", "sizes batch=3"), ("start", "")])
