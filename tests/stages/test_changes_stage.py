@@ -172,7 +172,7 @@ def test_what_it_was(repository: Repository) -> None:
             kind="changed",
             said=(
                 "loads from onnxruntime 1.18.0 on instead of from 1.16.0 on",
-                "no longer loads on onnxruntime 1.17.0 to 1.17.3, which a target promises",
+                "no longer loads on onnxruntime 1.17.0–1.17.3, which a target promises",
                 "input `z` is new",
                 "imports opset 21 of `ai.onnx` instead of 18",
                 "1 of 1 weights changed, at most by 1 (`w`)",
@@ -217,7 +217,7 @@ def test_releases_that_nobody_can_predict(repository: Repository) -> None:
     assert [change.minimum for change in found.subjects] == [None]
     assert (found.undone, found.remarks) == (
         [],
-        ["models/a.onnx: does not load on onnxruntime 1.17.0 to 1.17.3; whether it did at `HEAD` cannot be predicted"],
+        ["models/a.onnx: does not load on onnxruntime 1.17.0–1.17.3; whether it did at `HEAD` cannot be predicted"],
     )
 
 
@@ -258,7 +258,7 @@ def test_each_target_has_its_own_extensions(repository: Repository) -> None:
 
     assert change.minimum == MinimumRelease(before="1.16.0", after="", lost=("1.17.0", "1.17.1"))
     (remark,) = found.remarks
-    assert remark.startswith("models/a.onnx: loaded at `HEAD` on onnxruntime 1.17.3 to 1.")
+    assert remark.startswith("models/a.onnx: loaded at `HEAD` on onnxruntime 1.17.3–1.")
     assert remark.endswith("; whether it does now cannot be predicted")
 
 

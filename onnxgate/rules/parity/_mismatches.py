@@ -67,7 +67,7 @@ def suggest_acceptance(differences: Sequence[Difference]) -> str:
         return "set `tolerance` for the model if the difference is acceptable"
     keys = (name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False) for name in named)
     form = ", ".join(f"{key} = {{ rtol = 0, atol = 20 }}" for key in keys)
-    return f"set `tolerance = {{ {form} }}` or a smaller one for the model if the difference is acceptable"
+    return f"set for example `tolerance = {{ {form} }}` for the model if the difference is acceptable"
 
 
 def describe_worst(comparison: Comparison) -> str:
