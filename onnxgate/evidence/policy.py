@@ -49,8 +49,8 @@ class Raced(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def figures(self) -> str:
-        """`3.02 (2.95 to 3.10)`."""
-        return f"{self.ratio:.2f} ({self.low:.2f} to {self.high:.2f})"
+        """Return `3.02 (2.95–3.10)`."""
+        return f"{self.ratio:.2f} ({self.low:.2f}–{self.high:.2f})"
 
 
 class IgnoreUse(msgspec.Struct, frozen=True):

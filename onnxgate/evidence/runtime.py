@@ -123,7 +123,7 @@ _VALUE_FAULTS = {
     "an index is out of bounds": re.compile(
         r"out of (?:data )?bounds|index is out of range|must be within the inclusive range"
     ),
-    "a value is none of the categories that it knows": re.compile("Unknown Category"),
+    "a value is not a known category": re.compile("Unknown Category"),
 }
 """Source: Gather, GatherElements, GatherND, ScatterElements, ArrayFeatureExtractor of ONNX Runtime 1.15 to 1.31, and
 OneHotEncoder of the same releases if `zeros` is 0."""
@@ -154,11 +154,11 @@ def is_unusable(attempt: Attempt, runs: ModelRuns) -> bool:
 
 
 def explain_unusable(attempt: Attempt) -> str:
-    """Describe why the inputs of a case cannot be run."""
+    """Describe why the inputs of a case cannot be used."""
     text = attempt.refusal.failure.text if attempt.refusal.failure is not None else ""
     if attempt.source == "failed":
-        return "its source fails on them too"
-    return next((fault for fault, pattern in _VALUE_FAULTS.items() if pattern.search(text)), "their sizes are a guess")
+        return "the source fails too"
+    return next((fault for fault, pattern in _VALUE_FAULTS.items() if pattern.search(text)), "the sizes are guesses")
 
 
 def has_guessed_sizes(attempt: Attempt, runs: ModelRuns) -> bool:

@@ -135,10 +135,10 @@ def test_failure(run: Run, project: Path) -> None:
 
     assert ended.returncode == 1
     assert ended.stdout.splitlines() == [
-        "models/made.onnx: export by `{python} make.py {output} {opset}` failed: "
+        "models/made.onnx: export with `{python} make.py {output} {opset}` failed: "
         "exit status 1: ValueError: no operator",
         "  at make.py:9",
-        "  hint: correct that line",
+        "  hint: fix that line",
         "1 failed, 1 without a source",
     ]
     assert (project / "models" / "made.onnx").read_bytes() == before
@@ -152,7 +152,7 @@ def test_other_opset_than_asked(run: Run, project: Path) -> None:
     ended = run()
 
     assert ended.returncode == 1
-    assert "was asked for opset 18 of `ai.onnx` and wrote 17" in ended.stdout
+    assert "wrote opset 17 of `ai.onnx` instead of 18" in ended.stdout
     assert (project / "models" / "made.onnx").read_bytes() == before
 
 

@@ -144,8 +144,9 @@ def test_a_fault_that_is_repaired_is_a_note_until_its_entry_is_gone(adopted: Rep
     notes = [each["message"] for each in report["findings"] if not each["ignored"]]
 
     assert {brief(each) for each in report["findings"] if not each["ignored"]} == {("note", "ignore-unused", "")}
-    assert "the ignore of `unknown-operator` for `models/m03.onnx` lists 2 findings, of which 1 is gone" in notes
-    assert "the ignore of `missing-kernel` for `models/m04.onnx` matches no finding any more: done, remove it" in notes
+    entry = "the `[[ignore]]` entry of"
+    assert f"{entry} `unknown-operator` for `models/m03.onnx` lists 2 findings, of which 1 no longer exists" in notes
+    assert f"{entry} `missing-kernel` for `models/m04.onnx` no longer matches a finding" in notes
     adopted.run(*STATIC, "--write-ignores", "models/m05.onnx")
     assert adopted.read("onnxgate.toml") == before  # what was not asked for is left alone
     adopted.run(*STATIC, "--write-ignores")
@@ -207,7 +208,7 @@ def test_a_wanted_break_is_accepted_once(small: Repository) -> None:
     after = ("--static", "--fail-on", "warning", "--against", merged)
     (note,) = [each for each in small.report(*after)["findings"] if each["rule"] == "ignore-unused"]
     assert note["level"] == "note"
-    assert note["message"].endswith("matches no finding any more: done, remove it")
+    assert note["message"].endswith("no longer matches a finding")
     assert small.report("--static", "--fail-on", "warning")["findings"] == []  # without a baseline nothing is known
 
     write(small.folder / "models" / "small.onnx", CHANGED_AGAIN)

@@ -65,7 +65,7 @@ def test_a_false_prediction_is_dropped_though_the_model_is_refused(small: Reposi
         ("prediction-contradicted", "fine", BOTH, False),
     ] == said(report)
     (message,) = [each["message"] for each in report["findings"] if each["rule"] == "prediction-contradicted"]
-    assert message.startswith("`Abs` loads alone, though `missing-kernel` said that it would be refused: node `fine`")
+    assert message.startswith("`Abs` loads alone, although `missing-kernel` predicted that it would not: node `fine`")
 
 
 def test_a_model_that_loads_contradicts_all(small: Repository, tmp_path: Path) -> None:

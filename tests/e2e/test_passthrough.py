@@ -57,6 +57,6 @@ def test_the_run_alone(repository: Repository) -> None:
 
     assert (found["rule"], found["runtimes"]) == ("output-unstable", WRONG)
     assert found["message"] == (
-        "output `mask` is the caller's own memory: it changes when the input is reused or freed; "
-        "on onnxruntime 1.19.2 and 1.23.2"
+        "output `mask` shares memory with an input: it changes when the input is reused or freed "
+        "(onnxruntime 1.19.2 and 1.23.2)"
     )

@@ -15,8 +15,8 @@ from tests.harness.reports.sample_reports import not_done, report, runtime
     [
         (["1.18.1"], "onnxruntime 1.18.1"),
         (["1.19.2", "1.18.1"], "onnxruntime 1.18.1 and 1.19.2"),
-        (["1.18.1", "1.19.2", "1.20.1"], "onnxruntime 1.18.1 to 1.20.1"),
-        (["1.18.1", "1.20.1", "1.21.1", "1.22.1"], "onnxruntime 1.18.1 and 1.20.1 to 1.22.1"),
+        (["1.18.1", "1.19.2", "1.20.1"], "onnxruntime 1.18.1–1.20.1"),
+        (["1.18.1", "1.20.1", "1.21.1", "1.22.1"], "onnxruntime 1.18.1 and 1.20.1–1.22.1"),
         (["1.18.1", "1.20.1", "1.22.1"], "onnxruntime 1.18.1, 1.20.1 and 1.22.1"),
         (["9.9.9"], "onnxruntime 9.9.9"),
         ([], ""),
@@ -38,7 +38,7 @@ def test_engines_are_not_mixed_into_one_range() -> None:
     """A range is of one engine."""
     two = report(runtimes=(*(runtime(v) for v in ("1", "2", "3")), runtime("4", "openvino")))
 
-    assert wording.describe_runtimes(wording.list_runtimes(two), two) == "onnxruntime 1 to 3; openvino 4"
+    assert wording.describe_runtimes(wording.list_runtimes(two), two) == "onnxruntime 1–3; openvino 4"
 
 
 def test_gaps_claim_nothing_that_was_not_said() -> None:

@@ -172,7 +172,7 @@ def test_what_it_was(repository: Repository) -> None:
             kind="changed",
             said=(
                 "now loads since onnxruntime 1.18.0 (before: since 1.16.0)",
-                "no longer loads on onnxruntime 1.17.0 to 1.17.3, required by a target",
+                "no longer loads on onnxruntime 1.17.0–1.17.3, required by a target",
                 "input `z` is new",
                 "imports opset 21 of `ai.onnx` instead of 18",
                 "1 of 1 weights changed, largest change 1 (`w`)",
@@ -218,7 +218,7 @@ def test_releases_that_nobody_can_predict(repository: Repository) -> None:
     assert (found.undone, found.remarks) == (
         [],
         [
-            "models/a.onnx: does not load on onnxruntime 1.17.0 to 1.17.3; "
+            "models/a.onnx: does not load on onnxruntime 1.17.0–1.17.3; "
             "there is no prediction for the version at `HEAD`"
         ],
     )
@@ -261,7 +261,7 @@ def test_each_target_has_its_own_extensions(repository: Repository) -> None:
 
     assert change.minimum == MinimumRelease(before="1.16.0", after="", lost=("1.17.0", "1.17.1"))
     (remark,) = found.remarks
-    assert remark.startswith("models/a.onnx: the version at `HEAD` loads on onnxruntime 1.17.3 to 1.")
+    assert remark.startswith("models/a.onnx: the version at `HEAD` loads on onnxruntime 1.17.3–1.")
     assert remark.endswith("; there is no prediction for the current version")
 
 

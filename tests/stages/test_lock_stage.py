@@ -102,7 +102,7 @@ def test_changed(project: Project) -> None:
     against, _ = gather(project, lock)
 
     assert against["a.onnx"].changes == (
-        "input `x` has the shape [1, 4] instead of the shape [N, 4]",
+        "input `x` has shape [1, 4] instead of [N, 4]",
         "imports opset 18 of `ai.onnx` instead of 17",
     )
 
@@ -166,7 +166,7 @@ def test_edited_entry(project: Project, key: str, value: object) -> None:
     (hit,) = model_changed.judge(against["a.onnx"])
 
     assert against["b.onnx"].misrecorded == ()
-    assert hit.message == f"is the locked file, but the lock says something else of it: `{key.replace('_', '-')}`"
+    assert hit.message == f"has the locked content, but its entry in the lock is wrong: `{key.replace('_', '-')}`"
 
 
 @pytest.mark.parametrize("pointed", [False, True])

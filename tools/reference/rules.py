@@ -1,4 +1,4 @@
-"""A page per rule, made from its docstring and its fixtures."""
+"""A page for each rule, made from its docstring and its fixtures, and an index."""
 
 from __future__ import annotations
 
@@ -8,84 +8,96 @@ from pathlib import Path
 
 from onnxgate import rules
 from onnxgate.core.findings import Stage
+from onnxgate.evidence.lock import ModelChange
 from onnxgate.rules.definition import AnyRule
 
 CASES = Path(__file__).resolve().parents[2] / "fixtures" / "rules"
-LONGEST = 40
-"""Lines of a fixture's model; a longer one is not shown."""
-STAGES = {
-    Stage.FILE: "Is it a model at all, whole, and free of what runtimes get wrong?",
-    Stage.LOCK: "Is it the model that was promised, with the stamps that were pinned, and what changed in it?",
-    Stage.SUPPORT: "Does every locked release implement what the model needs? Nothing is run.",
-    Stage.RUNTIME: "Does it really load and run?",
-    Stage.PARITY: "Do outputs agree with the source, across releases, levels and engines?",
-    Stage.EXPORT: "Does the source still export, to what is committed?",
-    Stage.BUDGET: "Is it as small and as fast as was promised?",
-    Stage.GATE: "Is the config still true?",
+MAX_MODEL_LINES = 12
+"""Longer models of fixtures are not shown."""
+MAX_FINDINGS = 3
+INTRODUCTION = """\
+Each finding belongs to one rule. `onnxgate explain RULE` prints the page of a rule in a terminal.
+
+To change the level of a rule, set it to `error`, `warning`, `note` or `off` in `onnxgate.toml`:
+
+```toml
+[rules]
+output-added = "error"
+```
+
+To accept single findings, see [Adopting the gate](../guides/adopting.md)."""
+CHANGES = "changes"
+GROUPS = {
+    Stage.FILE.value: "Is the file a valid, complete ONNX model?",
+    Stage.LOCK.value: "Does the model match `onnxgate.lock` and the pinned versions?",
+    Stage.SUPPORT.value: "Do all required runtimes support the model? This is predicted, without running it.",
+    Stage.RUNTIME.value: "Does the model load and run on every required runtime?",
+    Stage.PARITY.value: "Do the outputs agree with the source and between runtimes?",
+    Stage.EXPORT.value: "Does the source still export the committed model?",
+    CHANGES: "What changed compared with the baseline? These rules belong to the lock stage.",
+    Stage.BUDGET.value: "Is the model within its limits for size, time and memory?",
+    Stage.GATE.value: "Are the `[[ignore]]` entries still needed?",
 }
 
 
 def pages() -> dict[str, str]:
-    """Every page by its name: the index, and one for each rule."""
+    """Return the index and a page for each rule, by file name."""
     return {"index.md": _index(), **{f"{rule.id}.md": _page(rule) for rule in rules.ALL}}
 
 
+def _group(rule: AnyRule) -> str:
+    return CHANGES if rule.subject is ModelChange else rule.stage.value
+
+
 def _index() -> str:
-    lines = ["# Rules", "", "Each finding is an instance of one of these. `onnxgate explain RULE` says the same of one"]
-    lines += ["in a terminal, without the examples.", ""]
-    for stage, question in STAGES.items():
-        of_stage = sorted((rule for rule in rules.ALL if rule.stage is stage), key=lambda rule: rule.id)
-        lines += [f"## {stage.value}", "", question, "", "| rule | level | |", "|---|---|---|"]
-        lines += [f"| [{rule.id}]({rule.id}.md) | {rule.level.value} | {_cell(rule.summary)} |" for rule in of_stage]
+    lines = [
+        "# Rules",
+        "",
+        "Each finding belongs to one rule. `onnxgate explain RULE` prints its page in a terminal.",
+        "",
+    ]
+    for group, question in GROUPS.items():
+        members = sorted((rule for rule in rules.ALL if _group(rule) == group), key=lambda rule: rule.id)
+        lines += [f"## {group.capitalize()}", "", question, "", "| rule | level | finding |", "|---|---|---|"]
+        lines += [f"| [{rule.id}]({rule.id}.md) | {rule.level.value} | {_cell(rule.summary)} |" for rule in members]
         lines.append("")
     lines += ["```{toctree}", ":hidden:", "", *sorted(rule.id for rule in rules.ALL), "```", ""]
     return "\n".join(lines)
 
 
 def _page(rule: AnyRule) -> str:
-    stamp = f"*{rule.level.value} by default · stage {rule.stage.value} · since {rule.since}*"
+    properties = f"*{rule.level.value} by default ([change](index.md)) · stage {rule.stage.value} · since {rule.since}*"
     summary, _, rest = rule.page.partition("\n")
-    lines = [f"# {rule.id}", "", stamp, "", summary, rest.rstrip(), "", *_example(rule.id), *_settings(rule)]
+    lines = [f"# {rule.id}", "", properties, "", summary, rest.rstrip(), "", *_example(rule.id)]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
 
 
-def _settings(rule: AnyRule) -> Iterator[str]:
-    yield from ("", "## Its level", "", "```toml", "[rules]")
-    yield f'{rule.id} = "{rule.level.value}"  # error, warning, note or off'
-    yield from ("```", "", "One finding can be accepted by an [ignore](../guides/adopting.md).", "")
-
-
 def _example(rule_id: str) -> Iterator[str]:
-    """The first case on which it fires, and the first on which it is silent."""
-    for title, case in (
-        ("What it says", _case(rule_id, fires=True)),
-        ("Where it is silent", _case(rule_id, fires=False)),
-    ):
-        if case is None:
-            continue
-        yield from ("", f"## {title}", "", f"*{case.name.replace('-', ' ')}*", "")
-        before = _model(case / "before.onnxtxt")
-        if before:
-            yield from ("It was", "", *before, "It is", "")
-        yield from _model(case / "model.onnxtxt")
-        said = [line for line in _said(case) if f" {rule_id} " in f"{line} "]
-        if said:
-            yield from ("```text", *said, "```", "")
+    """Yield the first case with a finding of the rule, and with a short model if there is one."""
+    cases = [case for case in _list_cases(rule_id) if _findings(case, rule_id)]
+    if not cases:
+        return
+    case = next((case for case in cases if _model(case / "model.onnxtxt")), cases[0])
+    yield from ("", "## Example", "")
+    before, model = _model(case / "before.onnxtxt"), _model(case / "model.onnxtxt")
+    if before and model:
+        yield from ("Baseline:", "", *before, "Changed model:", "")
+    yield from model
+    yield from ("```text", *_findings(case, rule_id)[:MAX_FINDINGS], "```", "")
 
 
 def _model(path: Path) -> list[str]:
     text = path.read_text(encoding="utf-8").rstrip() if path.exists() else ""
-    return ["```text", text, "```", ""] if text and text.count("\n") < LONGEST else []
+    return ["```text", text, "```", ""] if text and text.count("\n") < MAX_MODEL_LINES else []
 
 
-def _case(rule_id: str, *, fires: bool) -> Path | None:
-    cases = sorted(path.parent for path in (CASES / rule_id).glob("*/expected.txt"))
-    found = [case for case in cases if any(line.split()[1:2] == [rule_id] for line in _said(case)) == fires]
-    return found[0] if found else None
+def _list_cases(rule_id: str) -> list[Path]:
+    return sorted(path.parent for path in (CASES / rule_id).glob("*/expected.txt"))
 
 
-def _said(case: Path) -> list[str]:
-    return [line for line in (case / "expected.txt").read_text(encoding="utf-8").splitlines() if line]
+def _findings(case: Path, rule_id: str) -> list[str]:
+    lines = (case / "expected.txt").read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line.split()[1:2] == [rule_id]]
 
 
 def _cell(text: str) -> str:

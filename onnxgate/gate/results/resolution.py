@@ -185,13 +185,13 @@ def _merge_group(group: list[ResolvedHit], locked: Sequence[str]) -> Finding:
     states = [hit.on for hit in hits if hit.on]
     since = max((on.works_since for on in states), key=version_sort_key, default="")
     until = min((on.works_until for on in states), key=version_sort_key, default="")
-    parts = [first.hit.message, _describe_runtimes(states, locked)]
-    parts += [f"works {word} {release}" for word, release in (("until", until), ("since", since)) if release]
+    availability = [f"last worked on {until}"] if until else []
+    availability += [f"works {'again ' if until else ''}since {since}"] if since else []
     return Finding(
         rule=first.rule,
         level=first.level.value,
         stage=first.stage.value,
-        message="; ".join(filter(None, parts)),
+        message=_join_message(first.hit.message, states, availability, locked),
         fix=first.hit.fix,
         model=first.hit.model,
         node=next((hit.node for hit in hits if hit.node), ""),
@@ -215,6 +215,16 @@ def finding_sort_key(finding: Finding) -> tuple[object, ...]:
     return (LEVELS.index(Level(finding.level)), finding.model, finding.rule, place, finding.message)
 
 
+def _join_message(message: str, states: Sequence[OnRuntime], availability: Sequence[str], locked: Sequence[str]) -> str:
+    """Append what each runtime adds, or the names of the runtimes, and the releases on which the model works."""
+    if any(on.detail for on in states):
+        message = f"{message}; {_describe_runtimes(states, locked)}"
+        remarks = [*availability]
+    else:
+        remarks = [*([name_runtimes({on.name for on in states}, locked)] if states else []), *availability]
+    return f"{message} ({'; '.join(remarks)})" if remarks else message
+
+
 def _describe_runtimes(states: Sequence[OnRuntime], locked: Sequence[str]) -> str:
     """Describe details by runtime: "onnxruntime 1.16.3 supports up to 19 and 1.17.3 up to 20"."""
     groups: dict[str, list[str]] = {}
@@ -223,21 +233,25 @@ def _describe_runtimes(states: Sequence[OnRuntime], locked: Sequence[str]) -> st
         if on.name not in runtimes:
             runtimes.append(on.name)
     phrases: list[str] = []
-    engine = verb = ""
+    engine = previous_verb = ""
+    separator = " and "
     for detail, runtimes in groups.items():
         names, same_engine = name_runtimes(runtimes, locked), runtimes[0].partition(" ")[0]
         if same_engine == engine:
             names = names.replace(f"{engine} ", "")
-        if not detail:
-            phrases.append(f"on {names}" if engine != same_engine else names)
-        else:
-            prefix = "each of " if len(runtimes) > 1 else ""
-            words = detail.partition(" ")
-            same_verb = words[0] == verb and same_engine == engine and not prefix and words[2]
-            phrases.append(f"{prefix}{names} {words[2] if same_verb else detail}")
-            verb = words[0]
-        engine = same_engine
-    return join_phrases(phrases)
+        verb, _, rest = detail.partition(" ")
+        if len(runtimes) > 1:
+            verb = PLURAL_VERBS.get(verb) or verb.removesuffix("s")
+        if phrases and verb == previous_verb and same_engine == engine and rest:
+            verb = ""
+        elif phrases:
+            separator = "; "
+        phrases.append(" ".join(filter(None, (names, verb, rest))))
+        engine, previous_verb = same_engine, verb or previous_verb
+    return join_phrases(phrases) if separator == " and " else separator.join(phrases)
+
+
+PLURAL_VERBS = {"does": "do", "has": "have", "is": "are"}
 
 
 def find_blocked_models(judged: Sequence[RuleHit], ignores: Ignores) -> set[str]:

@@ -15,21 +15,21 @@ MIB = 2**20
 @rule(ModelSize, "size-over-budget", level=Level.ERROR, since="0.1.0")
 def size_over_budget(subject: ModelSize) -> Iterator[Hit]:
     """
-    A model's file and its external data take more than `size-mib` of its `budget`.
+    A model and its external data are larger than `size-mib` in its `budget`.
 
     ## Why it matters
-    Whoever set the budget has a limit in mind: an app's download, a function's package, a device's flash.
+    The budget states a hard limit, such as an app download, a function package or device flash.
 
     ## What to do
-    Look which weights take most; quantize them, keep them once, or drop what is not used. If the model may be that
-    large, raise `size-mib`.
+    - Find the largest weights; quantize them, remove duplicates, or drop unused ones.
+    - If the model may be that large, raise `size-mib`.
     """
     if subject.size_bytes > subject.budget_mib * MIB:
         size_mib = math.ceil(subject.size_bytes / MIB * 100) / 100
         yield Hit(
             subject.place,
-            f"takes {size_mib:g} MiB with its external data; its budget is {subject.budget_mib:g} MiB",
+            f"is {size_mib:g} MiB with external data; its budget is {subject.budget_mib:g} MiB",
             model=subject.model,
-            fix="make it smaller, or raise `size-mib` in its `budget`",
+            fix="reduce its size, or raise `size-mib` in its `budget`",
             identity="size",
         )

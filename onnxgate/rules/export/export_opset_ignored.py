@@ -12,16 +12,15 @@ from onnxgate.rules.definition import rule
 @rule(Reexport, "export-opset-ignored", level=Level.ERROR, since="0.1.0")
 def export_opset_ignored(subject: Reexport) -> Iterator[Hit]:
     """
-    The exporter was asked for one opset and wrote another.
+    The exporter wrote a different opset than the requested one.
 
     ## Why it matters
-    PyTorch translates to opset 18 and newer. Asked for an older one it tries to convert, and where that fails it keeps
-    18 and reports success; asked for one that it does not know, it may stamp another. The file then needs a newer
-    runtime than was meant.
+    PyTorch exports opset 18 and newer. For an older opset it tries to convert the model; if that fails, it keeps opset
+    18 and reports success. The file then needs a newer runtime than intended.
 
     ## What to do
-    Pin an opset that the exporter really writes (`opset` in `onnxgate.toml`) and that all targets take, or export by a
-    `command` that converts the file and checks it.
+    - Set `opset` in `onnxgate.toml` to an opset that the exporter writes and all targets support, or
+    - export with a `command` that converts the file and checks the result.
     """
     nearest = subject.opsets.nearest
     for domain, requested in sorted(subject.opsets.requested.items()):
@@ -30,11 +29,11 @@ def export_opset_ignored(subject: Reexport) -> Iterator[Hit]:
             continue
         fix = f"pin opset {written}, or use an exporter that writes {requested}" if written else ""
         if domain == "ai.onnx" and nearest is not None:
-            fix = f"pin opset {nearest}: the nearest that this exporter writes and every target takes"
+            fix = f"pin opset {nearest}, the nearest one that this exporter writes and all targets support"
         yield Hit(
             subject.place,
-            f"export by `{subject.source}` was asked for opset {requested} of `{domain}` and wrote "
-            f"{'none' if written is None else written}",
+            f"export with `{subject.source}` wrote {'no opset' if written is None else f'opset {written}'} of "
+            f"`{domain}` instead of {requested}",
             model=subject.model,
             fix=fix,
         )

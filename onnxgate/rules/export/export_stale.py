@@ -14,16 +14,17 @@ MAX_SHOWN = 3
 @rule(Reexport, "export-stale", level=Level.ERROR, since="0.1.0")
 def export_stale(subject: Reexport) -> Iterator[Hit]:
     """
-    The committed file is not what its source exports now.
+    The committed file differs from what its source exports now.
 
     ## Why it matters
-    The source was changed, or the file was: what is tested, reviewed and deployed is not what the code says. Graphs are
-    compared normalised (names of values, default attributes, metadata and document strings do not count), weights by
-    their content. The IR version is no difference: `ir-version-too-new` and `ir-version-mismatch` judge that.
+    The source or the file was changed without the other, so the deployed model is not the reviewed one. Graphs are
+    normalized before the comparison: names of intermediate values, default attributes, metadata and the IR version do
+    not count.
 
     ## What to do
-    Export the model again and lock it: `onnxgate export MODEL`, then `onnxgate lock MODEL`. If the file is the one that
-    is right, correct the source. If only the toolchain changed, `toolchain-drift` says so: export with the locked one.
+    - Export and lock the model: `onnxgate export MODEL`, then `onnxgate lock MODEL`.
+    - If the file is right, correct the source.
+    - If `toolchain-drift` is reported too, export with the locked versions.
     """
     if not subject.committed.differences:
         return
@@ -31,8 +32,7 @@ def export_stale(subject: Reexport) -> Iterator[Hit]:
     more = len(subject.committed.differences) - MAX_SHOWN
     yield Hit(
         subject.place,
-        f"the committed file is not what `{subject.source}` exports: {shown}"
-        + (f"; and {more} more" if more > 0 else ""),
+        f"differs from the export of `{subject.source}`: {shown}" + (f"; and {more} more" if more > 0 else ""),
         model=subject.model,
         fix=f"run `onnxgate export {subject.model}`, then `onnxgate lock {subject.model}`",
         identity=mask_numbers(shown),

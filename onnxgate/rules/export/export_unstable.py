@@ -14,24 +14,24 @@ MAX_SHOWN = 3
 @rule(Reexport, "export-unstable", level=Level.ERROR, since="0.1.0")
 def export_unstable(subject: Reexport) -> Iterator[Hit]:
     """
-    Exporting the same source twice gives two models.
+    Exporting the same source twice writes two different models.
 
     ## Why it matters
-    Nobody can tell whether the committed file is what the source says: it is the result of one run. Every model is
-    exported a second time, with other seeds (`PYTHONHASHSEED`, and the generators of Python, NumPy and the framework)
-    and from another folder. Names of values, metadata and rounding do not count.
+    The committed file cannot be reproduced. The second export runs with other random seeds and from another folder;
+    names of values, metadata and rounding do not count.
 
     ## What to do
-    Load weights instead of drawing them, or seed the generator in the source itself; sort what comes from a `set` or
-    from `os.listdir`; leave clocks and paths out of what is exported.
+    - Load weights instead of initializing them randomly, or set the seed in the source.
+    - Sort the results of `set` and `os.listdir`.
+    - Do not write timestamps or paths into the model.
     """
     if subject.second.differences:
         shown = "; ".join(subject.second.differences[:MAX_SHOWN])
         more = len(subject.second.differences) - MAX_SHOWN
-        text = f"exporting `{subject.source}` twice gives two models: {shown}"
+        text = f"exporting `{subject.source}` twice writes two different models: {shown}"
         text += f"; and {more} more" if more > 0 else ""
     elif subject.second.failure:
-        text = f"`{subject.source}` is exported once, and fails when that is repeated: "
+        text = f"exporting `{subject.source}` a second time failed: "
         text += f"{subject.second.failure.type}: {subject.second.failure.text}"
     else:
         return
@@ -39,6 +39,6 @@ def export_unstable(subject: Reexport) -> Iterator[Hit]:
         subject.place,
         text,
         model=subject.model,
-        fix="load weights or seed the generator in the source, and sort what comes from sets and folders",
+        fix="load the weights or set the seed in the source, and sort the items of sets and folders",
         identity=mask_numbers(text.partition(": ")[0]),
     )

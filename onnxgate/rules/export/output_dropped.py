@@ -5,35 +5,35 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level
-from onnxgate.core.text import join_phrases
+from onnxgate.core.text import join_phrases, pluralize
 from onnxgate.evidence.export import Reexport
 from onnxgate.rules.definition import rule
 
-NAMING_FIX = "return tensors alone, and name them all by `output_names`"
+NAMING_FIX = "return only tensors, and name all of them in `output_names`"
 
 
 @rule(Reexport, "output-dropped", level=Level.ERROR, since="0.1.0")
 def output_dropped(subject: Reexport) -> Iterator[Hit]:
     """
-    The source returns, or names, an output that the export does not have.
+    The source returns or names an output that the exported file does not have.
 
     ## Why it matters
-    A graph has tensors in an order. Exporters leave out `None` and whatever is no tensor, so that all that follows
-    moves up, and they forget the keys of a dictionary: who fetches outputs by number or by key gets another one, and
-    the export was a success. A name or a tensor that is missing is an error; what moved, or lost its name, a warning; a
-    `None` at the end moves nothing and is a note.
+    Exporters omit `None` and values that are not tensors, so later outputs move to lower positions, and they drop
+    dictionary keys. Callers that read outputs by position or by key get the wrong one. A missing name or tensor is an
+    error, a moved or unnamed output a warning, and a `None` at the end a note.
 
     ## What to do
-    Return a tuple of tensors, and name each of them by `output_names`: then nothing can move unseen.
+    Return a tuple of tensors, and name each of them in `output_names`.
     """
     names = subject.interface.names
     for name in names.outputs:
         if names.outputs_written and name not in names.outputs_written:
-            yield _create_hit(subject, f"`output_names` asks for `{name}`, which the file does not have", NAMING_FIX)
+            yield _create_hit(subject, f"`output_names` lists `{name}`, but the file has no such output", NAMING_FIX)
     tensors = sum(value.kind == "tensor" for value in subject.behaviour.returned)
     if subject.behaviour.returned and len(names.outputs_written) < tensors:
-        text = f"it returns {tensors} tensors, and the file has {len(names.outputs_written)} outputs"
-        yield _create_hit(subject, text, "return each tensor once, and not what was given")
+        written = pluralize(len(names.outputs_written), "output")
+        text = f"the source returns {tensors} tensors, but the file has {written}"
+        yield _create_hit(subject, text, "return each tensor once, and do not return inputs")
     elif not names.outputs:
         yield from _find_moved(subject)
         yield from _find_renamed(subject)
@@ -44,11 +44,11 @@ def _find_moved(subject: Reexport) -> Iterator[Hit]:
     for index, kind in enumerate(kinds):
         if kind != "tensor":
             moved = "tensor" in kinds[index + 1 :]
-            what = "`None`" if kind == "none" else "no tensor"
-            effect = "is left out, and what follows moves up" if moved else "is left out"
+            value = "`None`" if kind == "none" else "not a tensor"
+            effect = "is omitted, so later outputs move up" if moved else "is omitted"
             yield _create_hit(
                 subject,
-                f"output {index} of the source is {what}: it {effect}",
+                f"output {index} of the source is {value} and {effect}",
                 NAMING_FIX,
                 Level.WARNING if moved else Level.NOTE,
             )
@@ -62,12 +62,12 @@ def _find_renamed(subject: Reexport) -> Iterator[Hit]:
     quoted = [join_phrases([f"`{name}`" for name in names]) for names in (keys, written)]
     yield _create_hit(
         subject,
-        f"it returns {quoted[0]} by name, and the file calls them {quoted[1]}",
-        f"name them: `output_names` = {keys!r}".replace("'", '"'),
+        f"the source returns {quoted[0]}, but the file names them {quoted[1]}",
+        f"set `output_names` to {keys!r}".replace("'", '"'),
         Level.WARNING,
     )
 
 
 def _create_hit(subject: Reexport, text: str, fix: str, level: Level | None = None) -> Hit:
-    message = f"export by `{subject.source}`: {text}"
+    message = f"export with `{subject.source}`: {text}"
     return Hit(subject.place, message, model=subject.model, fix=fix, level=level)

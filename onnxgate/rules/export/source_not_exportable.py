@@ -10,31 +10,28 @@ from onnxgate.evidence.export import FixedValue, Reexport
 from onnxgate.rules.definition import rule
 
 _REPLACEMENTS = {
-    "argument": "give it as a tensor, or leave it out of `args` if it is always that",
-    "branch": "decide by `torch.where` or `torch.cond`, or export with `dynamo: True`, which refuses such a branch",
-    "number": "compute with the tensor itself, or export with `dynamo: True`",
+    "argument": "pass it as a tensor, or remove it from `args` if it never changes",
+    "branch": "branch with `torch.where` or `torch.cond`, or export with `dynamo: True`, which rejects such a branch",
+    "number": "compute with the tensor, or export with `dynamo: True`",
 }
 
 
 @rule(Reexport, "source-not-exportable", level=Level.ERROR, since="0.1.0")
 def source_not_exportable(subject: Reexport) -> Iterator[Hit]:
     """
-    A source does something that its exporter cannot write down.
+    A source contains something that its exporter cannot represent in ONNX.
 
     ## Why it matters
-    A graph has no Python in it. Where the exporter notices, it refuses: a branch on values, an operator that ONNX does
-    not have, a size that the source fixes although it was to be dynamic. This rule says so, with the line. All other
-    failures are `export-failed`: a source that raises, a package that is missing, a wrong entry, a crash.
+    A graph contains no Python. Some exporters raise an error for a branch on values or an unsupported operator. Others
+    trace one example: they keep one side of an `if`, and turn `.item()`, `int(...)` and Python arguments into
+    constants, so that the file computes wrong results for other inputs.
 
-    Where the exporter does not notice, it writes what the example did and reports success: tracing takes one side of an
-    `if` and turns `.item()` and `int(...)` into numbers, an argument that is a Python number is written into the graph,
-    and an input that was named or is used by nothing is not there. An input that was asked for by name and is missing
-    is an error, and so is a branch that the source was seen to take otherwise when its example was negated, set to zero
-    or scaled. All else that was written in from the example is a warning, because only a run with other inputs tells
-    whether it is wrong: `source-mismatch` does. A number that was never asked for by name is a note.
+    A missing requested input and a branch that depends on the inputs are errors. Other constants from the example are
+    warnings or notes.
 
     ## What to do
-    Decide by `torch.where` or `torch.cond`, compute with tensors, and name in `input_names` what the file is to have.
+    - Branch with `torch.where` or `torch.cond`, and compute with tensors.
+    - List only inputs that the model uses in `input_names`.
     """
     failure, names = subject.failure, subject.interface.names
     cause = find_cause(failure.type, failure.text, subject.behaviour.exporter) if failure else None
@@ -45,9 +42,9 @@ def source_not_exportable(subject: Reexport) -> Iterator[Hit]:
     for name in named if names.inputs_written else ():
         yield Hit(
             subject.place,
-            f"`input_names` of `{subject.source}` asks for `{name}`, which the file does not have",
+            f"`input_names` of `{subject.source}` lists `{name}`, but the file has no such input",
             model=subject.model,
-            fix="name tensors that the source uses, in their order: the exporter names no others",
+            fix="list only the inputs that the source uses, in their order",
         )
     yield from _find_renamed(subject)
     yield from (
@@ -67,10 +64,10 @@ def _find_renamed(subject: Reexport) -> Iterator[Hit]:
         if requested != written and requested in names.outputs_written:
             yield Hit(
                 subject.place,
-                f"input `{requested}` of `{subject.source}` is called `{written}` in the file, "
-                f"and `{requested}` is an output: the source returns what it was given",
+                f"input `{requested}` of `{subject.source}` is named `{written}` in the file, "
+                f"because the source returns it unchanged as output `{requested}`",
                 model=subject.model,
-                fix=f"return `{requested}.clone()`, or say `input_names` and `output_names`",
+                fix=f"return `{requested}.clone()`, or set `input_names` and `output_names`",
                 level=Level.WARNING,
             )
 
@@ -79,10 +76,10 @@ def _create_fixed_hit(subject: Reexport, fixed: FixedValue) -> Hit:
     level = None if fixed.varies else Level.WARNING
     if fixed.kind == "argument":
         level = Level.NOTE
-        text = f"{fixed.what} in `{subject.source}`: it is written into the file, which has no such input"
+        text = f"{fixed.what} in `{subject.source}`; the file contains it as a constant, not as an input"
     else:
-        branch = "; with other inputs the source takes the other side" if fixed.varies else ""
-        what = "the side of the branch that the example took" if fixed.kind == "branch" else "the number of the example"
-        text = f"export by `{subject.source}` wrote {what} into the file: `{fixed.what}`{branch}"
+        varies = "; other inputs take the other side" if fixed.varies else ""
+        loss = "kept only one side of a branch" if fixed.kind == "branch" else "turned a value into a constant"
+        text = f"export with `{subject.source}` {loss}: `{fixed.what}`{varies}"
     fix = _REPLACEMENTS[fixed.kind]
     return Hit(fixed.place or subject.place, text, model=subject.model, fix=fix, level=level)

@@ -1,4 +1,4 @@
-"""Faults of external data by file: many tensors of one missing file are one fault."""
+"""Faults of external data, grouped by file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onnxgate.model.reading.external_data import ExternalProblem, ExternalUse
 
 
 class ExternalFault(msgspec.Struct, frozen=True):
-    """One problem of one file, and the tensors that need it, in the model's order."""
+    """One problem of one file, and the tensors that use it, in the model's order."""
 
     location: str
     problem: ExternalProblem
@@ -21,7 +21,7 @@ class ExternalFault(msgspec.Struct, frozen=True):
 
 
 def group_external_faults(uses: Iterable[ExternalUse], *problems: ExternalProblem) -> Iterator[ExternalFault]:
-    """Yield the faults of these kinds, one for each file and kind."""
+    """Yield the faults of these kinds, one per file and kind."""
     concerned = [use for use in uses if use.problem in problems]
     for _, group in groupby(sorted(concerned, key=_fault_key), key=_fault_key):
         first, *others = group
@@ -35,8 +35,8 @@ def _fault_key(use: ExternalUse) -> tuple[str, str]:
 
 
 def describe_tensors(fault: ExternalFault) -> str:
-    """Describe who needs the data: "`fc.weight` needs it", "`fc.weight` and 147 other tensors need it"."""
+    """Return "used by `fc.weight`" or "used by `fc.weight` and 147 other tensors"."""
     count = len(fault.tensors) - 1
     if not count:
-        return f"`{fault.tensors[0]}` needs it"
-    return f"`{fault.tensors[0]}` and {count} other tensor{'s' if count > 1 else ''} need it"
+        return f"used by `{fault.tensors[0]}`"
+    return f"used by `{fault.tensors[0]}` and {count} other tensor{'s' if count > 1 else ''}"

@@ -13,21 +13,21 @@ from onnxgate.rules.file._external_data import describe_tensors, group_external_
 @rule(ModelFile, "external-data-missing", level=Level.ERROR, since="0.1.0")
 def external_data_missing(subject: ModelFile) -> Iterator[Hit]:
     """
-    A model keeps weights in another file, and that file is not there.
+    The external data file of a model is missing.
 
     ## Why it matters
-    The model cannot be loaded. PyTorch's exporter writes `model.onnx.data` beside `model.onnx` by default, even for
-    small models, and it is easily forgotten, ignored by git, or left behind by a rename.
+    The model cannot be loaded. By default, PyTorch writes weights to `model.onnx.data` in the same folder as the model;
+    the file is easily forgotten, ignored by git or left behind by a rename.
 
     ## What to do
-    Commit the data file beside the model, under the name that the model has for it; or export with
-    `external_data=False`, which gives one file (up to 2 GiB).
+    - Commit the data file under the name that the model refers to, or
+    - export with `external_data=False`, which writes a single file (up to 2 GiB).
     """
     for fault in group_external_faults(subject.external, "missing"):
         yield Hit(
             subject.place,
-            f"keeps weights in `{fault.location}`, which is not there ({describe_tensors(fault)})",
+            f"stores weights in `{fault.location}`, which is missing ({describe_tensors(fault)})",
             model=subject.path,
-            fix=f"commit `{fault.location}` beside the model, or export with `external_data=False`",
+            fix=f"commit `{fault.location}`, or export with `external_data=False`",
             identity=fault.location,
         )

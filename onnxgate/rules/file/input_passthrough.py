@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level, OnRuntime, version_sort_key
@@ -12,21 +13,18 @@ from onnxgate.rules.definition import rule
 @rule(ModelFile, "input-passthrough", level=Level.ERROR, since="0.1.0", blocks_run=False)
 def input_passthrough(subject: ModelFile) -> Iterator[Hit]:
     """
-    A graph input is a graph output too, with no node between.
+    A graph input is also a graph output, with no node between them.
 
     ## Why it matters
-    ONNX allows it, and `onnx.checker` is content. In Python, ONNX Runtime 1.19 to 1.25 hand out the caller's own
-    memory as that output: once the array that was fed is freed, the output silently holds something else, at every
-    optimisation level. Up to 1.18 and from 1.26 on it is a copy, and strings always are.
-    Source: microsoft/onnxruntime#21922, #26339, #28088 and pytorch/pytorch#167848; measured on 1.16.3, 1.17.3, 1.18.1,
-    1.19.2, 1.20.1, 1.21.1, 1.22.1, 1.23.2, 1.24.4, 1.25.1, 1.26.0, 1.28.0 and 1.31.1.
+    In Python, ONNX Runtime 1.19–1.25 return the caller's own memory as that output. Once the input array is freed or
+    reused, the output silently changes. Earlier and later releases return a copy.
 
-    It is an error where a locked release does that, and a warning where none does. The model is run all the same: the
-    run tells on which releases it shows.
+    This is an error if a locked release is affected, and a warning otherwise.
 
     ## What to do
-    Put an `Identity` between: in PyTorch, return `x.clone()` in place of `x`; or drop the output, since the caller has
-    its value already. `onnxgate fix --unsafe` puts it into the file, where the output then has another name.
+    - In PyTorch, return `x.clone()` instead of `x`, or
+    - insert an `Identity` node: `onnxgate fix --unsafe MODEL` (the output gets a new name), or
+    - remove the output.
     """
     affected = []
     for runtime in subject.runtimes if subject.graph.passthroughs else ():
@@ -38,11 +36,11 @@ def input_passthrough(subject: ModelFile) -> Iterator[Hit]:
         for runtime in affected or [""]:
             yield Hit(
                 subject.place,
-                f"output `{name}` is the input of the same name, with no node between; in Python, "
-                "onnxruntime 1.19 to 1.25 return the caller's own memory for it, which changes once the input is freed",
+                f"returns input `{name}` unchanged as an output; in Python, onnxruntime 1.19–1.25 return the caller's "
+                "own memory for it",
                 model=subject.path,
-                fix="put an `Identity` between (in PyTorch, return `x.clone()`; in the file, `onnxgate fix --unsafe`), "
-                "or drop the output",
+                fix=f"return `{name}.clone()` in PyTorch, or run `onnxgate fix --unsafe {shlex.quote(subject.path)}`, "
+                "or remove the output",
                 on=OnRuntime(runtime) if runtime else None,
                 level=Level.WARNING if subject.runtimes and not affected else None,
             )

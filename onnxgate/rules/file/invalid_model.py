@@ -16,36 +16,30 @@ RULES_BY_SUBJECT = {
     "arguments": ("attribute-unsupported",),
     "type": ("type-mismatch",),
 }
-"""What it is about -> the rules of the support stage that say it of each release, with all such nodes and ways out."""
+"""Topic of the fault -> rules of the support stage that report it per release."""
 
 _FIXES = {
-    "output shape": "run `onnxgate fix`: it fills in what shape inference proves; or export the model with it",
-    "input shape": "say it: export the model with the input's rank, with names for the axes that are dynamic",
+    "output shape": "run `onnxgate fix` to fill in the inferred shape, or export the model with it",
+    "input shape": "export the model with the rank of the input and with names for dynamic axes",
 }
 
 
 @rule(ModelFile, "invalid-model", level=Level.ERROR, since="0.1.0")
 def invalid_model(subject: ModelFile) -> Iterator[Hit]:
     """
-    A model breaks the rules of ONNX itself.
+    A model violates the ONNX specification.
 
-    `onnx.checker` with full shape inference is the judge, and beside it what every runtime refuses and the checker
-    does not look at: two nodes of one name, data of another size than shape and type need. A model that is newer than
-    the installed `onnx` package is not held to that package's rules.
-
-    Where the support stage finds that a locked runtime refuses the model for the same (an operator that the opset does
-    not have, an attribute, a type), its finding stands in the place of this one: it knows the releases.
+    The model is checked with `onnx.checker` and full shape inference, and for duplicate node names and data of the
+    wrong size.
 
     ## Why it matters
-    No runtime promises to load such a model, and those that do may read it differently. Where every release that we
-    know of loads it all the same (a declared shape that is not the inferred one, an input without a rank), this is a
-    warning.
+    Runtimes may refuse the model or interpret it differently. If all known releases load it anyway, this is a warning.
+    If a locked runtime refuses it for the same reason, the support stage reports it instead.
 
     ## What to do
-    Look at the node that is named. The usual causes are an exporter that wrote a lower opset than its operators
-    belong to, and a model that was edited or converted by hand. Export again at the opset that the exporter supports
-    best, and look at its warnings. `onnxgate fix` fills in types and shapes that are missing, where inference proves
-    them.
+    - Look at the named node. Usual causes are an opset that is older than the operators, and manual edits.
+    - Export the model again at an opset that the exporter supports.
+    - Run `onnxgate fix MODEL` to fill in missing types and shapes.
     """
     fault = subject.graph.invalid
     if fault is None:
@@ -56,7 +50,7 @@ def invalid_model(subject: ModelFile) -> Iterator[Hit]:
         f"is not valid ONNX: {named}{fault.message}",
         model=subject.path,
         node=fault.node,
-        fix=_FIXES.get(fault.about, "export the model again; if the exporter wrote this, ask it for another opset"),
+        fix=_FIXES.get(fault.about, "export the model again; if the exporter wrote this, try another opset"),
         level=Level.WARNING if fault.harmless else None,
         relations=follows_from(*RULES_BY_SUBJECT.get(fault.about, ())),
         identity=fault.about if fault.about in RULES_BY_SUBJECT else mask_numbers(fault.message),

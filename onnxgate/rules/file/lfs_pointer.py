@@ -12,32 +12,30 @@ from onnxgate.rules.definition import rule
 @rule(ModelFile, "lfs-pointer", level=Level.ERROR, since="0.1.0")
 def lfs_pointer(subject: ModelFile) -> Iterator[Hit]:
     """
-    A Git LFS pointer stands where the model should be.
+    A model file is a Git LFS pointer; its content was not fetched.
 
     ## Why it matters
-    The file is a few lines of text that name the model's content. Every runtime refuses it with a bare "Protobuf
-    parsing failed". `actions/checkout` fetches pointers only, unless it is asked for the content.
+    Runtimes reject it with `Protobuf parsing failed`. `actions/checkout` fetches only pointers by default.
 
-    A pointer whose `oid` equals the locked SHA-256 proves that the committed model is the locked one: then this is a
-    note, and what the lock knows of the model is judged in its place. It cannot be run.
+    If the pointer refers to the locked content, this is a note: the model is checked with the facts in the lock, but it
+    is not run.
 
     ## What to do
-    Fetch the content: `git lfs pull --include "models/classifier.onnx"`, or `lfs: true` for `actions/checkout`.
+    - Run `git lfs pull --include "models/classifier.onnx"`.
+    - In GitHub Actions, set `lfs: true` for `actions/checkout`.
     """
     if subject.pointer is None:
         return
     if subject.pointer_is_locked:
-        message = (
-            f"is a Git LFS pointer to the locked content ({subject.pointer.size_bytes:,} bytes), which is not here"
-        )
+        message = f"is a Git LFS pointer to the locked content (not fetched, {subject.pointer.size_bytes:,} bytes)"
     else:
-        message = f"is a Git LFS pointer; the model itself ({subject.pointer.size_bytes:,} bytes) is not here"
+        message = f"is a Git LFS pointer (content not fetched, {subject.pointer.size_bytes:,} bytes)"
     yield Hit(
         subject.place,
         message,
         model=subject.path,
         fix=f'run `git lfs pull --include "{subject.git_path or subject.path}"`; '
-        "on GitHub Actions, give `actions/checkout` the input `lfs: true`",
+        "in GitHub Actions, set `lfs: true` for `actions/checkout`",
         level=Level.NOTE if subject.pointer_is_locked else None,
         identity="of the locked content" if subject.pointer_is_locked else "of another content",
     )

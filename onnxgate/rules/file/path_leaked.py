@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level
@@ -12,25 +13,24 @@ from onnxgate.rules.definition import rule
 @rule(ModelFile, "path-leaked", level=Level.WARNING, since="0.1.0")
 def path_leaked(subject: ModelFile) -> Iterator[Hit]:
     """
-    Metadata or document strings of a model name a folder in somebody's home.
+    The metadata of a model contains a path in a user's home folder.
 
     ## Why it matters
-    PyTorch writes the source's lines into each node, with absolute paths: who publishes the file tells the name of an
-    account and how its disk is arranged, and the same export from another folder has other bytes. Paths below
-    `/home/NAME`, `/Users/NAME` and `C:\\Users\\NAME` count. Paths of containers and of CI's own accounts (`/root`,
-    `/app`, `/home/runner`) name nobody, and do not.
+    PyTorch records source lines with absolute paths in each node. A published model then reveals an account name, and
+    exports from different folders differ. Paths under `/home/NAME`, `/Users/NAME` and `C:\\Users\\NAME` are reported;
+    `/root`, `/app` and `/home/runner` are not.
 
     ## What to do
-    Export by a `source`: onnxgate makes the paths relative to the repository. Or take them out of the file's metadata,
-    as `onnxgate fix` does.
+    - Run `onnxgate fix MODEL`, which removes the paths, or
+    - export through a `source`: onnxgate makes the paths relative to the repository.
     """
     if not subject.graph.leaked_paths:
         return
     first = subject.graph.leaked_paths[0]
-    more = f", and {len(subject.graph.leaked_paths) - 1} more" if len(subject.graph.leaked_paths) > 1 else ""
+    more = f" and {len(subject.graph.leaked_paths) - 1} more" if len(subject.graph.leaked_paths) > 1 else ""
     yield Hit(
         subject.place,
-        f"metadata name a folder in somebody's home: `{first}`{more}",
+        f"contains a path in a home folder in its metadata: `{first}`{more}",
         model=subject.path,
-        fix="export it by a `source`, which makes paths relative, or run `onnxgate fix`: it takes them out",
+        fix=f"run `onnxgate fix {shlex.quote(subject.path)}` to remove it, or export through a `source`",
     )

@@ -12,30 +12,29 @@ from onnxgate.rules.definition import rule
 @rule(IgnoreUse, "ignore-unused", level=Level.WARNING, since="0.1.0")
 def ignore_unused(subject: IgnoreUse) -> Iterator[Hit]:
     """
-    An ignore matches no finding, although what it is about was judged in every model that it names.
+    An `[[ignore]]` entry matches no finding.
 
-    An entry that holds for one content (`sha256`), or for findings that it lists (`fingerprints`), can hide nothing
-    new: of these it is a note that the entry has done its work, or how many of its findings are gone.
+    It is a note if the entry applies only to one content (`sha256`) or to listed findings (`fingerprints`).
 
     ## Why it matters
-    It would hide the next such break without anybody having decided so.
+    The entry would hide the next finding of its kind without review.
 
     ## What to do
-    Remove the entry. What `onnxgate check --write-ignores` wrote, it also takes out when it is run again.
+    Remove the entry. Entries that `onnxgate check --write-ignores` created are removed by the same command.
     """
-    name = f"the ignore of `{subject.rule}` for `{subject.model}`"
+    name = f"the `[[ignore]]` entry of `{subject.rule}` for `{subject.model}`"
     if subject.is_spent:
-        why = "matches no finding any more"
+        reason = "no longer matches a finding"
         if subject.sha256 and not subject.content_there:
-            why = "is of a content that no model has any more"
+            reason = "applies to a content that no model has"
         fix = "remove the entry, or run `onnxgate check --write-ignores`" if subject.listed else "remove the entry"
-        yield Hit(subject.place, f"{name} {why}: done, remove it", fix=fix, level=Level.NOTE)
+        yield Hit(subject.place, f"{name} {reason}", fix=fix, level=Level.NOTE)
     elif subject.stage_ran and subject.used and subject.resolved:
-        verb = "is" if subject.resolved == 1 else "are"
+        verb = "exists" if subject.resolved == 1 else "exist"
         yield Hit(
             subject.place,
-            f"{name} lists {subject.listed} findings, of which {subject.resolved} {verb} gone",
-            fix="run `onnxgate check --write-ignores`, which takes them out",
+            f"{name} lists {subject.listed} findings, of which {subject.resolved} no longer {verb}",
+            fix="run `onnxgate check --write-ignores` to remove them",
             level=Level.NOTE,
             identity=f"{name} lists findings that are gone",
         )

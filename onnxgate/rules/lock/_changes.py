@@ -1,4 +1,4 @@
-"""Hits about a changed model, and its inputs and outputs paired with those of the baseline."""
+"""Hits about a changed model, and comparisons of its inputs and outputs with those of the baseline."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onnxgate.core.text import join_phrases
 from onnxgate.evidence.lock import ModelChange
 from onnxgate.model.facts import Dim, ValueInfo
 
-ACCEPT_HINT = "or accept it with an `[[ignore]]` that has this content's `sha256`"
+ACCEPT_HINT = "or accept it with the entry that `onnxgate check --show-ignores` prints"
 MAX_NAMES = 6
 LOCK_BASELINE_RULES = ("model-changed",)
 """If the lock is the baseline, this rule reports the changed content."""

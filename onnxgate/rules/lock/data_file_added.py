@@ -16,32 +16,30 @@ from onnxgate.rules.lock._changes import create_breaking_hit, quote_names
 @rule(ModelChange, "data-file-added", level=Level.ERROR, since="0.1.0")
 def data_file_added(subject: ModelChange) -> Iterator[Hit]:
     """
-    A model needs a file of external data that it did not need at the baseline.
+    A model needs an external data file that it did not need at the baseline.
 
     ## Why it matters
-    A deployment that copies the `.onnx` file alone ships a model that does not load. `torch.onnx.export` writes
-    weights to `model.onnx.data` by default since PyTorch 2.9, for small models too; callers who load a model from
-    bytes cannot use one at all.
-
-    A data file that has its model's name, and was renamed with it, is none that was added.
+    A deployment that copies only the `.onnx` file ships a model that does not load. Since PyTorch 2.9,
+    `torch.onnx.export` writes weights to `model.onnx.data` by default, even for small models.
 
     ## What to do
-    Export into one file (`external_data=False`) if it stays below 2 GiB, or under the old name. If every deployment
-    ships the new file, accept the break with an `[[ignore]]` that has this content's `sha256`.
+    - Export a single file with `external_data=False` (up to 2 GiB), or keep the old file name.
+    - If callers change together with the model, accept the finding: `onnxgate check --show-ignores` prints the
+      `[[ignore]]` entry to paste.
     """
     new, had = find_new_data_files(subject), sorted(list_data_locations(subject.before).values())
     if new:
         noun = "data file" if len(new) == 1 else "data files"
         yield create_breaking_hit(
             subject,
-            f"needs the {noun} {quote_names(new)}; "
+            f"needs {noun} {quote_names(new)}; "
             f"it needed {f'only {quote_names(had)}' if had else 'none'} {subject.baseline}",
-            "export under the old name" if had else "export into one file (`external_data=False`)",
+            "keep the old file name" if had else "export a single file (`external_data=False`)",
         )
 
 
 def find_new_data_files(change: ModelChange) -> list[str]:
-    """Return the locations that the model did not name before, as written; none that was renamed with the model."""
+    """Return new locations as written, without those of files that were renamed with the model."""
     before, after = list_data_locations(change.before), list_data_locations(change.after)
     old, new = PurePosixPath(change.before.path), PurePosixPath(change.after.path)
     renamed = set()  # names that data files named after their model would have with the new name of the model

@@ -14,7 +14,7 @@ STANDARD_DOMAIN = "ai.onnx.ml"
 OPTIMIZED_DOMAINS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
 """Source: ONNX Runtime puts these into models that it saves after optimising them."""
 EXTERNAL_DOMAIN_PREFIXES = ("ai.onnx.", "com.microsoft.", "com.ms.internal.")
-"""What domains begin with that no file defines functions of."""
+"""Prefixes of domains whose functions are never defined in a model file."""
 
 
 @rule(ModelChange, "domain-added", level=Level.ERROR, since="0.1.0")
@@ -23,26 +23,24 @@ def domain_added(subject: ModelChange) -> Iterator[Hit]:
     A model uses operators of a domain that it did not use at the baseline.
 
     ## Why it matters
-    A runtime that knows only ONNX's own operators refuses the model. `com.microsoft` is ONNX Runtime's: other engines,
-    and ONNX Runtime's reduced builds, lack it. Any other domain needs a library that registers it. The domains of
-    layouts (`com.microsoft.nchwc`) mean that an optimised model was saved, which runs only on machines like this one.
-
-    `ai.onnx.ml` is ONNX's, and a warning: small builds and many engines lack it. A domain that is imported and not
-    used breaks nobody, and neither does one of which the file itself defines every function that it uses.
+    `com.microsoft` exists only in ONNX Runtime, and not in all of its builds. Other domains need a library that
+    registers them. A layout domain such as `com.microsoft.nchwc` means that an optimized model was saved, which runs
+    only on similar machines. `ai.onnx.ml` is a warning: small builds and many engines lack it.
 
     ## What to do
-    Export without these operators: optimise for a machine when the model is loaded, not when it is committed. If every
-    deployment has them, accept the break with an `[[ignore]]` that has this content's `sha256`.
+    - Export without these operators. Optimize the model when it is loaded, not before it is committed.
+    - If callers change together with the model, accept the finding: `onnxgate check --show-ignores` prints the
+      `[[ignore]]` entry to paste.
     """
     for domain, operators in find_added_domains(subject.before, subject.after).items():
         fix = "export without these operators"
         if domain in OPTIMIZED_DOMAINS:
-            fix = "commit the model as it was before it was optimised"
+            fix = "commit the model before it is optimized"
         elif domain not in ("com.microsoft", STANDARD_DOMAIN):
-            fix += ", or ship the library that registers them"
+            fix += ", or deploy the library that registers them"
         yield create_breaking_hit(
             subject,
-            f"uses {quote_names(operators)} of the domain `{domain}`; it used none of this domain {subject.baseline}",
+            f"uses {quote_names(operators)} of domain `{domain}`; it used none of this domain {subject.baseline}",
             fix,
             level=Level.WARNING if domain == STANDARD_DOMAIN else None,
         )
@@ -51,17 +49,17 @@ def domain_added(subject: ModelChange) -> Iterator[Hit]:
 def find_used_domains(facts: ModelFacts) -> dict[str, list[str]]:
     """Return the used operators of each domain, both sorted, without the default domain.
 
-    A lock counts the calls of local functions and does not say which they are: where a model has any, only what
-    nobody defines in a file is told.
+    A lock counts the calls of local functions without their names. If a model has any, only domains whose functions are
+    never defined in a file are returned.
     """
-    unsaid = has_unnamed_functions(facts)
+    has_unnamed = has_unnamed_functions(facts)
     imported = sorted({*facts.opsets, *facts.function_opsets} - {"ai.onnx"}, key=len, reverse=True)
     undefined = sorted(facts.operators.keys() - set(facts.functions))
     operators_by_domain: dict[str, list[str]] = {}
     for operator in undefined:
         spelled = next((domain for domain in imported if operator.startswith(f"{domain}.")), "")
         domain = spelled or operator.rpartition(".")[0]
-        if domain and not (unsaid and not f"{domain}.".startswith(EXTERNAL_DOMAIN_PREFIXES)):
+        if domain and not (has_unnamed and not f"{domain}.".startswith(EXTERNAL_DOMAIN_PREFIXES)):
             operators_by_domain.setdefault(domain, []).append(operator.removeprefix(f"{domain}."))
     return dict(sorted(operators_by_domain.items()))
 

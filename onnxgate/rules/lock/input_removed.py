@@ -13,32 +13,31 @@ from onnxgate.rules.lock._changes import create_breaking_hit, match_inputs, quot
 @rule(ModelChange, "input-removed", level=Level.ERROR, since="0.1.0")
 def input_removed(subject: ModelChange) -> Iterator[Hit]:
     """
-    A model has an input no longer that it had at the baseline.
+    A model no longer has an input that it had at the baseline.
 
     ## Why it matters
-    A caller who still feeds it gets `Invalid input name`, or `Invalid Feed Input Name`. Exporters and optimisers drop
-    an input that nothing reads, such as `token_type_ids` of a model that ignores them, though every tokenizer hands
-    it over.
-
-    An input that has a default now is none that is gone. One that had a default and is gone is a warning: only those
-    who fed it stumble.
+    Callers that still pass the input get `Invalid input name`. Exporters and optimizers remove inputs that no node
+    reads, such as `token_type_ids`. Removing an input that had a default is a warning.
 
     ## What to do
-    Keep the input, also unused: an `Identity` that leads to no output does. If the callers are changed together with
-    the model, accept the break with an `[[ignore]]` that has this content's `sha256`.
+    - Keep the input even if it is unused, for example with an `Identity` node whose output is not used.
+    - If callers change together with the model, accept the finding: `onnxgate check --show-ignores` prints the
+      `[[ignore]]` entry to paste.
     """
     for single in match_inputs(subject).removed:
         name = single.value.name
         yield create_breaking_hit(
-            subject, f"input `{name}` is gone; it was there {subject.baseline}", f"export with `{name}` as an input"
+            subject,
+            f"no longer has input `{name}`, which it had {subject.baseline}",
+            f"export with input `{name}`",
         )
     remaining = {value.name for value in (*subject.after.inputs, *subject.after.optional_inputs)}
     removed = [value.name for value in subject.before.optional_inputs if value.name not in remaining]
     if removed:
-        noun, verb, were = ("input", "is", "it was") if len(removed) == 1 else ("inputs", "are", "they were")
+        noun, default = ("input", "a default") if len(removed) == 1 else ("inputs", "defaults")
         yield create_breaking_hit(
             subject,
-            f"{noun} {quote_names(removed)}, which had a default, {verb} gone; {were} there {subject.baseline}",
-            "keep the initializer among the graph's inputs",
+            f"no longer has {noun} {quote_names(removed)}, which had {default} {subject.baseline}",
+            "keep the initializer in the inputs of the graph",
             level=Level.WARNING,
         )

@@ -16,20 +16,20 @@ def input_renamed(subject: ModelChange) -> Iterator[Hit]:
     An input of a model has another name than at the baseline.
 
     ## Why it matters
-    Callers feed inputs by name: the old name gives `Required inputs ([…]) are missing from input feed`. Exporters that
-    are told no `input_names` take them from the arguments of `forward`, or make them up, and another exporter makes up
-    others.
+    Callers pass inputs by name, so the old name fails with `Required inputs ([…]) are missing from input feed`. Without
+    `input_names`, exporters derive names from the arguments of `forward` or generate them.
 
-    It is taken for the same input where type and shape fit and it stands at the same place, or nothing else fits.
+    An input counts as renamed if type and shape match and either its position is the same or no other input matches.
 
     ## What to do
-    Export with the old name: `input_names` of `torch.onnx.export`. If the callers are changed together with the model,
-    accept the break with an `[[ignore]]` that has this content's `sha256`.
+    - Export with the old name in `input_names`.
+    - If callers change together with the model, accept the finding: `onnxgate check --show-ignores` prints the
+      `[[ignore]]` entry to paste.
     """
     for pair in match_inputs(subject).pairs:
         if pair.renamed:
             yield create_breaking_hit(
                 subject,
-                f"input `{pair.after.name}` was called `{pair.before.name}` {subject.baseline}",
+                f"input `{pair.after.name}` was named `{pair.before.name}` {subject.baseline}",
                 f"export it as `{pair.before.name}` (`input_names`)",
             )

@@ -16,19 +16,19 @@ def input_type_changed(subject: ModelChange) -> Iterator[Hit]:
     An input of a model has another type than at the baseline.
 
     ## Why it matters
-    Runtimes cast nothing that is fed: an array of the old type gives `Unexpected input data type`. Converting a model
-    to float16 does it, or an exporter that was shown `int32` where it was `int64`.
-
-    An `optional` of the same type is no break: it takes what the input took.
+    Runtimes do not cast inputs: an array of the old type fails with `Unexpected input data type`. Typical causes are a
+    conversion to float16 and an example with another integer type.
 
     ## What to do
-    Keep the type of the interface and cast inside (`keep_io_types=True` of the float16 converters). If the callers are
-    changed together with the model, accept the break with an `[[ignore]]` that has this content's `sha256`.
+    - Keep the input type and cast inside the model (`keep_io_types=True` in float16 converters).
+    - If callers change together with the model, accept the finding: `onnxgate check --show-ignores` prints the
+      `[[ignore]]` entry to paste.
     """
     for pair in match_fed_inputs(subject):
         if not is_accepted_type(pair.before.type, pair.after.type):
             yield create_breaking_hit(
                 subject,
-                f"input `{pair.after.name}` takes `{pair.after.type}`; it took `{pair.before.type}` {subject.baseline}",
-                f"take `{pair.before.type}`{' and cast it inside' if is_same_kind(pair) else ''}",
+                f"input `{pair.after.name}` has type `{pair.after.type}`; "
+                f"it was `{pair.before.type}` {subject.baseline}",
+                f"export it as `{pair.before.type}`{' and cast inside the model' if is_same_kind(pair) else ''}",
             )

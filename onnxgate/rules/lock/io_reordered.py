@@ -21,19 +21,16 @@ from onnxgate.rules.lock._changes import (
 @rule(ModelChange, "io-reordered", level=Level.ERROR, since="0.1.0")
 def io_reordered(subject: ModelChange) -> Iterator[Hit]:
     """
-    Inputs or outputs of a model that stayed stand in another order than at the baseline.
+    Inputs or outputs of a model are in another order than at the baseline.
 
     ## Why it matters
-    `session.run(None, …)[0]` is the first output, whatever it is called; demos, wrappers and many engines take inputs
-    and outputs by position. Where types and shapes fit, nothing fails: scores are read as boxes.
-
-    A new output before others moves them too. What moves because another one is gone is told by `output-removed` and
-    `input-removed` alone.
+    `session.run(None, …)[0]` returns the first output, and many wrappers and engines use positions. If types and shapes
+    match, nothing fails, and scores are read as boxes. A new output before existing ones moves them too.
 
     ## What to do
-    Export in the old order: the order of `input_names` and `output_names`, of what `forward` takes and returns; put
-    what is new at the end. If the callers are changed together with the model, accept the break with an `[[ignore]]`
-    that has this content's `sha256`.
+    - Restore the order in `input_names`, `output_names` and `forward`; append new outputs at the end.
+    - If callers change together with the model, accept the finding: `onnxgate check --show-ignores` prints the
+      `[[ignore]]` entry to paste.
     """
     inputs, outputs = match_inputs(subject), match_outputs(subject)
     if is_reordered(inputs):
@@ -43,11 +40,12 @@ def io_reordered(subject: ModelChange) -> Iterator[Hit]:
     elif moved := find_shifted_outputs(subject):
         first = moved[0]
         new = [single.value.name for single in outputs.added if single.position < first.now]
+        noun = "the new output" if len(new) == 1 else "the new outputs"
         yield create_breaking_hit(
             subject,
-            f"output `{first.after.name}` is at position {first.now + 1}, behind the new {quote_names(new)}; "
+            f"output `{first.after.name}` moved to position {first.now + 1}, after {noun} {quote_names(new)}; "
             f"it was at position {first.was + 1} {subject.baseline}",
-            "put new outputs at the end",
+            "append new outputs at the end",
             topic="outputs",
         )
 
@@ -61,8 +59,8 @@ def _create_order_hit(subject: ModelChange, kind: str, match: InterfaceMatch) ->
     order = quote_names([pair.after.name for pair in stood])
     return create_breaking_hit(
         subject,
-        f"{kind} stand in the order {quote_names([pair.after.name for pair in stand])}; "
-        f"it was {order} {subject.baseline}",
+        f"has {kind} in the order {quote_names([pair.after.name for pair in stand])}; "
+        f"the order was {order} {subject.baseline}",
         f"export them in the order {order}",
         topic=kind,
     )

@@ -12,20 +12,20 @@ from onnxgate.rules.definition import rule
 @rule(LockConfigComparison, "lock-stale", level=Level.ERROR, since="0.1.0")
 def lock_stale(subject: LockConfigComparison) -> Iterator[Hit]:
     """
-    `onnxgate.lock` is not the lock of this `onnxgate.toml`: targets, the toolchain or the list of models differ.
+    `onnxgate.lock` does not match the targets, toolchain or models of `onnxgate.toml`.
 
     ## Why it matters
-    The gate proves what is locked. Where the config has moved on, it proves another promise than the one that is made.
-    That a newer release of a runtime exists does not make a lock stale.
+    Models are checked against the locked runtimes, so a stale lock checks requirements that have changed. A newer
+    release of a runtime does not make the lock stale.
 
     ## What to do
-    Run `onnxgate lock` and commit the lock. Pins that still fit stay as they are.
+    Run `onnxgate lock` and commit the lock. Versions that still satisfy the config stay pinned.
     """
     for difference in subject.differences:
         yield Hit(subject.place, difference, fix="run `onnxgate lock` and commit the lock")
     for path, place in subject.vanished.items():
         yield Hit(
             place,
-            f"`{path}` is locked, and the project has it no longer",
+            f"`{path}` is locked but no longer in the project",
             fix="run `onnxgate lock` and commit the lock, or restore the model",
         )

@@ -14,19 +14,18 @@ from onnxgate.rules.lock._changes import create_breaking_hit, create_note_hit, l
 @rule(ModelChange, "minimum-runtime-raised", level=Level.ERROR, since="0.1.0")
 def minimum_runtime_raised(subject: ModelChange) -> Iterator[Hit]:
     """
-    A model needs a newer ONNX Runtime than at the baseline.
+    A model needs a newer ONNX Runtime release than at the baseline.
 
     ## Why it matters
-    A deployment that has not moved yet refuses the model: `Unsupported model IR version`, `Opset N is under
-    development`, `Could not find an implementation`. A newer exporter stamps a newer opset and IR version by itself,
-    though nothing in the model needs them.
+    Older deployments refuse the model, for example with `Unsupported model IR version` or `Could not find an
+    implementation`. Newer exporters write newer opsets and IR versions even if the model does not need them.
 
-    It is an error where releases are lost that a target of `onnxgate.toml` promises, and a note where they are not.
-    What the lock pins is said by the rules of the support stage too, with the reason.
+    This is an error if a release within the supported range of a target no longer loads the model, and a note
+    otherwise.
 
     ## What to do
-    Export at the old opset and IR version, or raise the target's requirement and run `onnxgate lock`. The page of
-    `opset-too-new` says how.
+    - Export at the previous opset and IR version, or
+    - raise `runtime` of the target in `onnxgate.toml`, and run `onnxgate lock`.
     """
     minimum = subject.minimum
     if minimum is None:
@@ -36,8 +35,8 @@ def minimum_runtime_raised(subject: ModelChange) -> Iterator[Hit]:
         listed = join_phrases(limit_list(sorted(minimum.lost, key=version_sort_key)))
         yield create_breaking_hit(
             subject,
-            f"{text}; of what the targets promise, it loses {listed}",
-            "export at the opset and IR version that it had, or raise the target's requirement",
+            f"{text}; no longer loads on {listed}, which the targets require",
+            "export at the previous opset and IR version, or raise `runtime` of the target",
         )
     elif _is_raised(minimum):
         yield create_note_hit(subject, text, f"needs {minimum.after}")
@@ -54,5 +53,5 @@ def _describe_minimum(minimum: MinimumRelease, baseline: str) -> str:
     if not _is_raised(minimum):
         return f"is predicted to load on fewer releases of onnxruntime than {baseline}"
     if not minimum.after:
-        return f"is predicted to load on no known release of onnxruntime; it did from {minimum.before} on {baseline}"
+        return f"is predicted to load on no known release of onnxruntime; it needed {minimum.before} {baseline}"
     return f"is predicted to need onnxruntime {minimum.after}; {minimum.before} was enough {baseline}"

@@ -16,22 +16,22 @@ MAX_CHANGES = 6
 @rule(ModelLockComparison, "model-changed", level=Level.ERROR, since="0.1.0")
 def model_changed(subject: ModelLockComparison) -> Iterator[Hit]:
     """
-    A model, or its external data, is not the content that `onnxgate.lock` has.
+    A model or its external data differs from the content recorded in `onnxgate.lock`.
 
     ## Why it matters
-    A model that changes without its lock changes without review: a diff of the binary file shows nothing, a diff of
-    the lock shows which inputs, outputs, opsets and operators are others. A lock that says something else of a model
-    than its file does shows the reviewer another model than the one that ships.
+    A diff of a binary file shows nothing. The diff of the lock shows which inputs, outputs, opsets and operators
+    changed, so the lock must change together with the model.
 
     ## What to do
-    If the change is meant, run `onnxgate lock` with the model's path and commit both. If it is not, restore the file.
+    - If the change is intended, run `onnxgate lock MODEL` and commit both files.
+    - Otherwise restore the model.
     """
     path = subject.facts.path
     if subject.misrecorded:
         keys = join_quoted(subject.misrecorded)
         yield Hit(
             subject.place,
-            f"is the locked file, but the lock says something else of it: {keys}",
+            f"has the locked content, but its entry in the lock is wrong: {keys}",
             model=path,
             fix=f"run `onnxgate lock {shlex.quote(path)}` and commit the lock",
             identity="misrecorded",

@@ -13,25 +13,24 @@ from onnxgate.rules.lock._changes import create_note_hit, limit_list
 @rule(ModelChange, "operators-changed", level=Level.NOTE, since="0.1.0")
 def operators_changed(subject: ModelChange) -> Iterator[Hit]:
     """
-    A model consists of other operators, or of another number of them, than at the baseline.
+    A model uses other operators, or another number of them, than at the baseline.
 
     ## Why it matters
-    It tells a change of the model, or of its exporter, from new weights. A new operator is what a small or an old
-    runtime may lack: the support stage says so for the runtimes of the lock.
+    It distinguishes a changed architecture or exporter from new weights.
 
     ## What to do
-    Nothing, if it is meant. If only the weights were to change, compare the versions of the toolchain.
+    Nothing if the change is intended. If only the weights should have changed, compare the toolchain versions.
     """
     changes = list(_list_changes(subject.before.operators, subject.after.operators))
     if changes:
         text = ", ".join(limit_list(changes))
-        yield create_note_hit(subject, f"has other operators than {subject.baseline}: {text}", "operators")
+        yield create_note_hit(subject, f"uses other operators than {subject.baseline}: {text}", "operators")
 
 
 def _list_changes(before: Mapping[str, int], after: Mapping[str, int]) -> Iterator[str]:
     """Yield new operators, then removed ones, then those with another count."""
-    yield from (f"{after[name]} `{name}` new" for name in sorted(after.keys() - before.keys()))
-    yield from (f"{before[name]} `{name}` gone" for name in sorted(before.keys() - after.keys()))
+    yield from (f"{after[name]} `{name}` added" for name in sorted(after.keys() - before.keys()))
+    yield from (f"{before[name]} `{name}` removed" for name in sorted(before.keys() - after.keys()))
     for name in sorted(after.keys() & before.keys()):
         if before[name] != after[name]:
             yield f"{after[name]} `{name}` instead of {before[name]}"

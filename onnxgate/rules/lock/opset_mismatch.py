@@ -12,15 +12,16 @@ from onnxgate.rules.definition import rule
 @rule(ModelLockComparison, "opset-mismatch", level=Level.ERROR, since="0.1.0")
 def opset_mismatch(subject: ModelLockComparison) -> Iterator[Hit]:
     """
-    A model imports another opset version than `opset` in `onnxgate.toml` pins.
+    A model imports an opset version other than the one that `opset` in `onnxgate.toml` pins.
 
     ## Why it matters
-    Exporters choose an opset of their own when they are not told, and another one after an upgrade. A pinned opset
-    keeps the models of a project alike, and within what its runtimes implement.
+    Exporters choose their own default opset, and another one after an upgrade. A pinned opset stays within what the
+    runtimes support.
 
     ## What to do
-    Export the model at the pinned opset, or change the pin. A pinned domain that a model does not import is no
-    mismatch. `onnxgate fix` converts it with onnx's converter, and writes what is proven to compute the same.
+    - Export the model at the pinned opset, or
+    - run `onnxgate fix MODEL`, which converts the model and verifies that it computes the same, or
+    - change the pin.
     """
     place = subject.place if subject.entry is not None else subject.opset_place
     for domain, pinned in sorted(subject.pinned_opsets.items()):

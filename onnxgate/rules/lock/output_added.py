@@ -16,20 +16,19 @@ def output_added(subject: ModelChange) -> Iterator[Hit]:
     A model has an output that it did not have at the baseline.
 
     ## Why it matters
-    Callers who ask for outputs by name notice nothing; those who unpack all of them get one more. One that stands
-    before others moves them: `io-reordered` says that, and says it alone.
+    Callers that request outputs by name are not affected; callers that unpack all outputs get one more. A new output
+    before existing ones is reported as `io-reordered`.
 
     ## What to do
-    Nothing, if it is meant. A training output or a hidden state that slipped in costs time at each run: export without
-    it.
+    Nothing if the output is intended. Otherwise export without it: an unused output costs time in each run.
     """
     moved = find_shifted_outputs(subject)
     for single in match_outputs(subject).added:
         before_others = any(single.position < pair.now for pair in moved)
         yield create_note_hit(
             subject,
-            f"output `{single.value.name}` ({format_type(single.value)}) is new; "
-            f"there was no such output {subject.baseline}",
+            f"has new output `{single.value.name}` ({format_type(single.value)}); "
+            f"it had no such output {subject.baseline}",
             f"output {single.value.name}",
             unless=HitReference("io-reordered", "outputs") if before_others else None,
         )

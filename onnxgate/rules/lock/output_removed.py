@@ -13,18 +13,20 @@ from onnxgate.rules.lock._changes import create_breaking_hit, match_outputs
 @rule(ModelChange, "output-removed", level=Level.ERROR, since="0.1.0")
 def output_removed(subject: ModelChange) -> Iterator[Hit]:
     """
-    A model has an output no longer that it had at the baseline.
+    A model no longer has an output that it had at the baseline.
 
     ## Why it matters
-    A caller who asks for it by name gets `Invalid output name`; one who takes outputs by position gets another one in
-    its place, and no error.
+    Callers that request it by name get `Invalid output name`. Callers that use positions silently get another output.
 
     ## What to do
-    Export with the output. If no caller needs it, accept the break with an `[[ignore]]` that has this content's
-    `sha256`.
+    - Export with the output.
+    - If callers change together with the model, accept the finding: `onnxgate check --show-ignores` prints the
+      `[[ignore]]` entry to paste.
     """
     for single in match_outputs(subject).removed:
         name = single.value.name
         yield create_breaking_hit(
-            subject, f"output `{name}` is gone; it was there {subject.baseline}", f"export with `{name}` as an output"
+            subject,
+            f"no longer has output `{name}`, which it had {subject.baseline}",
+            f"export with output `{name}`",
         )

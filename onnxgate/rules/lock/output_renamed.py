@@ -16,20 +16,20 @@ def output_renamed(subject: ModelChange) -> Iterator[Hit]:
     An output of a model has another name than at the baseline.
 
     ## Why it matters
-    A caller who asks for the old name gets `Invalid output name`. `torch.onnx.export` that is told no `output_names`
-    takes the name of the last operation (`add_3`, `linear_1`): it changes when the code of the model does, and with
-    the exporter.
+    Callers that request the old name get `Invalid output name`. Without `output_names`, `torch.onnx.export` names an
+    output after the last operation (`add_3`), which changes with the code and the exporter.
 
-    It is taken for the same output where type and shape fit and it stands at the same place, or nothing else fits.
+    An output counts as renamed if type and shape match and either its position is the same or no other output matches.
 
     ## What to do
-    Export with the old name: `output_names` of `torch.onnx.export`. If the callers are changed together with the
-    model, accept the break with an `[[ignore]]` that has this content's `sha256`.
+    - Export with the old name in `output_names`.
+    - If callers change together with the model, accept the finding: `onnxgate check --show-ignores` prints the
+      `[[ignore]]` entry to paste.
     """
     for pair in match_outputs(subject).pairs:
         if pair.renamed:
             yield create_breaking_hit(
                 subject,
-                f"output `{pair.after.name}` was called `{pair.before.name}` {subject.baseline}",
+                f"output `{pair.after.name}` was named `{pair.before.name}` {subject.baseline}",
                 f"export it as `{pair.before.name}` (`output_names`)",
             )

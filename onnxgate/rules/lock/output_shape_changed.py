@@ -16,25 +16,22 @@ from onnxgate.rules.lock._changes import (
     match_outputs,
 )
 
-UNKNOWN_SHAPE = "of no known shape"
+UNKNOWN_SHAPE = "unknown"
 
 
 @rule(ModelChange, "output-shape-changed", level=Level.ERROR, since="0.1.0")
 def output_shape_changed(subject: ModelChange) -> Iterator[Hit]:
     """
-    An output of a model has another rank or size than at the baseline, or a size is no longer said.
+    The shape of an output changed, or a fixed dimension became dynamic.
 
     ## Why it matters
-    Callers index axes, split channels and count classes. Another rank or another fixed size breaks them, or worse,
-    does not. A size that was fixed and is dynamic is a warning: callers who allocate what the model declares no longer
-    know how much.
-
-    No change is a size that follows an input's and is the same for whoever feeds what they fed, another name of an
-    axis, and a dynamic size that is fixed now: what is given was always allowed.
+    Callers index axes, split channels and count classes; another rank or size breaks them or silently changes results.
+    A fixed size that became dynamic is a warning: callers that allocate the output no longer know its size.
 
     ## What to do
-    Export with the old shape: keep the axis that was squeezed, tell the exporter the static size. If the callers are
-    changed together with the model, accept the break with an `[[ignore]]` that has this content's `sha256`.
+    - Export the old shape: keep the squeezed axis, or declare the static size.
+    - If callers change together with the model, accept the finding: `onnxgate check --show-ignores` prints the
+      `[[ignore]]` entry to paste.
     """
     inputs = match_fed_inputs(subject)
     for pair in match_outputs(subject).pairs:
@@ -42,8 +39,8 @@ def output_shape_changed(subject: ModelChange) -> Iterator[Hit]:
         if changed or has_lost_size(pair, inputs):
             yield create_breaking_hit(
                 subject,
-                f"output `{pair.after.name}` is {format_shape(pair.after, unknown=UNKNOWN_SHAPE)}; "
+                f"output `{pair.after.name}` has shape {format_shape(pair.after, unknown=UNKNOWN_SHAPE)}; "
                 f"it was {format_shape(pair.before)} {subject.baseline}",
-                f"export it as {format_shape(pair.before)}",
+                f"export it with shape {format_shape(pair.before)}",
                 level=None if changed else Level.WARNING,
             )

@@ -17,20 +17,20 @@ KIB = 2**10
 @rule(ModelChange, "size-grew", level=Level.NOTE, since="0.1.0")
 def size_grew(subject: ModelChange) -> Iterator[Hit]:
     """
-    A model takes at least 10 % and 1 KiB more than at the baseline, its external data included.
+    A model with its external data is at least 10 % and 1 KiB larger than at the baseline.
 
     ## Why it matters
-    Downloads, containers and devices take what is committed. A model that doubles was often exported in another
-    precision, with weights that are kept twice, or with what training needs.
+    Downloads, containers and devices store every byte. Common causes are another precision, duplicated weights and data
+    that only training needs.
 
     ## What to do
-    Nothing, if it is meant. A limit is set with `size-mib` of the model's `budget`.
+    Nothing if the growth is intended. To enforce a limit, set `size-mib` in the model's `budget`.
     """
     was, now = total_size_bytes(subject.before), total_size_bytes(subject.after)
     if was and now and 10 * now >= 11 * was and now - was >= KIB:
-        grew = f"{100 * (now - was) // was} % more" if now < 10 * was else f"{now // was} times as much"
+        grew = f"{100 * (now - was) // was} % larger" if now < 10 * was else f"{now // was} times as large"
         yield create_note_hit(
-            subject, f"takes {_format_size(now)}; it took {_format_size(was)} {subject.baseline} ({grew})", "size"
+            subject, f"is {_format_size(now)}; it was {_format_size(was)} {subject.baseline} ({grew})", "size"
         )
 
 
@@ -43,5 +43,5 @@ def _format_size(size_bytes: int) -> str:
 
 
 def total_size_bytes(facts: ModelFacts) -> int | None:
-    """Return the model's size with its external data; None if some of that is not there."""
+    """Return the model's size with its external data; None if some of the data is missing."""
     return None if facts.unread else facts.size_bytes + sum(file.size_bytes for file in facts.external)

@@ -16,12 +16,12 @@ def unlocked_model(subject: ModelLockComparison) -> Iterator[Hit]:
     A model of the project has no entry in `onnxgate.lock`.
 
     ## Why it matters
-    The lock is what a reviewer sees of a binary file: interface, opsets, operators. Without an entry nobody has agreed
-    to this model, and nobody will be told when it changes.
+    The lock is the reviewable record of a binary file: its inputs, outputs, opsets and operators. Changes of an
+    unlocked model go unnoticed.
 
     ## What to do
-    Run `onnxgate lock` with the model's path, and commit the lock together with the model. If the file is no model of
-    the project (test data, say), take it out with `exclude` in `onnxgate.toml`.
+    - Run `onnxgate lock MODEL`, and commit the lock together with the model.
+    - If the file is not a model of the project, such as test data, add it to `exclude` in `onnxgate.toml`.
     """
     if subject.entry is None:
         path = subject.facts.path

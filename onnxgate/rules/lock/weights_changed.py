@@ -17,12 +17,10 @@ def weights_changed(subject: ModelChange) -> Iterator[Hit]:
     A model has other weights than at the baseline.
 
     ## Why it matters
-    A reviewer of a binary file cannot see whether a model was trained again or only written again. A change of the
-    graph that moves no weight, or of a few weights by a rounding, is another thing than a new training.
+    A binary diff does not show whether a model was retrained or only exported again.
 
     ## What to do
-    Nothing, if it is meant. If only the code around the model was to change, look at the seed and at the checkpoint
-    that was exported.
+    Nothing if the change is intended. If only the code should have changed, check the seed and the exported checkpoint.
     """
     weights = subject.weights
     if weights is not None and (text := _describe_changes(weights)):
@@ -30,13 +28,12 @@ def weights_changed(subject: ModelChange) -> Iterator[Hit]:
 
 
 def _describe_changes(weights: WeightChanges) -> str:
-    """Return "3 of 40 hold other values, by at most 0.013 (`fc.weight`); 1 is new"."""
+    """Return "3 of 40 changed, by at most 0.013 (`fc.weight`); 1 added"."""
     text = []
     if weights.changed:
         name = f" (`{weights.name}`)" if weights.name else ""
         largest = "" if weights.largest is None else f", by at most {weights.largest:.2g}{name}"
-        verb = "holds" if weights.changed == 1 else "hold"
-        text.append(f"{weights.changed} of {weights.of} {verb} other values{largest}")
-    others = ((weights.added, "new"), (weights.removed, "gone"))
-    text += [f"{count} {'is' if count == 1 else 'are'} {what}" for count, what in others if count]
+        text.append(f"{weights.changed} of {weights.of} changed{largest}")
+    others = ((weights.added, "added"), (weights.removed, "removed"))
+    text += [f"{count} {change}" for count, change in others if count]
     return "; ".join(text)

@@ -1,4 +1,4 @@
-"""Describe the mismatches of a comparison in words common to all runtimes, and in one runtime's figures."""
+"""Messages about mismatches: one part common to all runtimes, and one with the figures of a runtime."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from onnxgate.core.text import join_quoted, pluralize
 from onnxgate.evidence.parity import Comparison, Difference, find_mismatches, find_worst
 
 BOUND_SOURCES = {
-    "config": "by `tolerance`",
-    "lock": "as measured from its source",
-    "type": "by default for its type",
+    "config": "set in the config",
+    "lock": "measured from the source",
+    "type": "default for the type",
 }
 REQUIREMENT_SOURCES = {
-    "config": "by `tolerance`",
-    "lock": "by what the lock recorded",
-    "type": "by default for quantized models",
+    "config": "set in the config",
+    "lock": "recorded in the lock",
+    "type": "default for quantized models",
 }
 
 
@@ -62,12 +62,12 @@ def suggest_acceptance(differences: Sequence[Difference]) -> str:
         mismatch.output for mismatch in exact if not mismatch.detail.partition("]: ")[2].startswith(("'", '"'))
     )
     if exact and not named:
-        return "ignore the finding if this much is accepted: words have no tolerance"
+        return "accept the finding with an `[[ignore]]`: strings have no tolerance"
     if not named:
-        return "set `tolerance` for the model if this much is accepted"
+        return "set `tolerance` for the model if the difference is acceptable"
     keys = (name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False) for name in named)
     form = ", ".join(f"{key} = {{ rtol = 0, atol = 20 }}" for key in keys)
-    return f"set `tolerance = {{ {form} }}`, or how far it may be, for the model if this much is accepted"
+    return f"set for example `tolerance = {{ {form} }}` for the model if the difference is acceptable"
 
 
 def describe_worst(comparison: Comparison) -> str:
@@ -76,12 +76,12 @@ def describe_worst(comparison: Comparison) -> str:
     mismatch = find_worst(mismatches)
     levels = {mismatch.optimization for mismatch in mismatches}
     others = {difference.optimization for difference in comparison.differences} - levels
-    at_level = f" with optimisation `{min(levels)}`, not with `{min(others)}`" if others else ""
+    at_level = f" (only with optimization `{min(levels)}`)" if others else ""
     return f"{_describe_difference(mismatch)} in `{mismatch.case}`{at_level}"
 
 
 def _describe_figures(difference: Difference) -> str:
-    """Describe further figures of a difference: " (cosine 0.999, 12 dB, argmax agrees in 3 of 8 rows)"."""
+    """Describe further figures of a difference: "; cosine 0.999, 12 dB, argmax agrees in 3 of 8 rows"."""
     figures = {figure.metric: figure.value for figure in difference.figures}
     words = []
     if "cosine" in figures and difference.metric != "cosine":
@@ -92,8 +92,8 @@ def _describe_figures(difference: Difference) -> str:
     if rows and "top1" in figures:
         words.append(f"argmax agrees in {round(figures['top1'] * rows)} of {pluralize(rows, 'row')}")
     if masked := int(figures.get("masked elements", 0)):
-        words.append(f"{masked} masked elements left out")
-    return f" ({', '.join(words)})" if words else ""
+        words.append(f"{masked} masked elements ignored")
+    return f"; {', '.join(words)}" if words else ""
 
 
 def _format_ratio(value: float) -> str:
@@ -103,51 +103,47 @@ def _format_ratio(value: float) -> str:
 
 def _describe_difference(difference: Difference) -> str:
     position, _, counted = difference.detail.partition("; ")
-    required = f"needed {REQUIREMENT_SOURCES[difference.bound_from]},"
+    figures = _describe_figures(difference)
+    required = f"{REQUIREMENT_SOURCES[difference.bound_from]}{figures}"
     match difference.metric:
         case "worst_abs":
-            allowed = f"{difference.bound:.2g} is allowed {BOUND_SOURCES[difference.bound_from]}"
-            return f"is off by {difference.value:.2g}{_describe_figures(difference)}, where {allowed},"
+            tolerance = f"tolerance {difference.bound:.2g}, {BOUND_SOURCES[difference.bound_from]}"
+            return f"differs by {difference.value:.2g} ({tolerance}{figures})"
         case "mismatched elements":
-            allowed = (
-                f", where {difference.bound:g} may {BOUND_SOURCES[difference.bound_from]}" if difference.bound else ""
-            )
-            return f"is off: {counted or position}{allowed},"
+            elements = f"in {counted.removesuffix(' differ')}" if counted else position
+            allowed = f" (allowed: {difference.bound:g}, {BOUND_SOURCES[difference.bound_from]})"
+            return f"differs {elements}{allowed if difference.bound else ''}"
         case "not finite":
-            return f"gives {position.partition(': ')[2]}"
+            return f"returns {position.partition(': ')[2]}"
         case "sqnr_db":
-            figures = f"{difference.value:.3g} dB{_describe_figures(difference)}"
-            return f"keeps {figures}, where {difference.bound:.3g} dB are {required}"
+            return f"has an SNR of {difference.value:.3g} dB (required: {difference.bound:.3g} dB, {required})"
         case "cosine":
-            figures = f"{_format_ratio(difference.value)}{_describe_figures(difference)}"
-            return f"keeps a cosine of {figures}, where {_format_ratio(difference.bound)} is {required}"
+            cosine, bound = _format_ratio(difference.value), _format_ratio(difference.bound)
+            return f"has a cosine similarity of {cosine} (required: {bound}, {required})"
         case "top1":
-            share = f"{difference.value:.3g}{_describe_figures(difference)}"
-            return f"keeps the largest element in a share of {share}, where {difference.bound:.3g} is {required}"
+            return f"has a top-1 agreement of {difference.value:.3g} (required: {difference.bound:.3g}, {required})"
         case _:
-            return f"gives {difference.detail}"
+            return f"returns {difference.detail}"
 
 
 def describe_first_node(comparison: Comparison) -> str:
-    """Return "; first at node `x` (MatMul)", "" if it is not known."""
+    """Return "; first difference at node `x` (MatMul)", or "" if it is not known."""
     first = comparison.first
     if first is None:
         return f"; {comparison.at_no_node}" if comparison.at_no_node else ""
-    node = (
-        f"node `{first.node}` ({first.operator})" if first.node else f"the {first.operator} that makes `{first.output}`"
-    )
-    return f"; first at {node}{f', {first.detail}' if first.detail else ''}"
+    node = f"node `{first.node}`" if first.node else f"the node that computes `{first.output}`"
+    return f"; first difference at {node} ({first.operator}){f', {first.detail}' if first.detail else ''}"
 
 
 def describe_first_values(comparison: Comparison) -> str:
-    """Return "; at that node the inputs are equal, and the output `v` is off by 0.3", "" if it is not known."""
+    """Return "; the node's inputs are equal, its output `v` differs by 0.3 (…)", or "" if it is not known."""
     first = comparison.first
     if first is None:
         return ""
     inputs = f"agree to {first.before_share:.1g} of their largest value" if first.before else "are equal"
-    output = f"is off by {first.value:.2g}, {first.share:.1g} of its largest value"
+    output = f"differs by {first.value:.2g} ({first.share:.1g} of its largest value)"
     if math.isfinite(first.value) and not math.isfinite(first.share):
-        output = f"is off by {first.value:.2g} where the other is 0 throughout"
+        output = f"differs by {first.value:.2g} from 0"
     elif not math.isfinite(first.share):
-        output = "cannot be subtracted from the other"
-    return f"; at that node the inputs {inputs}, and the output `{first.output}` {output}"
+        output = "cannot be subtracted from the reference"
+    return f"; the node's inputs {inputs}, its output `{first.output}` {output}"

@@ -13,16 +13,17 @@ from onnxgate.rules.parity._mismatches import create_mismatch_hits
 @rule(Comparison, "optimization-mismatch", level=Level.ERROR, since="0.1.0")
 def optimization_mismatch(subject: Comparison) -> Iterator[Hit]:
     """
-    A runtime's graph optimiser changes what a model computes.
+    The graph optimizer of a runtime changes the outputs of a model.
 
-    It speaks for models without a source; where there is one, each level is held against the source instead.
+    The rule applies to models without a source; with one, each optimization level is compared with the source.
 
     ## Why it matters
-    Optimisation is on by default. A fusion that is wrong for this model is deployed wherever the model is.
+    Optimization is on by default, so a wrong fusion affects every deployment.
 
     ## What to do
-    Lower the optimisation level of the session, narrow the target to releases whose optimiser is right, or set
-    `tolerance` in `onnxgate.toml` if the difference is accepted.
+    - Lower the session's optimization level, or
+    - narrow the target to releases that agree, or
+    - set `tolerance` for the model in `onnxgate.toml` if the difference is acceptable.
     """
-    fix = "lower the session's optimisation level"
-    yield from create_mismatch_hits(subject, "optimization", "with optimisation `all` from that without", fix)
+    fix = "lower the session's optimization level"
+    yield from create_mismatch_hits(subject, "optimization", "between optimization levels `all` and `disabled`", fix)

@@ -13,17 +13,17 @@ from onnxgate.rules.parity._mismatches import create_mismatch_hits
 @rule(Comparison, "runtime-mismatch", level=Level.ERROR, since="0.1.0")
 def runtime_mismatch(subject: Comparison) -> Iterator[Hit]:
     """
-    A model computes one thing on one runtime and another on the newest one.
+    A model computes other outputs on one runtime than on the newest one.
 
-    It speaks for models without a source; where there is one, each runtime is held against the source instead.
+    The rule applies to models without a source; with one, each runtime is compared with the source.
 
     ## Why it matters
-    An upgrade, or a rollback, changes what is computed, without any error. Kernels and fusions change between
-    releases; some releases compute an operator wrongly.
+    An upgrade or rollback of the runtime changes results without an error.
 
     ## What to do
-    Narrow the target to releases that agree, replace the operator concerned, or set `tolerance` in `onnxgate.toml` if
-    the difference is accepted. With a `source` in the config, the message says which side is right.
+    - Narrow the target to releases that agree, or replace the first differing node.
+    - Set `tolerance` for the model in `onnxgate.toml` if the difference is acceptable.
+    - Configure a `source` to find out which release is right.
     """
     fix = "narrow the target to releases that agree"
-    yield from create_mismatch_hits(subject, "runtime", f"from that of {subject.reference}", fix)
+    yield from create_mismatch_hits(subject, "runtime", f"from {subject.reference}", fix)

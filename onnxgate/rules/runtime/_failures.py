@@ -60,7 +60,7 @@ def find_broken_sizes(runs: ModelRuns) -> tuple[BrokenSizes, ...]:
 
 
 def find_failing_node(attempts: Iterable[Attempt]) -> str:
-    """Return the node that the attempts name, from the unoptimised graph if they differ: fusion renames nodes."""
+    """Return the node that the attempts name, from the unoptimized graph if they differ: fusion renames nodes."""
     named = [attempt for attempt in attempts if attempt.refusal.node]
     return next(
         (attempt.refusal.node for attempt in named if attempt.optimization == "disabled"),
@@ -77,21 +77,21 @@ def describe_failure(attempts: Sequence[Attempt], runs: ModelRuns) -> str:
     """Describe a failure: the runtime's text, and its level if another level works."""
     meaning = attempts[0].refusal.known_limit or attempts[0].refusal.means
     note = f" ({meaning})" if meaning else ""
-    return f"says `{shorten_failure(attempts[0].refusal.failure)}`{note}{describe_level(attempts, runs)}"
+    return f"reports `{shorten_failure(attempts[0].refusal.failure)}`{note}{describe_level(attempts, runs)}"
 
 
 def describe_level(attempts: Iterable[Attempt], runs: ModelRuns) -> str:
-    """Describe the optimisation level of the attempts; "" if all levels are affected."""
+    """Describe the optimization level of the attempts; "" if all levels are affected."""
     levels = {attempt.optimization for attempt in attempts}
     others = {attempt.optimization for attempt in runs.attempts} - levels
-    return f" with optimisation `{min(levels)}`, not with `{min(others)}`" if others else ""
+    return f" (only with optimization `{min(levels)}`)" if others else ""
 
 
 def describe_memory_limit(attempts: Iterable[Attempt], runs: ModelRuns) -> str:
     """Describe a memory limit that was hit as the end of a sentence; "" if none was."""
     if not any(attempt.refusal.failure is not None and attempt.refusal.failure.memory for attempt in attempts):
         return ""
-    return f" within {runs.memory_limit_mib} MiB of memory" if runs.memory_limit_mib else ": memory runs out"
+    return f" within {runs.memory_limit_mib} MiB of memory" if runs.memory_limit_mib else " (out of memory)"
 
 
 def format_sizes(sizes: dict[str, int]) -> str:

@@ -34,9 +34,9 @@ RULES_BY_FAMILY: Mapping[str, tuple[str, ...]] = {
 NODE_FAMILIES = frozenset(RULES_BY_FAMILY) - {"ir", "opset", "ext_policy", "ext_missing"}
 """Families that the rules about single nodes predict."""
 
-MEMORY_FIX = "raise `memory-mib` in `[limits]` if the model may take that much"
-OPERATOR_FIX = "export with operators that every runtime knows, or raise the target's version"
-DEFAULT_FIX = "export it without what is refused, or narrow the target to releases that load it"
+MEMORY_FIX = "raise `memory-mib` in `[limits]` if the model may use that much"
+OPERATOR_FIX = "export with operators that all required runtimes support, or raise `runtime` of the target"
+DEFAULT_FIX = "export it without the rejected construct, or narrow the target to releases that load it"
 """For unknown texts."""
 
 
@@ -45,16 +45,13 @@ def load_failed(subject: ModelRuns) -> Iterator[Hit]:
     """
     A runtime refuses to load a model, and no prediction explains why.
 
-    An engine that lists all operators that it does not have is asked no further: each one is a finding. Where a runtime
-    does not name the node, and where its kernels are not known, the nodes are loaded alone: each one that is refused is
-    a finding.
-
     ## Why it matters
-    Whoever uses the model on that release gets an exception in place of a session.
+    Applications that use this release cannot create a session for the model.
 
     ## What to do
-    The runtime's own words are in the message, with the node and its source line where they name one. They are about
-    the first thing only that the runtime does not take. `onnxgate explain --log FILE` translates a longer log.
+    - Read the runtime's error in the message. It describes only the first problem, unless the engine lists all of them.
+    - Change or replace the named node, or narrow the target to releases that load the model.
+    - To explain a longer log, run `onnxgate explain --log FILE`.
     """
     attempts = select_worst_attempts(subject)
     if not attempts or attempts[0].outcome != "load-refused":
@@ -86,7 +83,7 @@ def _create_stop_hit(attempts: Sequence[Attempt], subject: ModelRuns) -> Hit:
     """Create a hit with the runtime's own text."""
     node = find_failing_node(attempts)
     memory = describe_memory_limit(attempts, subject)
-    at_node = f": it stops at node `{node}`" if node else ""
+    at_node = f" (fails at node `{node}`)" if node else ""
     predictions = (_find_predictions(attempt, subject) for attempt in attempts)
     return Hit(
         find_failing_place(subject, node),
@@ -107,9 +104,10 @@ def _create_operator_hits(attempts: Sequence[Attempt], subject: ModelRuns) -> It
     """Yield a hit per operator of an engine that lists all unsupported ones."""
     for attempt in attempts[:1]:
         for operator in attempt.refusal.unsupported:
+            nodes = f" ({operator.words})" if operator.words else ""
             yield Hit(
                 operator.place or subject.place,
-                f"does not load: `{operator.operator}` is refused{f': {operator.words}' if operator.words else ''}",
+                f"does not load: `{operator.operator}` is not supported{nodes}",
                 model=subject.model,
                 node=operator.node,
                 fix=OPERATOR_FIX,
@@ -123,13 +121,13 @@ def _create_node_hit(alone: IsolatedNode, attempts: Sequence[Attempt], subject: 
     stopping = [attempt for attempt in attempts if attempt.optimization in alone.explains]
     return Hit(
         alone.place or subject.place,
-        f"does not load: `{alone.operator}` is refused: {alone.words}",
+        f"does not load: `{alone.operator}` is not supported ({alone.words})",
         model=subject.model,
         node=alone.node,
         fix=alone.refusal.fix or DEFAULT_FIX,
         on=OnRuntime(
             subject.runtime,
-            _describe_refusal(stopping, subject) if stopping else f"says `{shorten_failure(alone.refusal.failure)}`",
+            _describe_refusal(stopping, subject) if stopping else f"reports `{shorten_failure(alone.refusal.failure)}`",
         ),
         relations=confirms(*_list_confirmed_predictions(subject)),
         identity=f"{alone.refusal.family} operator {alone.operator}",
@@ -143,7 +141,7 @@ def _describe_refusal(attempts: Sequence[Attempt], subject: ModelRuns) -> str:
     if levels == refused:
         return describe_failure(attempts, subject)
     meaning = f" ({attempts[0].refusal.means})" if attempts[0].refusal.means else ""
-    return f"says `{shorten_failure(attempts[0].refusal.failure)}`{meaning} with optimisation `{min(levels)}`"
+    return f"reports `{shorten_failure(attempts[0].refusal.failure)}`{meaning} with optimization `{min(levels)}`"
 
 
 def _list_confirmed_predictions(subject: ModelRuns) -> tuple[HitReference, ...]:

@@ -15,17 +15,17 @@ def output_shape_wrong(subject: ModelRuns) -> Iterator[Hit]:
     """
     An output has another shape than the file declares for these inputs.
 
-    A fixed size is held to that size, and a named axis to the size of the input's axis of the same name, also in a
-    formula over such names (`2*time`). A name that only outputs have depends on the data, and is not judged.
+    A fixed size must match exactly. A named axis must match the input axis of the same name, also in a formula
+    (`2*time`). A name that only outputs use is not checked.
 
     ## Why it matters
-    Either the size of the example input is baked into the graph, and every other batch gets a wrong answer of a right
-    type; or the file is wrong about itself, and whoever allocates the output by it gets too little memory. Exporters
-    report success for both, and runtimes print a warning at most.
+    Either the size of the example is hard-coded and results for other sizes are wrong, or the declaration is wrong and
+    callers that allocate the output fail.
 
     ## What to do
-    Compute shapes from tensors (`x.shape[0]` without `int()`), declare the axis in `dynamic_shapes`, and export with an
-    example whose batch is at least 2. If the shape is right, give the output's axis a name of its own.
+    - Compute shapes from tensors (`x.shape[0]` without `int()`), and declare the axis in `dynamic_shapes`.
+    - Export with an example whose batch size is at least 2.
+    - If the shape is right, give the axis of the output a separate name.
     """
     if select_worst_attempts(subject):
         return
@@ -39,9 +39,9 @@ def output_shape_wrong(subject: ModelRuns) -> Iterator[Hit]:
         case = f"at {format_sizes(attempt.case.sizes)}" if attempt.case.sizes else f"on `{attempt.case.name}`"
         yield Hit(
             subject.place,
-            f"output `{wrong.output}` has the shape {wrong.shape} {case}; the file declares {wrong.declared}",
+            f"output `{wrong.output}` is declared as {wrong.declared} but has shape {wrong.shape} {case}",
             model=subject.model,
             fix="compute the shape from the input, declare the axis dynamic, and export again",
-            on=OnRuntime(subject.runtime, f"gives it{at}" if at else ""),
+            on=OnRuntime(subject.runtime, f"is affected{at}" if at else ""),
             identity=wrong.output,
         )

@@ -15,21 +15,19 @@ DROPOUT = "Dropout"
 @rule(ModelRuns, "output-unstable", level=Level.ERROR, since="0.1.0")
 def output_unstable(subject: ModelRuns) -> Iterator[Hit]:
     """
-    A model gives something else when the same inputs are run again, or hands out the caller's own memory.
+    A model returns different outputs for the same inputs, or returns the caller's memory as an output.
 
-    The first case is run twice in one session. On the processor every bit must be the same; other providers may add up
-    in any order, and differ by a thousandth. Outputs that random operators reach (`RandomNormalLike`, `Multinomial`, …)
-    are random by design, and not meant; a `Dropout` that was left in training mode is.
+    The first case runs twice in one session. On the CPU, outputs must be bit-identical; other providers may differ by a
+    thousandth. Outputs of random operators such as `RandomNormalLike` are exempt.
 
     ## Why it matters
-    Nothing that was tested of such a model says what it will give in use. In Python, ONNX Runtime 1.19 to 1.25 return
-    the caller's own array for an output that is an input passed straight through: it is right as long as nobody
-    touches that array, and silently becomes something else once it is reused or freed.
+    Test results do not predict results in production. In Python, ONNX Runtime 1.19–1.25 return the input array itself
+    for an output that equals an input; the output changes when that array is reused.
 
     ## What to do
-    Export in `eval()` mode, so that no `Dropout` trains. Put an `Identity` between an input and the output that it is:
-    in PyTorch, return `x.clone()` in place of `x`. If a custom operator is to blame, look for memory that it reads
-    before it writes.
+    - Export in `eval()` mode, without active `Dropout`.
+    - In PyTorch, return `x.clone()` instead of `x`.
+    - Check custom operators for uninitialized memory.
     """
     if select_worst_attempts(subject):
         return
@@ -46,13 +44,13 @@ def _create_aliased_hits(subject: ModelRuns) -> Iterator[Hit]:
     if not attempts:
         return
     names = list(dict.fromkeys(name for attempt in attempts for name in attempt.outputs.aliased))
-    are = "is the caller's own memory: it changes" if len(names) == 1 else "are the caller's own memory: they change"
+    shares = "shares memory with an input: it changes" if len(names) == 1 else "share memory with inputs: they change"
     yield Hit(
         subject.place,
-        f"{name_outputs(names)} {are} when the input is reused or freed",
+        f"{name_outputs(names)} {shares} when the input is reused or freed",
         model=subject.model,
-        fix="put an `Identity` between (in PyTorch, return `x.clone()`), or drop the output",
-        on=OnRuntime(subject.runtime, _describe_detail("returns it", attempts, subject)),
+        fix="return `x.clone()` in PyTorch, insert an `Identity` node, or remove the output",
+        on=OnRuntime(subject.runtime, _describe_detail("is affected", attempts, subject)),
         relations=explained_by("input-passthrough"),
     )
 
@@ -62,13 +60,16 @@ def _create_unstable_hits(subject: ModelRuns, names: Sequence[str]) -> Iterator[
         return
     attempts = [attempt for attempt in subject.attempts if set(names) & set(attempt.outputs.unstable)]
     training = names[0] in subject.drawn
-    why = ": a `Dropout` is left in training mode" if training else ""
+    verb = "differs" if len(names) == 1 else "differ"
+    reason = ": a `Dropout` is in training mode" if training else ""
     yield Hit(
         subject.place,
-        f"{name_outputs(names)} {'differs' if len(names) == 1 else 'differ'} when the same inputs are run again{why}",
+        f"{name_outputs(names)} {verb} between two runs with the same inputs{reason}",
         model=subject.model,
-        fix="export the model in `eval()` mode" if training else "look at operators that keep a state or draw numbers",
-        on=OnRuntime(subject.runtime, _describe_detail("does so", attempts, subject)),
+        fix="export the model in `eval()` mode"
+        if training
+        else "check operators that keep state or draw random numbers",
+        on=OnRuntime(subject.runtime, _describe_detail("is affected", attempts, subject)),
         relations=follows_from("training-mode-left") if training else (),
     )
 

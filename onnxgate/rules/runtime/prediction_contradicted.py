@@ -12,28 +12,27 @@ from onnxgate.rules.definition import rule
 @rule(ModelRuns, "prediction-contradicted", level=Level.WARNING, since="0.1.0")
 def prediction_contradicted(subject: ModelRuns) -> Iterator[Hit]:
     """
-    A model loads where the support stage said that it would be refused, or one of its nodes does.
+    A model or node loads although the support stage predicted that it would not.
 
-    The observation decides: the prediction's finding is dropped. Of a model that is refused, each node that was
-    predicted to be is loaded alone; where it loads, and the model is refused for something else that is known, the
-    prediction about this node is contradicted.
+    The observation decides, and the prediction is dropped.
 
     ## Why it matters
-    A static check of the same model, in a hook or without the runtime, says that it is broken. It is a fault of
-    onnxgate's support data, or the runtime is a build of its own.
+    Static checks of the same model report an error that does not exist. The support data of onnxgate is wrong, or the
+    runtime is a custom build.
 
     ## What to do
-    Report it to onnxgate with the model's operators, and run the runtime stage until it is repaired.
+    - Report it to onnxgate with the operators of the model.
+    - Until it is fixed, rely on checks that include the runtime stage.
     """
     # It loads if it loads at every level, whatever happens when it is run.
     loads = all(attempt.case.name or attempt.outcome == "completed" for attempt in subject.attempts)
     if subject.predicted and subject.attempts and loads:
         predictions = tuple(map(HitReference, sorted(set(subject.predicted))))
         named = ", ".join(f"`{prediction.rule}`" for prediction in predictions)
-        yield _create_hit(subject, f"loads, though {named} said that it would be refused", predictions)
+        yield _create_hit(subject, f"loads, although {named} predicted that it would not", predictions)
     for node in subject.alone:
         if node.rule and node.outcome == "loads":
-            message = f"`{node.operator}` loads alone, though `{node.rule}` said that it would be refused: {node.words}"
+            message = f"`{node.operator}` loads alone, although `{node.rule}` predicted that it would not: {node.words}"
             identity = f"{node.rule} {node.operator}"
             yield _create_hit(subject, message, (HitReference(node.rule, node.claim),), node.place, node.node, identity)
 
@@ -51,7 +50,7 @@ def _create_hit(
         message,
         model=subject.model,
         node=node,
-        fix="report it to onnxgate: the observation decides, but a check without the runtime is wrong",
+        fix="report it to onnxgate; until then, run checks with the runtime stage",
         on=OnRuntime(subject.runtime),
         relations=contradicts(*predictions),
         identity=identity,

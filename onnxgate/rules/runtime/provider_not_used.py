@@ -13,26 +13,25 @@ from onnxgate.rules.definition import rule
 @rule(ModelRuns, "provider-not-used", level=Level.ERROR, since="0.1.0")
 def provider_not_used(subject: ModelRuns) -> Iterator[Hit]:
     """
-    A target asks for a provider, and the session silently runs on another one.
+    A session does not use a provider that its target requires.
 
-    A build that does not have the provider at all is no finding: nothing can be decided with it. What is held to
-    `providers` is the session as a whole; that single nodes are left to the processor is what `provider-fallback`
-    predicts, where a build's kernels are known.
+    A build without the provider is undecided instead. Single nodes that run on the CPU are reported as
+    `provider-fallback`.
 
     ## Why it matters
-    The provider is in the build and cannot start: its libraries are missing, or are of another version. ONNX Runtime
-    prints that, runs everything on the processor, and reports success. The service works, ten times slower.
+    The provider cannot start because libraries are missing or have the wrong version. ONNX Runtime logs a message, runs
+    everything on the CPU, and reports success; the service is much slower.
 
     ## What to do
-    Install the libraries that this build's provider needs (for CUDA: the versions of CUDA and cuDNN that its release
-    names). Set `required = false` for a target that need not run on every machine: there it is skipped, visibly.
+    - Install the libraries that the provider needs: for CUDA, the CUDA and cuDNN versions of that release.
+    - If the target need not run on every machine, set `required = false`; it is then skipped, with a remark.
     """
     if not subject.unused_providers:
         return
     named = join_quoted(subject.unused_providers)
     yield Hit(
         subject.place,
-        f"is not run by {named}: the session silently takes other providers",
+        f"does not run on {named}: the session silently uses other providers",
         model=subject.model,
         fix="install the libraries that the provider needs, or set `required = false` for the target",
         on=OnRuntime(subject.runtime),

@@ -21,28 +21,29 @@ from onnxgate.rules.runtime._failures import (
 @rule(ModelRuns, "run-failed", level=Level.ERROR, since="0.1.0")
 def run_failed(subject: ModelRuns) -> Iterator[Hit]:
     """
-    A model loads on a runtime but does not run.
+    A model loads on a runtime but fails when it is run.
 
     ## Why it matters
-    A shape or a type that is only known when the model runs does not fit, whatever the model's inputs and outputs say.
+    A shape or type that is known only at run time does not match, whatever the model declares.
 
     ## What to do
-    The message names the node, on the source line that made it where the exporter stamped one. If only special inputs
-    can be run, give some as `.npz` files with `inputs`, or the sizes of dynamic axes with `sizes`, in `onnxgate.toml`.
+    - Look at the node that the message names, and export the model again.
+    - If the model supports only certain inputs, configure them in `onnxgate.toml`: `inputs = "samples/*.npz"`, or
+      `sizes = { time = [16, 50] }`.
     """
     attempts = select_refused_attempts(subject)
     if not attempts or find_broken_sizes(subject):
         return
     node = find_failing_node(attempts)
     memory = describe_memory_limit(attempts, subject)
-    at_node = f": it stops at node `{node}`" if node else ""
+    at_node = f" (node `{node}`)" if node else ""
     names = join_quoted(dict.fromkeys(attempt.case.name for attempt in attempts))
     levels = {attempt.optimization for attempt in attempts}
     others_run = any(run.outcome == "completed" and run.optimization in levels for run in subject.attempts)
     case = f" on {names}" if attempts[0].case.sizes or others_run else ""
     yield Hit(
         find_failing_place(subject, node),
-        f"loads but does not run{case}{memory}{at_node}",
+        f"loads but fails to run{case}{memory}{at_node}",
         model=subject.model,
         node=node,
         fix=_suggest_fix(attempts[0].case.origin, memory),
@@ -53,9 +54,9 @@ def run_failed(subject: ModelRuns) -> Iterator[Hit]:
 
 def _suggest_fix(origin: str, memory: str) -> str:
     if memory:
-        return "raise `memory-mib` in `[limits]` if the model may take that much"
+        return "raise `memory-mib` in `[limits]` if the model may use that much"
     if origin == "generated":
-        return "export it again; if only some inputs can be run, name them with `inputs` or `sizes` in `onnxgate.toml`"
+        return "export it again; if it supports only some inputs, set `inputs` or `sizes` in `onnxgate.toml`"
     if origin == "user":
-        return "export it again so that it takes these inputs; or give others with `inputs`, if it need not"
+        return "export it again so that it accepts these inputs, or set other `inputs`"
     return "export it again with shapes that fit these inputs"

@@ -10,7 +10,7 @@ from onnxgate.rules.definition import rule
 from onnxgate.rules.runtime._failures import describe_level
 
 FIX = (
-    "narrow the target to releases that take the model, or leave the target out of the model's `targets`; "
+    "narrow the target to releases that run the model, or remove the target from the model's `targets`; "
     "report it to the runtime's project"
 )
 
@@ -18,15 +18,15 @@ FIX = (
 @rule(ModelRuns, "runtime-crashed", level=Level.ERROR, since="0.1.0")
 def runtime_crashed(subject: ModelRuns) -> Iterator[Hit]:
     """
-    A model makes a runtime's process die.
+    A model crashes the process of a runtime.
 
     ## Why it matters
-    No exception can be caught: the whole service that loads the model ends. It is a bug of the runtime, or its end by
-    the system for want of memory, and the model is what triggers it.
+    A crash cannot be caught: the whole service ends. The cause is a bug of the runtime, or the system ended the process
+    because memory ran out.
 
     ## What to do
-    Narrow the target's range to releases that take the model, or leave the target out of the model's `targets`, and
-    report the model to the runtime's project.
+    - Narrow the target to releases that run the model, or remove the target from the model's `targets`.
+    - Report the model to the runtime's project.
     """
     attempts = select_worst_attempts(subject)
     if not attempts or attempts[0].outcome != "crashed":
@@ -35,7 +35,7 @@ def runtime_crashed(subject: ModelRuns) -> Iterator[Hit]:
     phase = "when it is loaded" if end.during == "load" else f"during {end.during}"
     yield Hit(
         subject.place,
-        f"makes the runtime's process die {f'when it runs on `{case}`' if case else phase}",
+        f"crashes the runtime {f'when it is run on `{case}`' if case else phase}",
         model=subject.model,
         fix=FIX,
         on=OnRuntime(subject.runtime, f"ends with {end.signal}{describe_level(attempts, subject)}"),

@@ -13,14 +13,14 @@ from onnxgate.rules.runtime._failures import describe_level
 @rule(ModelRuns, "runtime-timed-out", level=Level.ERROR, since="0.1.0")
 def runtime_timed_out(subject: ModelRuns) -> Iterator[Hit]:
     """
-    A model does not end within the time limit on a runtime.
+    A model does not finish within the time limit on a runtime.
 
     ## Why it matters
-    Loading or one run takes longer than any caller waits, or never ends: a loop whose condition stays true.
+    Loading or running takes longer than callers wait, or never ends, for example in a loop whose condition stays true.
 
     ## What to do
-    If the model may take that long, raise `time-s` in `[limits]` of `onnxgate.toml`; else look at its loops, and at
-    the sizes that are tried.
+    - If the model may take that long, raise `time-s` in `[limits]`.
+    - Otherwise check its loops and the tested sizes.
     """
     attempts = select_worst_attempts(subject)
     if not attempts or attempts[0].outcome != "timed-out":
@@ -29,9 +29,9 @@ def runtime_timed_out(subject: ModelRuns) -> Iterator[Hit]:
     doing = f"running on `{first.case.name}`" if first.case.name else "loading"
     yield Hit(
         subject.place,
-        f"is not done {doing} after {first.end.limit_s:g} s",
+        f"does not finish {doing} within {first.end.limit_s:g} s",
         model=subject.model,
-        fix="raise `time-s` in `[limits]` if it may take that long; else look at its loops",
-        on=OnRuntime(subject.runtime, f"was ended{at}" if (at := describe_level(attempts, subject)) else ""),
+        fix="raise `time-s` in `[limits]` if it may take that long, or check its loops",
+        on=OnRuntime(subject.runtime, f"times out{at}" if (at := describe_level(attempts, subject)) else ""),
         identity=doing,
     )

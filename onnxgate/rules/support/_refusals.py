@@ -1,4 +1,4 @@
-"""Hits about a refused operation, shared by the rules about operators, and fixes in words."""
+"""Hits and fixes shared by the rules about unsupported operators."""
 
 from __future__ import annotations
 
@@ -45,28 +45,28 @@ def create_refusal_hits(
 def _describe_way(way: Suggestion, subject: RefusedOperation) -> str:
     match way:
         case OpsetChange(domain, version, whole):
-            what = "all of the model" if whole else "this operator"
+            scope = "the whole model" if whole else "this operator"
             condition = "" if subject.ways.everywhere else " with support data"
             of_domain = "" if domain == "ai.onnx" else f" of `{domain}`"
-            return f"export at opset {version}{of_domain}, where all its runtimes{condition} implement {what}"
+            return f"export at opset {version}{of_domain}, where all required runtimes{condition} support {scope}"
         case TypeCast(parameter, to, exact, back):
             result = " and the result back" if back else ""
             argument = "its argument" if "(" in parameter else f"`{parameter}`"
-            return f"cast {argument} to `{to}`{result}{'' if exact else ', which may lose values'}"
+            return f"cast {argument} to `{to}`{result}{'' if exact else ' (may lose precision)'}"
         case FunctionExpansion():
-            return "write it as the operators that ONNX defines it by"
+            return "replace it with the operators of its ONNX function"
         case OperatorReplacement(domain, name, _, attributes):
             words = ", ".join(f'`{attribute}` = "{value}"' for attribute, value in attributes)
             operator = name if domain == "ai.onnx" else f"{domain}.{name}"
-            return f"use `{operator}` in its place{f' with {words}' if words else ''}"
+            return f"use `{operator}` instead{f', with {words}' if words else ''}"
         case DomainImport(domain, version):
             where = "the local function" if subject.nodes.function else "the model"
             return f"import version {version} of `{domain}` in {where}"
         case MinimumReleaseRaise(release):
             return f"raise the target to {release}"
         case AttributeAddition(attributes):
-            return " and ".join(f"give it `{name}` ({kind})" for name, kind in attributes)
+            return " and ".join(f"set attribute `{name}` ({kind})" for name, kind in attributes)
         case AttributeRemoval(attribute):
             if subject.operator in RECURRENT_OPERATORS and attribute == "layout":
-                return "leave `layout` out and transpose what goes in and comes out to time first"
-            return f"leave `{attribute}` out, if the model means the same without it"
+                return "remove `layout`, and transpose inputs and outputs to time first"
+            return f"remove `{attribute}` if the result stays the same"

@@ -13,20 +13,19 @@ from onnxgate.rules.support._refusals import create_refusal_hits
 @rule(RefusedOperation, "attribute-unsupported", level=Level.ERROR, since="0.1.0")
 def attribute_unsupported(subject: RefusedOperation) -> Iterator[Hit]:
     """
-    An operator has attributes or a number of arguments that a locked runtime does not take.
+    An operator has attributes or a number of inputs that a required runtime does not support.
 
     ## Why it matters
-    The runtime refuses the whole model when it is loaded. Either the definition of the imported opset has no such
-    attribute, as this release has it, or the kernel does not implement a value: `layout` = 1 of `LSTM` is valid ONNX,
-    and no release implements it.
+    The runtime refuses to load the model. Either the imported opset does not define the attribute, or the kernel does
+    not implement its value: `layout = 1` of `LSTM` is valid ONNX, but no release implements it.
 
     ## What to do
-    Leave the attribute out where it says what is the default anyway, write what it does as operators of its own, or
-    export at an opset whose definition has it.
+    - Remove the attribute if it has the default value.
+    - Express it with other operators, or export at an opset that defines it.
     """
     yield from create_refusal_hits(
         subject,
         "attribute-unsupported",
-        "export it as the definition of the imported opset has it",
+        "export it as the imported opset defines it",
         causes=OPSET_RULES,
     )

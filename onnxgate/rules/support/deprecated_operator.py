@@ -13,16 +13,16 @@ from onnxgate.rules.support._refusals import create_refusal_hits
 @rule(RefusedOperation, "deprecated-operator", level=Level.ERROR, since="0.1.0")
 def deprecated_operator(subject: RefusedOperation) -> Iterator[Hit]:
     """
-    A model uses an operator that its own opset has abolished.
+    A model uses an operator that is removed in the opset that the model imports.
 
     ## Why it matters
-    ONNX Runtime refuses such a model when it is loaded, although it still implements the operator at older opsets. It
-    is most often a model whose opset was stamped up by hand.
+    ONNX Runtime refuses to load the model, although it supports the operator at older opsets. The usual cause is an
+    opset version that was raised by hand.
 
     ## What to do
-    Export at an opset that still has the operator, or use the operator that took its place: `Resize` for `Upsample`,
-    `ScatterElements` for `Scatter`.
+    - Export at an opset that has the operator, or
+    - use its replacement: `Resize` for `Upsample`, `ScatterElements` for `Scatter`.
     """
     yield from create_refusal_hits(
-        subject, "deprecated-operator", "use the operator that took its place", causes=OPSET_RULES
+        subject, "deprecated-operator", "use the replacement of the operator", causes=OPSET_RULES
     )

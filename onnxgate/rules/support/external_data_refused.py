@@ -10,39 +10,39 @@ from onnxgate.evidence.support import ExternalDataOnRuntime
 from onnxgate.rules.definition import rule
 
 LAYOUT_PHRASES = {
-    "absolute": "by an absolute path",
+    "absolute": "an absolute path",
     "outside": "outside the model's folder",
-    "link": "by a link to a file outside the model's folder",
-    "linked-model": "by a link, as it is a link itself, into a folder elsewhere",
+    "link": "a link to a file outside the model's folder",
+    "linked-model": "model and data are links into another folder",
 }
 
-COPY_FIX = "copy model and data to where they are used, in place of linking them"
-MOVE_FIX = "save the model again with its data in its own folder, or run `onnxgate fix`: it moves them into the model"
+COPY_FIX = "copy the model and its data instead of linking them"
+MOVE_FIX = "run `onnxgate fix` to move the data into the model, or save the model with its data in the same folder"
 
 
 @rule(ExternalDataOnRuntime, "external-data-refused", level=Level.ERROR, since="0.1.0")
 def external_data_refused(subject: ExternalDataOnRuntime) -> Iterator[Hit]:
     """
-    A locked runtime does not read a model's external data from where they lie.
+    A required runtime does not read external data from the location that a model names.
 
     ## Why it matters
-    From 1.24 on, ONNX Runtime reads external data from the model's own folder only, so that a model cannot make it open
-    any file of the machine. 1.24.1 also refuses a model and data that are both links into one folder, as the Hugging
-    Face cache has them. Absolute paths were read by 1.19 to 1.23 alone. The layouts were tried on each release.
+    Since 1.24, ONNX Runtime reads external data only from the model's own folder. 1.24.1 also rejects a model and data
+    that are both links into one folder, as in the Hugging Face cache. Absolute paths work only in 1.19–1.23.
 
     ## What to do
-    Save the model again with its data beside it: `onnx.save(onnx.load(path), path, save_as_external_data=True,
-    location="model.onnx.data")`; or copy both files to where they are used, in place of linking them.
+    - Run `onnxgate fix MODEL`, or save the model with its data in the same folder: `onnx.save(onnx.load(path), path,
+      save_as_external_data=True, location="model.onnx.data")`.
+    - If both files are links, copy them instead.
     """
     tensors = pluralize(subject.tensors, "tensor")
     yield Hit(
         subject.place,
-        f"keeps weights in `{subject.location}` {LAYOUT_PHRASES[subject.layout]} ({tensors})",
+        f"stores weights in `{subject.location}` ({LAYOUT_PHRASES[subject.layout]}; {tensors})",
         model=subject.model,
         fix=COPY_FIX if subject.layout == "linked-model" else MOVE_FIX,
         on=OnRuntime(
             subject.runtime,
-            "does not read them there",
+            "does not read this location",
             works_since=subject.works_since,
             works_until=subject.works_until,
         ),

@@ -13,16 +13,16 @@ from onnxgate.rules.support._refusals import create_refusal_hits
 @rule(RefusedOperation, "missing-kernel", level=Level.ERROR, since="0.1.0")
 def missing_kernel(subject: RefusedOperation) -> Iterator[Hit]:
     """
-    A locked runtime knows an operator, and has no kernel for the types or the version that a model needs.
+    A required runtime has no kernel for an operator with the types or version that a model uses.
 
     ## Why it matters
-    The runtime refuses the whole model when it is loaded, and names one such node at a time; here are all of them.
-    ONNX's own check is content, since the operator and its types are allowed. Operators that ONNX defines by a function
-    of others are looked at in that form, and float16 is fine where the runtime casts to float by itself.
+    The runtime refuses to load the model and names one node at a time; onnxgate reports all of them. `onnx.checker`
+    accepts such a model, because ONNX itself allows the types.
 
     ## What to do
-    One of the ways that the message names: each of them is implemented by every locked runtime.
+    Apply one of the changes that the message suggests; all required runtimes support each of them. Common ones are
+    another opset, a cast to a supported type and a newer runtime.
     """
     yield from create_refusal_hits(
-        subject, "missing-kernel", "export it with types that all its runtimes implement, or as other operators"
+        subject, "missing-kernel", "export it with types that all required runtimes support, or with other operators"
     )

@@ -12,21 +12,19 @@ from onnxgate.rules.definition import rule
 @rule(PredictionGap, "no-support-data", level=Level.NOTE, since="0.1.0")
 def no_support_data(subject: PredictionGap) -> Iterator[Hit]:
     """
-    Something is not predicted: there is no data of a release, of its kernels, or of what a node is given.
+    No prediction is possible for a release, its kernels or a node.
 
-    For ONNX Runtime there are limits of every release since 1.8.0, and kernels of every one since 1.16.0, whose wheels
-    tell them. Of `onnxruntime-gpu` the limits and the operators' definitions are those of the same release. A newer
-    release and a build of one's own are asked themselves where the runtime stage runs them; what they say is kept in
-    the cache, and predicted from then on. Another engine, and an operator that an extension registers, are looked at by
-    the runtime stage alone.
-
-    What one model asks for is not said any more once the model was run there.
+    onnxgate has limits of ONNX Runtime since 1.8.0, and kernels since 1.16.0. For newer releases and custom builds, the
+    runtime stage collects and caches them. Other engines and operators of extensions are checked only in the runtime
+    stage.
 
     ## Why it matters
-    Where the static stages say nothing, their pass is not a pass. The runtime stage still loads and runs every model.
+    A pass of the static stages does not cover what they cannot predict. The runtime stage still loads and runs every
+    model.
 
     ## What to do
-    Update onnxgate if the release is newer than its data, or run the runtime stage once with the same cache.
+    - Update onnxgate if the release is newer than its data, or
+    - run `onnxgate check` without `--static` once, with the same cache.
     """
     yield Hit(
         subject.place,

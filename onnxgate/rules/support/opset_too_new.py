@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level, OnRuntime
 from onnxgate.evidence.support import ModelOnRuntime
 from onnxgate.rules.definition import rule
 
-CONVERSION_HINT = "; `onnxgate fix` converts it where that is proven to compute the same"
-
 
 @rule(ModelOnRuntime, "opset-too-new", level=Level.ERROR, since="0.1.0")
 def opset_too_new(subject: ModelOnRuntime) -> Iterator[Hit]:
     """
-    A model imports an opset newer than a locked runtime implements.
+    A model imports an opset that a required runtime does not support.
 
     ## Why it matters
-    The runtime refuses the model when it is loaded, even if no operator that the newer opset changed is used. What the
-    local functions of a model import counts as well, also of a function that nothing calls.
+    The runtime refuses to load the model, even if no operator of the newer opset is used. Opsets that local functions
+    import count too.
 
     ## What to do
-    Export at the older opset, or raise the target's version in `onnxgate.toml`. `onnxgate fix` converts a model with
-    onnx's converter where it can, and writes what is proven to compute the same.
+    - Run `onnxgate fix MODEL`: it converts the model and verifies that it computes the same, or
+    - export at the older opset, or
+    - raise `runtime` of the target in `onnxgate.toml`, and run `onnxgate lock`.
     """
     for domain, version in subject.model.needed_opsets.items():
         newest = subject.runtime.newest_opsets.get(domain)
@@ -35,7 +35,7 @@ def opset_too_new(subject: ModelOnRuntime) -> Iterator[Hit]:
             model=subject.model.path,
             on=OnRuntime(
                 subject.runtime.name,
-                f"implements up to {newest}",
+                f"supports up to {newest}",
                 works_since=subject.opset_works_since.get(domain, ""),
             ),
             fix=_suggest_fix(subject, domain),
@@ -44,7 +44,7 @@ def opset_too_new(subject: ModelOnRuntime) -> Iterator[Hit]:
 
 def _suggest_fix(subject: ModelOnRuntime, domain: str) -> str:
     since = subject.opset_works_since.get(domain, "")
-    export = f"export at opset {subject.common_opsets[domain]}, the newest that all its runtimes implement"
-    raised = f", or raise the target to {since}" if since else "; no release implements this one yet"
     convertible = domain == "ai.onnx" and not subject.model.function_opsets
-    return f"{export}{raised}{CONVERSION_HINT if convertible else ''}"
+    convert = f"run `onnxgate fix {shlex.quote(subject.model.path)}` to convert it, " if convertible else ""
+    export = f"export at opset {subject.common_opsets[domain]}, which all required runtimes support"
+    return f"{convert}{export}, or {f'raise the target to {since}' if since else 'wait for a release that supports it'}"

@@ -13,15 +13,16 @@ from onnxgate.rules.support._refusals import create_refusal_hits
 @rule(RefusedOperation, "type-mismatch", level=Level.ERROR, since="0.1.0")
 def type_mismatch(subject: RefusedOperation) -> Iterator[Hit]:
     """
-    An operator is given types that its definition does not allow.
+    An operator receives types that its definition does not allow.
 
     ## Why it matters
-    The runtime refuses the whole model when it is loaded. The types are those that follow from the model's inputs and
-    weights; the definition is that of the imported opset, as this release has it.
+    The runtime refuses to load the model. Types are inferred from the model's inputs and weights; the definition is
+    that of the imported opset in this release.
 
     ## What to do
-    Cast what is given to a type that the operator takes, or export at an opset whose definition takes it.
+    - Cast the input to a type that the operator supports, or
+    - export at an opset whose definition allows the type.
     """
     yield from create_refusal_hits(
-        subject, "type-mismatch", "cast what is given to a type that the operator takes", causes=OPSET_RULES
+        subject, "type-mismatch", "cast the input to a type that the operator supports", causes=OPSET_RULES
     )

@@ -13,16 +13,17 @@ from onnxgate.rules.support._refusals import create_refusal_hits
 @rule(RefusedOperation, "unknown-operator", level=Level.ERROR, since="0.1.0")
 def unknown_operator(subject: RefusedOperation) -> Iterator[Hit]:
     """
-    A model uses an operator that a locked runtime does not have at the imported opset.
+    A model uses an operator that a required runtime does not have at the imported opset.
 
     ## Why it matters
-    The runtime refuses the whole model when it is loaded. Patch releases differ, too: ONNX Runtime 1.25.1 has
-    `com.microsoft.LinearAttention`, and 1.25.0 does not.
+    The runtime refuses to load the model. Patch releases differ too: ONNX Runtime 1.25.1 has
+    `com.microsoft.LinearAttention`, 1.25.0 does not.
 
     ## What to do
-    Export at an opset that has the operator and that every locked runtime implements, write it as operators that they
-    have, or raise the target's version.
+    - Export at an opset that has the operator and that all required runtimes support, or
+    - replace it with operators that they have, or
+    - raise `runtime` of the target in `onnxgate.toml`, and run `onnxgate lock`.
     """
     yield from create_refusal_hits(
-        subject, "unknown-operator", "export it as operators that all its runtimes have", causes=OPSET_RULES
+        subject, "unknown-operator", "export it with operators that all required runtimes support", causes=OPSET_RULES
     )

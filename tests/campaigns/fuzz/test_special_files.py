@@ -100,8 +100,8 @@ AS_DATA = {
     device: "which is a link to a file outside the model's folder",
     listening: "is no regular file",
     folder: "is a folder",
-    dangling: "which is not there",
-    ring: "which is not there",
+    dangling: "which is missing",
+    ring: "which is missing",
 }
 
 

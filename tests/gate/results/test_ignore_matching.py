@@ -103,14 +103,14 @@ def said(**more: object) -> list[tuple[str, str, str]]:
     """Level, rule and message of what is said of an entry."""
     usual: dict[str, object] = {"expired": False, "used": False, "stage_ran": True, "until": ""}
     use = IgnoreUse(place=PLACE, rule="input-removed", model="m.onnx", **{**usual, **more})  # type: ignore[arg-type]
-    prefix = "the ignore of `input-removed` for `m.onnx` "
+    prefix = "the `[[ignore]]` entry of `input-removed` for `m.onnx` "
     judged = resolution.apply_rules([use], rules.ALL, {})
     return [(each.level.value, each.rule, each.hit.message.removeprefix(prefix)) for each in judged]
 
 
-DONE = [("note", "ignore-unused", "matches no finding any more: done, remove it")]
-MOVED = [("note", "ignore-unused", "is of a content that no model has any more: done, remove it")]
-ENDED = [("error", "ignore-expired", "ended on 2027-01-01")]
+DONE = [("note", "ignore-unused", "no longer matches a finding")]
+MOVED = [("note", "ignore-unused", "applies to a content that no model has")]
+ENDED = [("error", "ignore-expired", "expired on 2027-01-01")]
 PAST = {"expired": True, "until": "2027-01-01"}
 
 
@@ -135,7 +135,7 @@ PAST = {"expired": True, "until": "2027-01-01"}
         ({"listed": 3, "used": True}, []),
         (
             {"listed": 3, "resolved": 1, "used": True},
-            [("note", "ignore-unused", "lists 3 findings, of which 1 is gone")],
+            [("note", "ignore-unused", "lists 3 findings, of which 1 no longer exists")],
         ),
         ({"listed": 3, "resolved": 1, "used": True, "stage_ran": False}, []),
     ],

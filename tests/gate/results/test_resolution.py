@@ -57,27 +57,41 @@ def only_message(*hits: Hit) -> str:
 def test_details_share_engine_and_verb() -> None:
     """The engine is named once, and a verb that two runtimes share is not repeated."""
     message = only_message(
-        hit("onnxruntime 1.17.3", "implements up to 20", works_since="1.18.0"),
-        hit("onnxruntime 1.16.3", "implements up to 19", works_since="1.18.0"),
+        hit("onnxruntime 1.17.3", "supports up to 20", works_since="1.18.0"),
+        hit("onnxruntime 1.16.3", "supports up to 19", works_since="1.18.0"),
     )
 
     assert message == (
-        "imports opset 21 of `ai.onnx`; onnxruntime 1.16.3 implements up to 19 and 1.17.3 up to 20; works since 1.18.0"
+        "imports opset 21 of `ai.onnx`; onnxruntime 1.16.3 supports up to 19 and 1.17.3 up to 20 (works since 1.18.0)"
     )
 
 
-def test_neighbours_become_a_range() -> None:
-    """Three or more neighbours among the locked runtimes are a range, in order of release and not of text."""
+def test_several_runtimes_take_a_plural_verb() -> None:
+    """A detail is written for one runtime; of several, its verb is in the plural."""
+    message = only_message(
+        hit("onnxruntime 1.9.0", "does not read this location", works_until="1.8.0"),
+        hit("onnxruntime 1.10.0", "does not read this location", works_until="1.8.0", works_since="1.11.0"),
+        hit("onnxruntime 1.12.0", "has no kernel", works_until="1.8.0"),
+    )
+
+    assert message == (
+        "imports opset 21 of `ai.onnx`; onnxruntime 1.9.0 and 1.10.0 do not read this location; 1.12.0 has no kernel "
+        "(last worked on 1.8.0; works again since 1.11.0)"
+    )
+
+
+def test_neighbors_become_a_range() -> None:
+    """Three or more neighbors among the locked runtimes form a range, in the order of releases."""
     names = ["onnxruntime 1.10.0", "onnxruntime 1.9.0", "onnxruntime 1.11.0", "onnxruntime 1.15.0"]
 
-    assert name_runtimes(names, KNOWN) == "onnxruntime 1.9.0 to 1.11.0 and 1.15.0"
+    assert name_runtimes(names, KNOWN) == "onnxruntime 1.9.0–1.11.0 and 1.15.0"
 
 
 def test_runtimes_without_detail_are_listed() -> None:
-    """Where runtimes add nothing, they are only named."""
+    """Runtimes without a detail are listed in parentheses."""
     message = only_message(hit("onnxruntime 1.9.0"), hit("onnxruntime 1.12.0"))
 
-    assert message == "imports opset 21 of `ai.onnx`; on onnxruntime 1.9.0 and 1.12.0"
+    assert message == "imports opset 21 of `ai.onnx` (onnxruntime 1.9.0 and 1.12.0)"
 
 
 def test_findings_at_two_places_stay_two() -> None:

@@ -25,7 +25,7 @@ X = MODEL.inputs[0]
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({}, ("its bytes; interface, stamps and operators are the same",)),
+        ({}, ("only its bytes; interface, version fields and operators are the same",)),
         ({"ir_version": 10}, ("IR version 10 instead of 8",)),
         ({"function_opsets": {"ai.onnx": 22}}, ("in a local function imports opset 22 of `ai.onnx`",)),
         ({"opsets": {"ai.onnx": 17, "com.microsoft": 1}}, ("imports opset 17 of `ai.onnx` instead of 18",)),
@@ -41,7 +41,7 @@ X = MODEL.inputs[0]
         ),
         (
             {"inputs": (ValueInfo("x", "tensor(float)", (1, 3)),)},
-            ("input `x` has the shape [1, 3] instead of the shape [batch, 3]",),
+            ("input `x` has shape [1, 3] instead of [batch, 3]",),
         ),
         ({"outputs": MODEL.outputs[::-1]}, ("outputs are in another order",)),
         ({"producer": "pytorch 2.14.0"}, ("made by `pytorch 2.14.0` instead of `pytorch 2.13.0`",)),

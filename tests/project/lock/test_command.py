@@ -117,7 +117,7 @@ def test_check_writes_nothing(locked: Checkout) -> None:
 
     assert said == [
         "target `edge` is not locked",
-        "`b.onnx` is locked, and the project has it no longer",
+        "`b.onnx` is locked but no longer in the project",
         "`c.onnx` is not locked",
         "`a.onnx` cannot be compared: it is an empty file",
         "`onnxgate.lock` is stale: 4 differences",

@@ -1,4 +1,4 @@
-"""What is said of the releases that a model is predicted to load on, before and now."""
+"""Messages about the releases that a model is predicted to load on, before and now."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ FACTS = ModelFacts("m.onnx", "", 1, 8, {}, "", (), (), {}, ())
         ),
         (
             MinimumRelease(before="1.9.0", after=""),
-            ["note: is predicted to load on no known release of onnxruntime; it did from 1.9.0 on at `main`"],
+            ["note: is predicted to load on no known release of onnxruntime; it needed 1.9.0 at `main`"],
         ),
         (
             MinimumRelease(before="1.9.0", after="1.9.0", lost=("1.31.0",)),
             [
                 "error: is predicted to load on fewer releases of onnxruntime than at `main`; "
-                "of what the targets promise, it loses 1.31.0"
+                "no longer loads on 1.31.0, which the targets require"
             ],
         ),
         (
             MinimumRelease(before="1.9.0", after="1.18.0", lost=tuple(f"1.{minor}.0" for minor in range(10, 18))),
             [
-                "error: is predicted to need onnxruntime 1.18.0; 1.9.0 was enough at `main`; of what the targets "
-                "promise, it loses 1.10.0, 1.11.0, 1.12.0, 1.13.0, 1.14.0, 1.15.0 and 2 more"
+                "error: is predicted to need onnxruntime 1.18.0; 1.9.0 was enough at `main`; no longer loads on "
+                "1.10.0, 1.11.0, 1.12.0, 1.13.0, 1.14.0, 1.15.0 and 2 more, which the targets require"
             ],
         ),
     ],
 )
 def test_minimum(minimum: MinimumRelease | None, expected: list[str]) -> None:
-    """An error is only what was promised."""
+    """Only the loss of a required release is an error."""
     change = ModelChange(before=FACTS, after=FACTS, place=Place("m.onnx"), baseline="at `main`", minimum=minimum)
     hits = minimum_runtime_raised.judge(change)
 

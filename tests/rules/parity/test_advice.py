@@ -34,7 +34,7 @@ LABELS = msgspec.structs.replace(
     detail="at [3]: 4 against 5; 2 of 64 elements differ",
 )
 WORDS = msgspec.structs.replace(LABELS, detail="at [3]: 'cat' against 'cut'; 2 of 64 elements differ")
-NAMED = 'set `tolerance = { "label/0" = { rtol = 0, atol = 20 } }`, or how far it may be'
+NAMED = 'set for example `tolerance = { "label/0" = { rtol = 0, atol = 20 } }`'
 
 
 def _comparison(pair: Literal["source", "runtime", "optimization"], *differences: Difference) -> Comparison:
@@ -53,7 +53,7 @@ def test_measuring_comes_first_where_a_default_decided() -> None:
     (hit,) = source_mismatch.judge(_comparison("source", FAR))
 
     assert hit.fix.startswith("run `onnxgate lock --measure models/m.onnx` ")
-    assert "; if it is beyond that, export it again, or set `tolerance` for the model" in hit.fix
+    assert "; if the difference is larger, export it again, or set `tolerance` for the model" in hit.fix
 
 
 @pytest.mark.parametrize("bound_from", ["config", "lock"])
@@ -62,7 +62,7 @@ def test_measuring_is_not_advised_again(bound_from: Literal["config", "lock"]) -
     difference = msgspec.structs.replace(FAR, bound_from=bound_from)
     (hit,) = source_mismatch.judge(_comparison("source", difference))
 
-    assert hit.fix == "export it again, or set `tolerance` for the model if this much is accepted"
+    assert hit.fix == "export it again, or set `tolerance` for the model if the difference is acceptable"
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_tolerance_of_integers_names_the_output(rule: Any, pair: Any) -> None:
     """One for all outputs is not applied to them; and nothing can be measured."""
     (hit,) = rule.judge(_comparison(pair, LABELS))
 
-    assert hit.fix.endswith(f", or {NAMED}, for the model if this much is accepted")
+    assert hit.fix.endswith(f", or {NAMED} for the model if the difference is acceptable")
     assert "--measure" not in hit.fix
 
 
@@ -81,14 +81,14 @@ def test_words_have_no_tolerance() -> None:
     """Nothing is offered that would not work."""
     (hit,) = runtime_mismatch.judge(_comparison("runtime", WORDS))
 
-    assert hit.fix.endswith(", or ignore the finding if this much is accepted: words have no tolerance")
+    assert hit.fix.endswith(", or accept the finding with an `[[ignore]]`: strings have no tolerance")
 
 
 def test_figure_says_how_many_elements_may_differ() -> None:
     """Where a share is allowed, it is said; where none is, nothing."""
     some = msgspec.structs.replace(LABELS, bound=1.0)
 
-    assert describe_worst(_comparison("source", LABELS)) == "is off: 2 of 64 elements differ, in `sizes batch=1`"
+    assert describe_worst(_comparison("source", LABELS)) == "differs in 2 of 64 elements in `sizes batch=1`"
     assert describe_worst(_comparison("source", some)) == (
-        "is off: 2 of 64 elements differ, where 1 may by default for its type, in `sizes batch=1`"
+        "differs in 2 of 64 elements (allowed: 1, default for the type) in `sizes batch=1`"
     )

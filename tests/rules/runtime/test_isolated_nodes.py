@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from onnxgate import rules
@@ -53,11 +54,11 @@ def alone(operator: str, outcome: str, *explains: str, rule: str = "missing-kern
 
 
 def said(subjects: Sequence[object]) -> list[tuple[str, str, bool]]:
-    """Rule, message up to the runtimes, and whether an observation confirms it."""
+    """Return rule, message without runtimes, and whether an observation confirms it."""
     findings = resolution.merge_runtimes(
         resolution.resolve_hits(list(resolution.apply_rules(subjects, rules.ALL, {}))), [RUNTIME]
     )
-    return [(each.rule, each.message.partition(";")[0], each.confirmed) for each in findings]
+    return [(each.rule, re.split(r"; | \(onnxruntime", each.message)[0], each.confirmed) for each in findings]
 
 
 def runs(*attempts: Attempt, alone: Sequence[IsolatedNode] = ()) -> ModelRuns:
@@ -106,7 +107,7 @@ def test_each_level_is_explained_by_itself() -> None:
     )
 
     assert [("load-failed", False), ("missing-kernel", True)] == [(each.rule, each.confirmed) for each in findings]
-    assert findings[0].message.endswith("should be scalars` with optimisation `all`")
+    assert findings[0].message.endswith("should be scalars` with optimization `all`")
 
 
 def test_nodes_that_nobody_predicted_are_said_in_place_of_the_model() -> None:
@@ -134,7 +135,7 @@ def test_a_node_that_loads_takes_its_prediction_with_it() -> None:
     ] == said([predicted("Det"), predicted("Conv"), predicted("Mul"), runs(*BOTH, alone=nodes)])
 
 
-CONTRADICTED = "`Conv` loads alone, though `missing-kernel` said that it would be refused: node `conv`"
+CONTRADICTED = "`Conv` loads alone, although `missing-kernel` predicted that it would not: node `conv`"
 
 
 def test_a_model_that_loads_and_then_crashes_was_not_refused() -> None:

@@ -288,7 +288,7 @@ def test_pinned_opset_of_another_domain(new_project: NewProject) -> None:
     assert subject is not None
     assert subject.opsets.requested == {"ai.onnx": 18, "ai.onnx.ml": 3}
     assert [hit.message for hit in export_opset_ignored.judge(subject)] == [
-        "export by `export/m.py:build` was asked for opset 3 of `ai.onnx.ml` and wrote 1"
+        "export with `export/m.py:build` wrote opset 1 of `ai.onnx.ml` instead of 3"
     ]
 
 

@@ -269,6 +269,4 @@ def test_difference_from_zeros_is_said_in_figures() -> None:
         model="m.onnx", place=place, pair="source", runtime="r", reference="the source", differences=(), first=first
     )
 
-    assert describe_first_values(both) == (
-        "; at that node the inputs are equal, and the output `y` is off by 0.0002 where the other is 0 throughout"
-    )
+    assert describe_first_values(both) == ("; the node's inputs are equal, its output `y` differs by 0.0002 from 0")
