@@ -15,34 +15,36 @@ from onnxgate import __version__
 from onnxgate.cli.shared.error_handling import report_errors
 
 _GC_THRESHOLD = 100_000
-"""Objects before a garbage collection, 700 by default: modules and results live until the end, and searching them for
-cycles repeatedly takes a twentieth of the start-up."""
+"""Objects before a garbage collection, 700 by default: modules and results live until the end, so that
+repeated searches for cycles only cost time (5 % of the start-up)."""
 
-# Name and what `onnxgate --help` says of it, in the order of use; `onnxgate/cli/<name>.py` has it as `command`.
 COMMANDS = {
-    "init": "Look at the repository and write config, lock, workflow and hook entries.",
-    "check": "Judge the models: do they load, run and agree on every locked runtime?",
-    "matrix": "Say on which releases models load, from support data, or by really loading them.",
-    "diff": "Say what changed between two models, in words.",
-    "lock": "Resolve the targets to exact releases and write onnxgate.lock.",
-    "export": "Export models again from their sources.",
-    "fix": "Repair what can be proven safe, and show the proof before anything is written.",
-    "plan": "Divide a check among jobs of a CI matrix.",
-    "merge": "Make one verdict of the reports of all shards.",
+    "init": "Set up a repository: config, lock, workflow and hooks.",
+    "check": "Check that models load, run and agree on every locked runtime.",
+    "matrix": "Show on which ONNX Runtime releases models load.",
+    "diff": "Compare two models.",
+    "lock": "Pin exact releases for all targets in onnxgate.lock.",
+    "export": "Re-export models from their sources.",
+    "fix": "Repair models, and verify each repair before it is written.",
     "runtimes": "List, prepare or remove the environments of locked runtimes.",
-    "explain": "Say what a rule means, or what the errors in a log mean, and what to do about it.",
+    "explain": "Explain a rule, or the errors in a log.",
+    "plan": "Divide a check among CI jobs.",
+    "merge": "Merge the reports of CI jobs into one verdict.",
 }
+"""Each command with its line in `onnxgate --help`; `onnxgate/cli/<name>.py` defines it as `command`."""
+CI_COMMANDS = ("plan", "merge")
+"""Commands under a heading of their own."""
 
 
 class LazyGroup(click.Group):
-    """A group that knows its commands by name and imports one only to run it."""
+    """A group that imports a command only when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All names, in the order of use."""
+        """Return the names in the order of the help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of that name, None if it does not exist."""
+        """Return the command with this name, None if it does not exist."""
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = importlib.import_module(f"onnxgate.cli.{cmd_name}").command
@@ -51,7 +53,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that the first word names, or the nearest spelling."""
+        """Return the command; for an unknown name, the error suggests the nearest one."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             import difflib
 
@@ -61,34 +63,38 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands, without importing any."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        """Write the commands without importing them."""
+        width = max(map(len, COMMANDS))
+        for title, is_for_ci in (("Commands", False), ("CI", True)):
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(name.ljust(width), text) for name, text in COMMANDS.items() if (name in CI_COMMANDS) == is_for_ci]
+                )
 
 
 @click.command(
     "onnxgate",
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit status: 0 pass; 1 the gate is closed; 2 usage, config or lock is wrong; 3 undecided; 130 interrupted.",
+    epilog="Exit status: 0 pass, 1 fail, 2 usage, config or lock error, 3 undecided, 130 interrupted.",
 )
-@click.version_option(__version__, message="onnxgate %(version)s", help="Say the version.")
+@click.version_option(__version__, message="onnxgate %(version)s", help="Show the version.")
 def group() -> None:
-    """The compatibility gate for ONNX models: they load, run and agree on every runtime that you promise."""
+    """Check that ONNX models load, run and agree on every runtime that a project supports."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the command and exit with its status; every error ends here."""
+    """Run the command and exit with its status; all errors are handled here."""
     gc.set_threshold(_GC_THRESHOLD)
     with report_errors():
         status = _run_group(sys.argv[1:] if arguments is None else list(arguments))
         sys.stdout.flush()
-    gc.freeze()  # what is left ends with the process: the interpreter need not search it for cycles before it exits
+    gc.freeze()  # skips the interpreter's search for cycles at exit
     sys.exit(status)
 
 
 def _run_group(arguments: list[str]) -> int:
-    """Run without click's own handling of errors, which would take a broken pipe for status 1."""
+    """Run without click's error handling, which would exit with 1 for a broken pipe."""
     if "_ONNXGATE_COMPLETE" in os.environ:
         group.main(args=arguments, prog_name="onnxgate")  # a shell requests completions
     try:

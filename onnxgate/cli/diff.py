@@ -1,4 +1,4 @@
-"""`onnxgate diff`: what changed between two models."""
+"""`onnxgate diff`: compares two models."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 import click
 
 from onnxgate import __version__
-from onnxgate.cli.shared.options import ANSWER_FORMATS, CommonOptions, common_options, name_formats, output_option
+from onnxgate.cli.shared.options import ANSWER_FORMATS, CommonOptions, name_formats, output_option, select_options
 from onnxgate.cli.shared.outputs import parse_outputs, write_answer
 from onnxgate.core.errors import UsageError
 from onnxgate.core.escape import escape_log_line
@@ -27,27 +27,26 @@ EXIT_STATUS: dict[Verdict, int] = {"identical": 0, "same": 0, "different": 1, "u
 
 @click.command("diff")
 @click.argument("models", nargs=-1, metavar="OLD NEW")
-@click.option("--exit-code", is_flag=True, help="Exit with 1 where they are not the same model, as git does.")
-@click.option("--textconv", is_flag=True, help="Describe one model as text, for git; see `onnxgate init --git-diff`.")
+@click.option("--exit-code", is_flag=True, help="Exit with 1 if the models differ, and with 3 if that is unknown.")
+@click.option("--textconv", is_flag=True, help="Print one model as text, for git (see `onnxgate init --git-diff`).")
 @output_option(name_formats(ANSWER_FORMATS))
-@common_options
+@select_options("directory", "offline", "quiet", "verbose")
 def command(
     models: tuple[str, ...], exit_code: bool, textconv: bool, outputs: tuple[str, ...], options: CommonOptions
 ) -> int:
-    """Say what changed from the model OLD to the model NEW: interface, stamps, operators, nodes, weights and files.
+    """Compare the models OLD and NEW: interface, version fields, operators, nodes, weights and files.
 
-    Each is a file, or REV:PATH for the file as it was at a git revision, with PATH from git's root on, or from here on
-    where it begins with `./`. Git LFS and external data are followed. Nodes and weights are matched by how the graph is
-    wired: what is only called otherwise is the same.
+    OLD and NEW are files, or REV:PATH for a file at a git revision; PATH is relative to git's root, or to the current
+    folder if it begins with `./`. Git LFS and external data are fetched. Renamed nodes and weights are not a change.
 
-    No config is read. The exit status is 0, whatever differs; with --exit-code, 1 where they are not the same model,
-    and 3 where they are as far as they could be read. It is 2 where one of them is no model.
+    Exit status: 0, also if the models differ; 2 if one of them is not a model. With --exit-code: 1 if they differ, 3 if
+    a part of them could not be compared.
     """
     if textconv:
         return _print_textconv(models, outputs)
     if len(models) != 2:
         hint = "`onnxgate diff HEAD:models/net.onnx models/net.onnx`"
-        raise UsageError(f"two models are compared, and {len(models)} were given", hint=hint)
+        raise UsageError(f"expected 2 models, got {len(models)}", hint=hint)
     sinks = parse_outputs(outputs, ANSWER_FORMATS)
     with temporary_folder() as scratch:
         old, new = (
@@ -56,7 +55,7 @@ def command(
         try:
             difference = compute_diff(old, new, __version__)
         except UnreadableModel as reason:
-            raise UsageError(f"one of the models cannot be read: it is {reason}") from reason
+            raise UsageError(f"one of the models cannot be read: {reason}") from reason
     write_answer(
         sinks,
         difference,
@@ -68,49 +67,49 @@ def command(
 
 def _print_textconv(models: tuple[str, ...], outputs: tuple[str, ...]) -> int:
     if len(models) != 1 or outputs:
-        raise UsageError("`--textconv` describes one file, as text, on standard output")
+        raise UsageError("`--textconv` takes one file and no `--output`")
     path = Path(models[0])
     if not path.exists():
-        raise UsageError(f"there is no `{path}`")
+        raise UsageError(f"`{path}` does not exist")
     try:
         lines = [escape_log_line(line) for line in describe_model(path)]
-    except Exception as error:  # noqa: BLE001 - git aborts a whole log for one file that cannot be described
-        lines = [escape_log_line(f"this model could not be described: {type(error).__name__}: {error}")]
+    except Exception as error:  # noqa: BLE001 - a failure would abort `git log`
+        lines = [escape_log_line(f"cannot describe this model: {type(error).__name__}: {error}")]
     click.echo("".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace"), nl=False)
     return 0
 
 
 def resolve_model(name: str, scratch: Path, options: CommonOptions) -> NamedModel:
-    """Return the model of that name; one of a revision is written to `scratch`, with its data.
+    """Return the model of that name; one of a git revision is written to `scratch`, with its data.
 
     Raises:
-        UsageError: there is none, or it is not a model.
+        UsageError: it does not exist, or is not a model.
     """
     path = options.start / name
     if ":" in name and not path.exists():
         return _resolve_revision(name, scratch, options)
+    if not path.exists():
+        raise UsageError(f"`{name}` does not exist", hint="name a file, or `REV:PATH` for a file at a git revision")
     try:
         wrong = detect_other_type(path)
     except OSError as error:
         raise UsageError(f"`{name}` cannot be read: {(error.strerror or str(error)).lower()}") from error
     if wrong:
-        if wrong == "not there":
-            raise UsageError(f"there is no `{name}`", hint="name a file, or REV:PATH for a file at a git revision")
-        hint = f'git lfs pull --include "{name}"' if wrong == "a Git LFS pointer" else None
-        raise UsageError(f"`{name}` is no model: it is {wrong}", hint=hint)
+        hint = f'run `git lfs pull --include "{name}"`' if wrong == "a Git LFS pointer" else None
+        raise UsageError(f"`{name}` is not a model: {wrong}", hint=hint)
     return NamedModel(name, path)
 
 
 def _resolve_revision(name: str, scratch: Path, options: CommonOptions) -> NamedModel:
-    """Return a model of a revision; its path is from git's root, or from the start folder if it begins with a dot."""
+    """Return a model at a revision; its path is relative to git's root, or to the start folder after `./`."""
     revision, _, path = name.partition(":")
     start = options.start.resolve()
     root = find_git_root(start)
     if root is None:
-        raise UsageError(f"there is no `{name}`, and this is no git repository")
+        raise UsageError(f"`{name}` does not exist, and this folder is not in a git repository")
     commit = find_commit(root, revision) if revision else ""
     if not commit:
-        raise UsageError(f"there is no `{name}`, and git knows no revision `{revision}` here")
+        raise UsageError(f"`{name}` does not exist, and git has no revision `{revision}`")
     path_at_root = "/".join(PurePosixPath(path).parts)
     if path.startswith(("./", "../")):
         path_at_root = posixpath.normpath(f"/{start.relative_to(root).as_posix()}/{path}").lstrip("/")

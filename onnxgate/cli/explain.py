@@ -1,4 +1,4 @@
-"""`onnxgate explain`: a rule's page, or what the error texts of a log mean."""
+"""`onnxgate explain`: prints the page of a rule, or explains the errors in a log."""
 
 from __future__ import annotations
 
@@ -29,18 +29,19 @@ FORMATS = ("text", "json")
     "--log",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Explain the known errors in this log instead; '-' reads standard input.",
+    help="Explain the errors in this log; '-' reads standard input.",
 )
 @output_option(f"With --log: {name_formats(FORMATS)}")
 def command(rule: str | None, log: Path | None, outputs: tuple[str, ...]) -> int:
-    """Say what RULE means, why it matters and what to do; without RULE, list all rules by stage.
+    """Explain a rule, or the errors in a log.
 
-    With --log, translate a log: the errors of ONNX Runtime and other engines, of exporters, onnx, pip, uv, numpy and
-    protobuf that are in it, each with its cause, its fix and the releases concerned. No config is read. The exit status
-    is 0 where something is explained, or nothing looks like an error, and 3 where all that does is unknown.
+    RULE is the name of a rule; without it, all rules are listed. With --log, each known error of ONNX Runtime, other
+    engines, exporters, onnx, pip, uv, numpy and protobuf is printed with its cause, its fix and the affected releases.
+
+    Exit status of --log: 0 if at least one error was explained, or the log contains no error; 3 if all are unknown.
     """
     if log is not None and rule is not None:
-        raise UsageError("either RULE or --log can be given", hint="`onnxgate explain --log FILE` explains a log")
+        raise UsageError("RULE and `--log` exclude each other", hint="run `onnxgate explain --log FILE`")
     if log is not None:
         sinks = parse_outputs(outputs, FORMATS)
         with _open_log(log) as stream:
@@ -48,7 +49,7 @@ def command(rule: str | None, log: Path | None, outputs: tuple[str, ...]) -> int
         write_answer(sinks, explained, partial(explained_log.format_text, explained))
         return explained.exit
     if outputs:
-        raise UsageError("`--output` goes with `--log`")
+        raise UsageError("`--output` requires `--log`")
     lines = _render_rule_list() if rule is None else _render_page(rule)
     click.echo("\n".join(lines))
     return 0
@@ -68,15 +69,15 @@ def _open_log(path: Path) -> Iterator[BinaryIO]:
         with path.open("rb") as stream:
             yield stream
     except OSError as error:
-        raise UsageError(f"cannot read `{path}`: {error.strerror}", hint="`-` reads standard input") from error
+        raise UsageError(f"cannot read `{path}`: {error.strerror}", hint="use `-` to read standard input") from error
 
 
 def _render_page(name: str) -> Iterator[str]:
-    """Yield the rule's properties, and its docstring."""
+    """Yield the properties of the rule and its documentation."""
     if name not in rules.by_id:
         near = difflib.get_close_matches(name, rules.by_id, 1, 0.5)
-        hint = f"did you mean `{near[0]}`?" if near else "`onnxgate explain` lists all rules"
-        raise UsageError(f"there is no rule `{name}`", hint=hint)
+        hint = f"did you mean `{near[0]}`?" if near else "run `onnxgate explain` to list all rules"
+        raise UsageError(f"unknown rule `{name}`", hint=hint)
     rule = rules.by_id[name]
     yield click.style(rule.id, bold=True)
     yield f"{rule.level.value} by default, stage {rule.stage.value}, since {rule.since}"
@@ -93,4 +94,4 @@ def _render_rule_list() -> Iterator[str]:
             yield click.style(stage.value, bold=True)
             yield from (f"  {rule.id.ljust(width)}  {rule.level.value:7}  {rule.summary}" for rule in of_stage)
             yield ""
-    yield "`onnxgate explain RULE` says more"
+    yield "Run `onnxgate explain RULE` for details."

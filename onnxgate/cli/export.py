@@ -1,4 +1,4 @@
-"""`onnxgate export`: models made again from their sources, into place."""
+"""`onnxgate export`: re-exports models from their sources."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from onnxgate.cli.shared.options import EXIT_FAIL, EXIT_UNDECIDED, CommonOptions, common_options
+from onnxgate.cli.shared.options import EXIT_FAIL, EXIT_UNDECIDED, CommonOptions, select_options
 from onnxgate.cli.shared.outputs import print_lines
 from onnxgate.cli.shared.project_request import load_project
 from onnxgate.cli.shared.worker_pool import open_pool, open_progress
@@ -23,14 +23,15 @@ from onnxgate.stages.export_jobs import ProjectToolchain
 
 @click.command("export")
 @click.argument("paths", nargs=-1, metavar="[MODEL]...")
-@click.option("--check", is_flag=True, help="Write nothing: is each file what its source exports?")
-@common_options
+@click.option("--check", is_flag=True, help="Write nothing; exit with 1 if a committed model differs from its export.")
+@select_options("directory", "config", "jobs", "quiet")
 def command(paths: tuple[str, ...], check: bool, options: CommonOptions) -> int:
-    """Export models again from their sources, into place.
+    """Re-export models from their sources.
 
-    A file is left alone where the fresh export is the same model: only what changes the model counts, not names,
-    metadata or the order of nodes. It is also left alone where the export fails. With --check, nothing is written and
-    the exit status is 1 where a file is not what its source exports.
+    A file is replaced only if its export succeeds and is a different model; other names, metadata or a different order
+    of nodes do not count.
+
+    Exit status: 1 if an export failed, or if a model differs with --check; 3 if a model could not be compared.
     """
     project = load_project(options)
     models = project.models(paths, base=options.start, absent=True)
@@ -40,9 +41,9 @@ def command(paths: tuple[str, ...], check: bool, options: CommonOptions) -> int:
         state, lines = apply_export(model, outcome, check)
         counts[state] += 1
         print_lines([] if options.quiet else lines)
-    counts["without a source"] = len(models) - len(exported)
-    summary = ", ".join(f"{number} {what}" for what, number in counts.items() if number) or "no model"
-    print_lines([f"{summary}; run `onnxgate lock` next" if counts["written"] else summary])
+    counts["without `source`"] = len(models) - len(exported)
+    summary = ", ".join(f"{number} {what}" for what, number in counts.items() if number) or "no models"
+    print_lines([f"{summary}; run `onnxgate lock` to update the lock" if counts["written"] else summary])
     if counts["failed"] or counts["changed"]:
         return EXIT_FAIL
     return EXIT_UNDECIDED if counts["not compared"] else 0
@@ -51,7 +52,7 @@ def command(paths: tuple[str, ...], check: bool, options: CommonOptions) -> int:
 def _export(
     project: Project, models: Sequence[SelectedModel], options: CommonOptions
 ) -> Iterator[tuple[SelectedModel, ExportOutcome]]:
-    """Yield each model with the outcome of its export. Nothing is written before all of them ended."""
+    """Yield each model with the outcome of its export, after all exports have ended."""
     if not models:
         return
     lock = load_lock(project.lock_path) if project.lock_path.exists() else Lock()

@@ -1,26 +1,24 @@
-"""`onnxgate fix`: repairs what can be proven safe."""
+"""`onnxgate fix`: repairs models and verifies each repair."""
 
 from __future__ import annotations
 
 import os
 import shlex
-import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import msgspec
 
-from onnxgate.cli.shared.options import EXIT_FAIL, EXIT_UNDECIDED, CommonOptions, common_options
-from onnxgate.cli.shared.outputs import terminal_width
+from onnxgate.cli.shared.options import EXIT_FAIL, EXIT_UNDECIDED, CommonOptions, select_options
 from onnxgate.cli.shared.project_request import find_project, make_project_request
+from onnxgate.cli.shared.terminal import print_wrapped
 from onnxgate.cli.shared.worker_pool import open_pool, open_progress, pause_progress, print_limit_notes
 from onnxgate.commands.files_without_config import make_request
 from onnxgate.commands.fix.model_file import replace_model_file
 from onnxgate.commands.fix.pipeline import FixOptions, FixResult, fix_models, fixable_rules, model_root
 from onnxgate.core.errors import LockError, OnnxgateError, UsageError
-from onnxgate.core.escape import escape_log_line
 from onnxgate.core.files import temporary_folder
 from onnxgate.core.findings import STATIC_STAGES
 from onnxgate.core.text import pluralize
@@ -34,41 +32,39 @@ from onnxgate.project.lock.types import Lock
 from onnxgate.runtimes.environments.storage import cache_dir
 
 BACKUP_FOLDER = "backups"
-"""The folder of backups in the cache: outside of the repository, where git would track it."""
-HANGING_INDENT = 2
-MIN_WIDTH = 40
+"""Folder of backups in the cache, so that git does not track them."""
 STATE_PHRASES = {
     "sound": "with nothing to fix",
     "repaired": "repaired",
-    "unsafe": "waiting for `--unsafe`",
-    "left": "that no fix can repair",
-    "refuted": "whose repair was refused",
-    "unproven": "whose repair is not proven",
-    "away": "that cannot be read here",
-    "not written": "not written",
+    "unsafe": "that `--unsafe` can repair",
+    "left": "without an automatic fix",
+    "refuted": "whose repair failed verification",
+    "unproven": "whose repair could not be verified",
+    "away": "that could not be read",
+    "not written": "that could not be written",
 }
 
 
 @click.command("fix")
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--rule", "rules", multiple=True, metavar="NAME", help="Only what this rule found. Repeatable.")
+@click.option("--rule", "rules", multiple=True, metavar="NAME", help="Fix only the findings of this rule. Repeatable.")
 @click.option(
     "--unsafe",
     is_flag=True,
-    help="Also repairs that change a name, and those that could be proven on some of the runtimes alone.",
+    help="Also apply repairs that rename an output, or that could be verified only on some runtimes.",
 )
-@click.option("--dry-run", is_flag=True, help="Write nothing: say what would be changed, and prove it.")
+@click.option("--dry-run", is_flag=True, help="Print and verify the repairs, but write nothing.")
 @click.option(
     "--against",
     metavar="REF",
-    help="Also what `check --against REF` finds: a data file that the model did not need at that git revision.",
+    help="Also fix findings of `check --against REF`, such as data files that were not needed at REF.",
 )
 @click.option(
     "--target",
     metavar="REQUIREMENT",
-    help="Without a config: the releases that are to load it ('onnxruntime>=1.18').",
+    help="Releases that must load the models, without a config ('onnxruntime>=1.18').",
 )
-@common_options
+@select_options("directory", "config", "offline", "jobs", "no_ignores", "quiet", "verbose")
 def command(
     paths: tuple[Path, ...],
     rules: tuple[str, ...],
@@ -78,19 +74,19 @@ def command(
     target: str | None,
     options: CommonOptions,
 ) -> int:
-    """Repair what can be proven safe: the result computes what the model computed, on every locked runtime.
+    """Repair models, and verify each repair before it is written.
 
-    Each repair is shown and proven before anything is written: old and new are run on the same inputs at both levels,
-    and the static stages must find the fault gone and no other. The old file is kept, and its path is said.
+    The repaired model must pass the static stages and compute the same outputs as the original on every locked runtime,
+    with both optimization levels. The original file is kept as a backup in the cache.
 
-    The exit status is 0 where nothing is left to fix, 1 where something is (with --dry-run, or for --unsafe), and 3
-    where a repair could not be proven.
+    Exit status: 0 if nothing is left to fix; 1 if findings remain, or --dry-run found a repair; 3 if a repair could not
+    be verified or written.
     """
     fixable = fixable_rules()
     for rule in rules:
         if rule not in fixable:
-            hint = f"rules with a fix: {', '.join(sorted(fixable))}"
-            raise UsageError(f"no fix answers `{rule}`", hint=hint)
+            hint = f"use one of {', '.join(sorted(fixable))}"
+            raise UsageError(f"`{rule}` has no automatic fix", hint=hint)
     wish = FixOptions(frozenset(rules), unsafe)
     project, request, runs = _make_request(paths, target, against, options)
     counts: Counter[str] = Counter()
@@ -98,30 +94,30 @@ def command(
     for state, repair in _fix_models(project, request, wish, options, runs=runs, dry_run=dry_run):
         counts[state] += 1
         accepted += repair.accepted
-    _print_wrapped([_render_summary(counts, dry_run=dry_run, locked=runs, named=bool(paths))])
+    print_wrapped([_render_summary(counts, dry_run=dry_run, locked=runs, named=bool(paths))])
     if accepted:
-        ignored = f"{pluralize(accepted, 'finding')} accepted by `[[ignore]]`"
-        _print_wrapped([f"note: {ignored}, left alone; `--no-ignores` repairs these, too"])
+        ignored = f"{pluralize(accepted, 'finding')} ignored by `[[ignore]]`"
+        print_wrapped([f"note: {ignored}; use `--no-ignores` to fix these as well"])
     if counts["unsafe"] or counts["left"] or counts["refuted"] or (dry_run and counts["repaired"]):
-        return EXIT_FAIL  # a known problem counts before one that could not be decided
+        return EXIT_FAIL  # a known problem takes precedence
     return EXIT_UNDECIDED if counts["unproven"] or counts["away"] or counts["not written"] else 0
 
 
 def _make_request(
     paths: tuple[Path, ...], target: str | None, against: str | None, options: CommonOptions
 ) -> tuple[Project, GateRequest, bool]:
-    """Return the project, the request, and if there are runtimes that can be started."""
+    """Return the project, the request, and whether runtimes are locked that can be started."""
     project = find_project(options) if target is None else None
     if project is None:
         request = make_request(paths, target, options.start, options.jobs, "minors")
         if target is None:
             request = msgspec.structs.replace(request, checkout=msgspec.structs.replace(request.checkout, lock=Lock()))
         return request.project, request, False
-    if not project.lock_path.exists():  # a model that cannot be locked as it is can be repaired without a lock
+    if not project.lock_path.exists():  # a model may have to be repaired before it can be locked
         requirement = next((target.runtime for target in project.config.targets.values()), "onnxruntime")
         repair = shlex.join(["onnxgate", "fix", "--target", requirement, *map(str, paths or ("PATH",))])
-        hint = f"run `onnxgate lock`; what that refuses is repaired without it: `{repair}`"
-        raise LockError(f"there is no `{project.lock_path.name}`", hint=hint)
+        hint = f"run `onnxgate lock`; if a model cannot be locked, run `{repair}` first"
+        raise LockError(f"`{project.lock_path.name}` does not exist", hint=hint)
     chosen = choose_baseline(find_git_root(project.folder), against or "none", os.environ, offline=options.offline)
     lock = load_lock(project.lock_path)
     models = project.models([str(path) for path in paths], base=options.start)
@@ -132,7 +128,7 @@ def _make_request(
 def _fix_models(
     project: Project, request: GateRequest, wish: FixOptions, options: CommonOptions, *, runs: bool, dry_run: bool
 ) -> Iterator[tuple[str, FixResult]]:
-    """Yield the state of each model, and print it as soon as it is known."""
+    """Yield the state of each model, and print its result immediately."""
     with (
         temporary_folder() as scratch,
         open_progress(quiet=options.quiet) as progress,
@@ -141,7 +137,7 @@ def _fix_models(
         for repair in fix_models(request, wish, pool, Path(scratch), runs=runs):
             state, lines = _apply_result(project, repair, options, dry_run=dry_run)
             with pause_progress(progress):
-                _print_wrapped([] if options.quiet else lines)
+                print_wrapped([] if options.quiet else lines)
             yield state, repair
     print_limit_notes(pool, options)
 
@@ -149,23 +145,23 @@ def _fix_models(
 def _apply_result(
     project: Project, repair: FixResult, options: CommonOptions, *, dry_run: bool
 ) -> tuple[str, list[str]]:
-    """Write a repaired model. Return its state and the lines to print; none of one that has nothing to fix."""
+    """Write a repaired model. Return its state and the lines to print, which are empty if there is nothing to fix."""
     if repair.state == "sound":
         return repair.state, []
     lines = list(_render_result(repair, options))
     if repair.state != "repaired":
         reason = f": {repair.reason}" if repair.reason else ""
-        return repair.state, [*lines, f"  nothing is written{reason}", *_hint_lines(repair.hint), ""]
+        return repair.state, [*lines, f"  not written{reason}", *_hint_lines(repair.hint), ""]
     if dry_run:
-        return repair.state, [*lines, "  not written: this is a dry run", *_render_follow_ups(repair), ""]
+        return repair.state, [*lines, "  not written (dry run)", *_render_follow_ups(repair), ""]
     try:
-        assert repair.repaired is not None  # what is proven was made
+        assert repair.repaired is not None  # a verified repair has a file
         root, old_sha256 = model_root(project, repair.model), repair.repaired.replaced_sha256
         backups = cache_dir() / BACKUP_FOLDER
         backup = replace_model_file(repair.model.absolute, root, old_sha256, repair.repaired.path, backups)
     except OnnxgateError as error:
         return "not written", [*lines, f"  not written: {error.message}", *_hint_lines(error.hint), ""]
-    return "repaired", [*lines, f"  written; the old file is kept: {backup}", *_render_follow_ups(repair), ""]
+    return "repaired", [*lines, f"  written; backup of the old file: {backup}", *_render_follow_ups(repair), ""]
 
 
 def _render_result(repair: FixResult, options: CommonOptions) -> Iterator[str]:
@@ -175,24 +171,24 @@ def _render_result(repair: FixResult, options: CommonOptions) -> Iterator[str]:
     if repair.repaired is not None:
         yield from (f"  fix: {word}" for word in repair.repaired.words)
     for name, no_fix in repair.unfixed:
-        yield from (f"  no fix by `{name}`: {no_fix.reason}", *_hint_lines(no_fix.hint))
-    yield from (f"  only with `--unsafe`: {reason}" for reason in repair.unsafe)
+        yield from (f"  `{name}` cannot fix this: {no_fix.reason}", *_hint_lines(no_fix.hint))
+    yield from (f"  requires `--unsafe`: {reason}" for reason in repair.unsafe)
     if repair.repaired is not None:
         text = model_diff.format_text(repair.repaired.difference, verbose=options.verbose)
         yield from (f"    {line}" if line else "" for line in text.splitlines())
     proof = repair.proof
     if proof is not None and proof.rows:
-        yield f"  proof: {pluralize(proof.cases, 'input case')}, old and new on {pluralize(len(proof.rows), 'runtime')}"
+        yield f"  verified: {pluralize(proof.cases, 'input case')} on {pluralize(len(proof.rows), 'runtime')}"
         yield from (f"    {row.runtime}: {row.text}" for row in proof.rows)
 
 
 def _render_follow_ups(repair: FixResult) -> Iterator[str]:
-    """Yield notes about what the user has to do."""
+    """Yield notes about further changes that the user has to make."""
     settings = repair.model.settings
     if made_from := settings.source or " ".join(settings.command or ()):
-        yield f"  note: it is exported from `{made_from}`, and the next export writes it anew: repair that, too"
+        yield f"  note: re-exporting from `{made_from}` will undo this fix; update the source too"
     for name in repair.repaired.unlinked if repair.repaired is not None else ():
-        yield f"  note: it does not use `{name}` any more; remove the file where no other model does"
+        yield f"  note: `{name}` is no longer used; remove it unless another model uses it"
 
 
 def _hint_lines(text: str | None) -> list[str]:
@@ -201,21 +197,13 @@ def _hint_lines(text: str | None) -> list[str]:
 
 def _render_summary(counts: Counter[str], *, dry_run: bool, locked: bool, named: bool) -> str:
     if not counts:
-        return f"nothing to fix: {'what was named is no model' if named else 'there is no model'} of this project"
+        return f"nothing to fix: {'the paths match no model' if named else 'there are no models'} in this project"
     if not counts.keys() - {"sound"}:
         return f"nothing to fix in {pluralize(counts['sound'], 'model')}"
     nouns = {**STATE_PHRASES, "repaired": "that can be repaired"} if dry_run else STATE_PHRASES
     summary = ", ".join(f"{pluralize(counts[state], 'model')} {noun}" for state, noun in nouns.items() if counts[state])
-    return f"{summary}; run `onnxgate lock` next" if counts["repaired"] and locked and not dry_run else summary
-
-
-def _print_wrapped(lines: Iterable[str]) -> None:
-    """Print lines wrapped to the width of the terminal; words and paths are not broken."""
-    width = terminal_width()
-    for line in lines:
-        shown = escape_log_line(line)
-        hang = " " * (len(shown) - len(shown.lstrip()) + HANGING_INDENT)
-        wrapped = textwrap.wrap(
-            shown, max(width, MIN_WIDTH), subsequent_indent=hang, break_long_words=False, break_on_hyphens=False
-        )
-        click.echo("\n".join(wrapped) if width else shown)
+    return (
+        f"{summary}; run `onnxgate lock` to update the lock"
+        if counts["repaired"] and locked and not dry_run
+        else summary
+    )

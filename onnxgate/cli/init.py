@@ -1,4 +1,4 @@
-"""`onnxgate init`: a repository joins."""
+"""`onnxgate init`: sets up a repository."""
 
 from __future__ import annotations
 
@@ -7,153 +7,222 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
-from packaging.requirements import InvalidRequirement, Requirement
 
 from onnxgate.cli import lock
-from onnxgate.cli.shared.options import CommonOptions, common_options
-from onnxgate.commands import generated_files
-from onnxgate.commands.generated_files import (
-    SuggestedRuntime,
-    find_written_model,
-    is_git_driver_set_up,
-    set_up_git_driver,
-    suggest_runtime,
-)
-from onnxgate.commands.repository_survey import ExportScript, RepositorySurvey, survey_repository
+from onnxgate.cli.shared.options import CommonOptions, select_options
+from onnxgate.cli.shared.terminal import print_wrapped
+from onnxgate.commands.init import generated_files
+from onnxgate.commands.init.export_scripts import ExportScript
+from onnxgate.commands.init.generated_files import find_written_model
+from onnxgate.commands.init.git_driver import is_git_driver_set_up, set_up_git_driver
+from onnxgate.commands.init.repository_survey import RepositorySurvey, survey_repository
+from onnxgate.commands.init.targets import SuggestedTarget, describe_prediction, predict_models, suggest_targets
 from onnxgate.core.errors import OnnxgateError, UsageError
-from onnxgate.core.escape import escape_log_line
-from onnxgate.core.text import pluralize
+from onnxgate.core.text import join_phrases, pluralize
 from onnxgate.project.config.loader import CONFIG_NAME, PYPROJECT, find_config
+from onnxgate.project.engines import requirement_problem
+from onnxgate.project.lock.index import UvIndex
 
 WORKFLOW = ".github/workflows/onnxgate.yml"
 HOOKS_CONFIG = ".pre-commit-config.yaml"
+ACTION_WIDTH = 6
+MAX_NAMED = 3
+"""Files and models that one line names."""
 
 
 @click.command("init")
 @click.option(
-    "--runtime", metavar="REQUIREMENT", help="What to promise, such as 'onnxruntime>=1.18' (default: chosen)."
+    "--runtime",
+    metavar="REQUIREMENT",
+    help="Runtime to support, such as 'onnxruntime>=1.18' (default: the one that the repository deploys).",
 )
-@click.option("--no-lock", is_flag=True, help="Do not resolve and write the lock.")
-@click.option("--force", is_flag=True, help="Write the config and the workflow anew where they exist.")
+@click.option("--no-lock", is_flag=True, help="Do not write the lock.")
+@click.option("--no-workflow", is_flag=True, help="Do not write the GitHub Actions workflow.")
+@click.option("--no-hooks", is_flag=True, help="Do not write the pre-commit hooks.")
+@click.option("--force", is_flag=True, help="Overwrite an existing config and workflow.")
 @click.option(
     "--git-diff/--no-git-diff",
     default=None,
-    help="Let `git diff` and `git log -p` show what changed in models (default: ask).",
+    help="Set up `git diff` to show changes of models as text (default: ask).",
 )
-@click.option("-y", "--yes", is_flag=True, help="Ask nothing; so it is where standard input is no terminal.")
-@common_options
+@click.option("-y", "--yes", is_flag=True, help="Do not prompt (default when stdin is not a terminal).")
+@select_options("directory", "offline", "jobs")
 def command(
-    runtime: str | None, no_lock: bool, force: bool, git_diff: bool | None, yes: bool, options: CommonOptions
+    runtime: str | None,
+    no_lock: bool,
+    no_workflow: bool,
+    no_hooks: bool,
+    force: bool,
+    git_diff: bool | None,
+    yes: bool,
+    options: CommonOptions,
 ) -> None:
-    """Look at the repository and write onnxgate.toml, onnxgate.lock, a workflow and hook entries.
+    """Write a config, a lock, a workflow and pre-commit hooks for this repository.
 
-    What exists is kept, unless --force is given; an existing hook config is never rewritten. With --git-diff, git's
-    attributes and this clone's git config are told who describes a model; every other line of them stays.
+    The config targets the ONNX Runtime releases in requirements files, pyproject.toml, lock files, Dockerfiles and
+    package.json, or the newest four minor releases if none of them declares it. Existing files are kept.
     """
-    requirement = None if runtime is None else _check_requirement(runtime)
-    survey = survey_repository(options.start)
-    if not survey.models and survey.untracked:
-        hint = f"`git add {survey.untracked[0]}` first: the gate judges what is committed"
-        raise UsageError("git tracks no `.onnx` file here", hint=hint)
-    if not survey.models:
-        raise UsageError("there is no `.onnx` file here", hint="run it in the folder that has the models")
-    _print_action("found", _describe_contents(survey))
-    interactive = not yes and sys.stdin.isatty()
-    promise = _choose_runtime(survey, requirement, interactive)
-    exported = _choose_exports(survey, interactive)
-    shows_diff = _choose_git_diff(survey, git_diff, interactive)
-    remaining = list(_write_files(survey, promise, exported, force))
-    if shows_diff and survey.root is not None:
-        models = _models_from_git_root(survey)
-        remaining += set_up_git_driver(survey.root, models, _print_action, uses_lfs=survey.uses_lfs)
-    remaining += ["write the lock: `onnxgate lock`"] if no_lock else _write_lock(survey, options)
-    if len(exported) < len(survey.exports):
-        remaining.append("let `check` export again from source: the comments in onnxgate.toml say how")
-    click.echo("\nwhat remains")
-    for text in (*remaining, "run the gate: `onnxgate check`", "commit what was written"):
-        first, *rest = text.splitlines()
-        for line in (f"  - {first}", *(f"    {line}" for line in rest)):
-            click.echo(escape_log_line(line))
-
-
-def _describe_contents(survey: RepositorySurvey) -> str:
-    parts = [pluralize(len(survey.models), "model")]
-    if survey.uses_lfs:
-        absent = len(survey.models) - len(survey.facts)
-        parts.append("Git LFS" if not absent else f"Git LFS ({absent} not fetched or not readable)")
-    if survey.exports:
-        paths = ", ".join(dict.fromkeys(export.path for export in survey.exports))
-        parts.append(f"`torch.onnx.export` called in {paths}")
-    if survey.untracked:
-        parts.append(f"{pluralize(len(survey.untracked), 'model')} that git does not track, left out")
-    return ", ".join(parts)
-
-
-def _choose_runtime(survey: RepositorySurvey, runtime: str | None, interactive: bool) -> SuggestedRuntime:
     if runtime is not None:
-        return SuggestedRuntime(runtime)
-    chosen = suggest_runtime(survey)
-    if not interactive:
-        return chosen
-    answer = click.prompt("Which runtimes do you promise?", default=chosen.runtime, value_proc=_check_requirement)
-    return chosen if answer == chosen.runtime else SuggestedRuntime(answer)
+        _check_requirement(runtime)
+    survey = survey_repository(options.start)
+    _require_models(survey)
+    _print_survey(survey)
+    interactive = not yes and sys.stdin.isatty()
+    targets = _choose_targets(survey, runtime, options, interactive=interactive, use_index=not no_lock)
+    exported = _choose_exports(survey, interactive)
+    describes_diffs = _choose_git_diff(survey, git_diff, interactive)
+    steps = list(_write_config(survey, targets, exported, force))
+    if survey.root is None:
+        if not (no_workflow and no_hooks):
+            steps.append("this folder is not a git repository: workflow and hooks were not written")
+    else:
+        steps += [] if no_workflow else _write_workflow(survey, survey.root, force)
+        steps += [] if no_hooks else _write_hooks(survey, survey.root)
+        if describes_diffs:
+            models = _models_from_git_root(survey)
+            steps += set_up_git_driver(survey.root, models, _print_action, uses_lfs=survey.uses_lfs)
+    if survey.pointers:
+        steps = [f"fetch the models: `{_lfs_command(survey)}`", "write the lock: `onnxgate lock`", *steps]
+    else:
+        steps += ["write the lock: `onnxgate lock`"] if no_lock else _write_lock(survey, options)
+    if len(exported) < len(survey.exports):
+        steps.append("optional: let `check` export models from source; see the comments in onnxgate.toml")
+    click.echo("\nNext steps:")
+    for step in (*steps, "check the models: `onnxgate check`", "commit the new files"):
+        first, *rest = step.splitlines()
+        print_wrapped([f"  - {first}", *(f"    {line}" for line in rest)])
+
+
+def _require_models(survey: RepositorySurvey) -> None:
+    if survey.models:
+        return
+    if survey.nested_configs:
+        configs = join_phrases([f"`{config}`" for config in survey.nested_configs], MAX_NAMED)
+        raise UsageError(f"all models belong to {configs}", hint="run `onnxgate check` in these folders")
+    if survey.untracked:
+        raise UsageError("git does not track any `.onnx` file here", hint=f"run `git add {survey.untracked[0]}`")
+    raise UsageError("there is no `.onnx` file here", hint="run `onnxgate init` in the folder of the models")
+
+
+def _print_survey(survey: RepositorySurvey) -> None:
+    notes = []
+    if survey.uses_lfs or survey.pointers:
+        notes.append(f"Git LFS, {len(survey.pointers)} not fetched" if survey.pointers else "Git LFS")
+    if unreadable := len(survey.models) - len(survey.pointers) - len(survey.facts):
+        notes.append(f"{unreadable} not readable")
+    if survey.untracked:
+        notes.append(f"{len(survey.untracked)} more not tracked by git")
+    _print_action("found", pluralize(len(survey.models), "model") + (f" ({'; '.join(notes)})" if notes else ""))
+    if survey.exports:
+        paths = list(dict.fromkeys(export.path for export in survey.exports))
+        _print_action("found", f"`torch.onnx.export` in {join_phrases(paths, MAX_NAMED)}")
+    for runtime in survey.deployments.runtimes:
+        _print_action("found", f"`{runtime.package}{runtime.specifier}` in {runtime.file}:{runtime.line}")
+    for problem in survey.deployments.problems:
+        _print_action("skip", problem)
+    for config in survey.nested_configs:
+        _print_action("found", f"{config}; its models are excluded here")
+    if survey.parent_config:
+        _print_action("found", f"{survey.parent_config}, which also matches these models")
+
+
+def _choose_targets(
+    survey: RepositorySurvey, runtime: str | None, options: CommonOptions, *, interactive: bool, use_index: bool
+) -> list[SuggestedTarget]:
+    predictions = predict_models(survey.folder, [facts.path for facts in survey.facts], options.jobs)
+    if runtime is not None:
+        return [SuggestedTarget("cpu", runtime, describe_prediction(runtime, predictions))]
+    index = UvIndex(options.offline) if use_index else None
+    targets = suggest_targets(survey.deployments.runtimes, predictions, index)
+    if not survey.deployments.runtimes:
+        _print_action("found", f"no ONNX Runtime dependency; the target is `{targets[0].runtime}`")
+    if not interactive or len(targets) > 1:
+        return targets
+    answer = click.prompt("Runtime to support", default=targets[0].runtime, value_proc=_check_requirement)
+    if answer == targets[0].runtime:
+        return targets
+    return [SuggestedTarget("cpu", answer, describe_prediction(answer, predictions))]
 
 
 def _check_requirement(runtime: str) -> str:
-    try:
-        Requirement(runtime)
-    except InvalidRequirement as error:
-        raise UsageError(f"`{runtime}` is no requirement", hint="write it as in `onnxruntime>=1.18,<2`") from error
+    if requirement_problem(runtime):
+        raise UsageError(f"`{runtime}` is not a requirement", hint="use a form such as `onnxruntime>=1.18,<2`")
     return runtime
 
 
 def _choose_exports(survey: RepositorySurvey, interactive: bool) -> list[ExportScript]:
-    """Return the scripts that `check` shall run. Only a person may agree to run project code."""
+    """Return the scripts that `check` runs. Project code runs only with the user's consent."""
     chosen = []
     for script in survey.exports if interactive else ():
         model = find_written_model(survey, script)
-        if model and script.command:
-            question = escape_log_line(f"Shall `check` export {model} again with `{' '.join(script.command)}`?")
-            chosen += [script] if click.confirm(question, default=False) else []
+        if model and (script.source or script.command):
+            source = script.source or " ".join(script.command)
+            print_wrapped([f"`onnxgate check` can export {model} with `{source}` and compare it."])
+            chosen += [script] if click.confirm("Enable this?", default=False) else []
     return chosen
 
 
 def _choose_git_diff(survey: RepositorySurvey, selected: bool | None, interactive: bool) -> bool:
-    """Return if `git diff` shall describe models. Git is not configured without consent."""
+    """Return whether `git diff` shows models as text. Git is not configured without consent."""
     if selected is not None or survey.root is None or not interactive:
         return bool(selected) and survey.root is not None
     if is_git_driver_set_up(survey.root, _models_from_git_root(survey)):
         return True
-    return click.confirm("Shall `git diff` show what changed in models?", default=True)
+    return click.confirm("Set up `git diff` to show changes of models as text?", default=True)
 
 
 def _models_from_git_root(survey: RepositorySurvey) -> list[str]:
     """Return the paths of the models relative to git's root."""
-    below = f"{survey.below_root}/" if survey.below_root else ""
-    return [f"{below}{model}" for model in survey.models]
+    return [_path_from_git_root(survey, model) for model in survey.models]
 
 
-def _write_files(
-    survey: RepositorySurvey, promise: SuggestedRuntime, exported: Sequence[ExportScript], force: bool
+def _path_from_git_root(survey: RepositorySurvey, path: str) -> str:
+    return f"{survey.below_root}/{path}" if survey.below_root else path
+
+
+def _lfs_command(survey: RepositorySurvey) -> str:
+    paths = [_path_from_git_root(survey, model) for model in survey.pointers]
+    return f'git lfs pull --include "{",".join(paths) if len(paths) <= MAX_NAMED else "*.onnx"}"'
+
+
+def _write_config(
+    survey: RepositorySurvey, targets: Sequence[SuggestedTarget], exported: Sequence[ExportScript], force: bool
 ) -> Iterator[str]:
-    """Write the files; yield what remains to do."""
     existing = find_config(survey.folder)
     if existing is not None and existing == survey.folder / PYPROJECT:
-        _print_action("kept", f"{existing.name}, which has `[tool.onnxgate]`")
+        _print_action("kept", f"{existing.name} (contains `[tool.onnxgate]`)")
     else:
-        _write_file(survey.folder, CONFIG_NAME, generated_files.render_config(survey, promise, exported), force)
-    if survey.root is None:
-        yield "this is no git repository: no workflow and no hooks were written"
+        _write_file(survey.folder, CONFIG_NAME, generated_files.render_config(survey, targets, exported), force)
+    if survey.parent_config:
+        folder = Path(survey.folder, survey.parent_config).resolve().parent
+        pattern = generated_files.quote(survey.folder.relative_to(folder).as_posix())
+        yield f"add `exclude = [{pattern}]` to {survey.parent_config}, or its checks include these models"
+
+
+def _write_workflow(survey: RepositorySurvey, root: Path, force: bool) -> Iterator[str]:
+    path = root / WORKFLOW
+    if path.exists() and survey.below_root:  # it may be the workflow of another project in this repository
+        if survey.below_root in path.read_text(encoding="utf-8", errors="replace"):
+            _print_action("kept", f"{WORKFLOW} (contains this folder)")
+            return
+        _print_action("kept", WORKFLOW)
+        yield f"add to {WORKFLOW}, below `steps:`:\n{generated_files.render_workflow_step(survey)}"
         return
-    _write_file(survey.root, WORKFLOW, generated_files.render_workflow(survey), force)
+    _write_file(root, WORKFLOW, generated_files.render_workflow(survey), force)
+
+
+def _write_hooks(survey: RepositorySurvey, root: Path) -> Iterator[str]:
+    """Write the hooks. An existing file is not changed, because its comments and layout would be lost."""
     entry = generated_files.render_hooks(survey)
-    path = survey.root / HOOKS_CONFIG
+    path = root / HOOKS_CONFIG
     if not path.exists():
         path.write_text(f"repos:\n{entry}", encoding="utf-8", newline="\n")
         _print_action("wrote", HOOKS_CONFIG)
-        yield "enable the hooks: `pre-commit install --hook-type pre-commit --hook-type pre-push`"
-    elif "onnxgate" in path.read_text(encoding="utf-8", errors="replace"):
-        _print_action("kept", f"{HOOKS_CONFIG}, which has hooks of onnxgate")
+        yield "install the hooks: `pre-commit install -t pre-commit -t pre-push`"
+        return
+    text = path.read_text(encoding="utf-8", errors="replace")
+    if "onnxgate" in text and survey.below_root in text:
+        _print_action("kept", f"{HOOKS_CONFIG} (contains onnxgate hooks)")
     else:
         _print_action("kept", HOOKS_CONFIG)
         yield f"add to {HOOKS_CONFIG}, below `repos:`:\n{entry}"
@@ -163,7 +232,7 @@ def _write_file(folder: Path, name: str, text: str, force: bool) -> None:
     path = folder / name
     if path.exists() and not force:
         same = path.read_text(encoding="utf-8", errors="replace") == text
-        _print_action("kept", f"{name}, which is the same" if same else f"{name}; `--force` writes it anew")
+        _print_action("kept", f"{name} (unchanged)" if same else f"{name}; use `--force` to overwrite it")
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8", newline="\n")
@@ -171,20 +240,16 @@ def _write_file(folder: Path, name: str, text: str, force: bool) -> None:
 
 
 def _write_lock(survey: RepositorySurvey, options: CommonOptions) -> Iterator[str]:
-    """Write the lock as `onnxgate lock` does; yield what remains to do if that failed."""
+    """Write the lock as `onnxgate lock` does; yield a step for the user if that fails."""
     arguments = ["--config", str(find_config(survey.folder)), *(["--offline"] if options.offline else [])]
     try:
         with lock.command.make_context("lock", arguments) as context:
             lock.command.invoke(context)
     except OnnxgateError as error:
-        yield "\n".join(
-            (
-                f"write the lock: `onnxgate lock`; now it could not: {error.message}",
-                *(f"  {problem}" for problem in getattr(error, "problems", ())),
-                *([f"  hint: {error.hint}"] if error.hint else ()),
-            )
-        )
+        problems = getattr(error, "problems", ())
+        details = [*(f"  {problem}" for problem in problems), *([f"  hint: {error.hint}"] if error.hint else ())]
+        yield "\n".join((f"write the lock: `onnxgate lock`; it failed: {error.message}", *details))
 
 
 def _print_action(action: str, subject: str) -> None:
-    click.echo(escape_log_line(f"{action:6} {subject}"))
+    print_wrapped([f"{action:{ACTION_WIDTH}} {subject}"], ACTION_WIDTH + 1)

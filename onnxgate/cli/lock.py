@@ -1,4 +1,4 @@
-"""`onnxgate lock`: resolves the targets and writes `onnxgate.lock`."""
+"""`onnxgate lock`: pins exact releases in `onnxgate.lock`."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ from onnxgate.support.probes import ProbeError
 @click.command("lock")
 @click.argument("paths", nargs=-1)
 @click.option(
-    "--check", is_flag=True, help="Write nothing, ask no index: is the lock one of this config and these models?"
+    "--check", is_flag=True, help="Write nothing; exit with 1 if the lock does not match the config or the models."
 )
 @click.option(
     "--upgrade",
@@ -66,17 +66,17 @@ from onnxgate.support.probes import ProbeError
     flag_value="",
     multiple=True,
     metavar="[REQUIREMENT]",
-    help="Give up pins: all, or those of `onnxruntime`, `onnxruntime=1.31.1`, `numpy`. Repeatable.",
+    help="Resolve again: all pins, or those of a package (`numpy`, `onnxruntime=1.31.1`). Repeatable.",
 )
 @click.option(
     "--measure",
     is_flag=True,
-    help="Record how far outputs may differ from their source, and what quantized models keep of the float one.",
+    help="Measure and record tolerances for models with a `source`, and the accuracy of quantized models.",
 )
 @click.option(
     "--preview",
     is_flag=True,
-    help="With --upgrade: write nothing; run the models as they would be, and say what breaks, repairs or changes.",
+    help="With --upgrade: write nothing; run the models on the new releases and print the differences.",
 )
 @common_options
 def command(
@@ -87,11 +87,13 @@ def command(
     preview: bool,
     options: CommonOptions,
 ) -> int:
-    """Resolve the targets to exact releases and write onnxgate.lock.
+    """Pin exact releases for all targets in onnxgate.lock.
 
-    Pins that fit the config stay, whatever has been released since; a package index is asked for what is missing alone.
-    With PATHS, only the entries of these models are rewritten. With --check, the exit status is 1 where the lock is
-    stale; with --preview, where the upgrade would break something or change outputs by more than is allowed.
+    Existing pins are kept if they still match the config; use --upgrade to replace them by newer releases. With PATHS,
+    only the entries of these models are updated.
+
+    Exit status: 1 if the lock is not up to date (--check), or if the upgrade would break a model or change an output by
+    more than its tolerance (--preview).
     """
     project = load_project(options)
     _check_options(paths, check, upgrades, measure, preview)
@@ -119,17 +121,19 @@ def command(
 
 def _check_options(paths: Sequence[str], check: bool, upgrades: Sequence[str], measure: bool, preview: bool) -> None:
     if upgrades and paths:
-        raise UsageError("`--upgrade` is about pins and PATHS are about models; give one of them")
+        raise UsageError("`--upgrade` and PATHS exclude each other")
     if check and (upgrades or measure or preview):
-        raise UsageError("`--check` writes nothing; it excludes `--upgrade`, `--preview` and `--measure`")
+        raise UsageError("`--check` excludes `--upgrade`, `--preview` and `--measure`")
     if preview and (not upgrades or measure):
-        raise UsageError("`--preview` is about an upgrade alone", hint="run `onnxgate lock --upgrade --preview`")
+        raise UsageError(
+            "`--preview` requires `--upgrade` and excludes `--measure`", hint="run `onnxgate lock --upgrade --preview`"
+        )
 
 
 def _add_quantization_figures(
     project: Project, relocked: LockUpdate, paths: Sequence[str], options: CommonOptions
 ) -> LockUpdate:
-    """Return the new lock with figures of quantized models, measured on its own runtimes."""
+    """Return the new lock with figures of quantized models, measured on the runtimes of that lock."""
     models = project.models(paths, base=options.start)
     if all(model.settings.quantized_from is None for model in models):
         return relocked
@@ -154,14 +158,14 @@ def _relock_project(
 
 
 def _preview_upgrade(project: Project, old: Lock | None, upgrades: Sequence[str], options: CommonOptions) -> int:
-    """Print the preview. Return 1 if something would break or change beyond tolerance, 3 if that is unknown."""
+    """Print the preview. Return 1 if a model would break or change beyond its tolerance, 3 if that is unknown."""
     if old is None:
-        raise LockError("there is no lock that could be upgraded", hint="run `onnxgate lock`")
+        raise LockError(f"`{project.lock_path.name}` does not exist", hint="run `onnxgate lock`")
     relocked = _relock_project(project, old, upgrades, {}, options)
     if not options.quiet:
         print_lines(f"note: {note}" for note in relocked.notes)
     if render_lock(relocked.lock) == render_lock(old):
-        click.echo("preview: nothing would change; the lock has the newest releases that the config asks for")
+        click.echo("preview: no changes; the lock already has the newest releases that the config allows")
         return 0
     request = make_project_request(project, old, project.models(), frozenset(ALL_STAGES), options)
     with temporary_folder() as scratch:
@@ -171,7 +175,7 @@ def _preview_upgrade(project: Project, old: Lock | None, upgrades: Sequence[str]
     command = " ".join(["onnxgate lock", *flags])
     text = upgrade_preview.format(preview, command, color=uses_color(), width=terminal_width(), quiet=options.quiet)
     click.echo(text, nl=False)
-    if preview.breaks or preview.beyond:  # a known break counts before what could not be decided
+    if preview.breaks or preview.beyond:  # a known problem takes precedence
         return EXIT_FAIL
     return EXIT_UNDECIDED if preview.undecided or preview.after.undecided else 0
 
@@ -207,9 +211,12 @@ def _write_lock(project: Project, old: Lock | None, relocked: LockUpdate, option
         print_lines(describe_lock_changes(before, relocked.lock))
         print_lines(f"note: {note}" for note in relocked.notes)
     written = write_lock(relocked.lock, project.lock_path)
-    kept_pins = count_kept_runtimes(before, relocked.lock)
+    count = len({runtime.name for target in relocked.lock.targets.values() for runtime in target.runtimes})
+    kept_count = count_kept_runtimes(before, relocked.lock) if old is not None else 0
+    kept = f" ({kept_count} unchanged)" if kept_count else ""
     state = f"wrote `{name}`" if written else f"`{name}` is up to date"
-    print_lines([f"{state}: {pluralize(len(relocked.lock.models), 'model')}, {pluralize(kept_pins, 'pin')} kept"])
+    models = pluralize(len(relocked.lock.models), "model")
+    print_lines([f"{state}: {models}, {pluralize(count, 'runtime')}{kept}"])
 
 
 def _check_lock(project: Project, paths: Sequence[str], options: CommonOptions) -> int:
@@ -222,14 +229,14 @@ def _check_lock(project: Project, paths: Sequence[str], options: CommonOptions) 
     if not options.quiet:
         print_lines(stale)
     if stale:
-        print_lines([f"`{name}` is stale: {pluralize(len(stale), 'difference')}"])
+        print_lines([f"`{name}` is not up to date: {pluralize(len(stale), 'difference')}; run `onnxgate lock`"])
         return EXIT_FAIL
-    print_lines([f"`{name}` is the lock of this config and of {pluralize(len(files), 'model')}"])
+    print_lines([f"`{name}` is up to date: {pluralize(len(files), 'model')}"])
     return 0
 
 
 def _find_differences(project: Project, lock: Lock, text: str, files: Sequence[ModelFile]) -> Iterator[str]:
-    """Yield the differences, with the messages of the rules that `check` applies."""
+    """Yield the differences, with the messages of the rules of `onnxgate check`."""
     model_states, lock_state = lock_stage.collect_evidence(project, lock, text, files)
     compared = {state.facts.path for state in model_states}
     yield from (hit.message for hit in lock_stale.judge(lock_state))
@@ -240,4 +247,4 @@ def _find_differences(project: Project, lock: Lock, text: str, files: Sequence[M
     for file in files:
         if file.path not in compared:
             what = f"unreadable ({file.unreadable})" if file.unreadable else file.other_type
-            yield f"`{file.path}` cannot be compared: it is {what or 'a Git LFS pointer to other content'}"
+            yield f"`{file.path}` could not be compared: {what or 'Git LFS pointer to other content'}"

@@ -1,4 +1,4 @@
-"""`onnxgate merge`: one verdict of the reports of all shards."""
+"""`onnxgate merge`: merges the reports of all shards into one verdict."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from onnxgate.cli.shared.options import CommonOptions, common_options, output_option
+from onnxgate.cli.shared.options import CommonOptions, output_option, select_options
 from onnxgate.cli.shared.outputs import parse_outputs, write_outputs
 from onnxgate.cli.shared.project_request import find_project
 from onnxgate.core.errors import OnnxgateError, UsageError
@@ -19,22 +19,20 @@ from onnxgate.project.config.project import Project
 
 @click.command("merge")
 @click.argument("reports", nargs=-1, required=True, type=click.Path(path_type=Path))
-@output_option("As of `onnxgate check`")
-@click.option("--key", metavar="KEY", default="", help="The plan's `key`: reports of another plan are no verdict.")
-@common_options
+@output_option("Same formats as `onnxgate check`")
+@click.option("--key", metavar="KEY", default="", help="`key` of the plan; reports of another plan are rejected.")
+@select_options("directory", "config", "fail_on", "quiet", "verbose")
 def command(reports: tuple[Path, ...], outputs: tuple[str, ...], key: str, options: CommonOptions) -> int:
-    """Make one report of those that `onnxgate check --shard i/N --output json=FILE` wrote.
+    """Merge the reports of CI jobs into one verdict.
 
-    REPORTS are files, or folders with *.json. Together they are what one undivided check reports. A shard that is
-    missing, cut off, or of another check is no pass: what is known to be broken is 1, and else the exit status is 3.
-    In a folder of the project, config and lock are compared with those that the shards were judged by.
+    REPORTS are the files that `onnxgate check --shard I/N --output json=FILE` wrote, or folders that contain them. The
+    merged report equals the report of an undivided check. In a folder of the project, reports of another config or lock
+    are rejected.
 
-    What the jobs measured is kept for the next `onnxgate plan`, where a folder of REPORTS has it in its `costs`.
+    Exit status: as `onnxgate check`; 3 if a shard is missing, damaged or part of another check, and no model fails.
     """
-    if options.no_ignores:
-        raise UsageError("`--no-ignores` is decided when shards are judged", hint="give it to `onnxgate check --shard`")
     if key and not re.fullmatch("[0-9a-f]{12,64}", key):
-        raise UsageError(f"`--key` is `{key}`; expected what `onnxgate plan` wrote as `key`")
+        raise UsageError(f"invalid `--key`: `{key}`", hint="use the `key` in the output of `onnxgate plan`")
     project = find_project(options)
     written = [Path(file) for _, _, file in (output.partition("=") for output in outputs) if file]
     shard_reports = [read_report_file(file) for file in list_report_files(reports, written)]
@@ -46,12 +44,12 @@ def command(reports: tuple[Path, ...], outputs: tuple[str, ...], key: str, optio
 
 
 def _expected_shards(project: Project | None, key: str) -> ExpectedCheck:
-    """Return what the reports must match, from the project of the working directory if there is one."""
+    """Return the plan, config, lock and models that the reports must match; empty if there is no project here."""
     if project is None:
         return ExpectedCheck(plan=key)
     try:
         models = tuple(model.path for model in project.models())
     except OnnxgateError:
-        models = ()  # a checkout without the models will do
+        models = ()  # they are not needed here
     lock = digest_text_file(project.lock_path) if project.lock_path.is_file() else ""
     return ExpectedCheck(plan=key, config=digest_text_file(project.path), lock=lock, models=models)

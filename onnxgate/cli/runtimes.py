@@ -1,4 +1,4 @@
-"""`onnxgate runtimes`: the locked environments on this machine."""
+"""`onnxgate runtimes`: manages the environments of locked runtimes on this machine."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from onnxgate.cli.shared.options import (
     ANSWER_FORMATS,
     EXIT_UNDECIDED,
     CommonOptions,
-    common_options,
     name_formats,
     output_option,
+    select_options,
 )
 from onnxgate.cli.shared.outputs import parse_outputs, write_answer
 from onnxgate.cli.shared.project_request import find_project, load_project
@@ -37,19 +37,19 @@ from onnxgate.runtimes.pool import PREPARE_ACTIVITY, Progress
 
 @click.group("runtimes")
 def command() -> None:
-    """List, prepare or remove the environments that locked runtimes run in.
+    """List, prepare or remove the environments of locked runtimes.
 
-    They lie in `ONNXGATE_CACHE_DIR`, else in the user's cache folder, and are shared by all projects.
+    Environments are stored in `ONNXGATE_CACHE_DIR` or the user's cache folder, and shared by all projects.
     """
 
 
-@command.command("list", short_help="Say which are ready, and what they take.")
+@command.command("list", short_help="List the environments and their sizes.")
 @output_option(name_formats(ANSWER_FORMATS))
-@common_options
+@select_options("directory", "config", "quiet")
 def list_(outputs: tuple[str, ...], options: CommonOptions) -> int:
-    """Say of each locked runtime whether its environment is ready, and what it takes.
+    """List the environment of each locked runtime with its state and size, and the Python interpreters.
 
-    Nothing is made or fetched. Also said are the interpreters that were found for them.
+    Environments are neither created nor downloaded.
     """
     sinks = parse_outputs(outputs, ANSWER_FORMATS)
     project = load_project(options)
@@ -65,14 +65,15 @@ def list_(outputs: tuple[str, ...], options: CommonOptions) -> int:
     return 0
 
 
-@command.command("prepare", short_help="Make them, or those of some targets.")
+@command.command("prepare", short_help="Create the environments.")
 @click.argument("names", nargs=-1)
-@common_options
+@select_options("directory", "config", "offline", "jobs", "quiet")
 def prepare(names: tuple[str, ...], options: CommonOptions) -> int:
-    """Make the environments of all locked runtimes, or of those that NAMES select: targets or runtimes.
+    """Create the environments of all locked runtimes, or of those in NAMES.
 
-    A runtime is named as in the lock: `onnxruntime 1.18.1`, in quotes. What is ready is left as it is. The exit status
-    is 3 where one cannot be had; not where only targets want it that are not required.
+    NAMES are targets, or runtimes as in the lock ('onnxruntime 1.18.1'). Environments that are ready are not changed.
+
+    Exit status: 3 if an environment of a required target could not be created.
     """
     project = load_project(options)
     lock = load_lock(project.lock_path)
@@ -90,15 +91,15 @@ def prepare(names: tuple[str, ...], options: CommonOptions) -> int:
     return EXIT_UNDECIDED if required_runtimes.intersection(failed) else 0
 
 
-@command.command("prune", short_help="Remove what no lock names and nobody used lately.")
-@click.option("--all", "everything", is_flag=True, help="Remove what the locks name, too, and whatever its age.")
+@command.command("prune", short_help="Remove unused environments and results.")
+@click.option("--all", "everything", is_flag=True, help="Also remove environments in locks, regardless of age.")
 @click.option(
     "--older-than",
     "age",
     default="30d",
     show_default=True,
     metavar="AGE",
-    help="Leave what was used since: `12h`, `30d`, `0d`.",
+    help="Keep entries used within this time: `12h`, `30d`, `0d`.",
 )
 @click.option(
     "--lock",
@@ -106,15 +107,14 @@ def prepare(names: tuple[str, ...], options: CommonOptions) -> int:
     multiple=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Leave what this lock names, too, besides the project's own. Repeatable.",
+    help="Also keep the environments in this lock. Repeatable.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
-@common_options
+@click.option("--dry-run", is_flag=True, help="Print what would be removed, but remove nothing.")
+@select_options("directory", "config", "quiet")
 def prune(everything: bool, age: str, locks: tuple[Path, ...], dry_run: bool, options: CommonOptions) -> int:
-    """Remove from the cache what no lock names and nobody used for a while.
+    """Remove environments, results and other cached data that were not used recently.
 
-    These are environments, results, inputs, harvests, and all else that can be made again. What a running check works
-    with stays in any case.
+    Environments in the project's lock or in use are kept.
     """
     age_s = None if everything else parse_age(age)
     before = float("inf") if age_s is None else time.time() - age_s
@@ -127,11 +127,11 @@ def prune(everything: bool, age: str, locks: tuple[Path, ...], dry_run: bool, op
     pruned = remove_unused(cache_dir(), named=named, before=before, really=not dry_run)
     action, freed = ("would remove", "would free") if dry_run else ("removed", "freed")
     for name, number in pruned.removed.items() if not options.quiet else ():
-        click.echo(escape_log_line(f"{action} {f'{number} of {name}' if name in PRUNABLE_FOLDERS else name}"))
+        click.echo(escape_log_line(f"{action} {f'{number} files in {name}/' if name in PRUNABLE_FOLDERS else name}"))
     for name in pruned.in_use if not options.quiet else ():
-        click.echo(escape_log_line(f"left {name}: it is in use"))
+        click.echo(escape_log_line(f"kept {name} (in use)"))
     shared = pruned.size_bytes - pruned.freed_bytes
-    aside = f"; another {format_size(shared)} stays in other caches, such as uv's" if shared else ""
+    aside = f" ({format_size(shared)} more remain in other caches, such as uv's)" if shared else ""
     in_use = f", {len(pruned.in_use)} in use" if pruned.in_use else ""
     click.echo(
         f"{freed} {format_size(pruned.freed_bytes)}{aside}; {pluralize(pruned.kept_count, 'environment')} kept{in_use}"
@@ -143,11 +143,11 @@ def parse_age(age: str) -> float:
     """Return an age such as `30d` in seconds.
 
     Raises:
-        UsageError: it is not an age.
+        UsageError: it is invalid.
     """
     match = re.fullmatch(r"(\d{1,6})([hdw])", age.strip(), re.ASCII)
     if match is None:
-        raise UsageError(f"`--older-than` is `{age}`, which is no age", hint="`12h`, `30d` or `8w`")
+        raise UsageError(f"invalid `--older-than`: `{age}`", hint="use a form such as `12h`, `30d` or `8w`")
     return int(match[1]) * {"h": 3600, "d": 86400, "w": 604800}[match[2]]
 
 
@@ -157,8 +157,8 @@ def _select_runtimes(
     known_names = {name for runtime, targets in runtimes.items() for name in (runtime.name, *targets)}
     for name in names:
         if name not in known_names:
-            hint = f"one of {', '.join(sorted(known_names))}"
-            raise UsageError(f"the lock has neither a runtime nor a target called `{name}`", hint=hint)
+            hint = f"use one of {', '.join(sorted(known_names))}"
+            raise UsageError(f"the lock has no runtime or target `{name}`", hint=hint)
     selected = frozenset(names or known_names)
     return {
         runtime: targets for runtime, targets in runtimes.items() if not selected.isdisjoint((runtime.name, *targets))
@@ -168,7 +168,7 @@ def _select_runtimes(
 def _prepare_environment(
     runtime: LockedRuntime, lock: Lock, environments: Environments, progress: Progress
 ) -> UnavailableError | None:
-    """Prepare one environment. Return the error if that fails; an environment of the user is not touched."""
+    """Create one environment. Return the error if that fails; the user's own environments are not changed."""
     if runtime.environment:
         return None
     progress.started(runtime.name, PREPARE_ACTIVITY)
@@ -193,6 +193,6 @@ def _print_prepared(
         if error.hint:
             click.echo(escape_log_line(f"  hint: {error.hint}"))
     own = sum(bool(runtime.environment) for runtime in chosen)
-    own_note = f"; {own} of your own {'is' if own == 1 else 'are'} left as they are" if own else ""
+    own_note = f"; {pluralize(own, 'environment')} of your own not changed" if own else ""
     locked = len(chosen) - own
     click.echo(f"{locked - len(failed)} of {pluralize(locked, 'environment')} ready{own_note}")

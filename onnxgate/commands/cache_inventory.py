@@ -1,4 +1,4 @@
-"""Contents of the cache: environments of a lock, and what can be removed."""
+"""Contents of the cache: the environments of a lock, and data that can be removed."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from onnxgate.runtimes.worker_spec import environment_path
 
 ENVIRONMENTS_FOLDER = "environments"
 PRUNABLE_FOLDERS = ("results", "static", "support", "inputs", "costs", "bugs")
-"""Other folders that can be made again. Unknown ones are left alone, such as backups of models."""
+"""Other folders whose content can be recreated. All others are kept, such as backups of models."""
 COMPANION_SUFFIXES = (".lock", ".uses")
-PREPARE_HINT = "`onnxgate runtimes prepare` makes it"
+PREPARE_HINT = "run `onnxgate runtimes prepare`"
 
 
 def targets_of(lock: Lock) -> dict[LockedRuntime, tuple[str, ...]]:
-    """Return each runtime once, with the targets that lock it."""
+    """Return each runtime with the targets that lock it."""
     targets_by_runtime: dict[LockedRuntime, list[str]] = {}
     for name, target in sorted(lock.targets.items()):
         for runtime in target.runtimes:
@@ -78,7 +78,7 @@ def _inspect_environment(
     )
     if runtime.environment:
         path = environment_path(folder, runtime.environment)
-        reason = "there is no Python" if interpreter_in(path) is None else ""
+        reason = "it has no Python interpreter" if interpreter_in(path) is None else ""
         return replace(environment_state, state="own", folder=str(path), reason=reason)
     try:
         slot = environments.slot_of(runtime, lock.pinned)
@@ -90,7 +90,7 @@ def _inspect_environment(
     if slot.ready() is not None:
         environment_state = replace(environment_state, state="ready")
     elif slot.folder.exists():
-        reason = "it was not finished, or something of it is gone"
+        reason = "incomplete"
         environment_state = replace(environment_state, state="broken", reason=reason, hint=PREPARE_HINT)
     else:
         environment_state = replace(environment_state, state="not-prepared", hint=PREPARE_HINT)
@@ -106,17 +106,17 @@ def _inspect_environment(
 class PruneResult:
     """Result of pruning, or of a dry run."""
 
-    removed: Mapping[str, int]  # environments by name, and the number of removed items by folder
-    in_use: tuple[str, ...]  # environments that a running gate works with, or makes
-    kept_count: int  # environments that a lock names, or that were used lately
+    removed: Mapping[str, int]  # environments by name, and the number of removed files by folder
+    in_use: tuple[str, ...]  # environments that a running command uses or creates
+    kept_count: int  # environments in a lock, or used recently
     size_bytes: int
     freed_bytes: int
 
 
 def remove_unused(cache: Path, *, named: Collection[Path], before: float, really: bool) -> PruneResult:
-    """Remove what is not in use from all known folders of a cache.
+    """Remove unused data from all known folders of a cache.
 
-    What was used later than `before`, in seconds since the epoch, stays, and the environments that are named.
+    Environments in `named` are kept, and all data used after `before`, in seconds since the epoch.
     """
     removed: dict[str, int] = {}
     in_use: list[str] = []
@@ -146,7 +146,7 @@ def remove_unused(cache: Path, *, named: Collection[Path], before: float, really
 
 
 def _remove_environment(environment: Path, sizes: DiskUsage, *, really: bool) -> bool:
-    """Remove an environment unless it is in use. Return if it was removed."""
+    """Remove an environment unless it is in use. Return whether it was removed."""
     ready = environment / "ready.json"
     with contextlib.suppress(filelock.Timeout), filelock.FileLock(f"{environment}.lock", timeout=0):
         if leases.is_in_use(environment):
@@ -154,7 +154,7 @@ def _remove_environment(environment: Path, sizes: DiskUsage, *, really: bool) ->
         marker = ready.read_bytes() if really and ready.is_file() else None
         if really:
             ready.unlink(missing_ok=True)
-            if leases.is_in_use(environment):  # somebody came before it was no longer ready
+            if leases.is_in_use(environment):  # it was leased after the first test
                 if marker is not None:
                     ready.write_bytes(marker)
                 return False
@@ -186,10 +186,10 @@ def environment_folders(locks: Iterable[Lock], environments: Environments) -> se
 
 
 class DiskUsage:
-    """Counts each file once, and knows which of them have names elsewhere."""
+    """Disk usage of files; a file with several hard links counts once."""
 
     def __init__(self) -> None:
-        self._files: dict[tuple[int, int], list[int]] = {}  # bytes, names that it has, names that were seen
+        self._files: dict[tuple[int, int], list[int]] = {}  # bytes, hard links, hard links that were counted
 
     def add(self, path: Path) -> None:
         """Count a file, or a folder with all below it; links are not followed."""
@@ -206,7 +206,7 @@ class DiskUsage:
 
     @property
     def freed_bytes(self) -> int:
-        """Return the size that removal frees: a file with another name stays."""
+        """Return the size that removal frees: a file with a hard link elsewhere remains."""
         return sum(size for size, names, counted in self._files.values() if counted >= names)
 
 
@@ -217,5 +217,5 @@ def _walk_files(path: Path) -> Iterator[os.stat_result]:
                 yield from _walk_files(entry)
         else:
             yield path.lstat()
-    except OSError:  # it went away meanwhile, or may not be seen
+    except OSError:  # removed meanwhile, or not permitted
         return

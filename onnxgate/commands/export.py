@@ -1,4 +1,4 @@
-"""`onnxgate export`: models exported again from their sources, into place."""
+"""`onnxgate export`: re-exports models from their sources."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from onnxgate.stages.export_jobs import ProjectToolchain, plan_export
 
 
 def find_toolchain_warnings(toolchain: ProjectToolchain, lock: Lock) -> Iterator[str]:
-    """Yield the messages of the rule about the toolchain."""
+    """Yield a warning if the installed toolchain does not match the locked one."""
     if lock.toolchain is None:
         return
     interpreter = probe_interpreter(toolchain.python, lock.toolchain.packages)
@@ -34,7 +34,7 @@ def find_toolchain_warnings(toolchain: ProjectToolchain, lock: Lock) -> Iterator
 def export_models(
     toolchain: ProjectToolchain, lock: Lock, models: Sequence[SelectedModel], scratch: Path, pool: WorkerPool
 ) -> list[tuple[SelectedModel, ExportOutcome]]:
-    """Export the models into `scratch`; nothing is written into place."""
+    """Export the models into `scratch`; the committed files are not changed."""
     submitted = []
     for index, planned in enumerate(plan_models(toolchain.project, lock, models)):
         external_data = bool(read_data_locations(planned.model.absolute))
@@ -46,13 +46,13 @@ def export_models(
 
 
 def apply_export(model: SelectedModel, outcome: ExportOutcome, check: bool) -> tuple[str, list[str]]:
-    """Write a model if it changed and its export has no error; with `check`, write nothing.
+    """Replace a model if its export succeeded and differs; with `check`, write nothing.
 
-    Return the state of the model, and the lines to print about it.
+    Return the state of the model and the lines to print.
     """
     subject = outcome.subject
     rules = [it for it in ALL if subject is not None and it.subject is type(subject) and it is not export_stale]
-    rules.sort(key=lambda rule: rule not in (export_failed, source_not_exportable))  # reasons that there is no file
+    rules.sort(key=lambda rule: rule not in (export_failed, source_not_exportable))  # they explain why there is no file
     hits = [(hit.level or rule.level, hit) for rule in rules for hit in rule.judge(subject)]
     state, lines = _apply(model, outcome, [hit for level, hit in hits if level is Level.ERROR], check)
     for level, hit in hits:
@@ -69,21 +69,21 @@ def _apply(model: SelectedModel, outcome: ExportOutcome, errors: Sequence[Hit], 
             lines += [f"{model.path}: {hit.message}", f"  at {hit.place.path}{line}", *_hint_lines(hit.fix)]
         return "failed", lines
     if outcome.undone:
-        reason = f"{model.path}: cannot be compared: {outcome.undone.reason}"
+        reason = f"{model.path}: could not be compared: {outcome.undone.reason}"
         return "not compared", [reason, *_hint_lines(outcome.undone.hint)]
     differences = _find_differences(outcome, check)
     if not differences:
-        return "unchanged", [f"{model.path}: is what its source exports"]
+        return "unchanged", [f"{model.path}: matches its export"]
     changes = [f"  {difference}" for difference in differences]
     if check:
-        return "changed", [f"{model.path}: is not what its source exports", *changes]
+        return "changed", [f"{model.path}: differs from its export", *changes]
     if not model.absolute.exists():
         return "written", [f"{model.path}: created", *_write_model(model, outcome)]
     return "written", [f"{model.path}: written", *changes, *_write_model(model, outcome)]
 
 
 def _find_differences(outcome: ExportOutcome, check: bool) -> tuple[str, ...]:
-    """Return what differs in the fresh file. A new IR version alone is a reason to write it, but not stale."""
+    """Return the differences. If only the IR version changed, the file is replaced, but does not count as stale."""
     if outcome.subject is None:
         return ()
     committed = outcome.subject.committed
@@ -96,8 +96,8 @@ def _hint_lines(text: str) -> list[str]:
 
 
 def _write_model(model: SelectedModel, outcome: ExportOutcome) -> list[str]:
-    """Write the fresh file into place, and return the lines about data files that it does not use."""
-    assert outcome.fresh is not None  # what differs was written
+    """Replace the model, and return lines about data files that it no longer uses."""
+    assert outcome.fresh is not None  # a model with differences was exported
     before = read_data_locations(model.absolute)
     replace_model(outcome.fresh, model.absolute)
-    return [f"  `{name}` is not used by it any more" for name in find_unused_data(before, model.absolute)]
+    return [f"  `{name}` is no longer used by this model" for name in find_unused_data(before, model.absolute)]

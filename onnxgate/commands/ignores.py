@@ -1,4 +1,4 @@
-"""Ignore entries for all current findings, and for no later ones."""
+"""Ignore entries for all current findings, but not for later ones."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from onnxgate.project.toml import decode, find_key_lines
 
 REASON = "present when the gate was adopted"
 CONTENT_BOUND_RULES = frozenset({"model-changed"})
-"""Rules about one content of a model without a baseline: if it is the locked one."""
+"""Rules whose finding is about one content of a model, although no baseline is compared."""
 NON_IGNORABLE_RULES = {
-    "lock-stale": "it says that the lock is not about what the config promises: run `onnxgate lock`",
-    "ignore-expired": "somebody set that date: repair what the entry hides, or give it a new date and a reason",
-    "ignore-unused": "the entry can be removed",
-    "not-a-model": "nothing of such a file can be judged: repair it, or name it in `exclude`",
-    "lfs-pointer": "it says what this checkout lacks, and not what is wrong with the model",
+    "lock-stale": "run `onnxgate lock` to update the lock",
+    "ignore-expired": "fix the finding, or set a new `until` date",
+    "ignore-unused": "remove the entry",
+    "not-a-model": "repair the file, or add it to `exclude`",
+    "lfs-pointer": "fetch the file with `git lfs pull`",
 }
-"""Why some rules cannot be accepted."""
+"""Rules that cannot be ignored, each with what to do instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class IgnoreUpdate:
-    """Outcome under the new entries, the config with them, and remarks."""
+    """The outcome with the new entries, the new config, and remarks."""
 
     outcome: GateOutcome
     data: bytes
@@ -47,12 +47,12 @@ def accept_findings(
     request: GateRequest, outcome: GateOutcome, data: bytes, until: datetime.date | None
 ) -> IgnoreUpdate:
     """
-    Accept every finding of the outcome except notes, until no new one appears. `data` is the config.
+    Ignore every finding of the outcome except notes. `data` is the config.
 
-    To accept a cause shows what follows from it, and to accept that a file is broken lets it be run.
+    Ignoring one finding may reveal others that follow from it; this is repeated until no new one appears.
 
     Raises:
-        UsageError: the entries of the config cannot be edited as they are written there.
+        UsageError: the entries of the config are in a form that cannot be edited.
     """
     project = request.project
     plan = _IgnorePlan(project.config.ignore, request.ignores.today, until)
@@ -71,7 +71,7 @@ def accept_findings(
         request = plan.under(request)
         checkout = msgspec.structs.replace(request.checkout, project=replace(request.project, lines=lines))
         request = msgspec.structs.replace(request, checkout=checkout)
-        # Findings that are shown in the config need its new lines.
+        # Findings in the config are reported on its new lines.
         moved = any(lines.get(keys) != line for keys, line in project.lines.items() if "ignore" not in keys)
         if moved and any(rule_hit.hit.place.path == project.path.name for rule_hit in outcome.gathered.judged):
             outcome = pipeline.run(request)
@@ -100,7 +100,7 @@ class _IgnorePlan:
 
     @property
     def edit(self) -> IgnoreEdit:
-        """Return all entries; one whose list did not change is not touched."""
+        """Return the entries to change and to add."""
         changed = {
             index: tuple(sorted(marks))
             for index, marks in self.listed.items()
@@ -120,7 +120,7 @@ class _IgnorePlan:
         return msgspec.structs.replace(request, checkout=msgspec.structs.replace(request.checkout, project=project))
 
     def accept(self, outcome: GateOutcome) -> bool:
-        """Add the findings of the outcome; return False if all that can be accepted is."""
+        """Add the findings of the outcome; return False if there is no new one."""
         before, contents = self.accepted, _content_digests(outcome)
         expired = Ignores([entry for entry in self.entries if not self._is_current(entry)], self.today, contents)
         for finding in outcome.findings:
@@ -133,16 +133,16 @@ class _IgnorePlan:
         return self.accepted > before
 
     def refused(self, outcome: GateOutcome) -> Iterator[str]:
-        """Yield the current findings that were not accepted, and why."""
+        """Yield the findings that were not accepted, with the reason."""
         closing = [finding for finding in outcome.findings if _is_blocking(finding)]
         never = [(finding.rule, why) for finding in closing if (why := _refusal_reason(finding))]
         for rule, why in sorted(set(never)):
-            yield f"`{rule}` is not accepted by `--write-ignores`: {why}"
+            yield f"`{rule}` cannot be ignored: {why}"
         if ended := len(closing) - len(never):
-            yield f"{pluralize(ended, 'finding')} not accepted again: the ignore of each has ended"
+            yield f"{pluralize(ended, 'finding')} not ignored again: the `until` date has passed"
 
     def drop(self, stale: Mapping[int, frozenset[str]]) -> None:
-        """Remove findings that are gone from the new entries."""
+        """Remove findings that no longer occur from the new entries."""
         indices = [index for index in range(len(self.entries)) if self.listed.get(index, True)]
         for place, marks in stale.items():
             if place < len(indices) and marks:
@@ -152,19 +152,16 @@ class _IgnorePlan:
 
     def describe(self, name: str) -> str:
         """Describe the changes."""
-        changes = []
-        for verb, count, state in (("accepts", self.accepted, "there now"), ("no longer lists", self.dropped, "gone")):
-            if count:
-                changes.append(f"{verb} {pluralize(count, 'finding')} that {'is' if count == 1 else 'are'} {state}")
-        if not changes:
-            return f"`{name}` is as it was: there is nothing to accept, and nothing that it lists is gone"
-        return f"`{name}` {', and '.join(changes)}"
+        added = f"added {pluralize(self.accepted, 'finding')}" if self.accepted else ""
+        dropped = f"removed {pluralize(self.dropped, 'resolved finding')}" if self.dropped else ""
+        changes = " and ".join(filter(None, (added, dropped)))
+        return f"ignores in `{name}`: {changes or 'no changes'}"
 
     def _listed_marks(self, index: int) -> set[str]:
         return self.listed.setdefault(index, set(self.entries[index].fingerprints or ()))
 
     def _marks(self, finding: Finding, contents: Mapping[str, str]) -> set[str]:
-        """Return the fingerprints of the entry for a finding: an existing one that we wrote, or a new one."""
+        """Return the fingerprints of the entry for a finding: an existing entry of `--write-ignores`, or a new one."""
         content = _bound_content(finding, contents)
         index = self._own.get(_create_entry(finding.model, finding.rule, content, reason=REASON, until=self.until))
         if index is not None:
@@ -180,7 +177,7 @@ def _is_blocking(finding: Finding) -> bool:
 
 
 def _refusal_reason(finding: Finding) -> str:
-    """Return why a finding cannot be accepted, "" if it can be."""
+    """Return why a finding cannot be ignored; "" if it can be."""
     is_pointer = finding.rule == "external-data-corrupt" and "git lfs pull" in finding.fix
     return NON_IGNORABLE_RULES.get("lfs-pointer" if is_pointer else finding.rule, "")
 
@@ -190,7 +187,7 @@ def _content_digests(outcome: GateOutcome) -> dict[str, str]:
 
 
 def _bound_content(finding: Finding, contents: Mapping[str, str]) -> str:
-    """Return the digest that an entry is limited to, "" for no limit."""
+    """Return the digest that an entry is limited to; "" for no limit."""
     of_one = finding.rule in CONTENT_BOUND_RULES or is_about_change(finding.rule)
     return contents.get(finding.model, "") if of_one else ""
 
@@ -209,7 +206,7 @@ def _create_entry(
 
 
 def render_ignore_snippets(request: GateRequest, outcome: GateOutcome) -> dict[str, tuple[str, ...]]:
-    """Return by fingerprint the lines to paste into the config; the reason is left to fill in."""
+    """Return by fingerprint the lines to paste into the config; the user fills in the reason."""
     contents, lines = _content_digests(outcome), {}
     for finding in outcome.findings:
         rule = rules.by_id.get(finding.rule)

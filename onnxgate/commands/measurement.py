@@ -39,7 +39,7 @@ Figures = TypeVar("Figures")
 
 @dataclass(slots=True)
 class Measurement(Generic[Figures]):
-    """Figures by model and output, and notes about models without any."""
+    """Figures by model and output, and notes about models that were not measured."""
 
     figures: dict[str, dict[str, Figures]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -53,20 +53,20 @@ def measure_source_tolerances(
 
     Raises:
         UnavailableError: the toolchain is missing.
-        ConfigError: the user's own inputs are not what a model takes.
+        ConfigError: the user's inputs do not match a model.
     """
     measurement = Measurement[MeasuredTolerance]()
     sourced = [model for model in models if model.settings.source is not None]
     if not sourced:
         if all(model.settings.quantized_from is None for model in models):
-            measurement.notes.append("no model has a `source`: there is nothing to measure")
+            measurement.notes.append("no model has a `source`; nothing was measured")
         return measurement
     toolchain = ProjectToolchain.of_project(project)
     with temporary_folder() as scratch:
         submitted = []
         for index, model in enumerate(sourced):
             if other_type := _detect_other_type(model):
-                measurement.notes.append(f"`{model.path}` was not measured: it is {other_type}")
+                measurement.notes.append(f"`{model.path}` was not measured: {other_type}")
             else:
                 submitted.append((model, *_submit_source(toolchain, model, Path(scratch) / str(index), pool)))
         for model, outputs, answer in submitted:
@@ -89,7 +89,7 @@ def measure_quantized_models(
     Compare each model with `quantized-from` with its float model, on the newest locked runtime.
 
     Raises:
-        ConfigError: the user's own inputs are not what a model takes.
+        ConfigError: the user's inputs do not match a model.
     """
     record = Measurement[MeasuredQuantization]()
     quantized = [model for model in models if model.settings.quantized_from is not None]
@@ -100,7 +100,7 @@ def measure_quantized_models(
             try:
                 figures = _measure_quantized_model(project, lock, planned, pool, folders)
             except IncomparableError as reason:
-                record.notes.append(f"`{planned.path}` was not held against its float model: {reason}")
+                record.notes.append(f"`{planned.path}` was not compared with its float model: {reason}")
                 continue
             record.figures[planned.path] = figures
             for output, figure in figures.items():
@@ -108,11 +108,11 @@ def measure_quantized_models(
                     figure.sqnr_db < FLOAT_BOUNDS.sqnr_db
                     or figure.cosine < FLOAT_BOUNDS.cosine
                     or figure.top1 < FLOAT_BOUNDS.top1
-                ):  # without the record, it would be a finding
+                ):  # without this record, it would be a finding
                     values = f"{figure.sqnr_db:g} dB, cosine {figure.cosine:g}, argmax {figure.top1:.1%}"
                     record.notes.append(
-                        f"output `{output}` of `{planned.path}` keeps {values}; "
-                        "recorded, that much is accepted from now on"
+                        f"output `{output}` of `{planned.path}` has {values} compared with the float model; "
+                        "these values are now recorded and accepted"
                     )
     return record
 
@@ -122,7 +122,7 @@ def _measure_quantized_model(
 ) -> dict[str, MeasuredQuantization]:
     model = planned.model
     if other_type := _detect_other_type(model):
-        raise IncomparableError(f"it is {other_type}")
+        raise IncomparableError(other_type)
     reading = read_model(model.absolute, model.path)
     fed = create_cases(project, model, reading, next(folders), call=functools.partial(call_inputs, project, pool))
     if not fed.cases:
@@ -138,21 +138,26 @@ def _measure_quantized_model(
     pairs = _pair_outputs(fed.cases, outputs, real.outputs)
     figures = measure_quantization(pairs, model.settings.quantized_from or "", real.runtime.name)
     if not figures:
-        raise IncomparableError("no output of it is a number in both")
+        raise IncomparableError("no output is numeric in both models")
     return figures
 
 
-def _pair_outputs(cases: Sequence[InputCase], ours: RunOutputs, theirs: RunOutputs) -> Iterator[tuple[Arrays, Arrays]]:
-    """Yield the outputs of both models by the names of the quantized one, for each case."""
-    their_names = ours.names if set(ours.names) == set(theirs.names) else theirs.names
+def _pair_outputs(
+    cases: Sequence[InputCase], quantized: RunOutputs, float_outputs: RunOutputs
+) -> Iterator[tuple[Arrays, Arrays]]:
+    """Yield the outputs of both models for each case, by the names of the quantized model."""
+    float_names = quantized.names if set(quantized.names) == set(float_outputs.names) else float_outputs.names
     for case in cases:
-        our_arrays, their_arrays = {}, {}
-        for name, their_name in zip(ours.names, their_names, strict=False):
-            our_path, their_path = ours.paths.get((case.name, name)), theirs.paths.get((case.name, their_name))
-            if our_path is not None and their_path is not None:
-                our_arrays[name] = load_array(our_path)
-                their_arrays[name] = load_array(their_path)
-        yield our_arrays, their_arrays
+        quantized_arrays, float_arrays = {}, {}
+        for name, float_name in zip(quantized.names, float_names, strict=False):
+            quantized_path, float_path = (
+                quantized.paths.get((case.name, name)),
+                float_outputs.paths.get((case.name, float_name)),
+            )
+            if quantized_path is not None and float_path is not None:
+                quantized_arrays[name] = load_array(quantized_path)
+                float_arrays[name] = load_array(float_path)
+        yield quantized_arrays, float_arrays
 
 
 def _submit_source(
@@ -171,7 +176,7 @@ def _measure_tolerance(outputs: Sequence[str], answer: Observation) -> dict[str,
     """Return the tolerance of each output.
 
     Raises:
-        IncomparableError: the source gave no outputs in both precisions, or no output has a tolerance.
+        IncomparableError: the source did not run in both precisions, or no output is numeric.
     """
     match answer:
         case Completed(result=ExportResult(eager64=results) as result) if results:
@@ -182,15 +187,15 @@ def _measure_tolerance(outputs: Sequence[str], answer: Observation) -> dict[str,
             )
             if tolerances := measure_tolerance(pairs):
                 return tolerances
-            raise IncomparableError("no output of it is a number in both precisions")
+            raise IncomparableError("no output is numeric in both precisions")
         case Completed(result=ExportResult(failure=failure)) if failure is not None:
             raise IncomparableError(f"{failure.type}: {failure.text.partition(chr(10))[0]}")
         case Completed(result=ExportResult(eager_reason=reason)) if reason:
             raise IncomparableError(reason)
         case Completed():
-            raise IncomparableError("its source does not run in float64")
+            raise IncomparableError("the source does not run in float64")
         case _:
-            raise IncomparableError(f"its source gives nothing ({type(answer).__name__.lower()})")
+            raise IncomparableError(f"the source did not complete ({type(answer).__name__.lower()})")
 
 
 def _load_outputs(outputs: Sequence[str], case: CaseResult) -> Arrays:

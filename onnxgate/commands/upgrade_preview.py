@@ -1,8 +1,6 @@
-"""Preview of a lock upgrade: the gate is run with the old lock and with the new one.
+"""Preview of a lock upgrade: a check with the old lock and one with the new lock, whose reports are compared.
 
-The run with the new lock reports what `check` would report after the upgrade; the run with the old lock
-reports the problems of today, also of runtimes that stay. Results of the first run are reused by the second,
-and the outputs of both are compared.
+The second check reuses results of the first one for runtimes that are in both locks.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ from onnxgate.stages.parity.stage import (
 from onnxgate.stages.runtime import ObservedRun
 
 COMPARED_STAGES = frozenset({Stage.FILE, Stage.SUPPORT, Stage.RUNTIME, Stage.PARITY})
-"""Stages whose findings depend on a runtime, without those that would have to be measured."""
+"""Stages whose findings depend on a runtime."""
 REPORTED_LEVELS = ("error", "warning")
 
 NewFolder = Callable[[], Path]
@@ -47,7 +45,7 @@ FindingKey = tuple[str, str, str, str]  # rule, level, model, fingerprint
 
 @dataclass(slots=True)
 class OutputStore:
-    """Outputs of models on every runtime, which outlive their run."""
+    """Outputs of models on every runtime, stored after their run."""
 
     folder: NewFolder
     models: dict[str, ParityModel] = field(default_factory=dict)
@@ -82,7 +80,7 @@ def preview_upgrade(request: GateRequest, new: Lock, fail_on: FailOn, folder: Ne
     after = _run_gate(replace(request, checkout=checkout, watch=stores[1].watch), fail_on)
     at_start, at_end = _reported_findings(before), _reported_findings(after)
     today = {_finding_key(finding) for finding in at_start}
-    for finding in at_end:  # of a runtime that stays, from a stage that was not run with the old lock
+    for finding in at_end:  # from stages that did not run with the old lock
         changes = changes_by_model.get(finding.model)
         if Stage(finding.stage) not in COMPARED_STAGES and changes and changes.stay & set(finding.runtimes):
             today.add(_finding_key(finding))
@@ -110,7 +108,7 @@ def preview_upgrade(request: GateRequest, new: Lock, fail_on: FailOn, folder: Ne
 
 @dataclass(frozen=True, slots=True)
 class _RuntimeChanges:
-    """Runtimes of one model by name, in the old and the new lock; other packages make another runtime."""
+    """Runtimes of one model by name, in the old and the new lock; a runtime with other packages is a new one."""
 
     old: RuntimesByName
     new: RuntimesByName
@@ -135,7 +133,7 @@ def _planned_runtimes(request: GateRequest, lock: Lock) -> dict[str, RuntimesByN
 
 
 def _is_decided(finding: Finding, after: Report, come: set[str]) -> bool:
-    """Return if the finding is known to be on none of the added runtimes."""
+    """Return whether it is known that the finding does not occur on an added runtime."""
     return not any(
         incomplete.runtime in come or (bool(come) and not incomplete.runtime and incomplete.stage == finding.stage)
         for incomplete in (*after.undecided, *after.skipped)
@@ -179,14 +177,14 @@ def _compare_added_runtime(
 def _measure_output_changes(
     cell: Cell, before: str, stores: tuple[OutputStore, OutputStore]
 ) -> tuple[tuple[Measured, ...], str]:
-    """Return the largest change of each output since the runtime `before`, or why there is none."""
+    """Return the largest change of each output since the runtime `before`, or the reason why it is unknown."""
     if not before:
-        return (), "no runtime of this engine is locked yet"
+        return (), "no earlier release of this engine is locked"
     model = stores[1].models.get(cell.model)
     old, new = stores[0].outputs.get((cell.model, before)), stores[1].outputs.get((cell.model, cell.runtime))
     if model is None or not old or not new:
         missing = [name for name, outputs in ((cell.runtime, new), (before, old)) if not outputs]
-        return (), f"it gave no outputs on {' and '.join(missing)}"
+        return (), f"no outputs on {' and '.join(missing)}"
     rows = []
     for comparison in compare_runtimes(model, cell.runtime, new, before, old):
         by_output: dict[str, list[Difference]] = {}
@@ -194,4 +192,4 @@ def _measure_output_changes(
             by_output.setdefault(difference.output, []).append(difference)
         for differences in by_output.values():
             rows += report_measurements(altered(comparison, differences=(find_worst(differences),)))[:1]
-    return tuple(rows), "" if rows else "none of its outputs can be compared"
+    return tuple(rows), "" if rows else "no output can be compared"

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 COMMANDS = ("check", "lock", "export", "plan", "merge")
 REPORTING_COMMANDS = ("check", "merge")
 """Commands that write a report."""
+FAIL_ON_COMMANDS = (*REPORTING_COMMANDS, "lock")
+"""Commands with the option `--fail-on`."""
 STAGES = tuple(stage.value for stage in ALL_STAGES)
 FAIL_ON = ("error", "warning", "never")
 INPUT_NAMES = (
@@ -236,7 +238,11 @@ def build_arguments(inputs: Inputs, results: ResultFiles) -> list[str]:
         outputs = ["text", *(f"{name}={path}" for name, (path, is_written) in files.items() if is_written)]
     output_arguments = [argument for output in outputs for argument in ("--output", output)]
     paths = ["--", *inputs.paths] if inputs.paths else []
-    return [inputs.command, *options, "--fail-on", inputs.fail_on, *output_arguments, *inputs.args, *paths]
+    if inputs.command in FAIL_ON_COMMANDS:
+        options += ["--fail-on", inputs.fail_on]
+    if inputs.command == "plan":  # its file is passed to all shards, so that costs of this machine can decide
+        options.append("--measured")
+    return [inputs.command, *options, *output_arguments, *inputs.args, *paths]
 
 
 def write_outputs(path: Path, *values: DataclassInstance) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.commands.generated_files import add_driver
+from onnxgate.commands.init.git_driver import add_driver
 from tests.cli.test_diff import git
 from tests.cli.test_init import init, save
 
@@ -75,13 +75,13 @@ def test_both_are_written(installed: Path, repository: Path) -> None:
 
     assert (first.returncode, first.stderr) == (0, "")
     assert "wrote  .gitattributes: `diff=onnx` for `*.onnx`\n" in first.stdout
-    assert "set    diff.onnx.textconv in this clone's git config" in first.stdout
+    assert "set    diff.onnx.textconv in the git config of this clone only" in first.stdout
     assert written == "*.onnx filter=lfs diff=onnx merge=lfs -text\n*.png binary\n"
     assert attribute(repository) == "onnx"
     assert setting(repository, "diff.onnx.textconv").endswith("diff --textconv")
     assert setting(repository, "diff.onnx.cachetextconv") == "false"  # Git LFS
-    assert "kept   .gitattributes, which has `*.onnx diff=onnx`\n" in second.stdout
-    assert "kept   git's setting diff.onnx.textconv, which is the same\n" in second.stdout
+    assert "kept   .gitattributes (already contains `*.onnx diff=onnx`)\n" in second.stdout
+    assert "kept   git setting diff.onnx.textconv (unchanged)\n" in second.stdout
     assert (repository / ATTRIBUTES).read_text(encoding="utf-8") == written
 
 
@@ -109,8 +109,8 @@ def test_a_driver_of_their_own_is_kept(installed: Path, repository: Path) -> Non
     done = init(installed, repository, "--git-diff")
 
     assert setting(repository, "diff.onnx.textconv") == "netron-text"
-    assert "kept   git's setting diff.onnx.textconv, which is `netron-text`\n" in done.stdout
-    assert "  - let git describe models by onnxgate: `git config diff.onnx.textconv '" in done.stdout
+    assert "kept   git setting diff.onnx.textconv (`netron-text`)\n" in done.stdout
+    assert "  - to use onnxgate for `git diff`: `git config diff.onnx.textconv '" in done.stdout
 
 
 def test_a_later_line_is_outdone(installed: Path, repository: Path) -> None:
@@ -130,9 +130,9 @@ def test_attributes_of_a_folder_are_left_to_the_user(installed: Path, repository
     (repository / ATTRIBUTES).symlink_to("elsewhere")
     linked = init(installed, repository, "--git-diff")
 
-    assert "`git check-attr diff models/net.onnx` says that another .gitattributes rules it" in done.stdout
+    assert "another .gitattributes overrides the attribute of models/net.onnx: add `diff=onnx` there" in done.stdout
     assert (repository / "models" / ATTRIBUTES).read_text(encoding="utf-8") == "*.onnx diff=lfs\n"
-    assert "kept   .gitattributes, which is no file of its own\n" in linked.stdout
+    assert "kept   .gitattributes (not a regular file)\n" in linked.stdout
     assert not (repository / "elsewhere").exists()
 
 
@@ -150,5 +150,8 @@ def test_on_a_terminal_it_asks(installed: Path, repository: Path, answer: str, e
         os.close(theirs)
         os.close(ours)
 
-        assert (done.returncode, done.stdout.count("Shall `git diff` show what changed in models?")) == (0, times)
+        assert (done.returncode, done.stdout.count("Set up `git diff` to show changes of models as text?")) == (
+            0,
+            times,
+        )
         assert attribute(repository) == expected

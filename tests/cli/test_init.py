@@ -1,4 +1,4 @@
-"""`onnxgate init`: a repository joins."""
+"""`onnxgate init`: sets up a repository."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ import pytest
 import yaml
 from onnx import parser
 
-from onnxgate.commands import generated_files
-from onnxgate.commands.repository_survey import survey_repository
+from onnxgate.commands.init import targets
 from onnxgate.project.config.loader import load_config
-from onnxgate.support import limits
 from tests.harness.github import workflow_commands
 
 MODEL = '<ir_version: {ir}, opset_import: ["" : {opset}]> g (float[N, 4] x) => (float[N, 4] y) {{ y = Relu(x) }}'
@@ -76,19 +74,21 @@ def init(
 
 
 def test_writes_what_a_repository_needs(installed: Path, repository: Path) -> None:
-    """Config, workflow and hooks, and says what was written and what remains."""
+    """It writes config, workflow and hooks, and prints each file and the next steps."""
     done = init(installed, repository)
 
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(
-        "found  1 model, `torch.onnx.export` called in export.py\n"
-        f"wrote  {CONFIG}\nwrote  {WORKFLOW}\nwrote  {HOOKS}\n\nwhat remains\n"
+        "found  1 model\n"
+        "found  `torch.onnx.export` in export.py\n"
+        f"found  no ONNX Runtime dependency; the target is `{targets.suggest_targets((), (), None)[0].runtime}`\n"
+        f"wrote  {CONFIG}\nwrote  {WORKFLOW}\nwrote  {HOOKS}\n\nNext steps:\n"
     )
     assert "  - write the lock: `onnxgate lock`\n" in done.stdout
 
 
 def test_the_config_is_one_that_loads(installed: Path, repository: Path) -> None:
-    """Its models are the repository's; nothing is exported unless somebody says so."""
+    """The config matches the models of the repository; no export is enabled."""
     init(installed, repository)
     project = load_config(repository / CONFIG)
     (model,) = project.models()
@@ -99,8 +99,8 @@ def test_the_config_is_one_that_loads(installed: Path, repository: Path) -> None
 
 
 def test_custom_operators_get_their_package(installed: Path, repository: Path) -> None:
-    """A domain that a package is known to register is promised with it; another one is left to the user."""
-    for name, domain in (("known", "ai.onnx.contrib"), ("foreign", "my.domain")):
+    """The package of a known domain is added to the target; other domains are left to the user."""
+    for name, domain in (("known", "ai.onnx.contrib"), ("unknown", "my.domain")):
         text = CUSTOM.format(domain)
         onnx.save(parser.parse_model(text), repository / f"models/{name}.onnx")
         git(repository, "add", ".")
@@ -112,7 +112,7 @@ def test_custom_operators_get_their_package(installed: Path, repository: Path) -
 
 
 def test_one_line_lets_check_export_again(installed: Path, repository: Path) -> None:
-    """Taking the `#` from the `command` line is all."""
+    """Only the `command` line has to be uncommented."""
     init(installed, repository)
     config = repository / CONFIG
     lines = config.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -127,15 +127,15 @@ def test_one_line_lets_check_export_again(installed: Path, repository: Path) -> 
     assert model.settings.command == ("{python}", "export.py", "--out", "{output}")
 
 
-def test_the_toolchain_is_what_the_repository_asks_for(installed: Path, repository: Path) -> None:
-    """As a comment, with the requirements as they are written."""
+def test_the_toolchain_is_that_of_the_requirements_file(installed: Path, repository: Path) -> None:
+    """The requirements are a comment, in the form of the requirements file."""
     init(installed, repository)
 
     assert '# requires = ["torch==2.13.0", "onnxscript>=0.6"]\n' in (repository / CONFIG).read_text(encoding="utf-8")
 
 
 def test_nothing_is_overwritten(installed: Path, repository: Path) -> None:
-    """A second run keeps everything; `--force` writes config and workflow anew, never the hooks."""
+    """A second run keeps all files; `--force` overwrites config and workflow, but not the hooks."""
     for name in (CONFIG, WORKFLOW, HOOKS):
         (repository / name).parent.mkdir(parents=True, exist_ok=True)
         (repository / name).write_text("# mine\n", encoding="utf-8")
@@ -145,7 +145,7 @@ def test_nothing_is_overwritten(installed: Path, repository: Path) -> None:
     forced = init(installed, repository, "--force")
 
     assert set(mine.values()) == {"# mine\n"}
-    assert f"kept   {CONFIG}; `--force` writes it anew\n" in kept.stdout
+    assert f"kept   {CONFIG}; use `--force` to overwrite it\n" in kept.stdout
     assert "add to .pre-commit-config.yaml, below `repos:`:\n      - repo: https://" in kept.stdout
     assert f"wrote  {CONFIG}\nwrote  {WORKFLOW}\nkept   {HOOKS}\n" in forced.stdout
     assert (repository / HOOKS).read_text(encoding="utf-8") == "# mine\n"
@@ -165,7 +165,7 @@ def test_the_workflow_reads_and_does_no_more(installed: Path, repository: Path) 
 
 
 def test_git_lfs_with_pointers_that_were_not_fetched(installed: Path, repository: Path) -> None:
-    """The workflow fetches them; that the models' content is not here is said."""
+    """The workflow fetches the models, and the next steps name the command that does it here."""
     (repository / ".gitattributes").write_text(LFS, encoding="utf-8")
     (repository / "models/net.onnx").write_text(POINTER, encoding="utf-8")
 
@@ -173,7 +173,8 @@ def test_git_lfs_with_pointers_that_were_not_fetched(installed: Path, repository
     checkout = yaml.safe_load((repository / WORKFLOW).read_text(encoding="utf-8"))["jobs"]["gate"]["steps"][0]
 
     assert checkout["with"]["lfs"] is True
-    assert done.stdout.startswith("found  1 model, Git LFS (1 not fetched or not readable), ")
+    assert done.stdout.startswith("found  1 model (Git LFS, 1 not fetched)\n")
+    assert '  - fetch the models: `git lfs pull --include "models/net.onnx"`\n' in done.stdout
 
 
 def test_a_project_below_gits_root(installed: Path, repository: Path) -> None:
@@ -200,66 +201,41 @@ def test_the_hooks_are_those_that_we_offer(installed: Path, repository: Path) ->
     assert {hook["id"] for hook in entry["hooks"]} == offered
 
 
-@pytest.mark.parametrize(
-    ("ir", "opset", "few", "expected"),
-    [
-        (8, 15, 4, "onnxruntime>=1.28,<2"),
-        (10, 15, 15, "onnxruntime>=1.18.0,<2"),
-        (8, 21, 15, "onnxruntime>=1.18.0,<2"),
-        (14, 28, 4, "onnxruntime>=1.28,<2"),
-    ],
-)
-def test_the_promise_is_one_that_the_models_can_keep(
-    repository: Path, monkeypatch: pytest.MonkeyPatch, ir: int, opset: int, few: int, expected: str
-) -> None:
-    """The newest minors, fewer where only those take the models; where none does, the config says so."""
-    monkeypatch.setattr(generated_files, "SUGGESTED_MINORS", few)
-    save(repository / "models/net.onnx", ir, opset)
-    promise = generated_files.suggest_runtime(survey_repository(repository))
-    takers = [
-        name
-        for name, each in limits.load_limit_table().releases.items()
-        if limits.accepts_versions(each, ir, {"ai.onnx": opset})
-    ]
-
-    assert promise.runtime == expected
-    assert any("No release" in line for line in promise.why) == (not takers)
-    assert not takers or any(f"since onnxruntime {takers[0]}" in line for line in promise.why)
-
-
 def test_a_range_of_the_users_own(installed: Path, repository: Path) -> None:
-    """`--runtime` is what the target says; what is no requirement is refused before anything is written."""
+    """`--runtime` is the requirement of the target; an invalid one is an error before anything is written."""
     refused = init(installed, repository, "--runtime", "onnxruntime>>1")
     nothing = not (repository / CONFIG).exists()
     init(installed, repository, "--runtime", "onnxruntime >=1.18, <1.20")
 
     assert (refused.returncode, nothing) == (2, True)
-    assert "error: `onnxruntime>>1` is no requirement" in refused.stderr
+    assert "error: `onnxruntime>>1` is not a requirement" in refused.stderr
     assert load_config(repository / CONFIG).config.targets["cpu"].runtime == "onnxruntime >=1.18, <1.20"
 
 
 def test_models_that_git_does_not_track(installed: Path, repository: Path) -> None:
-    """Nothing to judge is a usage error that says what to do."""
+    """The error names the command that adds the model."""
     git(repository, "rm", "--quiet", "--cached", "models/net.onnx")
 
     refused = init(installed, repository)
 
     assert refused.returncode == 2
-    assert refused.stderr.startswith("error: git tracks no `.onnx` file here\nhint: `git add models/net.onnx` first")
+    assert refused.stderr.startswith(
+        "error: git does not track any `.onnx` file here\nhint: run `git add models/net.onnx`"
+    )
 
 
 def test_without_git(installed: Path, tmp_path: Path) -> None:
-    """Only the config is written, and that is said."""
+    """Only the config is written, and the output says so."""
     save(tmp_path / "a" / "net.onnx")
 
     done = init(installed, tmp_path / "a")
 
-    assert "this is no git repository: no workflow and no hooks were written" in done.stdout
+    assert "this folder is not a git repository: workflow and hooks were not written" in done.stdout
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["net.onnx", CONFIG]
 
 
 def test_offline_everything_else_is_done(installed: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With an empty cache and no index the lock cannot be resolved; the rest is written, and what remains is said."""
+    """With an empty cache the lock cannot be resolved; all other files are written, and the lock is a next step."""
     monkeypatch.setenv("UV_CACHE_DIR", str(repository.parent / "uv"))
 
     done = init(installed, repository, "--offline", lock=True)
@@ -267,7 +243,7 @@ def test_offline_everything_else_is_done(installed: Path, repository: Path, monk
     assert (done.returncode, done.stderr) == (0, "")
     assert (repository / CONFIG).exists()
     assert not (repository / LOCK).exists()
-    assert "  - write the lock: `onnxgate lock`; now it could not: " in done.stdout
+    assert "  - write the lock: `onnxgate lock`; it failed: " in done.stdout
 
 
 @pytest.mark.index
@@ -286,7 +262,7 @@ def test_joins_with_a_lock(installed: Path, repository: Path) -> None:
     "attack", ["::error::x", "##[error]x", "a\nb = 1 #", '"]\nmodels = []\n#', "\x1b[31m", "\u202e"]
 )
 def test_hostile_names(installed: Path, repository: Path, attack: str) -> None:
-    """A name is said, and written into the config, as the name that it is."""
+    """A name is escaped in the output, and is the same name in the config."""
     name = f"models/{attack}.onnx"
     save(repository / name)
     (repository / "export.py").write_text(EXPORT.replace("models/net.onnx", "x"), encoding="utf-8")

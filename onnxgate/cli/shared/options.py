@@ -43,18 +43,26 @@ class CommonOptions:
         return self.directory or Path.cwd()
 
 
+def select_options(*names: str) -> Callable[[Command], Command]:
+    """Return a decorator that adds these common options to a command, which gets them as `options: CommonOptions`."""
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def collected(*args: Any, **values: Any) -> Any:
+            selected = {name: values.pop(name) for name in names}
+            options = CommonOptions(**{**selected, "jobs": selected.get("jobs") or usable_cores()})
+            return command(*args, options=options, **values)
+
+        for name in reversed([name for name in _OPTIONS if name in names]):
+            collected = _OPTIONS[name](collected)
+        return collected  # type: ignore[return-value]
+
+    return decorate
+
+
 def common_options(command: Command) -> Command:
-    """Give a click command the common options; it gets them as `options: CommonOptions`."""
-
-    @functools.wraps(command)
-    def collected(*args: Any, **values: Any) -> Any:
-        common = {name: values.pop(name) for name in CommonOptions.__slots__}
-        options = CommonOptions(**{**common, "jobs": common["jobs"] or usable_cores()})
-        return command(*args, options=options, **values)
-
-    for option in reversed(_OPTIONS):
-        collected = option(collected)
-    return collected  # type: ignore[return-value]
+    """Add all common options to a click command; it gets them as `options: CommonOptions`."""
+    return select_options(*_OPTIONS)(command)
 
 
 def usable_cores() -> int:
@@ -66,27 +74,31 @@ def usable_cores() -> int:
 
 _FOLDER_TYPE = click.Path(exists=True, file_okay=False, path_type=Path)
 _FILE_TYPE = click.Path(exists=True, dir_okay=False, path_type=Path)
-_OPTIONS = (
-    click.option("--directory", type=_FOLDER_TYPE, metavar="DIR", help="Work as if started in DIR."),
-    click.option("--config", type=_FILE_TYPE, metavar="FILE", help="The config, instead of the nearest one upward."),
-    click.option("--offline", is_flag=True, help="Fetch nothing: ask no package index, and have git fetch nothing."),
-    click.option(
+_OPTIONS = {
+    "directory": click.option("--directory", type=_FOLDER_TYPE, metavar="DIR", help="Work as if started in DIR."),
+    "config": click.option(
+        "--config", type=_FILE_TYPE, metavar="FILE", help="The config, instead of the nearest one upward."
+    ),
+    "offline": click.option(
+        "--offline", is_flag=True, help="Fetch nothing: ask no package index, and have git fetch nothing."
+    ),
+    "jobs": click.option(
         "--jobs",
         type=click.IntRange(min=1),
         metavar="N",
         help="Runtimes worked on side by side (default: one per core).",
     ),
-    click.option(
+    "fail_on": click.option(
         "--fail-on",
         type=click.Choice(["error", "warning", "never"]),
         default="error",
         show_default=True,
         help="The lowest level that closes the gate.",
     ),
-    click.option("--no-ignores", is_flag=True, help="Show and count what the config ignores."),
-    click.option("-q", "--quiet", is_flag=True, help="Say the last line only."),
-    click.option("-v", "--verbose", is_flag=True, help="Say more: what was run, and where."),
-)
+    "no_ignores": click.option("--no-ignores", is_flag=True, help="Show and count what the config ignores."),
+    "quiet": click.option("-q", "--quiet", is_flag=True, help="Say the last line only."),
+    "verbose": click.option("-v", "--verbose", is_flag=True, help="Say more: what was run, and where."),
+}
 
 
 def name_formats(formats: Iterable[str]) -> str:

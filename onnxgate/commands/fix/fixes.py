@@ -1,4 +1,4 @@
-"""The interface of a fix, and all fixes: each proposes one kind of change to a model."""
+"""All fixes and their interface: each fix proposes one kind of change to a model."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from onnxgate.runtimes.worker.exporters.model_file import required_ir_version
 class VersionLimits:
     """Version limits of a model, from its runtimes and the config; None for no limit."""
 
-    ir_version: int | None = None  # the highest that is allowed
-    opset: int | None = None  # of `ai.onnx`: the pinned one, or the newest that all runtimes implement
+    ir_version: int | None = None  # the highest allowed version
+    opset: int | None = None  # of `ai.onnx`: the pinned version, or the newest that all runtimes support
     pinned: bool = False  # the opset is pinned by the config
 
 
@@ -45,20 +45,20 @@ class VersionLimits:
 class FixRequest:
     """One model."""
 
-    path: Path  # the file; its data are relative to it
+    path: Path  # the file; external data are relative to its folder
     proto: ModelProto  # its structure
     limits: VersionLimits
-    root: Path  # the repository: nothing outside of it is read
+    root: Path  # the repository; no file outside of it is read
     scratch: Path  # an empty folder
-    run_onnx: Callable[[Sequence[str]], str]  # runs `onnx_subprocess.py`; returns "", or why it failed
+    run_onnx: Callable[[Sequence[str]], str]  # runs `onnx_subprocess.py`; returns "" or the error
 
 
 @dataclass(frozen=True, slots=True)
 class RunnableCopy:
-    """A copy of the model that runtimes can read, to run instead of one whose data no runtime reads."""
+    """A copy of the model that runtimes can load, for a model with external data that they reject."""
 
     parts: tuple[Part, ...]
-    data: Mapping[str, Path]  # name next to the model -> the file
+    data: Mapping[str, Path]  # name in the folder of the model -> the file
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +67,16 @@ class Change:
 
     parts: tuple[Part, ...]  # the whole file
     words: tuple[str, ...]  # "IR version 13 becomes 10"
-    unsafe: str = ""  # why it needs `--unsafe`
-    renamed: Mapping[str, str] = field(default_factory=dict)  # outputs with another name: from -> to
-    follows: frozenset[str] = frozenset()  # rules that find this change, and nothing wrong with it
+    unsafe: str = ""  # why the change requires `--unsafe`
+    renamed: Mapping[str, str] = field(default_factory=dict)  # renamed outputs: old name -> new name
+    follows: frozenset[str] = frozenset()  # rules whose findings this change is expected to cause
     stand_in: RunnableCopy | None = None
-    unlinked: tuple[str, ...] = ()  # data files that the model names no longer
+    unlinked: tuple[str, ...] = ()  # data files that the model no longer uses
 
 
 @dataclass(frozen=True, slots=True)
 class NoFix:
-    """Why a fix leaves the model as it is."""
+    """The reason why a fix does not apply."""
 
     reason: str
     hint: str = ""
@@ -84,38 +84,40 @@ class NoFix:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """One kind of repair. It writes only into the folder of the request."""
+    """One kind of repair. It writes only to the scratch folder of the request."""
 
     name: str
     rules: frozenset[str]  # the rules that it fixes
-    propose: Callable[[FixRequest], Change | NoFix | None]  # the change, or why there is none; None: nothing to do
+    propose: Callable[
+        [FixRequest], Change | NoFix | None
+    ]  # the change or why it is not possible; None if there is nothing to fix
 
 
 _RAW_DATA, _EXTERNAL_DATA, _DATA_LOCATION = 9, 13, 14
 _DATA_FIELDS = frozenset({4, 5, 6, 7, _RAW_DATA, 10, 11, _EXTERNAL_DATA, _DATA_LOCATION})
 """Fields of TensorProto with data or their location. Source: onnx.proto."""
 _MAX_HEADER_BYTES = 64 * 1024
-"""Larger than name, shape and location of any tensor: such a tensor has data in spite of its location."""
+"""Limit for name, shape and location of a tensor; a larger message also contains data."""
 _UNREADABLE_LAYOUTS = ("link", "outside", "absolute")
-"""Why data at such a location are moved: not every runtime reads them, and onnx itself never does."""
+"""Layouts that some runtimes and the onnx package reject, so that the data are moved."""
 
 
 class _NotInlinableError(Exception):
-    """The reason why data cannot be moved, and a hint."""
+    """Data cannot be moved into the model; with the reason and a hint."""
 
 
 @dataclass(frozen=True, slots=True)
 class _DataRange:
     """The location of one tensor's data."""
 
-    location: str  # as the model writes it
-    file: Path  # links followed
+    location: str  # as in the model
+    file: Path  # after links
     start: int
     length: int
 
 
 def _inline_external_data(request: FixRequest) -> Change | NoFix | None:
-    """Move raw bytes of the data file into the tensor: both are little-endian and of the same length."""
+    """Move the bytes of the data file into the tensor; both formats are little-endian and have the same length."""
 
     def inlined(match: FieldMatch) -> list[Part] | None:
         tensor = _parse_external_tensor(match)
@@ -135,11 +137,11 @@ def _inline_external_data(request: FixRequest) -> Change | NoFix | None:
     except _NotInlinableError as reason:
         return NoFix(*reason.args)
     if (size := total_size(parts)) > MAX_PROTOBUF_BYTES:
-        message = f"it would be one file of {size:,} bytes, and a protobuf message ends before 2 GiB"
-        return NoFix(message, "save it with its data beside it")
+        message = f"the model would have {size:,} bytes, and protobuf supports less than 2 GiB"
+        return NoFix(message, "save the model with external data in the same folder")
     locations = sorted({place.location for place in places})
     files = ", ".join(f"`{location}`" for location in locations)
-    words = f"{pluralize(len(places), 'tensor')} of {files} moved inside: {size:,} bytes in one file"
+    words = f"moves {pluralize(len(places), 'tensor')} from {files} into the model ({size:,} bytes)"
     return Change(parts, (words,), stand_in=stand_in, unlinked=tuple(locations), follows=frozenset({"size-grew"}))
 
 
@@ -149,31 +151,33 @@ def _locate_data(request: FixRequest, tensor: TensorProto) -> _DataRange:
     try:
         start, length = read_data_range(tensor)
     except ValueError as error:
-        raise _NotInlinableError(f"`{tensor.name}` says no sound range of `{location}`: {error}") from error
+        raise _NotInlinableError(f"`{tensor.name}` has an invalid range in `{location}`: {error}") from error
     if needed is None or (length is not None and length != needed):
-        raise _NotInlinableError(f"`{tensor.name}` has another size in `{location}` than its shape and type need")
+        raise _NotInlinableError(f"the size of `{tensor.name}` in `{location}` does not match its shape and type")
     if start + needed > file.stat().st_size:
-        raise _NotInlinableError(f"`{location}` ends before the last byte of `{tensor.name}`", "export the model again")
+        raise _NotInlinableError(f"`{location}` ends before the last byte of `{tensor.name}`", "re-export the model")
     return _DataRange(location, file, start, needed)
 
 
 def _resolve_data_file(request: FixRequest, location: str) -> Path:
-    """Return the data file. One outside of the repository is not read, whatever the model states."""
+    """Return the data file. Files outside of the repository are not read."""
     if not location or "\0" in location or PureWindowsPath(location).drive:
-        raise _NotInlinableError("it does not say where its data are")
+        raise _NotInlinableError("the location of its external data is missing")
     real = Path(os.path.realpath(request.path.parent / location))
     if not real.is_relative_to(os.path.realpath(request.root)):
-        message = f"`{location}` lies outside of the repository, and onnxgate does not read it"
-        hint = "copy the file into the repository if it belongs to the model, or export it again"
+        message = f"`{location}` is outside of the repository"
+        hint = "copy the file into the repository, or re-export the model"
         raise _NotInlinableError(message, hint)
     try:
         if not stat.S_ISREG(real.stat().st_mode):
-            raise _NotInlinableError(f"`{location}` is no regular file")
+            raise _NotInlinableError(f"`{location}` is not a regular file")
     except OSError as error:
-        hint = "commit the data file, or export the model again"
-        raise _NotInlinableError(f"`{location}` is not there", hint) from error
+        hint = "commit the data file, or re-export the model"
+        raise _NotInlinableError(f"`{location}` does not exist", hint) from error
     if read_pointer(real):
-        raise _NotInlinableError(f"`{location}` is a Git LFS pointer", f'git lfs pull --include "*{real.name}"')
+        raise _NotInlinableError(
+            f"`{location}` is a Git LFS pointer (content not fetched)", f'run `git lfs pull --include "*{real.name}"`'
+        )
     return real
 
 
@@ -183,12 +187,12 @@ def _parse_external_tensor(match: FieldMatch) -> TensorProto | None:
     if not locations or locations[-1] != TensorProto.EXTERNAL:
         return None
     if match.field.end - match.field.start > _MAX_HEADER_BYTES:
-        raise _NotInlinableError("a tensor holds data and says that they are elsewhere", "export the model again")
+        raise _NotInlinableError("a tensor has both embedded and external data", "re-export the model")
     return TensorProto.FromString(match.content())
 
 
 def _make_runnable_copy(request: FixRequest) -> RunnableCopy:
-    """Return a copy with its data files in its folder, ranges untouched, for runtimes to read."""
+    """Return a copy with its data files in the same folder, so that runtimes can load it."""
     names: dict[str, str] = {}
     files: dict[str, Path] = {}
 
@@ -212,7 +216,7 @@ def _make_runnable_copy(request: FixRequest) -> RunnableCopy:
 
 
 def _add_missing_types(request: FixRequest) -> Change | NoFix | None:
-    """Add the types that ONNX's own inference finds for outputs, never for inputs: only the author knows these."""
+    """Add the types that ONNX's shape inference finds for outputs; types of inputs cannot be inferred."""
     values = (*request.proto.graph.output, *request.proto.graph.value_info)
     untyped = {value.name for value in values if _lacks_type(value)}
     if not untyped:
@@ -221,8 +225,8 @@ def _add_missing_types(request: FixRequest) -> Change | NoFix | None:
     types = {name: value for name, value in inferred.items() if name in untyped and not _lacks_type(value)}
     if error or not types:
         names = ", ".join(f"`{name}`" for name in sorted(untyped))
-        reason = f"shape inference does not tell the type of {names}{f' ({error})' if error else ''}"
-        return NoFix(reason, "export the model again, so that it says the type")
+        reason = f"shape inference does not find the type of {names}{f' ({error})' if error else ''}"
+        return NoFix(reason, "re-export the model with types of all outputs")
 
     def filled(match: FieldMatch) -> list[Part] | None:
         value = ValueInfoProto.FromString(match.content())
@@ -237,7 +241,7 @@ def _add_missing_types(request: FixRequest) -> Change | NoFix | None:
     words = []
     for value in read_value_infos([types[name] for name in sorted(types)]):
         shape = "" if value.shape is None else f" [{', '.join(map(str, value.shape))}]"
-        words.append(f"`{value.name}` says its type and shape: {value.type}{shape}")
+        words.append(f"adds the type of `{value.name}`: {value.type}{shape}")
     follows = frozenset({"output-type-changed", "output-shape-changed"})
     return Change(rewrite_fields(request.path, {("ModelProto", "graph"): graph}), tuple(words), follows=follows)
 
@@ -250,10 +254,10 @@ def _lacks_type(value: ValueInfoProto) -> bool:
 
 
 def _infer_types(request: FixRequest, untyped: set[str]) -> tuple[dict[str, ValueInfoProto], str]:
-    """Return the inferred type of each value, or why there is none."""
+    """Return the inferred type of each value, and the error if inference failed."""
     source, output = request.scratch / "given.onnx", request.scratch / "inferred.onnx"
     proto = copy_for_checker(request.proto, request.path)
-    # Without empty entries of inner values: inference merges its result with them, and fails.
+    # Inference fails to merge its result with empty entries of inner values.
     for index in reversed(range(len(proto.graph.value_info))):
         if proto.graph.value_info[index].name in untyped:
             del proto.graph.value_info[index]
@@ -270,7 +274,7 @@ _IDENTITY_SINCE = {"sequence_type": 14, "optional_type": 16}
 
 
 def _separate_passthroughs(request: FixRequest) -> Change | NoFix | None:
-    """Add one node for each output that is an input of the main graph; outputs of a subgraph stay within the model."""
+    """Insert an `Identity` node for each output of the main graph that is also an input."""
     proto = request.proto
     passed = {value.name for value in list_inputs(proto.graph) if value.type.tensor_type.elem_type != STRING}
     outputs = [value for value in proto.graph.output if value.name in passed]
@@ -279,9 +283,13 @@ def _separate_passthroughs(request: FixRequest) -> Change | NoFix | None:
     opset = read_opsets(proto).get("ai.onnx", 0)
     kinds = {str(value.type.WhichOneof("value")) for value in outputs}
     if not opset or any(opset < _IDENTITY_SINCE.get(kind, 1) for kind in kinds):
-        reason = "the model imports no opset of `ai.onnx`" if not opset else f"`Identity` of opset {opset} cannot"
-        hint = "export the model with a copy in place of the input"
-        return NoFix(f"no `Identity` can be put there: {reason}", hint)
+        reason = (
+            f"opset {opset} of `ai.onnx` does not support it for this type"
+            if opset
+            else "the model does not import `ai.onnx`"
+        )
+        hint = "re-export the model with a copy of the input as output"
+        return NoFix(f"`Identity` cannot be inserted: {reason}", hint)
     return _insert_identities(request, passed, [value.name for value in outputs])
 
 
@@ -310,9 +318,10 @@ def _insert_identities(request: FixRequest, passed: set[str], names: list[str]) 
     return Change(
         rewrite_fields(request.path, {("ModelProto", "graph"): graph}),
         tuple(
-            f"`Identity` between input `{name}` and its output, now called `{output}`" for name, output, _ in identities
+            f"inserts `Identity` after input `{name}`; the output is renamed to `{output}`"
+            for name, output, _ in identities
         ),
-        unsafe=f"an output gets another name ({listed}): who asks for it by name must be told",
+        unsafe=f"an output is renamed ({listed}), which breaks callers that use its name",
         renamed=renames,
         follows=frozenset({"output-renamed", "output-added", "output-removed", "operators-changed"}),
     )
@@ -327,7 +336,7 @@ def _reserve_name(name: str, used: set[str]) -> str:
 
 
 def _used_names(proto: ModelProto) -> Iterator[str]:
-    """Return every name of a value or a node in every graph: inner ones may shadow outer ones."""
+    """Yield the names of all values and nodes, also in subgraphs."""
     for scope in ModelView(proto).scopes:
         for node in scope.nodes:
             yield from (node.name, *node.inputs, *node.outputs)
@@ -338,40 +347,40 @@ def _used_names(proto: ModelProto) -> Iterator[str]:
 
 MAX_CONVERTED_BYTES = 500 * 1000 * 1000
 """The converter needs several times the size of a model in memory."""
-EXPORT_HINT = "export the model at that opset"
+EXPORT_HINT = "re-export the model at this opset"
 
 
 def _convert_opset(request: FixRequest) -> Change | NoFix | None:
-    """Convert `ai.onnx` by the converter of ONNX, in another process: it may crash, and needs memory."""
+    """Convert `ai.onnx` with the converter of the onnx package, in another process because it may crash."""
     target, now = request.limits.opset, read_opsets(request.proto).get("ai.onnx")
     if target is None or now is None or now == target or (now < target and not request.limits.pinned):
         return None
     graph, reason = request.proto.graph, ""
     if request.proto.functions:
-        reason = "it has local functions, which onnx's converter leaves out"
+        reason = "the converter of onnx drops local functions"
     elif graph.sparse_initializer or request.proto.training_info:
-        reason = "it has sparse weights or training information, which onnx's converter leaves out"
+        reason = "the converter of onnx drops sparse weights and training information"
     elif request.path.stat().st_size > MAX_CONVERTED_BYTES:
-        reason = f"it is larger than {MAX_CONVERTED_BYTES:,} bytes"
+        reason = f"the model is larger than {MAX_CONVERTED_BYTES:,} bytes"
     if reason:
-        return NoFix(f"it is not converted to opset {target}: {reason}", EXPORT_HINT)
+        return NoFix(f"cannot convert to opset {target}: {reason}", EXPORT_HINT)
     converted = request.scratch / "converted.onnx"
     if error := request.run_onnx(["convert", str(request.path), str(converted), str(target)]):
-        return NoFix(f"onnx's converter does not take it to opset {target}: {error}", EXPORT_HINT)
+        return NoFix(f"the converter of onnx failed for opset {target}: {error}", EXPORT_HINT)
     try:
         proto = read_structure(converted, large_bytes=MAX_CONVERTED_BYTES * 2)
     except (OSError, UnreadableModel) as error:
-        return NoFix(f"onnx's converter wrote what is {error}", EXPORT_HINT)
+        return NoFix(f"the converter of onnx wrote an invalid file: {error}", EXPORT_HINT)
     _restore_metadata(request.proto, proto)
     before, after = (extract_facts(ModelView(model), request.path, "") for model in (request.proto, proto))
     if (before.inputs, before.outputs) != (after.inputs, after.outputs):
-        return NoFix("onnx's converter changes what it takes or gives", EXPORT_HINT)
-    words = (f"opset {now} of `ai.onnx` becomes {target}, by onnx's converter",)
+        return NoFix("the converter of onnx changes the inputs or outputs", EXPORT_HINT)
+    words = (f"converts opset {now} of `ai.onnx` to {target} with the converter of onnx",)
     return Change((proto.SerializeToString(),), words, follows=frozenset({"operators-changed", "weights-changed"}))
 
 
 def _restore_metadata(old: ModelProto, new: ModelProto) -> None:
-    """Restore what the conversion loses: names and metadata of nodes, and version fields."""
+    """Restore metadata that the conversion drops."""
     new.ir_version = max(old.ir_version, required_ir_version(new))
     for name in ("producer_name", "producer_version", "domain", "model_version", "doc_string"):
         setattr(new, name, getattr(old, name))
@@ -384,18 +393,17 @@ def _restore_metadata(old: ModelProto, new: ModelProto) -> None:
 
 
 def _lower_ir_version(request: FixRequest) -> Change | NoFix | None:
-    """Lower the IR version to the newest that all runtimes read and the config allows."""
+    """Lower the IR version to the newest that all runtimes support and the config allows."""
     highest, now = request.limits.ir_version, request.proto.ir_version
     if highest is None or now <= highest:
         return None
     least = required_ir_version(request.proto)
     if least > highest:
-        reason = f"what is in it needs IR version {least}, and {highest} is the newest that is allowed"
-        return NoFix(reason, "export at an older opset, or raise the target")
+        reason = f"the model uses features of IR version {least}; the newest allowed version is {highest}"
+        return NoFix(reason, "export at an older opset, or require newer releases in the target")
     lowered = encode_varint(1 << 3 | VARINT) + encode_varint(highest)
     parts = rewrite_fields(request.path, {("ModelProto", "ir_version"): lambda _: [lowered]})
-    needs = f"it needs no more than {least}" if least < highest else "it needs no more"
-    return Change(parts, (f"IR version {now} becomes {highest}: {needs}",))
+    return Change(parts, (f"changes IR version {now} to {highest}; the model uses features up to IR version {least}",))
 
 
 _PACKAGES_FOLDER = re.compile(r".*[/\\](?:site|dist)-packages[/\\]+")
@@ -407,7 +415,7 @@ _DOCUMENTED_MESSAGES = (
 
 
 def _shorten_leaked_paths(request: FixRequest) -> Change | NoFix | None:
-    """Make paths relative to the repository or to their package; of others only the file name stays."""
+    """Make paths relative to the repository or to their package; reduce all others to the file name."""
     paths = {}
     for path in find_leaked_paths(ModelView(request.proto)):
         inside = _PACKAGES_FOLDER.sub("", path)
@@ -420,7 +428,7 @@ def _shorten_leaked_paths(request: FixRequest) -> Change | NoFix | None:
     if not paths:
         return None
     short_paths = {path.encode(): short.encode() for path, short in paths.items()}
-    longest = sorted(short_paths, key=len, reverse=True)  # a folder after what lies in it
+    longest = sorted(short_paths, key=len, reverse=True)  # files before their folder
     pattern = re.compile(b"|".join(map(re.escape, longest)))
 
     def text(match: FieldMatch) -> list[Part] | None:
@@ -433,7 +441,7 @@ def _shorten_leaked_paths(request: FixRequest) -> Change | NoFix | None:
 
     edits = {(message, "doc_string"): text for message in _DOCUMENTED_MESSAGES}
     edits |= {(message, "metadata_props"): entry for message in _DOCUMENTED_MESSAGES}
-    words = tuple(f"`{path}` becomes `{short}`" for path, short in sorted(paths.items()))
+    words = tuple(f"replaces `{path}` by `{short}`" for path, short in sorted(paths.items()))
     return Change(rewrite_fields(request.path, edits), words)
 
 
@@ -448,5 +456,5 @@ IR_VERSION = Fix("ir-version", frozenset({"ir-version-too-new", "ir-version-mism
 PASSTHROUGH = Fix("passthrough", frozenset({"input-passthrough"}), _separate_passthroughs)
 LEAKED_PATHS = Fix("leaked-paths", frozenset({"path-leaked"}), _shorten_leaked_paths)
 FIXES = (EXTERNAL_DATA, MISSING_TYPES, OPSET, IR_VERSION, PASSTHROUGH, LEAKED_PATHS)
-"""In the order in which they are tried: data first, since the others leave them alone; types before a conversion, which
-would write them itself; the IR version after what may need a newer one."""
+"""In the order in which they are applied: types before a conversion, which would write them itself; the IR version after
+fixes that may need a newer one."""

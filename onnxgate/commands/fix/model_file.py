@@ -1,4 +1,4 @@
-"""Edits of model files as ranges of other files and new bytes: weights are never in memory."""
+"""Edits of model files as ranges of other files and new bytes, so that weights are not loaded into memory."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def write_parts(parts: Sequence[Part], path: Path) -> None:
     """Write the parts one after the other.
 
     Raises:
-        OSError: the file cannot be written, or one of the others is shorter than it was.
+        OSError: the file cannot be written, or a source file became shorter.
     """
     with path.open("wb") as target:
         for part in parts:
@@ -61,7 +61,7 @@ def write_parts(parts: Sequence[Part], path: Path) -> None:
                 for start in range(part.start, part.end, _CHUNK_BYTES):
                     chunk = source.read(min(_CHUNK_BYTES, part.end - start))
                     if len(chunk) < min(_CHUNK_BYTES, part.end - start):
-                        raise OSError(f"`{part.file}` became shorter while it was read")
+                        raise OSError(f"`{part.file}` was truncated while it was read")
                     target.write(chunk)
         target.flush()
         os.fsync(target.fileno())
@@ -72,7 +72,7 @@ _MAX_DEPTH = 100
 
 FieldKey = tuple[str, str]  # ("GraphProto", "output"); ("", "TensorProto") is every tensor
 Edit = Callable[["FieldMatch"], Sequence[Part] | None]
-"""Return the replacement of a field, with its header; None leaves it alone."""
+"""Return the replacement of a field with its header; None keeps the field."""
 Edits = Mapping[FieldKey, Edit]
 
 
@@ -80,7 +80,7 @@ def rewrite_fields(path: Path, edits: Edits) -> tuple[Part, ...]:
     """Return the parts of the edited file.
 
     Raises:
-        UnreadableModel: it is not a sequence of whole messages.
+        UnreadableModel: the file is not a valid protobuf message.
     """
     with path.open("rb", buffering=0) as file:
         source = FileWindow(file)
@@ -172,7 +172,7 @@ def _rewrite_message(message: _Message, edits: Edits, depth: int, *, shallow: bo
 
 @functools.cache
 def _may_contain_edits(form: Any, keys: frozenset[FieldKey]) -> bool:
-    """Return if any field in messages of this form may be edited."""
+    """Return whether an edit may apply to a field in messages of this type."""
     forms = {form.full_name: form}
     queue = [form]
     for form in queue:
@@ -187,30 +187,30 @@ def _may_contain_edits(form: Any, keys: frozenset[FieldKey]) -> bool:
 
 
 def replace_model_file(model: Path, root: Path, sha256: str, fresh: Path, backups: Path) -> Path:
-    """Replace a model, links followed, by `fresh`; return the path of the old file, kept below `backups`.
+    """Replace a model, after links, by `fresh`; return the path of the backup in `backups`.
 
     Raises:
-        OnnxgateError: the file lies outside of the repository, must not or cannot be written, or does not have the
-            content any more that was read; then the old one is there.
+        OnnxgateError: the file is outside of the repository, cannot be written, or was changed meanwhile; the original
+            is not modified.
     """
     file = Path(os.path.realpath(model))
     if not file.is_relative_to(os.path.realpath(root)):
-        message = f"`{model}` is a link to `{file}`, outside of the repository: it is not written"
-        raise OnnxgateError(message, hint="copy the file to where the link is, in place of linking it")
+        message = f"`{model}` is a link to `{file}`, which is outside of the repository"
+        raise OnnxgateError(message, hint="replace the link by a copy of the file")
     if not file.stat().st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
-        raise OnnxgateError(f"`{model}` is read-only", hint=f"chmod u+w {file}")
+        raise OnnxgateError(f"`{model}` is read-only", hint=f"run `chmod u+w {file}`")
     if sha256_of(file) != sha256:
-        raise OnnxgateError(f"`{file}` was changed by somebody else meanwhile", hint="run `onnxgate fix` again")
+        raise OnnxgateError(f"`{file}` was changed while the fix was verified", hint="run `onnxgate fix` again")
     backup = backups / sha256[:16] / file.name
     try:
         if not backup.exists() or sha256_of(backup) != sha256:
             backup.parent.mkdir(parents=True, exist_ok=True)
             backup.unlink(missing_ok=True)
-            link_or_copy(file, backup)  # by a hard link if possible: only the backup has the content afterwards
+            link_or_copy(file, backup)  # a hard link if possible, since the model is replaced, not rewritten
         _write_replacement(file, fresh)
     except OSError as error:
         why = (error.strerror or str(error)).lower()
-        raise OnnxgateError(f"`{file}` cannot be replaced: {why}", hint="the old file is there as it was") from error
+        raise OnnxgateError(f"`{file}` cannot be replaced: {why}", hint="the original file was not changed") from error
     return backup
 
 
@@ -219,10 +219,10 @@ def _write_replacement(file: Path, fresh: Path) -> None:
     with replace_atomically(file, private=True) as temporary:
         shutil.copyfile(fresh, temporary)
         status = file.stat()
-        with contextlib.suppress(OSError, AttributeError):  # not ours to give, or a system without owners
+        with contextlib.suppress(OSError, AttributeError):  # not permitted, or a system without owners
             os.chown(temporary, status.st_uid, status.st_gid)
         temporary.chmod(stat.S_IMODE(status.st_mode))
         with temporary.open("rb") as copy:
             os.fsync(copy.fileno())
         if sha256_of(temporary) != sha256_of(fresh):
-            raise OSError("what was written is not what was to be written")
+            raise OSError("the written file differs from the repaired model")

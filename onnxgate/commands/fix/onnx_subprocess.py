@@ -1,4 +1,4 @@
-"""ONNX's C++ code, called in another process: a crash of it fails one repair only."""
+"""C++ functions of the onnx package, run in another process so that a crash fails only one repair."""
 
 from __future__ import annotations
 

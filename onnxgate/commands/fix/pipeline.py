@@ -1,4 +1,4 @@
-"""Repair of models: find the fixes, verify their result, then write the file."""
+"""Repair of models: the fixes are applied to a copy, which is verified."""
 
 from __future__ import annotations
 
@@ -37,29 +37,28 @@ from onnxgate.runtimes.worker_spec import WorkerSpec
 from onnxgate.stages.export_jobs import common_ir_limit, common_opset_limits, highest_allowed_ir
 
 ALWAYS_EXPECTED_RULES = frozenset({"model-changed", "ignore-unused"})
-"""Rules that report every change."""
+"""Rules that find every change of a model."""
 
 FixState = Literal["sound", "repaired", "unsafe", "left", "refuted", "unproven", "away"]
-"""Nothing to do; verified (and written, without `--dry-run`); waits for `--unsafe`; no fix applies; the outputs differ;
-the outputs are unknown; the file is not here."""
+"""Nothing to fix; verified; requires `--unsafe`; no fix applies; verification failed; not verified; not readable."""
 
 
 @dataclass(frozen=True, slots=True)
 class FixOptions:
     """The options of the command."""
 
-    rules: frozenset[str] = frozenset()  # none: all
+    rules: frozenset[str] = frozenset()  # empty: all
     unsafe: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RepairedFile:
-    """The repaired file, to be put in place of another."""
+    """The repaired file that replaces the model."""
 
     path: Path
-    replaced_sha256: str  # of the file that was read
+    replaced_sha256: str  # of the original file
     words: tuple[str, ...]  # the changes
-    unlinked: tuple[str, ...]  # data files that the model names no longer
+    unlinked: tuple[str, ...]  # data files that the model no longer uses
     difference: Difference
 
 
@@ -69,14 +68,14 @@ class FixResult:
 
     model: SelectedModel
     state: FixState
-    findings: tuple[Finding, ...] = ()  # that some fix answers
+    findings: tuple[Finding, ...] = ()  # findings that a fix can repair
     unsafe: tuple[str, ...] = ()
     unfixed: tuple[tuple[str, NoFix], ...] = ()  # by fix
     repaired: RepairedFile | None = None
     proof: Verification | None = None
     reason: str = ""
     hint: str = ""
-    accepted: int = 0  # findings that a fix answers, and that an `[[ignore]]` accepts
+    accepted: int = 0  # ignored findings that a fix could repair
 
 
 def fixable_rules(fixes: Sequence[Fix] = FIXES) -> frozenset[str]:
@@ -93,9 +92,9 @@ def fix_models(
     *,
     runs: bool = True,
 ) -> Iterator[FixResult]:
-    """Yield the repair of each model of the request; nothing is written except below `scratch`.
+    """Yield the repair of each model of the request; only `scratch` is written to.
 
-    Without `runs`, none of the planned runtimes can be started: the reference evaluator alone says what is computed.
+    Without `runs`, the planned runtimes cannot be started, and outputs are compared only on the reference evaluator.
     """
     selection = msgspec.structs.replace(request.selection, stages=frozenset(STATIC_STAGES) & request.stages)
     request = msgspec.structs.replace(request, selection=selection)
@@ -112,7 +111,7 @@ MAX_COPIED_BYTES = 1024**3
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A model with some changes made."""
+    """A model with the changes that were applied."""
 
     model: SelectedModel
     changes: tuple[tuple[Fix, Change], ...] = ()
@@ -133,21 +132,21 @@ class _ModelFixer:
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def repair(self) -> FixResult:
-        """Return the verified result of all fixes that answer a finding."""
+        """Return the verified result of all fixes that apply to a finding."""
         model, fixable = self.planned.model, fixable_rules(self.fixes)
         rules = self.wish.rules & fixable if self.wish.rules else fixable
         fixable_findings = [finding for finding in self._of_model(self.before) if finding.rule in rules]
         findings = tuple(finding for finding in fixable_findings if not finding.ignored)
         result = FixResult(model, "sound", findings, accepted=len(fixable_findings) - len(findings))
-        reason, hint = self.before.gathered.file.missing.get(self.planned.path, ("it cannot be read", ""))
+        reason, hint = self.before.gathered.file.missing.get(self.planned.path, ("the file cannot be read", ""))
         if self.planned.path not in self.before.gathered.facts or read_pointer(model.absolute):
             return replace(result, state="away", reason=reason, hint=hint)
         unfixed: list[tuple[str, NoFix]] = []
-        withheld: list[str] = []  # why changes need `--unsafe`
+        withheld: list[str] = []  # why changes require `--unsafe`
         try:
             candidate = self._apply_fixes({finding.rule for finding in findings}, unfixed, withheld)
         except (OSError, UnreadableModel) as error:
-            return replace(result, state="away", reason=f"it cannot be repaired: {error}", hint=hint)
+            return replace(result, state="away", reason=f"cannot be repaired: {error}", hint=hint)
         result = replace(result, unsafe=tuple(withheld), unfixed=tuple(unfixed))
         if candidate.changes:
             return self._verify(candidate, result)
@@ -160,7 +159,7 @@ class _ModelFixer:
 
         Raises:
             UnreadableModel: it is not a model.
-            OSError: it cannot be read, or its data are incomplete.
+            OSError: it cannot be read, or its external data are incomplete.
         """
         candidate = Candidate(self.planned.model)
         root, limits = model_root(self.request.project, self.planned.model), self._version_limits()
@@ -189,7 +188,7 @@ class _ModelFixer:
         files = {location: inspect_data_file(candidate.model.absolute, location) for location in locations}
         for location, file in files.items():
             if file.problem:
-                raise OSError(f"its external data `{location}` are not all here")
+                raise OSError(f"external data `{location}` are incomplete")
         for location, file in files.items():
             _copy_or_link(file.path, place.parent / location)
         return Candidate(
@@ -212,16 +211,16 @@ class _ModelFixer:
         return folder
 
     def _run_onnx(self, arguments: Sequence[str]) -> str:
-        """Run `onnx_subprocess.py`; return "", or why it failed."""
+        """Run `onnx_subprocess.py`; return "" or the error."""
         python = Path(sys.executable)
         job = Command(argv=(str(python), "-I", "-B", str(ONNX_SUBPROCESS), *arguments), folder=str(self._folder()))
         match self.pool.submit(WorkerSpec("onnx", interpreter=python), job).result():
             case Completed(result=CommandResult(status=0)):
                 return ""
             case Completed(result=CommandResult(status=status, log=log)):
-                return " ".join(log.split())[:300] or f"it ended with status {status}"
+                return " ".join(log.split())[:300] or f"exit status {status}"
             case observation:
-                return str(getattr(observation, "reason", "") or "it crashed, or did not end in time")
+                return str(getattr(observation, "reason", "") or "it crashed or timed out")
 
     def _verify(self, candidate: Candidate, result: FixResult) -> FixResult:
         changes = [change for _, change in candidate.changes]
@@ -250,18 +249,18 @@ class _ModelFixer:
             case "proven":
                 return replace(result, state="repaired")
             case "refuted":
-                return replace(result, state="refuted", reason="it would not compute the same")
+                return replace(result, state="refuted", reason="the outputs of the repaired model differ")
             case "partly" if self.wish.unsafe:
                 return replace(result, state="repaired")
             case "partly":
-                reason = "it is not proven on every locked runtime"
-                return replace(result, state="unproven", reason=reason, hint="`--unsafe` writes it all the same")
+                reason = "the repair could not be verified on every locked runtime"
+                return replace(result, state="unproven", reason=reason, hint="use `--unsafe` to write it anyway")
             case "unproven":
-                reason = proof.reason or "it was compared nowhere"
+                reason = proof.reason or "the outputs could not be compared on any runtime"
                 return replace(result, state="unproven", reason=reason, hint=proof.hint)
 
     def _find_objection(self, candidate: Candidate) -> str:
-        """Return why the static stages reject the result; "" if the problem is gone and no new one appeared."""
+        """Return why the static stages reject the result; "" if they find no problem."""
         checkout = msgspec.structs.replace(self.request.checkout, models=(candidate.model,))
         outcome = pipeline.run(msgspec.structs.replace(self.request, checkout=checkout))
         expected = ALWAYS_EXPECTED_RULES.union(*(change.follows for _, change in candidate.changes))
@@ -274,11 +273,11 @@ class _ModelFixer:
                 continue
             key = finding.rule, finding.fingerprint
             if not {"", *finding.runtimes} <= runtimes_before.get(key, set()):
-                return f"the result would have another fault: `{finding.rule}`: {finding.message}"
+                return f"the repaired model has a new finding: `{finding.rule}`: {finding.message}"
             remaining.add(key)
         for fix, _ in candidate.changes:
             if {key for key in runtimes_before if key[0] in fix.rules} <= remaining:
-                return f"`{fix.name}` does not repair what was found"
+                return f"`{fix.name}` does not resolve the finding"
         return ""
 
     def _of_model(self, outcome: GateOutcome) -> list[Finding]:
@@ -286,12 +285,12 @@ class _ModelFixer:
 
 
 def model_root(project: Project, model: SelectedModel) -> Path:
-    """Return the repository; for a file outside of it, the folder of the file."""
+    """Return the root of the repository; for a file outside of it, the folder of the file."""
     return project.root if model.absolute.is_relative_to(project.root) else model.absolute.parent
 
 
 def runnable_original(planned: PlannedModel, changes: Sequence[Change], folder: Path) -> Path:
-    """Return the model's file; or a copy with its data in a new folder, if no runtime can read it in place."""
+    """Return the model's file, or a copy in a new folder if runtimes cannot load it in place."""
     stand_in = next((change.stand_in for change in changes if change.stand_in), None)
     if stand_in is None:
         return planned.model.absolute
@@ -304,7 +303,7 @@ def runnable_original(planned: PlannedModel, changes: Sequence[Change], folder: 
 
 
 def _copy_or_link(file: Path, to: Path) -> None:
-    """Copy a file, since onnx refuses data with two names; link a large one, which runtimes accept.
+    """Copy a file, since the onnx package rejects data with several hard links; runtimes accept them for large files.
 
     Source: onnx 1.23, ONNX Runtime 1.16 to 1.31.
     """

@@ -1,8 +1,7 @@
-"""Verification of a repaired model: old and new are run on every runtime, on the same inputs.
+"""Verification of a repaired model: original and repaired model run on every runtime with the same inputs.
 
-On each runtime the outputs of the new file must equal those of the old one, or be within the tolerance of the model. If
-the old file does not load there, its outputs on another runtime are the reference; if no runtime loads it, those of
-ONNX's reference evaluator in our own interpreter.
+On each runtime, the outputs of both must be equal or within the tolerance of the model. If the original does not load
+there, its outputs on another runtime are the reference; if no runtime loads it, those of ONNX's reference evaluator.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from onnxgate.stages.parity.stage import RunOutputs, collect_outputs, compare_ru
 from onnxgate.stages.runtime import ObservedRun, prepare_runs
 
 VerificationVerdict = Literal["proven", "partly", "refuted", "unproven"]
-"""Equal on all runtimes; equal on those that could run it; not equal; nothing could be compared."""
+"""Equal on all runtimes; equal on those that ran it; different; not compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +49,13 @@ class Verification:
 
     rows: tuple[RuntimeComparison, ...] = ()
     cases: int = 0
-    largest: float = 0.0  # the largest difference of one element, if the outputs are numbers
-    reason: str = ""  # why nothing could be run
+    largest: float = 0.0  # the largest difference of one element, for numeric outputs
+    reason: str = ""  # why no run was possible
     hint: str = ""
 
     @property
     def verdict(self) -> VerificationVerdict:
-        """Return the result of all rows: a known difference counts before everything unknown."""
+        """Return the result of all rows; a difference takes precedence over unknown results."""
         states = {row.state for row in self.rows}
         if "differs" in states:
             return "refuted"
@@ -67,7 +66,7 @@ class Verification:
 
 @dataclass(frozen=True, slots=True)
 class ModelPair:
-    """The old model and the new one. `old` may be a copy that runtimes can read."""
+    """The original and the repaired model. `old` may be a copy that runtimes can load."""
 
     model: SelectedModel
     old: Path
@@ -82,7 +81,7 @@ MakeInputs = Callable[[ParsedModel, Path], InputCases]
 def verify_fix(
     pair: ModelPair, specs: Mapping[PlannedRuntime, WorkerSpec], pool: WorkerPool, create: MakeInputs, scratch: Path
 ) -> Verification:
-    """Run both models on these runtimes and compare their outputs. `create` writes the first cases into a folder."""
+    """Run both models on these runtimes and compare their outputs. `create` writes input cases to a folder."""
     return _Verifier(pair, dict(specs), pool, create, scratch).proof()
 
 
@@ -99,15 +98,15 @@ class _Verifier:
         reading = read_model(self.pair.old, self.pair.model.path)
         inputs = self.create(reading, self._folder())
         if not inputs.cases:
-            return Verification(reason=f"nothing can be fed to it: {inputs.reason}", hint=inputs.hint)
+            return Verification(reason=f"no inputs are available: {inputs.reason}", hint=inputs.hint)
         old, cases = self._repeat_at_other_sizes(reading, self._run(self.pair.old, inputs.cases), inputs.cases)
         if not _has_outputs(old):
             old += self._run_evaluator(cases)
         if not _has_outputs(old):
             first = next((run for run in old if not isinstance(run.observation, Unavailable)), old[0])
-            reason = "the model as it is runs nowhere, so that there is nothing to compare with"
-            reason += f": {first.runtime}: {describe_observation(first.observation)}"
-            return Verification(cases=len(cases), reason=reason, hint="`onnxgate check` says what is wrong with it")
+            reason = "the original model does not run on any runtime, so that its outputs are unknown; "
+            reason += f"{first.runtime}: {describe_observation(first.observation)}"
+            return Verification(cases=len(cases), reason=reason, hint="run `onnxgate check` for details")
         new = self._run(self.pair.new, cases)
         model = create_parity_model(self.pair.model, self.pair.old, reading, cases, self.pair.locked)
         comparison = RunComparison(model, self.pair.renamed, old, new)
@@ -115,7 +114,7 @@ class _Verifier:
         return Verification(rows, len(cases), comparison.largest)
 
     def _run_evaluator(self, cases: Sequence[InputCase]) -> list[ObservedRun]:
-        """Return the run on ONNX's reference evaluator under our own interpreter, unless it is one of the runtimes."""
+        """Run the original on ONNX's reference evaluator in this interpreter, unless it is one of the runtimes."""
         locked = LockedRuntime(engine="onnx", release=version("onnx"), python="", packages=())
         evaluator = PlannedRuntime(locked, targets=(), levels=("all",), providers=(), required=True)
         if any(runtime.name == evaluator.name for runtime in self.specs):
@@ -129,7 +128,7 @@ class _Verifier:
     def _run(
         self, model: Path, cases: Sequence[InputCase], runtimes: Sequence[PlannedRuntime] = ()
     ) -> list[ObservedRun]:
-        """Run a model on some runtimes, or on all."""
+        """Run a model on these runtimes; on all if there are none."""
         submitted = []
         for runtime in runtimes or self.specs:
             for job in prepare_runs(model, cases, runtime, self._folder()):
@@ -154,7 +153,7 @@ class _Verifier:
 
 
 def _has_outputs(ran: Sequence[ObservedRun]) -> bool:
-    """Return if any run computed an output."""
+    """Return whether a run computed an output."""
     return any(outputs.paths for levels in collect_outputs(ran).values() for outputs in levels.values())
 
 
@@ -195,16 +194,16 @@ class RunComparison:
         if isinstance(new.observation, Unavailable):
             return "unknown", describe_observation(new.observation)
         if now is None and before is not None:
-            return "differs", f"ran before, and does not now: {describe_observation(new.observation)}"
+            return "differs", f"the original runs, the repaired model does not: {describe_observation(new.observation)}"
         if now is None:
-            return "unknown", f"gives nothing, before and after: {describe_observation(new.observation)}"
+            return "unknown", f"neither model runs: {describe_observation(new.observation)}"
         if before is not None:
             return self._compare(runtime, level, now, before)
         reference = self._find_reference(runtime, level)
         if reference is None:
-            return "unknown", "runs now, and there is nothing to compare with"
+            return "unknown", "now runs; no outputs to compare with"
         state, text = self._compare(runtime, level, now, reference[1])
-        return state, f"runs now; beside the old one on {reference[0]}: {text}"
+        return state, f"now runs; compared with the original on {reference[0]}: {text}"
 
     def _find_reference(self, runtime: str, level: str) -> tuple[str, RunOutputs] | None:
         """Return the old model's outputs on the newest other runtime, first at this level; the evaluator is last."""
@@ -219,33 +218,33 @@ class RunComparison:
         new = self._with_old_names(new)
         missing = sorted(case for case, _ in old.paths.keys() - new.paths.keys())
         if old.names != new.names:
-            return "differs", "it gives other outputs"
+            return "differs", "the outputs have other names"
         if missing:
-            return "differs", f"case `{missing[0]}` gives nothing any more"
+            return "differs", f"case `{missing[0]}` no longer has outputs"
         retyped = [key for key in old.paths if _element_type(new.paths[key]) != _element_type(old.paths[key])]
         if retyped:
             case, output = min(retyped)
-            return "differs", f"output `{output}` of `{case}` has another type"
+            return "differs", f"output `{output}` of `{case}` has a different type"
         unlike = {key for key in old.paths if not _is_bit_identical(new.paths[key], old.paths[key])}
         if not unlike:
-            return "equal", "equal bit for bit"
+            return "equal", "bit-identical"
         now, then = (RunOutputs(outputs.names, {key: outputs.paths[key] for key in unlike}) for outputs in (new, old))
         comparisons = compare_runtimes(self.model, runtime, {level: now}, "before", {level: then})
         differences = [difference for comparison in comparisons for difference in comparison.differences]
         for difference in differences:
             if not difference.agrees:
-                what = f"{difference.metric} is {difference.value:.3g}, and {difference.bound:.3g} is allowed"
+                what = f"{difference.metric} is {difference.value:.3g} (allowed: {difference.bound:.3g})"
                 where = f"output `{difference.output}` of `{difference.case}`"
                 return "differs", f"{where} differs: {difference.detail or what}"
         if uncompared := sorted(unlike - {(difference.case, difference.output) for difference in differences}):
             case, output = uncompared[0]
-            return "unknown", f"output `{output}` of `{case}` cannot be compared"
+            return "unknown", f"output `{output}` of `{case}` could not be compared"
         largest = max((diff.value for diff in differences if diff.metric == "worst_abs"), default=0.0)
         self.largest = max(self.largest, largest)
-        return "equal", f"equal within its tolerance, at most {largest:.2g} apart"
+        return "equal", f"within tolerance (max difference {largest:.2g})"
 
     def _with_old_names(self, new: RunOutputs) -> RunOutputs:
-        """Return the outputs by their old names; the name of a container's layout has one more word."""
+        """Return the outputs by their old names; names of containers are followed by their layout."""
         back = {now: before for before, now in self.renamed.items()}
         names = {}
         for name in new.names:
@@ -266,7 +265,7 @@ def _run_outputs(ran: ObservedRun) -> RunOutputs | None:
 
 
 def _is_bit_identical(new: str | None, old: str | None) -> bool:
-    """Return if two arrays are the same, including NaNs and signs of zeros."""
+    """Return whether two arrays are bit-identical."""
     if new is None or old is None:
         return False
     a, b = load_array(Path(new)), load_array(Path(old))
@@ -274,7 +273,7 @@ def _is_bit_identical(new: str | None, old: str | None) -> bool:
 
 
 def _element_type(path: str | None) -> str:
-    """Return the element type; strings of any length are one type. "" if numpy has none for it."""
+    """Return the element type; strings of any length have one type. "" if there is no array."""
     if path is None:
         return ""
     dtype = load_array(Path(path)).dtype
@@ -287,13 +286,13 @@ def describe_observation(observation: Observation) -> str:
         case Unavailable(reason=reason):
             return f"not available: {reason}"
         case Refused(failure=failure):
-            return f"refused: {first_line(failure.text)[:300]}"
+            return f"failed to load: {first_line(failure.text)[:300]}"
         case Crashed(signal=signal, during=during):
             return f"{signal} during {during}"
         case TimedOut(limit_s=limit_s, during=during):
-            return f"no end within {limit_s:g} s of {during}"
+            return f"timed out after {limit_s:g} s during {during}"
         case Completed(result=RunResult(cases=cases)):
             failures = [case.failure for case in cases if case.failure]
-            return f"no case runs: {first_line(failures[0].text)[:300]}" if failures else "no case was run"
+            return f"all cases failed: {first_line(failures[0].text)[:300]}" if failures else "no case ran"
         case Completed():
-            return "nothing was run"
+            return "did not run"

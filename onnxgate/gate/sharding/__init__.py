@@ -1,1 +1,1 @@
-"""A check divided among jobs: plan, shard reports, and their merge."""
+"""Checks that are divided among jobs: plan, shard reports and merge."""

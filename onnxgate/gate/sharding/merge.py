@@ -1,4 +1,4 @@
-"""Merge shard reports into the report of the undivided check; what is missing or does not fit is undecided."""
+"""Merge shard reports into the report of the undivided check; missing or invalid reports make it undecided."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PartType = TypeVar("PartType", Cell, Change, Measured, Replay)
 
 def merge_reports(reports: Sequence[Report], gaps: Sequence[NotDone], fail_on: FailOn) -> Report:
     """
-    Merge reports of different shards of one check; `gaps` is what they leave undecided.
+    Merge reports of different shards of one check; `gaps` are missing or rejected parts.
 
     If all shards are present without gaps, the result equals the report of the undivided check.
     """
@@ -67,7 +67,7 @@ def merge_reports(reports: Sequence[Report], gaps: Sequence[NotDone], fail_on: F
 
 
 def _merge_shards(reports: Sequence[Report], gaps: Sequence[NotDone], fail_on: FailOn) -> Report:
-    """Merge reports, which are in the order of their shards. Everything about one model is in one of them."""
+    """Merge reports in the order of their shards. Each model is in exactly one of them."""
     first, shards = reports[0], [require_shard(report) for report in reports]
     stage = next((name for name in ("runtime", "parity") if name in first.stages), "")
     unknown_names = tuple(
@@ -79,7 +79,7 @@ def _merge_shards(reports: Sequence[Report], gaps: Sequence[NotDone], fail_on: F
     undecided = (*_merge_not_done([*not_decided, *unknown_names]), *gaps)
     skipped = _merge_not_done(part for report in reports for part in report.skipped)
     cells = _by_model(cell for report in reports for cell in report.cells)
-    if "runtime" in first.stages and unknown_names:  # they leave all models undecided
+    if "runtime" in first.stages and unknown_names:  # all models are undecided
         cells = tuple(cell if cell.state == "fail" else replace(cell, state="undecided") for cell in cells)
     used = {runtime for report in reports for runtime in report.runtimes}
     verdict, exit_status = decide_verdict(findings, bool(undecided), fail_on)
@@ -109,12 +109,12 @@ def _merge_shards(reports: Sequence[Report], gaps: Sequence[NotDone], fail_on: F
 
 
 def _by_model(parts: Iterable[PartType]) -> tuple[PartType, ...]:
-    """Sort parts of reports by model, and keep the order that a report has for one model."""
+    """Sort parts of reports by model; parts of one model keep their order."""
     return tuple(sorted(parts, key=lambda part: part.model))
 
 
 def _merge_not_done(parts: Iterable[NotDone]) -> tuple[NotDone, ...]:
-    """Sort parts as reports do, and report each that is not about a model once."""
+    """Sort parts as in a report; parts that are not about a model are deduplicated."""
     unique: dict[object, NotDone] = {}
     for number, part in enumerate(parts):
         content = (part.stage, part.runtime, part.reason)
@@ -129,7 +129,7 @@ def _count(
     undecided: Sequence[NotDone],
     skipped: Sequence[NotDone],
 ) -> dict[str, int]:
-    """Add up the counts about models, and count again what shards have in common."""
+    """Add up the counts of models, and recount findings and runtimes that several shards report."""
     return {
         **{name: sum(report.counts.get(name, 0) for report in reports) for name in SUMMED_COUNTS},
         **{f"{level}s": sum(it.level == level and not it.ignored for it in findings) for level in LEVELS},
@@ -141,7 +141,7 @@ def _count(
 
 
 def find_unknown_names(shards: Sequence[Shard]) -> Iterator[str]:
-    """Find the names in the config that no model of any shard has; one shard alone cannot know that."""
+    """Find names in the config that no model of any shard has, which a single shard cannot determine."""
     for entries in zip(*(shard.names for shard in shards), strict=True):
         together = replace(
             entries[0],
@@ -153,11 +153,11 @@ def find_unknown_names(shards: Sequence[Shard]) -> Iterator[str]:
 
 
 TODAY, ENDED = datetime.date(2000, 1, 2), datetime.date(2000, 1, 1)
-"""Stand for the days of the shards, which report themselves which ignores have expired."""
+"""Placeholders: each shard has already determined which ignores expired."""
 
 
 def _merge_findings(reports: Sequence[Report], unknown_names: Sequence[NotDone]) -> tuple[Finding, ...]:
-    """Findings about models as the shards report them; those about the project and about ignores, resolved again."""
+    """Collect the findings about models, and resolve those about the project and about ignores again."""
     shards = [require_shard(report) for report in reports]
     own_models = [(report, {model.path for model in report.models}) for report in reports]
     about_models = [finding for report, paths in own_models for finding in report.findings if finding.model in paths]
@@ -181,7 +181,7 @@ def _merge_findings(reports: Sequence[Report], unknown_names: Sequence[NotDone])
     about_project, met = ignores.apply(resolution.merge_runtimes(resolved, runtimes))
     present = {hit.fingerprint for hit in judged}
     open_stages = {Stage(problem.stage) for problem in unknown_names}
-    if Stage.RUNTIME in open_stages:  # what absent findings of these stages mean is not known
+    if Stage.RUNTIME in open_stages:  # findings of these stages may be missing
         open_stages |= ignore_matching.STAGES_AFTER_RUNS
     uses = [
         _merge_ignore_use(entry, (present if entry[0].fingerprints else met[index]), open_stages)
@@ -214,7 +214,7 @@ def _restore_hit(shared: SharedHit) -> RuleHit:
 def _merge_ignore_use(
     of_shards: Sequence[SharedIgnore], matches: Collection[str], left_open: Collection[Stage]
 ) -> IgnoreUse:
-    """Merge the use of an entry in all shards; `matches` are its fingerprints in the project."""
+    """Merge the use of an ignore entry in all shards; `matches` are its fingerprints in the project."""
     first, rule = of_shards[0], rules.by_id.get(of_shards[0].rule)
     listed = first.fingerprints or ()
     matched = set(matches).union(*(of_shard.found for of_shard in of_shards))

@@ -1,4 +1,4 @@
-"""Shard plan: division of a check among jobs by measured or estimated costs, and its file."""
+"""Shard plan: the division of a check among jobs by estimated or measured costs, and its file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from onnxgate.project.plan import PlannedModel, plan_models
 from onnxgate.runtimes.environments.storage import costs_dir
 
 MAX_SHARDS = 256
-"""Jobs of one matrix. Source: GitHub's documentation, 2026-08."""
+"""Maximum number of jobs of one matrix. Source: GitHub's documentation, 2026-08."""
 PLAN_KEY_CHARACTERS = 12
 
 
@@ -48,13 +48,13 @@ class Division:
 
     @property
     def plan(self) -> str:
-        """Digest of the division: equal if the same check is divided in the same way."""
+        """Digest of the divided check and its division."""
         state = self.state
         return digest_values([state.onnxgate, state.config, state.lock, state.models, self.of, self.shards])
 
     @property
     def key(self) -> str:
-        """The beginning of the plan's digest, which users see."""
+        """First characters of the plan's digest, for users."""
         return self.plan[:PLAN_KEY_CHARACTERS]
 
     def of_shard(self, index: int) -> tuple[str, ...]:
@@ -102,19 +102,19 @@ def parse_shard(text: str) -> tuple[int, int]:
     Parse the value of `--shard`: the number of the shard, and the number of shards.
 
     Raises:
-        UsageError: it is not `i/N`.
+        UsageError: it is not `I/N`.
     """
     match = re.fullmatch(r"(\d{1,3})/(\d{1,3})", text, re.ASCII)
     if match is None:
-        raise UsageError(f"`--shard` is `{text}`; expected `i/N`", hint="give `2/4`, or a `shard` of `onnxgate plan`")
+        raise UsageError(f"`--shard` is `{text}`; expected `I/N`", hint="use a form such as `2/4`")
     index, of = int(match[1]), int(match[2])
     if not 1 <= of <= MAX_SHARDS or not 1 <= index <= of:
-        raise UsageError(f"`--shard` is `{index}/{of}`; expected 1 to N, and N from 1 to {MAX_SHARDS}")
+        raise UsageError(f"`--shard` is `{index}/{of}`; expected `I/N` with I from 1 to N and N from 1 to {MAX_SHARDS}")
     return index, of
 
 
 def divide_models(state: CheckState, of: int, weights: Mapping[str, int]) -> Division:
-    """Assign the models, heaviest first, to the shard with the least weight; ties by path and by number."""
+    """Assign the models, heaviest first, to the shard with the least weight; ties are decided by path and index."""
     loads = dict.fromkeys(range(1, of + 1), 0)
     chosen: dict[str, int] = {}
     for path in sorted(state.models, key=lambda path: (-weights[path], path)):
@@ -131,7 +131,7 @@ class PlanEntry(msgspec.Struct, frozen=True):
     index: int
     of: int
     key: str
-    models: int  # how many
+    models: int  # number of models
     paths: tuple[str, ...]
 
 
@@ -147,7 +147,7 @@ class ShardPlan:
 
     division: Division
     weights_ms: dict[str, int]
-    measured: int  # of how many models something was measured
+    measured: int  # number of models with measured costs
 
     @property
     def entries(self) -> tuple[PlanEntry, ...]:
@@ -157,29 +157,34 @@ class ShardPlan:
         return tuple(PlanEntry(f"{index}/{of}", index, of, key, len(paths), paths) for index, paths in shards)
 
 
-def plan_shards(project: Project, lock: Lock, models: Sequence[SelectedModel], of: int) -> ShardPlan:
-    """Divide by measured costs if there are any, and by estimates otherwise."""
-    weights, measured = combine_costs_ms(plan_models(project, lock, models), lock, costs_dir())
-    return ShardPlan(divide_models(_describe_check(project, models), of, weights), weights, measured)
+def plan_shards(
+    project: Project, lock: Lock, models: Sequence[SelectedModel], of: int, *, measured: bool = False
+) -> ShardPlan:
+    """Divide a check by estimates, which are equal on every machine; or by the costs that this machine measured."""
+    planned = plan_models(project, lock, models)
+    if measured:
+        weights, measured_count = combine_costs_ms(planned, lock, costs_dir())
+    else:
+        weights, measured_count = estimate_costs_ms(planned, lock), 0
+    return ShardPlan(divide_models(_describe_check(project, models), of, weights), weights, measured_count)
 
 
 def select_share(
     shard: str, plan: Path | None, project: Project, lock: Lock, models: Sequence[SelectedModel], inputs: CaseSelection
 ) -> Share:
     """
-    Select the models of a shard: those of the plan, or without one of a division by estimates, equal in every job.
+    Select the models of a shard by the plan file, or by the division of `onnxgate plan` without `--measured`.
 
     Raises:
-        UsageError: `shard` is invalid, the plan is of another check, or input cases are named, which not every shard
-            has.
+        UsageError: `shard` is invalid, the plan is of another check, or input cases are selected: a shard may have none
+            of them.
     """
     if inputs.cases:
         raise UsageError("`--case` and `--shard` exclude each other")
     index, of = parse_shard(shard)
-    state = _describe_check(project, models)
     if plan is not None:
-        return Share(index, load_division(plan, state, of))
-    return Share(index, divide_models(state, of, estimate_costs_ms(plan_models(project, lock, models), lock)))
+        return Share(index, load_division(plan, _describe_check(project, models), of))
+    return Share(index, plan_shards(project, lock, models, of).division)
 
 
 def load_division(file: Path, state: CheckState, of: int) -> Division:
@@ -187,18 +192,18 @@ def load_division(file: Path, state: CheckState, of: int) -> Division:
     Load the division of a check into `of` shards from the file that `onnxgate plan` wrote.
 
     Raises:
-        UsageError: it cannot be read, or is the plan of another check.
+        UsageError: it cannot be read, or is a plan of another check.
     """
     try:
         entries = msgspec.convert(json.loads(file.read_bytes()), PlanFile).include
     except (OSError, ValueError, RecursionError, msgspec.ValidationError) as error:
-        raise UsageError(f"`--plan` is not a plan: {error}", hint="give the file that `onnxgate plan` wrote") from error
+        raise UsageError(f"`{file}` is not a plan: {error}", hint="use the JSON output of `onnxgate plan`") from error
     shards = {path: entry.index for entry in entries for path in entry.paths}
     division = Division(state, of, tuple(shards.get(path, 0) for path in state.models))
     if 0 in division.shards or any(entry.key != division.key for entry in entries):
         raise UsageError(
             "`--plan` is of another check: config, lock, models, number of shards or version of onnxgate differ",
-            hint="plan and check one commit with one onnxgate, and give both the same PATHS",
+            hint="use the same commit, PATHS and onnxgate version for `plan` and `check`",
         )
     return division
 
@@ -209,22 +214,22 @@ def _describe_check(project: Project, models: Sequence[SelectedModel]) -> CheckS
 
 
 MAX_COST_S = 1e6
-"""A higher cost means that the file is damaged."""
+"""Highest plausible cost; a higher one is ignored."""
 MAX_COST_FILE_BYTES = 2**16
-"""A larger file was not written by onnxgate."""
+"""Maximum size of a cost file; larger files are ignored."""
 TOOLCHAIN = "toolchain"
-"""Name of the cost of a source."""
+"""Key of the cost of exporting and running a source."""
 STATIC_MS = 40
 LEVEL_MS = 60
 CASE_MS = 10
 EXPORT_MS = 8_000
 BYTES_PER_MS = 200_000
-"""Read, hashed, loaded or run. Source: order of magnitude, measured on two cores."""
+"""Speed of reading, hashing, loading or running. Source: order of magnitude, measured on two cores."""
 DEFAULT_CASE_COUNT = 3
 
 
 def load_costs(folder: Path, sha256: str) -> dict[str, float]:
-    """Load the cost of a content in its last full check; empty if it is not known."""
+    """Load the costs of a model's content in its last full check; empty if unknown."""
     file = folder / sha256
     try:
         if not _is_digest(sha256) or not is_cost_file(file):
@@ -236,10 +241,10 @@ def load_costs(folder: Path, sha256: str) -> dict[str, float]:
 
 
 def save_costs(folder: Path, sha256: str, seconds: Mapping[str, float]) -> None:
-    """Store the cost of a content in a file of its own, so that folders of several machines can be merged."""
+    """Store the costs of a model's content in a separate file, so that folders of several machines can be merged."""
     if not _is_digest(sha256):
         return
-    with contextlib.suppress(OSError):  # then the cost is estimated
+    with contextlib.suppress(OSError):  # costs are optional
         folder.mkdir(parents=True, exist_ok=True)
         rows = {name: round(cost, 3) for name, cost in sorted(seconds.items())}
         with replace_atomically(folder / sha256) as scratch:
@@ -254,17 +259,17 @@ def copy_costs(source: Path, folder: Path, contents: Iterable[str]) -> None:
 
 
 def is_cost_file(file: Path) -> bool:
-    """True if `save_costs` may have written the file: a small regular file."""
+    """Return whether `save_costs` may have written the file: a small regular file."""
     return not file.is_symlink() and file.is_file() and file.stat().st_size <= MAX_COST_FILE_BYTES
 
 
 def _is_digest(text: str) -> bool:
-    """True for a digest: names from other machines must not point to other folders."""
+    """Return whether the text is a digest; names from other machines must not point to other folders."""
     return re.fullmatch("[0-9a-f]{64}", text) is not None
 
 
 def estimate_costs_ms(planned: Iterable[PlannedModel], lock: Lock) -> dict[str, int]:
-    """Estimate the cost of each model from config and lock alone, so that it is equal on every machine."""
+    """Estimate the cost of each model from config and lock only, so that it is equal on every machine."""
     return {model.path: _static_ms(model, lock) + sum(_dynamic_ms(model, lock).values()) for model in planned}
 
 
@@ -308,7 +313,7 @@ def _dynamic_ms(planned: PlannedModel, lock: Lock) -> dict[str, int]:
 
 
 def _size_bytes(planned: PlannedModel, lock: Lock) -> int:
-    """Return the locked size: in a checkout without Git LFS the files are smaller."""
+    """Return the locked size, since Git LFS pointers in a checkout are smaller."""
     locked = lock.models.get(planned.path)
     return locked.size_bytes + sum(data.size_bytes for data in locked.external) if locked else 0
 
@@ -321,8 +326,8 @@ def save_measured_costs(
 ) -> None:
     """Store the cost of each model; `seconds` are by its absolute path and by worker.
 
-    For runs from the cache (`reused`, by path and runtime), earlier measurements still count: on a machine without the
-    cache they cost that much. A runtime whose full cost is not known is left out.
+    For results from the cache (`reused`, by path and runtime), earlier measurements are kept, since the runs cost that
+    much without the cache. Runtimes without a complete measurement are left out.
     """
     runtimes = {cell.runtime for cell in report.cells}
     for model in report.models:

@@ -1,4 +1,4 @@
-"""Write, read and validate shard reports: the part of a report that its merge needs."""
+"""Shard reports: written with the data that the merge needs, read and validated."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from onnxgate.project.plan import locked_runtimes, report_runtime
 def build_shard_report(
     request: GateRequest, outcome: GateOutcome, share: Share, fail_on: FailOn, *, drawn: bool = True
 ) -> Report:
-    """Build the report of one shard, with what its merge needs, and seal it."""
+    """Build the report of one shard with the data that the merge needs, and add its digest."""
     report = build_report(request, outcome, fail_on, drawn=drawn)
     return seal_report(msgspec.structs.replace(report, shard=_create_shard(request, outcome, share)))
 
@@ -51,7 +51,7 @@ def _create_shard(request: GateRequest, outcome: GateOutcome, share: Share) -> S
     stages = sorted(stage.value for stage in request.stages)
     against = revision.commit if revision is not None else ""
     options = [stages, request.selection.inputs.seed, request.ignores.honoured, against]
-    gate_rules = {rule.id for rule in rules.ALL if rule.stage is Stage.GATE}  # they are applied after all stages
+    gate_rules = {rule.id for rule in rules.ALL if rule.stage is Stage.GATE}  # they apply after all stages
     levels = request.project.config.rules
     return Shard(
         index=share.index,
@@ -72,13 +72,13 @@ def _create_shard(request: GateRequest, outcome: GateOutcome, share: Share) -> S
 
 
 def require_shard(report: Report) -> Shard:
-    """Return the shard that a report is about; only reports of shards are merged."""
+    """Return the shard of a report that is known to have one."""
     assert report.shard is not None
     return report.shard
 
 
 def _project_hits(request: GateRequest, outcome: GateOutcome, share: Share) -> Iterator[SharedHit]:
-    """Return the hits that are not about a model of the check."""
+    """Yield the hits that are not about a model of the check."""
     ignores = resolution.select_ignores(request, outcome.gathered)
     for resolved_hit in resolution.resolve_hits(outcome.gathered.judged, ignores.accepts):
         hit, judged = resolved_hit.judged.hit, resolved_hit.judged
@@ -102,7 +102,7 @@ def _project_hits(request: GateRequest, outcome: GateOutcome, share: Share) -> I
 
 
 def _shard_ignores(request: GateRequest, outcome: GateOutcome, share: Share) -> Iterator[SharedIgnore]:
-    """Describe what each ignore matches in this shard, and if the shard checked all that it is about."""
+    """Yield the matches of each ignore in this shard, and whether the shard checked everything that it covers."""
     ignores = resolution.select_ignores(request, outcome.gathered)
     scope = resolution.determine_scope(request, outcome.gathered, outcome.blocked, ignores)
     scope = replace(scope, models=scope.models | share.all_models)
@@ -141,7 +141,7 @@ def _shard_names(request: GateRequest, outcome: GateOutcome, share: Share) -> tu
 
 
 MAX_REPORT_BYTES = 256 * 2**20
-RERUN_HINT = "run the shard's job again, or look in its log for why it did not end"
+RERUN_HINT = "run the job of this shard again, or see its log"
 KNOWN_STAGES = frozenset(stage.value for stage in Stage)
 RULE_SETTINGS = frozenset((*LEVELS, "off"))
 """Levels of a rule in the config."""
@@ -149,7 +149,7 @@ RULE_SETTINGS = frozenset((*LEVELS, "off"))
 
 @dataclass(frozen=True, slots=True)
 class ReportFile:
-    """One file: the report of a shard, or the problem with it."""
+    """One file with the report of a shard, or the problem with the file."""
 
     name: str
     report: Report | None
@@ -159,9 +159,9 @@ class ReportFile:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedCheck:
-    """Expected values of the check, independent of its reports; "" and () if they are not known."""
+    """Values that the reports must match; "" and () if unknown."""
 
-    plan: str = ""  # the beginning of the plan's digest
+    plan: str = ""  # first characters of the plan's digest
     config: str = ""
     lock: str = ""
     models: tuple[str, ...] = ()
@@ -179,7 +179,7 @@ def read_report_file(path: Path) -> ReportFile:
     """Read the report of a shard from a file, and validate it."""
     try:
         if path.stat().st_size > MAX_REPORT_BYTES:
-            return ReportFile(str(path), None, f"it has more than {MAX_REPORT_BYTES} bytes")
+            return ReportFile(str(path), None, f"it is larger than {MAX_REPORT_BYTES} bytes")
         return decode_report_file(str(path), path.read_bytes())
     except OSError as error:
         return ReportFile(str(path), None, f"it cannot be read: {(error.strerror or str(error)).lower()}")
@@ -196,71 +196,70 @@ def decode_report_file(name: str, content: bytes) -> ReportFile:
     try:
         head = msgspec.json.decode(content, type=_ReportHead) if content.strip() else None
         if head is None:
-            problem = "it is empty: the job that writes it did not end"
+            problem = "it is empty, because its job did not complete"
         elif head.version != VERSION:
-            problem = f"it is a report of version {head.version}; this onnxgate reads {VERSION}"
+            problem = f"it has report version {head.version}; this onnxgate supports {VERSION}"
             hint = SAME_VERSION_HINT
         elif head.onnxgate != __version__:
-            problem, hint = f"onnxgate {head.onnxgate} wrote it, and this is {__version__}", SAME_VERSION_HINT
+            problem, hint = f"it was written by onnxgate {head.onnxgate}; this is {__version__}", SAME_VERSION_HINT
         else:
             report = msgspec.json.decode(content, type=Report)
     except msgspec.ValidationError as error:
-        problem = f"it is no report of onnxgate: {error}"
+        problem = f"it is not a report of onnxgate: {error}"
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        problem = f"it is cut off, or no JSON: {error}"
+        problem = f"it is truncated or not JSON: {error}"
     if report is not None and report.shard is None:
-        problem, hint = "it is the report of a whole check, and of no shard", SHARD_REPORTS_HINT
+        problem, hint = "it is the report of an undivided check", SHARD_REPORTS_HINT
     elif report is not None and report.shard is not None:
         problem = _describe_damage(report, report.shard)
     return ReportFile(name, None if problem else report, problem, hint)
 
 
-SAME_VERSION_HINT = "judge, plan and merge with one version of onnxgate"
-SHARD_REPORTS_HINT = (
-    "give `onnxgate merge` what `onnxgate check --shard i/N --output json=FILE` wrote, and nothing else"
-)
+SAME_VERSION_HINT = "use one version of onnxgate for `plan`, `check` and `merge`"
+SHARD_REPORTS_HINT = "pass only reports of `onnxgate check --shard I/N --output json=FILE` to `onnxgate merge`"
 
 
 def _describe_damage(report: Report, shard: Shard) -> str:
-    """Describe what is inconsistent in a report; "" if nothing is."""
+    """Return the first inconsistency of a report; "" if there is none."""
     if not is_intact(report):
-        return "it was changed after it was written: its content is not that of its digest"
+        return "it was changed after it was written (its digest does not match)"
     if not 1 <= shard.of <= MAX_SHARDS or not 1 <= shard.index <= shard.of or len(shard.division) != len(shard.models):
-        return f"it says that it is shard {shard.index} of {shard.of}, divided as no check is"
+        return f"its division is invalid (shard {shard.index} of {shard.of})"
     own = tuple(path for path, index in zip(shard.models, shard.division, strict=True) if index == shard.index)
     if own != tuple(model.path for model in report.models):
-        return "it did not judge the models of its shard"
+        return "it does not contain the models of its shard"
     parts: tuple[Finding | NotDone | SharedHit, ...]
     parts = (*report.findings, *report.undecided, *report.skipped, *shard.hits)
     stages = {*report.stages, *(part.stage for part in parts)}
     if not (stages <= KNOWN_STAGES and set(shard.levels.values()) <= RULE_SETTINGS):
-        return "it names a stage or a level that there is not"
+        return "it contains an unknown stage or level"
     if not set(report.counts) <= COUNT_NAMES:
-        return "it counts what no onnxgate counts"
+        return "it contains an unknown count"
     ruled: tuple[Finding | SharedHit | SharedIgnore, ...] = (*report.findings, *shard.hits, *shard.ignores)
     if not all(re.fullmatch(r"[a-z0-9]+(?:-[a-z0-9]+)*", part.rule) for part in ruled):
-        return "it names a rule as none is named"
+        return "it contains an invalid rule name"
     if (report.exit, report.verdict) not in {(0, "pass"), (1, "fail"), (3, "undecided")}:
-        return f"its verdict is `{report.verdict}` with the exit status {report.exit}"
-    return "it says `pass`, and leaves something undecided" if report.exit == 0 and report.undecided else ""
+        return f"its verdict `{report.verdict}` does not match the exit status {report.exit}"
+    return (
+        "its verdict is `pass`, although it contains undecided checks" if report.exit == 0 and report.undecided else ""
+    )
 
 
 def collect_reports(files: Sequence[ReportFile], expected: ExpectedCheck) -> tuple[list[Report], list[NotDone]]:
-    """Return reports of different shards of one check, and all that is missing or does not match."""
+    """Return one report for each shard of a check, and the gaps: missing shards and rejected files."""
     unread = [file for file in files if file.report is None]
     gaps = [_gap(f"`{file.name}` was not merged: {file.problem}", file.hint) for file in unread]
     valid = [(file.name, file.report) for file in files if file.report is not None]
     if not valid:
-        reason = "none of the reports is one of a shard" if files else "there is no report of any shard"
-        hint = "give what `onnxgate check --shard i/N --output json=FILE` wrote"
-        return [], [*gaps, *(_gap(reason, hint, model) for model in expected.models or ("",))]
+        reason = "no valid shard report was found" if files else "there are no shard reports"
+        return [], [*gaps, *(_gap(reason, SHARD_REPORTS_HINT, model) for model in expected.models or ("",))]
     planned = [report for _, report in valid if expected.plan and require_shard(report).plan.startswith(expected.plan)]
     common, _ = Counter(map(_check_identity, planned[:1] or [report for _, report in valid])).most_common(1)[0]
     for name, report in valid:
         if _check_identity(report) != common:
             shard = require_shard(report)
-            other = f"shard {shard.index} of {shard.of} of another check than the others"
-            reason = f"`{name}` was not merged: it is {other} (`{shard.key[:PLAN_KEY_CHARACTERS]}`)"
+            other = f"it belongs to another check (shard {shard.index}/{shard.of}, `{shard.key[:PLAN_KEY_CHARACTERS]}`)"
+            reason = f"`{name}` was not merged: {other}"
             gaps.append(_gap(reason, SAME_CHECK_HINT))
     reports = _one_report_per_shard([pair for pair in valid if _check_identity(pair[1]) == common], gaps)
     lead = require_shard(reports[0])
@@ -269,7 +268,7 @@ def collect_reports(files: Sequence[ReportFile], expected: ExpectedCheck) -> tup
     return reports, gaps
 
 
-SAME_CHECK_HINT = "give the reports of one plan: of one commit, with the same PATHS and options"
+SAME_CHECK_HINT = "merge reports of one plan, commit, PATHS and options"
 
 
 def _gap(reason: str, hint: str, model: str = "") -> NotDone:
@@ -277,7 +276,7 @@ def _gap(reason: str, hint: str, model: str = "") -> NotDone:
 
 
 def _check_identity(report: Report) -> object:
-    """Return what all shards of one check have in common."""
+    """Return the values that are equal in all shards of one check."""
     shard = require_shard(report)
     state = (shard.key, shard.plan, shard.of, shard.config, shard.lock, shard.models, shard.division)
     policy = (shard.scope, shard.locked, tuple(shard.levels.items()), len(shard.ignores))
@@ -286,29 +285,29 @@ def _check_identity(report: Report) -> object:
 
 
 def _one_report_per_shard(valid: Sequence[tuple[str, Report]], gaps: list[NotDone]) -> list[Report]:
-    """Select one report per shard; of two that differ, the failing one."""
+    """Select one report for each shard; if two differ, the failing one."""
     by_shard: dict[int, list[tuple[str, Report]]] = {}
     for name, report in valid:
         by_shard.setdefault(require_shard(report).index, []).append((name, report))
     for index, pairs in by_shard.items():
         if any(report != pairs[0][1] for _, report in pairs):
             names = join_phrases([f"`{name}`" for name, _ in pairs])
-            gaps.append(_gap(f"shard {index} was judged more than once, and not alike: {names}", "give one of them"))
+            gaps.append(_gap(f"shard {index} has reports that differ: {names}", "merge only one of them"))
     return [min(pairs, key=lambda pair: pair[1].exit != 1)[1] for _, pairs in sorted(by_shard.items())]
 
 
 def _differences_from_expected(lead: Shard, expected: ExpectedCheck) -> Iterator[NotDone]:
     if expected.plan and not lead.plan.startswith(expected.plan):
         plan = lead.plan[:PLAN_KEY_CHARACTERS]
-        yield _gap(f"the shards are of plan `{plan}`, and `{expected.plan}` was asked for", SAME_CHECK_HINT)
+        yield _gap(f"the reports belong to plan `{plan}`, not to `{expected.plan}` (`--key`)", SAME_CHECK_HINT)
     for name, judged, current in (("config", lead.config, expected.config), ("lock", lead.lock, expected.lock)):
         if current and current != judged:
-            yield _gap(f"the shards were judged by another {name} than the one that is here", SAME_CHECK_HINT)
+            yield _gap(f"the {name} in this folder is not the one that the shards were checked with", SAME_CHECK_HINT)
 
 
 def _missing_shards(lead: Shard, judged: Collection[int]) -> Iterator[NotDone]:
-    """Yield a gap for each model of a shard without report."""
+    """Yield a gap for each model of a shard without a report."""
     for path, index in zip(lead.models, lead.division, strict=True):
         if index not in judged:
-            hint = f"its job did not end, or its report was not given: run shard {index}/{lead.of} again"
-            yield _gap(f"shard {index} of {lead.of} is missing: nobody judged its models", hint, path)
+            hint = f"pass its report to `onnxgate merge`, or run shard {index}/{lead.of} again"
+            yield _gap(f"the report of shard {index}/{lead.of} is missing", hint, path)

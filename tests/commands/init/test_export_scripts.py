@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.commands.repository_survey import ExportScript, find_export_scripts
+from onnxgate.commands.init.export_scripts import ExportScript, find_export_scripts
 
 
 def found(folder: Path, source: str) -> list[ExportScript]:
@@ -99,3 +99,58 @@ def test_a_path_that_the_caller_cannot_choose(tmp_path: Path, used: str) -> None
     (script,) = found(tmp_path, ARGPARSE.format(declared='"--folder"', used=used))
 
     assert script.command == ()
+
+
+BUILDER = "import torch\ndef build():\n    return Net(), (torch.zeros(1, 4),)\n"
+EXPORTING_MAIN = "def main():\n    torch.onnx.export(m, a, 'x.onnx', input_names=['x'], verbose=True)\n"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        BUILDER + EXPORTING_MAIN,
+        "import torch\ndef build(size=4):\n    return {'model': Net(), 'args': ()}\n" + EXPORTING_MAIN,
+        "import torch\ndef build():\n    return dict(model=Net(), args=())\n" + EXPORTING_MAIN,
+        "import torch\ndef build():\n    net = Net()\n    return net, torch.randn(1, 4)\n" + EXPORTING_MAIN,
+        "import torch\ndef build():\n    return load()\n"
+        "if __name__ == '__main__':\n    net, x = build()\n    torch.onnx.export(net, x, 'x', input_names=['x'])\n",
+        "import torch\ndef build():\n    return load()\n"
+        "def main():\n    torch.onnx.export(*build(), 'x.onnx', input_names=['x'])\n",
+    ],
+)
+def test_a_function_that_builds_the_module_is_a_source(tmp_path: Path, source: str) -> None:
+    """The function returns the module and its inputs, or the script passes its results to the export."""
+    (script,) = found(tmp_path, source)
+
+    assert (script.source, script.settings) == ("tools/export.py:build", ("input_names",))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        BUILDER + "torch.onnx.export(m, a, 'x.onnx')\n",
+        BUILDER + "args = parser.parse_args()\n" + EXPORTING_MAIN,
+        BUILDER.replace("build()", "build(size)") + EXPORTING_MAIN,
+        BUILDER.replace("build()", "build(*, size)") + EXPORTING_MAIN,
+        "import torch\ndef build():\n    return Net()\n" + EXPORTING_MAIN,
+        BUILDER + BUILDER.replace("build", "other") + EXPORTING_MAIN,
+    ],
+)
+def test_no_source_is_suggested(tmp_path: Path, source: str) -> None:
+    """An import must not export a model or parse the command line, and the function must not need arguments."""
+    (script,) = found(tmp_path, source)
+
+    assert script.source == ""
+
+
+def test_a_source_in_another_file(tmp_path: Path) -> None:
+    """An imported function is named with its own file."""
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "net.py").write_text("def build():\n    return load()\n", encoding="utf-8")
+    path = tmp_path / "tools" / "export.py"
+    path.write_text(
+        "import torch\nfrom net import build\nnet, x = build()\ntorch.onnx.export(net, x, 'x.onnx')\n", encoding="utf-8"
+    )
+    (script,) = find_export_scripts(path, "tools/export.py")
+
+    assert script.source == "net.py:build"

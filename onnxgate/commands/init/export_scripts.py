@@ -1,0 +1,230 @@
+"""Calls of `torch.onnx.export` in Python files, found without running the files."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+EXPORT_FUNCTIONS = ("torch.onnx.export", "torch.onnx.dynamo_export")
+PATH_ARGUMENT = 2
+"""`torch.onnx.export(model, args, f)`."""
+MAX_SCRIPT_BYTES = 1_000_000
+SOURCE_SETTINGS = ("input_names", "output_names", "dynamic_shapes", "dynamic_axes", "dynamo")
+"""Arguments that a source can return next to the module and its inputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportScript:
+    """One call. `path` is relative to the config's folder."""
+
+    path: str
+    line: int
+    writes: str = ""  # the path that it writes, if the script has it as a string
+    option: tuple[str, ...] = ()  # words before the output's path: ("--out",), () for a positional argument
+    takes_path: bool = False  # the caller can choose the path
+    source: str = ""  # a function that returns the module and its inputs: "model.py:build"
+    settings: tuple[str, ...] = ()  # arguments of the call that change the exported model: "input_names"
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """Return the command that writes the model to a given path; empty if the path is fixed."""
+        return ("{python}", self.path, *self.option, "{output}") if self.takes_path else ()
+
+
+def find_export_scripts(path: Path, relative: str) -> tuple[ExportScript, ...]:
+    """Return the calls in one file; none if it is not Python. `relative` is its path in the project."""
+    script = _parse_script(path, "onnx")
+    if script is None:
+        return ()
+    folder = path.parents[relative.count("/")] if path.as_posix().endswith(f"/{relative}") else path.parent
+    return tuple(
+        replace(script.described(call, relative), source=_find_source(script, call, path, folder, relative))
+        for call in script.calls()
+    )
+
+
+def _parse_script(path: Path, word: str) -> _ParsedScript | None:
+    """Return the parsed file; None if it is not Python, too large, or does not contain the word."""
+    try:
+        if path.stat().st_size > MAX_SCRIPT_BYTES:
+            return None
+        content = path.read_bytes()
+        return _ParsedScript(ast.parse(content)) if word.encode() in content else None
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return None
+
+
+def _find_source(script: _ParsedScript, call: ast.Call, path: Path, folder: Path, relative: str) -> str:
+    """Return the function that builds module and inputs of the call, as `file.py:function`; "" if there is none."""
+    name = script.builder_of(call)
+    module, _, imported = script.names.get(name, "").rpartition(".")
+    if not module:
+        candidates = [name] if name else script.builders()
+        usable = [candidate for candidate in candidates if script.can_build(candidate)]
+        return f"{relative}:{usable[0]}" if len(usable) == 1 and script.is_importable else ""
+    for base in dict.fromkeys((path.parent, folder)):
+        file = base.joinpath(*module.split(".")).with_suffix(".py")
+        other = _parse_script(file, imported) if file.is_relative_to(folder) else None
+        if other is not None and other.is_importable and other.can_build(imported):
+            return f"{file.relative_to(folder).as_posix()}:{imported}"
+    return ""
+
+
+@dataclass(slots=True)
+class _ParsedScript:
+    """One parsed file with the values of its names."""
+
+    tree: ast.Module
+    names: dict[str, str] = field(default_factory=dict)  # a name -> what was imported as it
+    values: dict[str, ast.expr] = field(default_factory=dict)  # a name -> what was assigned to it last
+    options: dict[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)  # dest -> its option, its default
+
+    def __post_init__(self) -> None:
+        for node in ast.walk(self.tree):
+            match node:
+                case ast.Import(names=aliases):
+                    for alias in aliases:
+                        package = alias.name.partition(".")[0]
+                        self.names[alias.asname or package] = alias.name if alias.asname else package
+                case ast.ImportFrom(module=str(module), names=aliases):
+                    self.names |= {a.asname or a.name: f"{module}.{a.name}" for a in aliases}
+                case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                    self.values[name] = value
+                case ast.Call():
+                    self.options |= _defined_options(node)
+
+    def calls(self) -> Iterator[ast.Call]:
+        """Yield every export, in the order of the file."""
+        calls = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
+        yield from sorted((c for c in calls if self._name(c.func) in EXPORT_FUNCTIONS), key=lambda call: call.lineno)
+
+    def _name(self, expression: ast.expr) -> str:
+        match expression:
+            case ast.Name(id=name):
+                return self.names.get(name, name)
+            case ast.Attribute(value=value, attr=attribute):
+                return f"{self._name(value)}.{attribute}"
+        return ""
+
+    def described(self, call: ast.Call, path: str) -> ExportScript:
+        """Return the call with the path that it writes, as far as that is known."""
+        words, default = None, ""
+        settings = tuple(keyword.arg for keyword in call.keywords if keyword.arg in SOURCE_SETTINGS)
+        match self._target(call):
+            case ast.Constant(value=str(value)):
+                return ExportScript(path, call.lineno, writes=value, settings=settings)
+            case ast.Subscript(value=ast.Attribute(value=ast.Name(id="sys"), attr="argv"), slice=ast.Constant(value=1)):
+                return ExportScript(path, call.lineno, takes_path=True, settings=settings)
+            case ast.Attribute(value=ast.Name(), attr=name) | ast.Name(id=name):  # `args.out` or `out`
+                words, default = self.options.get(name, (None, ""))
+        return ExportScript(path, call.lineno, default, words or (), words is not None, settings=settings)
+
+    def builder_of(self, call: ast.Call) -> str:
+        """Return the function whose two results are the module and the inputs of the call; "" if there is none."""
+        match call.args[:1]:
+            case [ast.Starred(value=ast.Call(func=ast.Name(id=name), args=[], keywords=[]))]:
+                return name  # `torch.onnx.export(*build(), path)`
+        keywords = {keyword.arg: keyword.value for keyword in call.keywords}
+        module, inputs = (
+            call.args[position] if len(call.args) > position else keywords.get(name)
+            for position, name in enumerate(("model", "args"))
+        )
+        for node in ast.walk(self.tree):
+            match node, module, inputs:
+                case (
+                    ast.Assign(
+                        targets=[ast.Tuple(elts=[ast.Name(id=first), ast.Name(id=second)])],
+                        value=ast.Call(func=ast.Name(id=name), args=[], keywords=[]),
+                    ),
+                    ast.Name(id=used_module),
+                    ast.Name(id=used_inputs),
+                ) if (first, second) == (used_module, used_inputs):
+                    return name
+        return ""
+
+    def builders(self) -> list[str]:
+        """Return the functions of the file that return a module with its inputs."""
+        functions = [node for node in self.tree.body if isinstance(node, ast.FunctionDef)]
+        return [node.name for node in functions if _returns_module_and_inputs(node)]
+
+    def can_build(self, name: str) -> bool:
+        """Return whether the file has a function of this name that can be called without arguments."""
+        return any(
+            isinstance(node, ast.FunctionDef)
+            and node.name == name
+            and len(node.args.defaults) == len(node.args.posonlyargs) + len(node.args.args)
+            and None not in node.args.kw_defaults
+            and not node.decorator_list
+            for node in self.tree.body
+        )
+
+    @property
+    def is_importable(self) -> bool:
+        """Return whether an import of the file neither exports a model nor parses the command line."""
+        statements = [
+            node
+            for node in self.tree.body
+            if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and not _is_main_guard(node)
+        ]
+        calls = [node for statement in statements for node in ast.walk(statement) if isinstance(node, ast.Call)]
+        return not any(
+            self._name(call.func) in EXPORT_FUNCTIONS
+            or (isinstance(call.func, ast.Attribute) and call.func.attr == "parse_args")
+            for call in calls
+        )
+
+    def _target(self, call: ast.Call) -> ast.expr | None:
+        """Return the expression of the path; a name is resolved."""
+        keywords = [keyword.value for keyword in call.keywords if keyword.arg == "f"]
+        target = (*keywords, *call.args[PATH_ARGUMENT : PATH_ARGUMENT + 1], None)[0]
+        for _ in range(3):
+            match target:
+                case ast.Call(func=ast.Name(id="str" | "Path"), args=[inner]):
+                    target = inner
+            if isinstance(target, ast.Name) and target.id not in self.options:
+                target = self.values.get(target.id, target)
+        return target
+
+
+def _returns_module_and_inputs(function: ast.FunctionDef) -> bool:
+    """Return whether each `return` has a module with a tuple or a tensor, or a mapping with `model` and `args`."""
+    results = [node.value for node in ast.walk(function) if isinstance(node, ast.Return)]
+    return bool(results) and all(map(_is_module_with_inputs, results))
+
+
+def _is_module_with_inputs(result: ast.expr | None) -> bool:
+    match result:
+        case ast.Tuple(elts=[ast.Name() | ast.Call(), ast.Tuple()]):
+            return True
+        case ast.Tuple(elts=[ast.Name() | ast.Call(), ast.Call(func=ast.Attribute(value=ast.Name(id="torch")))]):
+            return True
+        case ast.Dict(keys=keys):
+            return {"model", "args"} <= {key.value for key in keys if isinstance(key, ast.Constant)}
+        case ast.Call(func=ast.Name(id="dict"), keywords=keywords):
+            return {"model", "args"} <= {keyword.arg for keyword in keywords}
+    return False
+
+
+def _is_main_guard(node: ast.stmt) -> bool:
+    match node:
+        case ast.If(test=ast.Compare(left=ast.Name(id="__name__"))):
+            return True
+    return False
+
+
+def _defined_options(call: ast.Call) -> Mapping[str, tuple[tuple[str, ...], str]]:
+    """Read the options that `add_argument`, `click.option` and `click.argument` define."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("add_argument", "option", "argument"):
+        return {}
+    words = [arg.value for arg in call.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+    if not words:
+        return {}
+    keywords = {
+        keyword.arg: keyword.value.value for keyword in call.keywords if isinstance(keyword.value, ast.Constant)
+    }
+    best = max(words, key=lambda word: (word.startswith("--"), len(word)))
+    destination = str(keywords.get("dest") or best.lstrip("-").replace("-", "_"))
+    option = (best,) if best.startswith("-") else ()
+    return {destination: (option, str(keywords.get("default") or ""))}

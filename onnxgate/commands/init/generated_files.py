@@ -1,0 +1,188 @@
+"""The files that `onnxgate init` writes, as text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+
+from onnxgate import __version__
+from onnxgate.commands.init.export_scripts import ExportScript
+from onnxgate.commands.init.repository_survey import RepositorySurvey
+from onnxgate.commands.init.targets import BUILD_PROVIDERS, SuggestedTarget
+from onnxgate.core.escape import escape_unprintable
+from onnxgate.core.text import join_quoted
+
+EXTENSION_PACKAGES = {"ai.onnx.contrib": "onnxruntime-extensions"}
+"""Domains whose operators a package registers. Source: its `default_opset_domain()`, 0.15.2."""
+CHECKOUT_ACTION = "actions/checkout@de0fac2e4500dabe0009e67214ff5f5447ce83dd # v6.0.2"
+SETUP_PYTHON_ACTION = "actions/setup-python@a309ff8b426b58ec0e2a45f0f869d46889d02405 # v6.2.0"
+REPOSITORY = "onnxgate/onnxgate"
+WORKFLOW_HEADER = """\
+name: onnxgate
+
+on:
+  push:
+    branches: [%(branch)s]
+  pull_request:
+
+permissions: {}
+
+concurrency:
+  group: onnxgate-${{ github.ref }}
+  cancel-in-progress: true
+
+jobs:
+  gate:
+    name: Check ONNX models
+    runs-on: ubuntu-24.04
+    permissions:
+      contents: read
+    steps:
+      - uses: %(checkout)s
+        with:
+          fetch-depth: 2 # models are compared with the previous commit
+"""
+WORKFLOW_INSTALL_STEPS = """\
+      # To export models from their sources, install the export script's requirements:
+      # - uses: %(setup)s
+      #   with:
+      #     python-version: "3.11"
+      # - run: pip install -r %(requirements)s
+"""
+
+
+def render_config(
+    survey: RepositorySurvey, targets: Sequence[SuggestedTarget], exported: Sequence[ExportScript]
+) -> str:
+    """Return `onnxgate.toml`. The source or command of a script in `exported` is active; others are comments."""
+    major, minor, *_ = __version__.split(".")
+    lines = [
+        "# Runtimes that the models of this repository must support.",
+        "# `onnxgate lock` pins exact releases; `onnxgate check` checks the models on them.",
+        f'required-version = ">={major}.{minor},<{major}.{int(minor) + 1}"',
+        '# models = ["models/**/*.onnx"]  # default: all .onnx files that git tracks',
+    ]
+    if survey.nested_folders:
+        folders = ", ".join(map(quote, survey.nested_folders))
+        lines.append(f"exclude = [{folders}]  # they have a config of their own")
+    used_domains = {operator.rpartition(".")[0] for fact in survey.facts for operator in fact.operators}
+    extensions = sorted(used_domains & EXTENSION_PACKAGES.keys())
+    for target in targets:
+        lines += [
+            "",
+            f"[targets.{target.name}]",
+            *(f"# {escape_unprintable(comment)}" for comment in target.comments),
+            f"runtime = {quote(target.runtime)}",
+        ]
+        if "==" not in target.runtime or "*" in target.runtime:
+            lines.append('# select = "minors"  # newest patch of each minor; or "bounds", "newest", "all"')
+        for domain in extensions:
+            lines.append(f"extensions = [{quote(EXTENSION_PACKAGES[domain])}]  # models use operators of `{domain}`")
+    for build in dict.fromkeys(build for target in targets for build in target.builds):
+        lines += _render_build_target(build)
+    if survey.exports and survey.requires:
+        mark = "" if exported else "# "
+        file = escape_unprintable(survey.requirements)
+        lines += [
+            "",
+            f"{mark}[toolchain]  # packages that export the models, from {file}",
+            f"{mark}requires = [{', '.join(map(quote, survey.requires))}]",
+        ]
+    entries = {(find_written_model(survey, it), it.source or it.command): it for it in survey.exports}
+    for script in entries.values():
+        lines += _render_model_entry(survey, script, active=script in exported)
+    return "\n".join((*lines, ""))
+
+
+def quote(text: str) -> str:
+    """Return a basic string of TOML, which is also a double-quoted one of YAML; control characters are escaped."""
+    dumped = json.dumps(text, ensure_ascii=False)
+    codes = {ord(character) for character in dumped if not character.isprintable()}
+    return dumped.translate({code: f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}" for code in codes})
+
+
+def _render_build_target(build: str) -> Iterator[str]:
+    """Yield a commented target for a build that needs special hardware, such as `onnxruntime-gpu==1.18.1`."""
+    package = next(package for package in BUILD_PROVIDERS if build.startswith(package))
+    yield ""
+    yield f"# `{package}` needs its hardware and drivers. To check it where they are available,"
+    yield "# name an environment that contains the package:"
+    yield f"# [targets.{package.removeprefix('onnxruntime-')}]"
+    yield f"# runtime = {quote(build)}"
+    yield f'# providers = [{quote(BUILD_PROVIDERS[package])}, "CPUExecutionProvider"]'
+    yield '# python = ".venv"'
+    yield "# required = false  # skip the target on other machines"
+
+
+def _render_model_entry(survey: RepositorySurvey, script: ExportScript, *, active: bool) -> Iterator[str]:
+    """Yield an entry of which only the last line must be uncommented, if the model is known."""
+    model = find_written_model(survey, script)
+    mark, last = ("" if model else "# "), ("" if active else "# ")
+    yield ""
+    yield f"# {escape_unprintable(script.path)}:{script.line} calls `torch.onnx.export`."
+    if script.source:
+        function = f"`{escape_unprintable(script.source.rpartition(':')[2])}`"
+        yield f"# {function} builds the module: `check` can export it and compare the outputs with PyTorch."
+        if script.settings:
+            yield f"# Let it also return {join_quoted(script.settings)}, as in the guide on sources."
+    elif script.command:
+        yield "# `check` can run the script and compare its model with the committed one."
+    else:
+        yield "# Add an option for the output path to the script, so that `check` can run it."
+    if not active and (script.source or script.command):
+        yield "# Uncomment the last line to enable this."
+    yield f"{mark}[[model]]"
+    yield f"{mark}path = {quote(model or 'models/….onnx')}"
+    if script.source:
+        yield f"{last}source = {quote(script.source)}"
+    else:
+        words = script.command or ("{python}", script.path, "--out", "{output}")
+        yield f"{last}command = [{', '.join(map(quote, words))}]"
+
+
+def find_written_model(survey: RepositorySurvey, script: ExportScript) -> str:
+    """Return the committed model that a script writes; "" if that is unknown."""
+    name = script.writes.rpartition("/")[2]
+    same_name = [model for model in survey.models if name and model.rpartition("/")[2] == name]
+    exact = [model for model in same_name if model == script.writes.removeprefix("./")]
+    candidates = exact or same_name or (list(survey.models) if len(survey.exports) == 1 else [])
+    return candidates[0] if len(candidates) == 1 else ""
+
+
+def render_workflow(survey: RepositorySurvey) -> str:
+    """Return `.github/workflows/onnxgate.yml` with read access only.
+
+    The setup of exports is commented out, since it depends on the project.
+    """
+    text = WORKFLOW_HEADER % {"branch": quote(survey.branch), "checkout": CHECKOUT_ACTION}
+    if survey.uses_lfs:
+        text += "          lfs: true # fetch the models from Git LFS\n"
+    text += "          persist-credentials: false\n"
+    if survey.exports:
+        below = f"{survey.below_root}/" if survey.below_root else ""
+        requirements = escape_unprintable(below + (survey.requirements or "requirements.txt"))
+        text += WORKFLOW_INSTALL_STEPS % {"setup": SETUP_PYTHON_ACTION, "requirements": requirements}
+    return text + render_workflow_step(survey)
+
+
+def render_workflow_step(survey: RepositorySurvey) -> str:
+    """Return the step that checks the project."""
+    step = f"      - uses: {REPOSITORY}@v{__version__}\n"
+    if survey.below_root:
+        step += f"        with:\n          working-directory: {quote(survey.below_root)}\n"
+    return step
+
+
+def render_hooks(survey: RepositorySurvey) -> str:
+    """Return the entry of `.pre-commit-config.yaml`."""
+    arguments = ""
+    if survey.below_root:
+        arguments = f'\n        args: ["--config", {quote(f"{survey.below_root}/onnxgate.toml")}]'
+    return (
+        f"  - repo: https://github.com/{REPOSITORY}\n"
+        f"    rev: v{__version__}\n"
+        "    hooks:\n"
+        f"      - id: onnxgate # static check of changed models{arguments}\n"
+        f"      - id: onnxgate-lock # onnxgate.lock is up to date{arguments}\n"
+        f"      - id: onnxgate-run # full check before a push{arguments}\n"
+    )

@@ -1,0 +1,161 @@
+"""The survey of a repository for `onnxgate init`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from packaging.requirements import InvalidRequirement, Requirement
+
+from onnxgate.commands.init.deployed_runtimes import Deployments, find_deployments, select_reader
+from onnxgate.commands.init.export_scripts import ExportScript, find_export_scripts
+from onnxgate.model.facts import ModelFacts
+from onnxgate.model.reading.fact_extraction import read_facts
+from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type, read_pointer
+from onnxgate.project.config.loader import CONFIG_NAME, PYPROJECT, find_config
+from onnxgate.project.git import repository
+from onnxgate.project.git.repository import find_git_root
+
+EXPORT_PACKAGES = ("torch", "onnxscript")
+REQUIREMENTS_GLOBS = ("requirements*.txt", "requirements/*.txt")
+MAX_ATTRIBUTE_CHECKS = 100
+"""Models for which git's attributes are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class RepositorySurvey:
+    """Contents of a repository. Paths are relative to `folder`, with `/`."""
+
+    folder: Path  # where the config is written
+    root: Path | None  # git's root
+    models: tuple[str, ...] = ()  # tracked by git, without those of nested projects
+    untracked: tuple[str, ...] = ()  # models that git does not track
+    pointers: tuple[str, ...] = ()  # models that are Git LFS pointers
+    facts: tuple[ModelFacts, ...] = ()  # of the models that can be read
+    uses_lfs: bool = False
+    exports: tuple[ExportScript, ...] = ()
+    deployments: Deployments = field(default=Deployments())
+    requires: tuple[str, ...] = ()  # the repository's requirements of torch and onnxscript
+    requirements: str = ""  # the file that contains them
+    parent_config: str = ""  # a config in a folder above, which also applies to these models
+    nested_configs: tuple[str, ...] = ()  # configs in folders below
+    branch: str = "main"
+
+    @property
+    def below_root(self) -> str:
+        """Return the folder relative to git's root, "" if it is the root."""
+        if self.root is None or self.root == self.folder:
+            return ""
+        return self.folder.relative_to(self.root).as_posix()
+
+    @property
+    def nested_folders(self) -> tuple[str, ...]:
+        """Return the folders of nested projects."""
+        return tuple(dict.fromkeys(PurePosixPath(config).parent.as_posix() for config in self.nested_configs))
+
+
+def survey_repository(folder: Path) -> RepositorySurvey:
+    """Survey the repository of the folder."""
+    folder = folder.resolve()
+    root = find_git_root(folder)
+    nested = tuple(_find_nested_configs(folder))
+    nested_folders = [PurePosixPath(config).parent for config in nested]
+    tracked = [path for path in _list_files(folder, "*.onnx") if (folder / path).exists()]
+    models = tuple(path for path in tracked if not set(PurePosixPath(path).parents) & set(nested_folders))
+    facts, pointers = [], []
+    for model in models:
+        with contextlib.suppress(UnreadableModel, OSError):  # `check` reports the problem
+            if read_pointer(folder / model):
+                pointers.append(model)
+            elif detect_other_type(folder / model) == "":
+                facts.append(read_facts(folder / model, model))
+    paths = models[:MAX_ATTRIBUTE_CHECKS] or ("model.onnx",)
+    filters = (root and repository.read_git_output(folder, "check-attr", "-z", "filter", "--", *paths)) or ""
+    requires, requirements = _find_toolchain(folder)
+    return RepositorySurvey(
+        folder=folder,
+        root=root,
+        models=models,
+        untracked=tuple(sorted(set(_find_files(folder, "*.onnx")) - set(tracked))),
+        pointers=tuple(pointers),
+        facts=tuple(facts),
+        uses_lfs="lfs" in filters.split("\0")[2::3],
+        exports=tuple(
+            script for path in _list_files(folder, "*.py") for script in find_export_scripts(folder / path, path)
+        ),
+        deployments=_survey_deployments(folder, root, nested_folders),
+        requires=requires,
+        requirements=requirements,
+        parent_config=_find_parent_config(folder, root),
+        nested_configs=nested,
+        branch=_find_default_branch(folder) if root else "main",
+    )
+
+
+def _list_files(folder: Path, pattern: str) -> list[str]:
+    """Return the tracked files; without git, all files."""
+    answer = repository.read_git_output(folder, "ls-files", "-z", "--", pattern)
+    return sorted(_find_files(folder, pattern) if answer is None else filter(None, answer.split("\0")))
+
+
+def _find_files(folder: Path, pattern: str) -> Iterator[str]:
+    """Yield the files below a folder, except those in hidden folders, of npm and of virtual environments."""
+    for path in folder.rglob(pattern):
+        relative = path.relative_to(folder)
+        excluded = ("node_modules", "site-packages")
+        if path.is_file() and not any(part.startswith(".") or part in excluded for part in relative.parts[:-1]):
+            yield relative.as_posix()
+
+
+def _find_nested_configs(folder: Path) -> Iterator[str]:
+    """Yield the configs in folders below, also those that git does not track yet."""
+    for name in (CONFIG_NAME, PYPROJECT):
+        for path in sorted(_find_files(folder, name)):
+            config = folder / path
+            if config.parent != folder and find_config(config.parent) == config:
+                yield path
+
+
+def _find_parent_config(folder: Path, root: Path | None) -> str:
+    config = find_config(folder.parent) if root is not None and folder != root else None
+    return "" if config is None else Path(os.path.relpath(config, folder)).as_posix()
+
+
+def _survey_deployments(folder: Path, root: Path | None, nested: Iterable[PurePosixPath]) -> Deployments:
+    """Read the files below the folder, and those of the whole repository if none of them declares a runtime."""
+    excluded = set(nested)
+    paths = [path for path in _list_files(folder, "*") if not set(PurePosixPath(path).parents) & excluded]
+    found = find_deployments(folder, filter(select_reader, paths))
+    if found.runtimes or root is None or root == folder:
+        return found
+    others = [Path(os.path.relpath(root / path, folder)).as_posix() for path in _list_files(root, "*")]
+    above = [path for path in others if path.startswith("../")]
+    elsewhere = find_deployments(folder, filter(select_reader, above))
+    return Deployments(elsewhere.runtimes, (*found.problems, *elsewhere.problems))
+
+
+def _find_toolchain(folder: Path) -> tuple[tuple[str, ...], str]:
+    """Return the requirements of the first file that names torch."""
+    for pattern in REQUIREMENTS_GLOBS:
+        for path in sorted(folder.glob(pattern)):
+            requirements = []
+            for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+                with contextlib.suppress(InvalidRequirement):
+                    requirement = Requirement(line.partition("#")[0].strip())
+                    if requirement.name.lower() in EXPORT_PACKAGES:
+                        requirements.append(f"{requirement.name}{requirement.specifier}")
+            if any(requirement.startswith("torch") for requirement in requirements):
+                return tuple(requirements), path.relative_to(folder).as_posix()
+    return (), ""
+
+
+def _find_default_branch(folder: Path) -> str:
+    """Return the default branch of pull requests."""
+    remote = repository.read_git_output(folder, "rev-parse", "--abbrev-ref", "origin/HEAD")
+    if remote and remote.startswith("origin/"):
+        return remote.strip().removeprefix("origin/")
+    current = (repository.read_git_output(folder, "symbolic-ref", "--short", "HEAD") or "").strip()
+    return current if current in ("main", "master", "trunk", "develop") else "main"

@@ -1,0 +1,208 @@
+"""The targets that `onnxgate init` suggests, and what is predicted about the models on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from onnxgate.commands.files_without_config import make_request, predict_matrix
+from onnxgate.commands.init.deployed_runtimes import NPM_PACKAGES, DeployedRuntime
+from onnxgate.core.errors import ConfigError, OnnxgateError
+from onnxgate.core.findings import name_runtimes
+from onnxgate.core.matrix import MatrixModel
+from onnxgate.core.text import join_phrases, pluralize
+from onnxgate.gate import pipeline
+from onnxgate.project.engines import ONNXRUNTIME
+from onnxgate.project.lock.index import UvIndex
+from onnxgate.project.lock.releases import find_releases, minor_of
+from onnxgate.support import limits
+
+SUGGESTED_MINORS = 4
+"""Minors of the target for a repository that does not declare a runtime."""
+MANY_MINORS = 8
+"""Minors from which on the config suggests to check only the first and the last."""
+MAX_NAMED = 3
+"""Files and models that a comment names."""
+BUILD_PROVIDERS = {
+    "onnxruntime-gpu": "CUDAExecutionProvider",
+    "onnxruntime-directml": "DmlExecutionProvider",
+    "onnxruntime-openvino": "OpenVINOExecutionProvider",
+    "onnxruntime-qnn": "QNNExecutionProvider",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SuggestedTarget:
+    """One target of the config, with its comments."""
+
+    name: str
+    runtime: str  # a requirement: "onnxruntime>=1.18"
+    comments: tuple[str, ...] = ()
+    builds: tuple[str, ...] = ()  # requirements of builds for other hardware, which the target does not cover
+
+
+Predictions = Sequence[MatrixModel]
+"""Each readable model on every release that has support data."""
+
+
+def predict_models(folder: Path, models: Sequence[str], jobs: int) -> Predictions:
+    """Predict on which releases the models load, by versions, operators, types and kernels."""
+    if not models:
+        return ()
+    return predict_matrix(pipeline.run(make_request([Path(model) for model in models], None, folder, jobs)))
+
+
+def suggest_targets(
+    deployed: Sequence[DeployedRuntime], predictions: Predictions, index: UvIndex | None
+) -> list[SuggestedTarget]:
+    """Return one target for each distinct release or range that is deployed; without any, the newest minors.
+
+    The newest minors are those of the index; if it is None or not available, those that have support data.
+    """
+    by_requirement: dict[str, list[DeployedRuntime]] = {}
+    for runtime in deployed:
+        by_requirement.setdefault(_checked_requirement(runtime), []).append(runtime)
+    newest = _suggest_newest(predictions, index) if not by_requirement or "" in by_requirement else None
+    if newest is not None and not by_requirement:
+        return [newest]
+    targets: list[SuggestedTarget] = []
+    for requirement, runtimes in by_requirement.items():
+        name = _target_name(runtimes[0], {target.name for target in targets}) if len(by_requirement) > 1 else "cpu"
+        comments = _describe_declarations(requirement, runtimes)
+        builds = tuple(dict.fromkeys(f"{it.package}{it.specifier}" for it in runtimes if it.package in BUILD_PROVIDERS))
+        if not requirement:
+            assert newest is not None
+            targets.append(SuggestedTarget(name, newest.runtime, (*comments, *newest.comments), builds))
+        else:
+            comments += (*describe_prediction(requirement, predictions), *_describe_size(requirement))
+            targets.append(SuggestedTarget(name, requirement, comments, builds))
+    return targets
+
+
+def _checked_requirement(runtime: DeployedRuntime) -> str:
+    """Return the requirement of the Python package to check; "" if any release may be deployed."""
+    if runtime.package != ONNXRUNTIME and runtime.pin and _lacks_release(runtime.pin):
+        minor = Version(runtime.pin).release[:2]
+        return f"{ONNXRUNTIME}=={'.'.join(map(str, minor))}.*"
+    return f"{ONNXRUNTIME}{runtime.specifier}" if runtime.specifier else ""
+
+
+def _lacks_release(pin: str) -> bool:
+    """Return whether the Python package has other patches of this minor, but not this one."""
+    known = list(map(Version, limits.load_limit_table().releases))
+    return Version(pin) not in known and Version(pin).release[:2] in {release.release[:2] for release in known}
+
+
+def _target_name(runtime: DeployedRuntime, used: set[str]) -> str:
+    """Return a name from the folder or the file that declares the runtime."""
+    file = PurePosixPath(runtime.file)
+    base = file.parent.name or ("docker" if runtime.is_installed_directly else file.name.partition(".")[0])
+    name = "".join(character if character.isalnum() and character.isascii() else "-" for character in base.lower())
+    name = name.strip("-") or "cpu"
+    suffixes = (f"{name}-{number}" for number in range(2, len(used) + 3))
+    return next(candidate for candidate in (name, *suffixes) if candidate not in used)
+
+
+def _describe_declarations(requirement: str, runtimes: Sequence[DeployedRuntime]) -> tuple[str, ...]:
+    """Return sentences that name the files, and say if another package than the deployed one is checked."""
+    places = [f"{it.file}:{it.line} (`{it.package}{it.specifier}`)" for it in runtimes]
+    lines = [f"Declared in {join_phrases(places, MAX_NAMED)}."]
+    if not requirement:
+        lines.append("No version is declared; these are the newest releases.")
+    others = tuple(dict.fromkeys(it.package for it in runtimes if it.package != ONNXRUNTIME))
+    if others:
+        package = "Python package" if set(others) <= set(NPM_PACKAGES) else "CPU package"
+        replaced = any(it.pin and it.pin not in requirement for it in runtimes)
+        release = "minor release" if replaced else "release"
+        names = join_phrases([f"`{other}`" for other in others])
+        lines.append(f"Checked with the {package} `{ONNXRUNTIME}` of the same {release}, not with {names}.")
+    return tuple(lines)
+
+
+def describe_prediction(requirement: str, predictions: Predictions) -> tuple[str, ...]:
+    """Return sentences on which releases of the range models load; nothing if no release of it has support data."""
+    parsed = Requirement(requirement)
+    if parsed.name != ONNXRUNTIME or not predictions:
+        return ()
+    releases = _newest_patches(parsed.specifier)
+    runtimes = [f"{ONNXRUNTIME} {release}" for release in releases]
+    if not runtimes:
+        return ()
+    known = [f"{ONNXRUNTIME} {release}" for release in _newest_patches(SpecifierSet())]
+    known = sorted({*known, *runtimes}, key=lambda name: Version(name.partition(" ")[2]))
+    problems = []
+    for model in predictions:
+        states = {entry.runtime: entry.state for entry in model.runtimes}
+        for state, phrase in (("refused", "does not load on"), ("unknown", "cannot be predicted on")):
+            affected = [runtime for runtime in runtimes if states.get(runtime, "unknown") == state]
+            if affected:
+                problems.append(f"`{model.path}` {phrase} {name_runtimes(affected, known)}")
+    if not problems:
+        subject = "the model loads" if len(predictions) == 1 else f"all {len(predictions)} models load"
+        return (f"Prediction: {subject} on {name_runtimes(runtimes, known)}.",)
+    return (f"Prediction: {'; '.join(problems[:MAX_NAMED])}{'; …' if len(problems) > MAX_NAMED else ''}.",)
+
+
+def _newest_patches(specifier: SpecifierSet) -> list[str]:
+    """Return the releases with support data that the lock takes of a range: the newest patch of each minor."""
+    fitting = [release for release in limits.load_limit_table().releases if specifier.contains(release)]
+    return list({Version(release).release[:2]: release for release in fitting}.values())
+
+
+def _describe_size(requirement: str) -> tuple[str, ...]:
+    minors = len(_newest_patches(Requirement(requirement).specifier))
+    if minors <= MANY_MINORS:
+        return ()
+    return (f'{minors} minor releases match; `select = "bounds"` checks only the oldest and the newest.',)
+
+
+def _suggest_newest(predictions: Predictions, index: UvIndex | None) -> SuggestedTarget:
+    """Suggest the newest minors; fewer if a model loads only on some of them."""
+    minors = _find_newest_minors(index)
+    oldest = minors[0]
+    requirement = f"{ONNXRUNTIME}>={_join(oldest)},<{minors[-1][0] + 1}"
+    first = _first_accepted_release(predictions)
+    if first and Version(first).release[:2] > oldest:
+        narrowed = f"{ONNXRUNTIME}>={first},<{minors[-1][0] + 1}"
+        reason = f"The newest {len(minors)} minor releases without those on which a model does not load."
+        return SuggestedTarget("cpu", narrowed, (reason, *describe_prediction(narrowed, predictions)))
+    reason = f"The newest {pluralize(len(minors), 'minor release')} when this file was written."
+    return SuggestedTarget("cpu", requirement, (reason, *describe_prediction(requirement, predictions)))
+
+
+def _find_newest_minors(index: UvIndex | None) -> list[tuple[int, int]]:
+    """Return the newest minors in ascending order."""
+    known = sorted({Version(release).release[:2] for release in limits.load_limit_table().releases})
+    found = [(minor[0], minor[1]) for minor in known]
+    if index is not None:
+        for since in (found[-SUGGESTED_MINORS], found[0]):  # an index may lag behind, and then has older ones only
+            try:
+                releases = find_releases(Requirement(f"{ONNXRUNTIME}>={_join(since)}"), "minors", index)
+            except ConfigError:
+                continue
+            except OnnxgateError:  # `onnxgate lock` reports that the index is not available
+                break
+            resolved = sorted({minor_of(release.version)[1:] for release in releases})
+            if len(resolved) >= SUGGESTED_MINORS:
+                return [(minor[0], minor[1]) for minor in resolved[-SUGGESTED_MINORS:]]
+    return found[-SUGGESTED_MINORS:]
+
+
+def _join(minor: tuple[int, int]) -> str:
+    return f"{minor[0]}.{minor[1]}"
+
+
+def _first_accepted_release(predictions: Predictions) -> str:
+    """Return the release since which no model is predicted to fail; "" if one fails on the newest release."""
+    refused = {entry.runtime for model in predictions for entry in model.runtimes if entry.state == "refused"}
+    first = ""
+    for release in reversed(limits.load_limit_table().releases):
+        if f"{ONNXRUNTIME} {release}" in refused:
+            break
+        first = release
+    return first if predictions else ""

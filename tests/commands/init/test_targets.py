@@ -1,0 +1,148 @@
+"""The targets that follow from deployed runtimes and from predictions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from packaging.version import Version
+
+from onnxgate.commands.init import targets
+from onnxgate.commands.init.deployed_runtimes import DeployedRuntime
+from onnxgate.commands.init.targets import describe_prediction, predict_models, suggest_targets
+from onnxgate.project.lock.index import UvIndex
+from onnxgate.support import limits
+from tests.harness.repositories.deploying import save_model
+
+NO_KERNEL = """
+<ir_version: 8, opset_import: ["" : 15]>
+g (double[N, 4] x) => (double[N, 4] y) { y = Softsign(x) }
+"""
+
+
+def deployed(package: str, specifier: str, file: str = "requirements.txt") -> DeployedRuntime:
+    """A declaration on line 1."""
+    return DeployedRuntime(package, specifier, file, 1)
+
+
+def newest_minors(count: int) -> list[str]:
+    """The newest minors with support data, ascending."""
+    releases = map(Version, limits.load_limit_table().releases)
+    return list({release.release[:2]: f"{release.major}.{release.minor}" for release in releases}.values())[-count:]
+
+
+def test_one_target_for_each_deployment() -> None:
+    """Equal requirements share a target, which names all files."""
+    found = suggest_targets(
+        [
+            deployed("onnxruntime", "==1.18.1", "api/requirements.txt"),
+            deployed("onnxruntime", "==1.18.1", "Dockerfile"),
+            deployed("onnxruntime", ">=1.20,<2", "api/requirements-batch.txt"),
+            deployed("onnxruntime", "==1.16.3", "Größe/Dockerfile"),
+        ],
+        (),
+        None,
+    )
+
+    assert [(it.name, it.runtime) for it in found] == [
+        ("api", "onnxruntime==1.18.1"),
+        ("api-2", "onnxruntime>=1.20,<2"),
+        ("gr--e", "onnxruntime==1.16.3"),
+    ]
+    assert found[0].comments == (
+        "Declared in api/requirements.txt:1 (`onnxruntime==1.18.1`) and Dockerfile:1 (`onnxruntime==1.18.1`).",
+    )
+
+
+def test_a_build_for_other_hardware_is_not_covered() -> None:
+    """The CPU package of the release is checked, and a comment says so."""
+    (target,) = suggest_targets([deployed("onnxruntime-gpu", "==1.18.1")], (), None)
+
+    assert (target.runtime, target.builds) == ("onnxruntime==1.18.1", ("onnxruntime-gpu==1.18.1",))
+    assert target.comments[1] == (
+        "Checked with the CPU package `onnxruntime` of the same release, not with `onnxruntime-gpu`."
+    )
+
+
+def test_a_release_that_the_python_package_does_not_have() -> None:
+    """npm has patches that PyPI does not have: the newest patch of the minor is checked instead."""
+    (target,) = suggest_targets([deployed("onnxruntime-web", "==1.20.7", "package.json")], (), None)
+
+    assert target.runtime == "onnxruntime==1.20.*"
+    assert target.comments[1] == (
+        "Checked with the Python package `onnxruntime` of the same minor release, not with `onnxruntime-web`."
+    )
+
+
+def test_many_minors() -> None:
+    """A range of many minors is used as declared; a comment names the shorter check."""
+    (target,) = suggest_targets([deployed("onnxruntime", ">=1.16")], (), None)
+
+    assert target.runtime == "onnxruntime>=1.16"
+    assert '`select = "bounds"` checks only the oldest and the newest.' in target.comments[-1]
+
+
+@pytest.mark.parametrize("declared", [[], [deployed("onnxruntime", "")]])
+def test_the_newest_minors(declared: list[DeployedRuntime]) -> None:
+    """Without a version, the newest minors are the target."""
+    (target,) = suggest_targets(declared, (), None)
+
+    assert target.runtime == f"onnxruntime>={newest_minors(4)[0]},<2"
+    assert target.comments[-1] == "The newest 4 minor releases when this file was written."
+
+
+@pytest.mark.index
+def test_the_newest_minors_are_those_of_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The target has four minors of the index also if the support data lag behind it."""
+    old = {name: limit for name, limit in limits.load_limit_table().releases.items() if Version(name) < Version("1.28")}
+    current = suggest_targets((), (), UvIndex())
+    monkeypatch.setattr(limits, "load_limit_table", lambda: limits.LimitTable("onnxruntime", old))
+    lagging = suggest_targets((), (), UvIndex())
+
+    assert Version(current[0].runtime.partition(">=")[2].partition(",")[0]) >= Version(newest_minors(4)[0])
+    assert lagging[0].runtime == current[0].runtime
+
+
+def test_predictions_include_kernels(tmp_path: Path) -> None:
+    """A release that supports the versions of a model, but has no kernel for it, does not load it."""
+    from onnx import parser, save
+
+    save(parser.parse_model(NO_KERNEL), tmp_path / "kernel.onnx")
+    save_model(tmp_path / "net.onnx")
+    predictions = predict_models(tmp_path, ["kernel.onnx", "net.onnx"], 1)
+
+    assert describe_prediction("onnxruntime==1.18.1", predictions) == (
+        "Prediction: `kernel.onnx` does not load on onnxruntime 1.18.1.",
+    )
+    assert describe_prediction("onnxruntime==1.18.1", predictions[1:]) == (
+        "Prediction: the model loads on onnxruntime 1.18.1.",
+    )
+
+
+@pytest.mark.parametrize("requirement", ["openvino", "onnxruntime==1.99.0"])
+def test_no_prediction_without_support_data(tmp_path: Path, requirement: str) -> None:
+    """The config states nothing about releases that were not compared."""
+    save_model(tmp_path / "net.onnx")
+
+    assert describe_prediction(requirement, predict_models(tmp_path, ["net.onnx"], 1)) == ()
+
+
+@pytest.mark.parametrize(
+    ("ir", "opset", "minors", "expected"),
+    [
+        (8, 15, 4, ""),
+        (10, 15, 15, "onnxruntime>=1.18.0,<2"),
+        (8, 21, 15, "onnxruntime>=1.18.0,<2"),
+        (99, 28, 4, ""),
+    ],
+)
+def test_minors_that_do_not_load_a_model_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ir: int, opset: int, minors: int, expected: str
+) -> None:
+    """The target starts at the first release that loads all models; at the newest minors if there is none."""
+    monkeypatch.setattr(targets, "SUGGESTED_MINORS", minors)
+    save_model(tmp_path / "net.onnx", ir, opset)
+    (target,) = suggest_targets((), predict_models(tmp_path, ["net.onnx"], 1), None)
+
+    assert target.runtime == (expected or f"onnxruntime>={newest_minors(minors)[0]},<2")
+    assert ("does not load on" in target.comments[-1]) == (ir == 99)
