@@ -19,11 +19,11 @@ from packaging.requirements import Requirement
 from packaging.tags import compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import Version
-from uv import find_uv_bin
 
 from onnxgate.core import subprocesses
 from onnxgate.core.errors import ResolutionError
 from onnxgate.core.files import temporary_folder
+from onnxgate.core.machine_faults import OTHER_FOLDER_HINT, SPACE_HINT, WRITABLE_HINT, find_fault_in_text
 from onnxgate.project.lock.types import LockedPackage, Wheel
 from onnxgate.project.toml import loads
 
@@ -112,7 +112,7 @@ class UvIndex:
         ignored = subprocesses.INSTALL_VARIABLES  # a user's settings for installs must not narrow a lock
         inherited = {name: value for name, value in os.environ.items() if name not in ignored}
         environment = {"UV_HTTP_TIMEOUT": _HTTP_TIMEOUT_S, **inherited}
-        command = [os.fsdecode(find_uv_bin()), "pip", "compile", *_OPTIONS, "--python", sys.executable]
+        command = [subprocesses.find_uv(), "pip", "compile", *_OPTIONS, "--python", sys.executable]
         command += [*options, "--python-version", python, *(["--offline"] if self.offline else [])]
         with temporary_folder() as scratch:  # uv also reads the settings of the project that it runs in
             folder, solution = Path(scratch), Path(scratch) / "pylock.onnxgate.toml"
@@ -126,7 +126,12 @@ class UvIndex:
             if result.returncode == 0:
                 return loads(solution.read_text(encoding="utf-8"))
         stderr = result.stderr.decode("utf-8", "replace")
-        reason = summarize_uv_error(stderr)
+        ending = subprocesses.describe_exit_status(result.returncode)
+        if fault := find_fault_in_text(f"{stderr}\n{ending}"):
+            is_cache = fault.hint in (SPACE_HINT, WRITABLE_HINT)
+            hint = fault.hint + OTHER_FOLDER_HINT.format("`UV_CACHE_DIR`") if is_cache else fault.hint
+            raise ResolutionError(f"uv cannot resolve releases: {fault.message}", hint=hint)
+        reason = summarize_uv_error(stderr) or f"uv ended with {ending}"
         if result.returncode != 1 or any(message in stderr for message in _UNREACHABLE_MESSAGES):
             raise _index_error(reason, offline=self.offline)
         if _EMPTY_INDEX_MESSAGE.search(stderr):
@@ -143,12 +148,12 @@ def _index_error(why: str, *, offline: bool = False) -> ResolutionError:
 
 
 def summarize_uv_error(stderr: str) -> str:
-    """Return uv's error on one line: the failed download with its last cause, or why nothing satisfies."""
+    """Return uv's error on one line: the failed download with its last cause, or the unsatisfiable requirement."""
     plain = " ".join(re.sub(r"[×╰─▶│├]", " ", stderr.partition("\nhint:")[0].partition(" hint:")[0]).split())
     plain = re.sub(r"No solution found when resolving dependencies:?", "", plain.replace("Caused by:", "cause:"))
     words = [word for part in re.split(r"\b(?:error|cause):", plain) if (word := part.strip(" :"))]
     if not words:
-        return "uv gave no reason"
+        return ""
     fetched = next((word for word in words if word.startswith("Failed to fetch")), words[-1])
     reason = words[-1] if fetched == words[-1] else f"{fetched}: {words[-1]}"
     return re.split(r",? we can conclude", reason)[0].removeprefix("Because ")

@@ -14,6 +14,7 @@ from packaging.version import InvalidVersion, Version
 
 from onnxgate.core.errors import LockError, StorageError
 from onnxgate.core.files import replace_atomically
+from onnxgate.core.machine_faults import find_machine_fault
 from onnxgate.core.text import lower_first
 from onnxgate.project.engines import (
     REQUIRED_DEPENDENCIES,
@@ -38,7 +39,6 @@ MAX_PROBLEMS = 10
 _LOCK_HINT = "run `onnxgate lock`"
 _REGENERATE_HINT = "take the file of one branch (`git checkout --ours` or `--theirs`), then run `onnxgate lock`"
 _RESTORE_HINT = "restore the file as it was committed, then run `onnxgate lock`"
-WRITE_FAILED_HINT = "make room, or see that its folder may be written; it is what it was"
 
 
 def load_lock(path: Path) -> Lock:
@@ -205,8 +205,10 @@ def write_lock(lock: Lock, path: Path) -> bool:
         with replace_atomically(path) as scratch:
             scratch.write_bytes(data)
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise StorageError(f"`{path.name}` cannot be written: {reason}", hint=WRITE_FAILED_HINT) from error
+        fault = find_machine_fault(error)
+        message = fault.message if fault else f"cannot write to `{path}`: {error.strerror or error}"
+        hint = fault.hint if fault else "check the permissions of its folder"
+        raise StorageError(f"{message}; the old lock is unchanged", hint=hint) from error
     return True
 
 
