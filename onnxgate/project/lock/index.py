@@ -36,7 +36,7 @@ _UNREACHABLE_MESSAGES = (
     "error sending request",
     "403 Forbidden",
 )
-# uv takes a sign-in page for an index without files.
+# uv reads a sign-in page as an index without files.
 _EMPTY_INDEX_MESSAGE = re.compile(r"there are no versions of [\w.-]+(?: and\b|,)")
 _OPTIONS = (
     *("--quiet", "--color", "never", "--no-header"),
@@ -67,7 +67,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseNotFound:
-    """No release satisfies the requirements; uv's reason."""
+    """The result if no release satisfies the requirements, with the reason that uv gives."""
 
     reason: str
 
@@ -122,7 +122,7 @@ class UvIndex:
                     command, input=lines, environment=environment, folder=folder, timeout_s=TIMEOUT_S
                 )
             except subprocess.TimeoutExpired as error:
-                raise _index_error(f"no answer within {TIMEOUT_S} s") from error
+                raise _index_error(f"no response within {TIMEOUT_S} s") from error
             if result.returncode == 0:
                 return loads(solution.read_text(encoding="utf-8"))
         stderr = result.stderr.decode("utf-8", "replace")
@@ -135,16 +135,16 @@ class UvIndex:
         if result.returncode != 1 or any(message in stderr for message in _UNREACHABLE_MESSAGES):
             raise _index_error(reason, offline=self.offline)
         if _EMPTY_INDEX_MESSAGE.search(stderr):
-            raise _index_error(f"it has no files at all, as something that is no index ({reason})")
+            raise _index_error(f"it has no files; is it a package index? ({reason})")
         return ReleaseNotFound(reason)
 
 
 def _index_error(why: str, *, offline: bool = False) -> ResolutionError:
     if offline:
-        problem = "the lock needs a release that is not in uv's cache, and `--offline` asks no index"
-        return ResolutionError(problem, hint="run it once without `--offline`")
-    hint = "check the network, or name your index in `UV_DEFAULT_INDEX`"
-    return ResolutionError(f"the package index cannot be asked: {why}", hint=hint)
+        problem = "the lock needs a release that is not in the cache of uv, and `--offline` is set"
+        return ResolutionError(problem, hint="run the command once without `--offline`")
+    hint = "check the network, or set `UV_DEFAULT_INDEX` to your package index"
+    return ResolutionError(f"cannot query the package index: {why}", hint=hint)
 
 
 def summarize_uv_error(stderr: str) -> str:
@@ -174,7 +174,7 @@ def _parse_release(solution: Mapping[str, Any], requirement: Requirement, python
     version = Version(newest["version"])
     if not requirement.specifier.contains(version, prereleases=True):
         raise ResolutionError(
-            f"uv answered {name} {version} for `{requirement}`", hint="look for overrides in uv's settings"
+            f"uv resolved `{requirement}` to {name} {version}", hint="check the settings of uv for overrides"
         )
     digests = {}  # a lock does not name indexes
     for wheel in newest.get("wheels", ()):
