@@ -69,7 +69,8 @@ def _apply(model: SelectedModel, outcome: ExportOutcome, errors: Sequence[Hit], 
             lines += [f"{model.path}: {hit.message}", f"  at {hit.place.path}{line}", *_hint_lines(hit.fix)]
         return "failed", lines
     if outcome.undone:
-        reason = f"{model.path}: could not be compared: {outcome.undone.reason}"
+        problem = "cannot be exported" if outcome.subject is None else "cannot be compared"
+        reason = f"{model.path}: {problem}: {outcome.undone.reason}"
         return "not compared", [reason, *_hint_lines(outcome.undone.hint)]
     differences = _find_differences(outcome, check)
     if not differences:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import functools
 import itertools
+import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from onnxgate.core.errors import StorageError
 from onnxgate.core.files import temporary_folder
 from onnxgate.core.jobs import CaseResult, Completed, ExportResult, InputCase, Observation, Run
+from onnxgate.core.machine_faults import find_fault_in_text
 from onnxgate.gate.execution.parity import FloatComparison, IncomparableError, QuantizedModel, require_run_result
 from onnxgate.gate.execution.toolchain import call_inputs
 from onnxgate.inputs.cases import create_cases
@@ -73,6 +76,8 @@ def measure_source_tolerances(
             try:
                 measurement.figures[model.path] = _measure_tolerance(outputs, answer.result())
             except IncomparableError as reason:
+                if fault := find_fault_in_text(str(reason), tempfile.gettempdir()):
+                    raise StorageError(fault.message, hint=fault.hint) from reason
                 measurement.notes.append(f"`{model.path}` was not measured: {reason}")
     return measurement
 

@@ -96,6 +96,11 @@ def replace_atomically(target: Path, *, private: bool = False) -> Iterator[Path]
             os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         yield temporary
         temporary.replace(target)
+    except OSError as error:
+        # A failed write has no name, and a user does not know the name of the temporary file.
+        if error.errno and (error.filename is None or temporary in (Path(error.filename), Path(error.filename2 or ""))):
+            raise OSError(error.errno, error.strerror, str(target)) from error
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -167,6 +167,24 @@ UV_DEFAULTS = {"UV_HTTP_TIMEOUT": "30", "UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
 TIMED_OUT = -1000
 
 
+def find_uv() -> str:
+    """Return the path of uv: the one that is installed with onnxgate, or the one on `PATH`.
+
+    Raises:
+        UnavailableError: neither exists.
+    """
+    try:
+        from uv import find_uv_bin  # not at the top: distributions may install uv without its Python package
+
+        return os.fsdecode(find_uv_bin())
+    except (ImportError, FileNotFoundError) as error:
+        if found := shutil.which("uv"):
+            return found
+        raise UnavailableError(
+            "uv is not installed next to onnxgate, and not on `PATH`", hint="install it: `pip install uv`"
+        ) from error
+
+
 class CompletedCommand(NamedTuple):
     """Status and output of a program; `TIMED_OUT` is never a real exit status."""
 

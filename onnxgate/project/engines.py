@@ -89,7 +89,7 @@ RECORDS = (
         ),
     ),
 )
-"""All engines, in the order of tables. The health check's model is `y = Neg(x)`, so that `ones` add up to -3."""
+"""All engines, in display order. The health check's model is `y = Neg(x)`, so the sum of `-ones` is -3."""
 ENGINES = tuple(engine.name for engine in RECORDS)
 ONNXRUNTIME_BUILDS = RECORDS[0].builds
 REQUIRED_DEPENDENCIES = {engine.name: engine.dependencies for engine in RECORDS}
@@ -147,31 +147,31 @@ def has_required_dependencies(runtime: LockedRuntime) -> bool:
 
 
 _TENSORRT_HINT = (
-    'TensorRT is no engine of its own: write `runtime = "onnxruntime-gpu>=1.23"`, '
-    '`providers = ["TensorrtExecutionProvider"]`, and as `python` an environment that has both'
+    'TensorRT is not a separate engine: set `runtime = "onnxruntime-gpu>=1.23"`, '
+    '`providers = ["TensorrtExecutionProvider"]`, and `python` to an environment that has both'
 )
 
 
 def runtime_problem(text: str, *, own: bool = False) -> str:
-    """Return why the text is not a runtime that can be locked; "" if it is one. `own`: in an own environment."""
+    """Return why the text is not a runtime that can be locked; "" if it is one. `own`: in the user's environment."""
     if problem := requirement_problem(text):
         return problem
     requirement = Requirement(text)
     engine = canonicalize_name(requirement.name)
     if requirement.extras or requirement.marker:
-        return "expected an engine and its releases, without extras and markers"
+        return "expected an engine and a version range, without extras or markers"
     if engine in ENGINES or (own and engine in ONNXRUNTIME_BUILDS):
         return ""
     if engine in ONNXRUNTIME_BUILDS:
         return (
-            f"`{engine}` needs what only some machines have, so that no environment is made for it: name with `python` "
-            f'one that has it (`python = ".venv"`), and write `required = false` where it may be missing'
+            f"`{engine}` needs special hardware or drivers, so onnxgate does not create an environment for it: set "
+            f'`python` to one that has it (`python = ".venv"`), and `required = false` if some machines lack it'
         )
     if engine.startswith("tensorrt"):
         return _TENSORRT_HINT
     longer = [name for name in ENGINES if name.startswith(f"{engine}-")]  # `opencv-python` for `opencv-python-headless`
     near = f"; did you mean `{longer[0]}`?" if longer else suggest_spelling(engine, (*ENGINES, *ONNXRUNTIME_BUILDS))
-    return f"engine `{engine}` is not known" + (near or f"; expected {join_quoted(ENGINES)}")
+    return f"unknown engine `{engine}`" + (near or f"; expected one of {join_quoted(ENGINES)}")
 
 
 def requirement_problem(text: str, example: str = "onnxruntime>=1.18,<1.32") -> str:
@@ -181,7 +181,7 @@ def requirement_problem(text: str, example: str = "onnxruntime>=1.18,<1.32") -> 
     except InvalidRequirement:
         return f"expected a requirement such as `{example}`, got `{text}`"
     if requirement.url:
-        return "expected a requirement by name and version, got one by address"
+        return "expected a package name with a version range, got a URL"
     if not is_satisfiable(requirement.specifier):
         return f"no release can satisfy `{requirement.specifier}`"
     return ""
@@ -249,7 +249,7 @@ def extension_problem(text: str) -> str:
         return problem
     requirement = Requirement(text)
     if requirement.extras or requirement.marker:
-        return "expected a package and its releases, without extras and markers"
+        return "expected a package and a version range, without extras or markers"
     if package_name(text) in (*ENGINES, *ONNXRUNTIME_BUILDS, *PREINSTALLED_PACKAGES):
-        return f"`{requirement.name}` registers no custom operators; every environment has it"
+        return f"`{requirement.name}` does not register custom operators; every environment has it"
     return ""

@@ -132,7 +132,7 @@ def _read_keys(text: str, at: int) -> tuple[Keys, int]:
 def _read_string(literal: str) -> str:
     """Return the value of a string as TOML spells it."""
     if literal.isprintable() and "\\" not in literal and literal[:3] not in (3 * '"', "'''"):
-        return literal[1:-1]  # nothing in it has a meaning of its own
+        return literal[1:-1]  # it has no escapes
     return str(loads(f"key = {literal}")["key"])
 
 

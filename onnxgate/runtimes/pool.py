@@ -6,6 +6,7 @@ import contextlib
 import os
 import queue
 import sys
+import tempfile
 import threading
 import time
 from collections import defaultdict
@@ -17,6 +18,7 @@ from types import TracebackType
 
 from onnxgate.core.errors import UnavailableError
 from onnxgate.core.jobs import Job, Load, Observation, Probe, Run, Unavailable
+from onnxgate.core.machine_faults import find_fault_in_text, find_machine_fault
 from onnxgate.core.subprocesses import WorkerProcess, start_program
 from onnxgate.project.engines import engine_family, runs_on_node
 from onnxgate.runtimes import sandbox
@@ -303,13 +305,18 @@ class WorkerThread(threading.Thread):
             return session.run(job, time_s, memory_mib)
         try:
             inner = self._folder.redirect(job)
-            return self._folder.deliver(session.run(inner, time_s, memory_mib), inner, job)
+            observation = self._folder.deliver(session.run(inner, time_s, memory_mib), inner, job)
         except InvalidOutputError:
             return session.reject_answer()
         except OSError as error:
-            return Unavailable(
-                reason=f"the outputs of `{self._spec.name}` cannot be written: {error.strerror or error}"
-            )
+            if fault := find_machine_fault(error, tempfile.gettempdir()):
+                return Unavailable(reason=fault.message, hint=fault.hint)
+            reason = f"the outputs of `{self._spec.name}` cannot be stored: {error.strerror or error}"
+            return Unavailable(reason=reason)
+        if isinstance(observation, Unavailable) and not observation.hint:
+            fault = find_fault_in_text(observation.reason, tempfile.gettempdir())
+            return Unavailable(reason=fault.message, hint=fault.hint) if fault else observation
+        return observation
 
     def _ready_session(self, queued: QueuedJob) -> WorkerSession | Unavailable:
         """Return a worker that is ready and has the permissions for the job; start one if necessary."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from onnxgate.core.jobs import (
     TimedOut,
     Unavailable,
 )
+from onnxgate.core.machine_faults import MachineFault, find_fault_in_text
 from onnxgate.evidence.export import (
     CommittedComparison,
     ExportedInterface,
@@ -123,6 +125,8 @@ def _create_failed(
     opsets: OpsetRequest | None = None,
     behaviour: SourceBehaviour | None = None,
 ) -> ExportOutcome:
+    if fault := _find_machine_fault(plan, end.failure, end.crashed):
+        return ExportOutcome(undone=IncompleteCheck(Stage.EXPORT, plan.model.path, "", fault.message, fault.hint))
     place = parse_source_place(end.failure.source) if end.failure else None
     subject = Reexport(
         model=plan.model.path,
@@ -133,6 +137,12 @@ def _create_failed(
         behaviour=behaviour or SourceBehaviour(),
     )
     return ExportOutcome(subject)
+
+
+def _find_machine_fault(plan: ExportPlan, failure: Failure | None, crashed: str | None) -> MachineFault | None:
+    """Return the fault of the machine that made an export fail: the source is not to blame."""
+    text = f"{failure.type}: {failure.text}" if failure else crashed or ""
+    return find_fault_in_text(text, tempfile.gettempdir())
 
 
 def _find_source_place(project: Project, plan: ExportPlan) -> Place:
@@ -265,6 +275,9 @@ def _add_second_export(outcome: ExportOutcome, project: Project, plan: ExportPla
             outcome, undone=outcome.undone or IncompleteCheck(Stage.EXPORT, plan.model.path, "", reason, hint)
         )
     failure = _read_second_failure(project, plan, again)
+    if failure is not None and (fault := _find_machine_fault(plan, failure, None)):
+        undone = IncompleteCheck(Stage.EXPORT, plan.model.path, "", fault.message, fault.hint)
+        return replace(outcome, undone=outcome.undone or undone)
     second = SecondExport(failure=failure)
     if failure is None:
         path = plan.written_again

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import os
 import platform
@@ -16,8 +15,9 @@ from typing import NoReturn
 import click
 
 from onnxgate import __version__
-from onnxgate.core.errors import OnnxgateError
+from onnxgate.core.errors import OnnxgateError, StorageError
 from onnxgate.core.escape import escape_log_line, escape_unprintable
+from onnxgate.core.machine_faults import find_machine_fault
 
 EXIT_BUG = 3
 EXIT_INTERRUPTED = 130
@@ -49,7 +49,8 @@ def report_errors() -> Iterator[None]:
         print_error(*_render_error(error))
         sys.exit(error.exit_code)
     except Exception as error:  # noqa: BLE001 - the last resort, and it is written down
-        print_error(*(list(render_system_error(error)) or _report_bug(error)))
+        fault = find_machine_fault(error)
+        print_error(*(_render_error(StorageError(fault.message, hint=fault.hint)) if fault else _report_bug(error)))
         _discard_output()
         sys.exit(EXIT_BUG)
     finally:
@@ -176,52 +177,3 @@ def _exit_now() -> NoReturn:
         os.write(2, b"interrupted\n")
     finally:
         os._exit(EXIT_INTERRUPTED)
-
-
-DISK_HINT = "make room there, or have `TMPDIR` and `ONNXGATE_CACHE_DIR` name folders elsewhere"
-PERMISSION_HINT = "see that whoever runs onnxgate may read and write it"
-PROCESSES_HINT = "raise the limit of processes (`ulimit -u`), or have fewer at once: `--jobs 1`"
-MEMORY_HINT = "have more memory, or fewer runtimes side by side: `--jobs 1`"
-HINTS_BY_ERRNO = {
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), DISK_HINT),
-    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), PERMISSION_HINT),
-    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "raise the limit of open files: `ulimit -n 1024`"),
-    errno.EAGAIN: PROCESSES_HINT,
-    errno.ENOMEM: MEMORY_HINT,
-    errno.EIO: "see what the system's log says of the disk",
-    errno.ENXIO: "see what lies there: it cannot be read or written",
-    errno.ENOTDIR: "see what lies there: a file where a folder is needed",
-    errno.ESTALE: "run the command again",
-}
-
-
-def render_system_error(error: Exception) -> Iterator[str]:
-    """Yield message and hint of a fault of the machine; nothing for another error."""
-    if isinstance(error, MemoryError):
-        yield from ("error: there is not enough memory", f"hint: {MEMORY_HINT}")
-    elif isinstance(error, RuntimeError) and "start new thread" in str(error):
-        yield from ("error: no further thread can be started", f"hint: {PROCESSES_HINT}")
-    elif isinstance(error, FileNotFoundError) and error.filename is None:
-        if "temporary directory" in str(error):
-            yield "error: there is no folder for temporary files"
-            yield "hint: have `TMPDIR` name a folder that can be written, and has room"
-        elif _is_working_folder_missing():
-            yield "error: the working folder is not there any more"
-            yield "hint: change to a folder that is there"
-    elif isinstance(error, OSError) and error.errno in HINTS_BY_ERRNO:
-        reason = os.strerror(error.errno).lower()
-        subject = "a file cannot be written"
-        if isinstance(error.filename, (str, bytes)):
-            subject = f"`{os.fsdecode(error.filename)}`"
-        elif error.errno in (errno.EAGAIN, errno.ENOMEM):
-            subject = "a process cannot be started"
-        yield from (f"error: {subject}: {reason}", f"hint: {HINTS_BY_ERRNO[error.errno]}")
-
-
-def _is_working_folder_missing() -> bool:
-    """Return if the working directory was removed. The process can still use it, but not by name."""
-    try:
-        os.getcwd()  # noqa: PTH109 - pathlib is slow to import
-    except OSError:
-        return True
-    return False

@@ -17,9 +17,11 @@ from onnxgate import __version__
 from onnxgate.commands.fix.fixes import FIXES, Change, Fix, FixRequest, NoFix, VersionLimits
 from onnxgate.commands.fix.model_file import write_parts
 from onnxgate.commands.fix.verification import ModelPair, Verification, verify_fix
+from onnxgate.core.errors import StorageError
 from onnxgate.core.files import link_or_copy
 from onnxgate.core.findings import STATIC_STAGES
 from onnxgate.core.jobs import Command, CommandResult, Completed
+from onnxgate.core.machine_faults import find_machine_fault
 from onnxgate.core.report import Finding
 from onnxgate.gate import pipeline
 from onnxgate.gate.execution.toolchain import call_inputs
@@ -146,6 +148,8 @@ class _ModelFixer:
         try:
             candidate = self._apply_fixes({finding.rule for finding in findings}, unfixed, withheld)
         except (OSError, UnreadableModel) as error:
+            if fault := find_machine_fault(error):
+                raise StorageError(fault.message, hint=fault.hint) from error
             return replace(result, state="away", reason=f"cannot be repaired: {error}", hint=hint)
         result = replace(result, unsafe=tuple(withheld), unfixed=tuple(unfixed))
         if candidate.changes:

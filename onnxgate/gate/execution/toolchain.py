@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from onnxgate.core.jobs import (
     TimedOut,
     Unavailable,
 )
+from onnxgate.core.machine_faults import find_fault_in_text
 from onnxgate.evidence.export import SecondExport
 from onnxgate.gate.execution.stable_exports import StableExport, StableExports, digest_written
 from onnxgate.gate.request import ExecutionSettings, RunnableModel, StepResult
@@ -353,6 +355,8 @@ def explain_missing_reference(model: str, observation: Observation) -> Incomplet
         case Unavailable(reason=reason, hint=hint):
             return IncompleteCheck(Stage.PARITY, model, "", reason, hint)
         case Completed(result=ExportResult(failure=Failure() as failure)) | Refused(failure=failure):
+            if fault := find_fault_in_text(f"{failure.type}: {failure.text}", tempfile.gettempdir()):
+                return IncompleteCheck(Stage.PARITY, model, "", fault.message, fault.hint)
             cause = f": {failure.type}: {failure.text}"
         case Completed(result=ExportResult(eager_reason=reason)):
             cause = f": {reason}"

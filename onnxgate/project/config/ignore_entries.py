@@ -36,13 +36,13 @@ class IgnoreEdit(msgspec.Struct, frozen=True):
 
 
 def edit_ignores(data: bytes, prefix: Keys, edit: IgnoreEdit, name: str) -> bytes:
-    """Return the content of a config with changed entries; `prefix` is the table of the file that is onnxgate's.
+    """Return the content of a config with changed entries; `prefix` is the path of onnxgate's table in the file.
 
-    Only lines of changed entries are rewritten. Each entry is edited by itself, because tomlkit would move entries
-    together that have other tables between them.
+    Only lines of changed entries are rewritten. Each entry is edited separately, because tomlkit would group entries
+    that have other tables between them.
 
     Raises:
-        UsageError: the entries are not tables of their own.
+        UsageError: the entries are not `[[ignore]]` tables.
     """
     newline = "\r\n" if b"\r\n" in data else "\n"
     lines = [line.decode("utf-8") for line in data.splitlines(keepends=True)]
@@ -67,8 +67,8 @@ def edit_ignores(data: bytes, prefix: Keys, edit: IgnoreEdit, name: str) -> byte
         is_correct = False
     if not is_correct:
         raise UsageError(
-            f"the entries of `{name}` cannot be edited as they are written there",
-            hint="write each as a table of its own, `[[ignore]]`; or paste what `check --show-ignores` prints",
+            f"the ignores in `{name}` are in a form that cannot be edited automatically",
+            hint="write each as an `[[ignore]]` table, or paste the output of `onnxgate check --show-ignores`",
         )
     return changed
 
@@ -88,7 +88,7 @@ def _find_entries(text: str, keys: Keys) -> list[slice]:
 
 
 def _replace_fingerprints(lines: list[str], fingerprints: tuple[str, ...], newline: str) -> list[str]:
-    import tomlkit  # 40 ms, for edits only
+    import tomlkit  # takes 40 ms; only edits need it
 
     entry = tomlkit.parse("".join(lines[1:]))
     entry["fingerprints"] = tomlkit.value(render_fingerprints(fingerprints).replace("\n", newline))
@@ -119,33 +119,33 @@ def check_writable(path: Path) -> None:
     """Check that a config may be written, before any other work is done.
 
     Raises:
-        UsageError: the file is marked as read-only, or belongs to somebody else.
+        UsageError: the file is read-only for this user.
     """
     path = path.resolve()
     if not path.stat().st_mode & 0o222 or not os.access(path, os.W_OK):
-        raise UsageError(f"`{path.name}` is read-only, and `--write-ignores` writes to it", hint="make it writable")
+        raise UsageError(f"`--write-ignores` cannot write to `{path.name}`: it is read-only", hint="make it writable")
 
 
 def write_config(path: Path, data: bytes, before: bytes) -> None:
     """Replace the config atomically; its mode stays the same.
 
     Raises:
-        UsageError: the file is no longer what it was `before`, or cannot be written.
+        UsageError: the content is no longer `before`, or the file cannot be written.
     """
     path = path.resolve()
     try:
         if path.read_bytes() != before:
-            raise UsageError(f"`{path.name}` was changed while the models were judged", hint="run the command again")
+            raise UsageError(f"`{path.name}` changed during the check", hint="run the command again")
         with replace_atomically(path) as scratch:
             scratch.write_bytes(data)
             shutil.copymode(path, scratch)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise UsageError(f"`{path.name}` cannot be written: {reason}") from error
+        raise UsageError(f"cannot write to `{path.name}`: {reason}") from error
 
 
 MAX_INLINE_FINGERPRINTS = 4
-"""More fingerprints than these have a line each."""
+"""Above this number, each fingerprint has its own line."""
 
 
 def render_entry(ignore: Ignore, prefix: Keys = ()) -> str:
@@ -157,7 +157,7 @@ def render_entry(ignore: Ignore, prefix: Keys = ()) -> str:
         lines.append(f"sha256 = {quote_string(ignore.sha256)}")
     if ignore.fingerprints is not None:
         lines.append(f"fingerprints = {render_fingerprints(ignore.fingerprints)}")
-    lines.append(f"reason = {quote_string(ignore.reason)}" if ignore.reason else 'reason = ""  # say why')
+    lines.append(f"reason = {quote_string(ignore.reason)}" if ignore.reason else 'reason = ""  # required')
     if ignore.until is not None:
         lines.append(f"until = {ignore.until.isoformat()}")
     text = "\n".join(lines).replace("##[", r"#\u0023[")  # a command for GitHub's runner

@@ -66,10 +66,10 @@ def _has_config(path: Path) -> bool:
 
 def load_config(path: Path, *, rule_ids: Collection[str] | None = None) -> Project:
     """
-    Return the project of one config file. `rule_ids` are the existing rules; with None, names of rules are not checked.
+    Return the project of one config file. `rule_ids` are the existing rules; with None, rule names are not checked.
 
     Raises:
-        ConfigError: the file is not a valid config; `problems` lists all that is wrong.
+        ConfigError: the file is not a valid config; `problems` lists all errors.
     """
     path = path.absolute()
     text = _read_text(path)
@@ -93,7 +93,7 @@ def load_config(path: Path, *, rule_ids: Collection[str] | None = None) -> Proje
     problems = conversion.problems
     if targets == {}:  # no model would be checked on any runtime
         example = f'`[{format_key_path((*prefix, "targets", "cpu"))}]` with `runtime = "onnxruntime>=1.18"`'
-        problems.append(Problem(("targets",), f"nothing is promised: add a target, such as {example}"))
+        problems.append(Problem(("targets",), f"no targets: add one, for example {example}"))
     if config is None or problems:
         raise _config_error(path, problems, lines, prefix)
     return Project(path=path, folder=folder, root=root, config=config, lines=lines, prefix=prefix)
@@ -103,8 +103,10 @@ def _read_text(path: Path) -> str:
     try:
         data = path.read_bytes()
     except OSError as error:
-        hint = f"see that whoever runs onnxgate may read it: `ls -l {path.name}`"
-        raise ConfigError(f"`{path.name}` cannot be read: {error.strerror}", hint=hint) from error
+        hint = f"check its permissions: `ls -l {path.name}`"
+        raise ConfigError(
+            f"cannot read `{path.name}`: {lower_first(error.strerror or str(error))}", hint=hint
+        ) from error
     try:
         return decode(data)
     except UnicodeDecodeError as error:
@@ -123,7 +125,7 @@ def describe_syntax_error(error: TOMLDecodeError, text: str) -> str:
 
 
 def _check_required_version(raw: Mapping[str, Any], path: Path) -> None:
-    """Raise if the config is for another release of onnxgate, before anything else in it is read."""
+    """Raise if the config requires another release of onnxgate, before other keys are read."""
     required = raw.get("required-version")
     if not isinstance(required, str):
         return  # a wrong type is reported with the other problems
@@ -132,7 +134,7 @@ def _check_required_version(raw: Mapping[str, Any], path: Path) -> None:
     if not SpecifierSet(required).contains(__version__, prereleases=True):
         raise ConfigError(
             f"`{path.name}` requires onnxgate `{required}`; this is onnxgate {__version__}",
-            hint=f'install what it asks for: `pip install "onnxgate{required}"`',
+            hint=f'install a matching release: `pip install "onnxgate{required}"`',
         )
 
 
@@ -150,12 +152,12 @@ def _config_error(path: Path, problems: Iterable[Problem], lines: Mapping[Keys, 
     return ConfigError(f"`{path.name}` has {count}", problems=tuple(ordered))
 
 
-UNKNOWN_NAME_FIX = "spell it as the model does; a size or a tolerance that means nothing is not tried"
-"""The hint for a name that no model has."""
+UNKNOWN_NAME_FIX = "correct or remove the name: the setting has no effect"
+"""The hint for an axis or output that no model has."""
 
 
 class ModelNames(msgspec.Struct, frozen=True):
-    """The names of one model's dynamic axes (one without a name is spelled `x[1]`) and of its outputs."""
+    """The names of one model's dynamic axes (`x[1]` if unnamed) and of its outputs."""
 
     axes: Collection[str]
     outputs: Collection[str]
@@ -165,7 +167,7 @@ def find_unknown_names(project: Project, known: Mapping[str, ModelNames]) -> tup
     """
     Return a problem per name below `sizes` and `tolerance` that no model of its `[[model]]` entry has.
 
-    `known` maps paths of models to their names. An entry that matches a model that is not in `known` is not checked,
+    `known` maps model paths to their names. An entry is not checked if it matches a model that is not in `known`,
     because that model may have the name.
     """
     entries = collect_entry_names(project, known, [model.path for model in project.models()])
@@ -173,18 +175,20 @@ def find_unknown_names(project: Project, known: Mapping[str, ModelNames]) -> tup
 
 
 def describe_unknown_names(entry: SharedNames) -> Iterator[str]:
-    """Yield a problem per name that none of the models has; nothing if a model is unknown, which may have it."""
+    """Yield a problem per name that none of the models has; nothing if a model could not be read."""
     for configured in entry.asked if entry.whole else ():
         names = sorted(set(entry.axes if configured.kind == "dynamic axis" else entry.outputs))
         if configured.name not in names:
-            near = suggest_spelling(configured.name, names) or (f"; there is {join_quoted(names)}" if names else "")
-            yield f"{configured.where}: no {configured.kind} is called `{configured.name}`{near}"
+            near = suggest_spelling(configured.name, names) or (
+                f"; expected one of {join_quoted(names)}" if names else ""
+            )
+            yield f"{configured.where}: no {configured.kind} is named `{configured.name}`{near}"
 
 
 def collect_entry_names(
     project: Project, known: Mapping[str, ModelNames], paths: Collection[str]
 ) -> tuple[SharedNames, ...]:
-    """Return the names of each `[[model]]` entry, with those of the models of `paths`."""
+    """Return the names in each `[[model]]` entry, and the names that the matching models of `paths` have."""
     entries = []
     for index, entry in enumerate(project.config.model):
         matched = [path for path in paths if matches(entry.path, path)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import shlex
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from onnxgate.core.text import suggest_spelling
 from onnxgate.project.config.globs import covers, is_glob, literal_folder, matches
 from onnxgate.project.config.schema import Budget, Config, ModelSettings, Tolerance
 from onnxgate.project.git.repository import find_git_root, read_git_output
-from onnxgate.project.toml import Keys, find_nearest_line, format_key_path
+from onnxgate.project.toml import Keys, find_nearest_line, format_key_path, quote_string
 
 LOCK_NAME = "onnxgate.lock"
 
@@ -57,7 +58,7 @@ class SelectedModel(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Project:
-    """A loaded config and its folder, which is listed once."""
+    """A loaded config and its folder. The folder is listed once."""
 
     path: Path  # the config's file, absolute
     folder: Path
@@ -73,7 +74,7 @@ class Project:
         return self.folder / LOCK_NAME
 
     def place(self, *keys: str) -> Place:
-        """Return the line of a key or of its nearest parent; an entry of `[[model]]` is named by its index."""
+        """Return the line of a key or of its nearest parent; an entry of `[[model]]` is identified by its index."""
         return Place(self.path.name, find_nearest_line(self.lines, (*self.prefix, *keys)))
 
     def models(
@@ -83,11 +84,11 @@ class Project:
         Return the project's models, by path; with `paths`, those selected by a model, its data, a folder or its source.
 
         `paths` are relative to `base` (default: the working directory). An existing path that selects no model is
-        ignored, unless it is a model that `exclude` does not match. `absent` adds models that the config names with a
-        source, and that are not exported yet.
+        ignored, unless it is a model that `exclude` does not match. `absent` adds models with a source in the
+        config that were not exported yet.
 
         Raises:
-            UsageError: a path does not exist, or is a model that does not belong to the project.
+            UsageError: a path does not exist, or is a model outside of the project.
             ConfigError: the config names models that do not exist, or the project has no model.
         """
         if self._listing is None:
@@ -130,7 +131,7 @@ def list_models(project: Project) -> tuple[str, ...]:
     Return the sorted paths of the project's models: those in `models` or tracked by git, without `exclude`.
 
     Raises:
-        ConfigError: a name cannot be written into a lock or a report.
+        ConfigError: a file name cannot be written into a lock or a report.
     """
     patterns, folder = project.config.models, project.folder
     candidates = (
@@ -141,15 +142,15 @@ def list_models(project: Project) -> tuple[str, ...]:
     models = tuple(sorted(path for path in candidates if not _is_excluded(path, project)))
     for path in models:
         if not is_utf8_name(path):
-            hint = "rename it, or name it in `exclude`"
+            hint = "rename the file, or add it to `exclude`"
             if sys.getfilesystemencoding() != "utf-8":
-                hint = "have Python read names as UTF-8: `PYTHONUTF8=1`"
-            raise ConfigError(f"the name of `{path}` is not UTF-8", hint=hint)
+                hint = "set `PYTHONUTF8=1`, so that Python reads file names as UTF-8"
+            raise ConfigError(f"the file name `{path}` is not UTF-8", hint=hint)
     return models
 
 
 def is_utf8_name(path: str) -> bool:
-    """Return whether a path is UTF-8; other bytes of a file's name are surrogates in it."""
+    """Return whether a path is UTF-8: Python represents other bytes as surrogates."""
     return not any("\ud800" <= character <= "\udfff" for character in path)
 
 
@@ -211,23 +212,23 @@ def check_none_missing(missing: Sequence[MissingModel], project: Project, listin
     )
     name = project.path.name
     if problems:
-        raise ConfigError(f"`{name}` names models that are not there", problems=problems)
+        raise ConfigError(f"models in `{name}` do not exist", problems=problems)
     if not listing:
-        hint = 'track one with `git add`, or name them: `models = ["models/**/*.onnx"]`'
-        raise ConfigError(f"`{name}` has no models to judge", hint=hint)
+        hint = 'add models to git with `git add`, or set `models = ["models/**/*.onnx"]`'
+        raise ConfigError(f"`{name}` selects no models", hint=hint)
 
 
 def _find_unmatched_globs(project: Project, listing: Collection[str]) -> Iterator[str]:
-    """Yield a problem per glob without a match: its models would silently be left out, or get default settings."""
+    """Yield a problem per glob without a match: a typo would silently leave models out, or without their settings."""
     if not listing:
         return  # a project without models is an error of its own
     for pattern in filter(is_glob, project.config.models or ()):
         if not any(_expand_pattern(pattern, project.folder)) and not any(matches(pattern, path) for path in listing):
-            yield _render_problem(pattern, None, f"it matches no file{_suggest_glob(pattern, listing)}", project)
+            yield _render_problem(pattern, None, f"matches no file{_suggest_glob(pattern, listing)}", project)
     for entry in project.config.model:
         if is_glob(entry.path) and not any(matches(entry.path, path) for path in listing):
             near = _suggest_glob(entry.path, listing)
-            yield _render_problem(entry.path, entry, f"no model matches it{near}", project)
+            yield _render_problem(entry.path, entry, f"matches no model{near}", project)
 
 
 def _suggest_glob(pattern: str, listing: Collection[str]) -> str:
@@ -240,15 +241,15 @@ def _suggest_glob(pattern: str, listing: Collection[str]) -> str:
 
 def _explain_missing(path: str, entry: ModelSettings | None, project: Project) -> str:
     if (project.folder / path).is_dir():
-        why = "it is a folder; expected a model or a glob"
+        why = "is a folder; expected a model or a glob"
     elif not _exists(project.folder / path):
-        why = "there is no such file"
+        why = "does not exist"
     elif _is_excluded(path, project):
-        why = "`exclude` takes it out"
+        why = "is excluded by `exclude`"
     elif project.config.models is not None:
-        why = "`models` does not have it"
+        why = "is not matched by `models`"
     else:
-        why = "git does not track it; run `git add`, or name it in `models`"
+        why = f"is not tracked by git; run `git add {path}`, or add it to `models`"
     return _render_problem(path, entry, why, project)
 
 
@@ -259,7 +260,7 @@ def _render_problem(path: str, entry: ModelSettings | None, why: str, project: P
     else:
         named = [model.removeprefix("./") for model in project.config.models or ()]
         keys = ("models", str(named.index(path.removeprefix("./"))))
-    return f"line {project.place(*keys).line}: `{format_key_path((*project.prefix, *keys))}`: `{path}`: {why}"
+    return f"line {project.place(*keys).line}: `{format_key_path((*project.prefix, *keys))}`: `{path}` {why}"
 
 
 def select_by_paths(
@@ -270,7 +271,9 @@ def select_by_paths(
     to_be = {model.absolute for model in models}  # a model that is not exported yet does not exist
     absent = [path for path in paths if not os.path.lexists(files[path]) and files[path] not in to_be]
     if absent:
-        raise UsageError(f"there is no file or folder `{'`, `'.join(absent)}`")
+        raise UsageError(
+            f"`{'`, `'.join(absent)}` does not exist" if len(absent) == 1 else f"`{'`, `'.join(absent)}` do not exist"
+        )
     selected: set[str] = set()
     for path, file in files.items():
         matching = [model.path for model in _find_matching_models(file, models, project)]
@@ -281,21 +284,29 @@ def select_by_paths(
 
 
 def _check_belongs_to_project(path: str, file: Path, project: Project) -> None:
-    """Raise if a path is a model that the project does not have: to ignore it would look like a pass."""
+    """Raise if a path is a model outside of the project: ignoring it would look like a pass."""
     if file.suffix != MODEL_SUFFIX or file.is_dir():
         return
-    wrong = f"`{path}` is no model of this project"
     inside = _relative_path(file, project.folder) or _relative_path(_resolve_path(file), _resolve_path(project.folder))
     if not inside:
-        hint = "run onnxgate in that model's own project, or limit the hook's `files` to the folder"
-        raise UsageError(f"{wrong}: it lies outside of the folder of `{project.path.name}`", hint=hint)
+        hint = f"run onnxgate in `{file.parent}`, or limit the `files` of the hook to `{project.folder}`"
+        raise UsageError(f"`{path}` is outside of the project folder `{project.folder}`", hint=hint)
     if _is_excluded(inside, project):
         return
     if project.config.models is not None:
-        raise UsageError(f"{wrong}: no glob of `models` matches it", hint="add it to `models`, or to `exclude`")
-    if find_git_root(project.folder):
-        raise UsageError(f"{wrong}: git does not track it", hint=f"`git add {inside}` first, or name it in `models`")
-    raise UsageError(f"{wrong}: it lies in a hidden folder", hint="name it in `models`")
+        name = project.path.name
+        hint = f"add `{inside}` to `models` or to `exclude` in `{name}`"
+        raise UsageError(f"`{path}` is not matched by `models` in `{name}`", hint=hint)
+    setting = f"`models = [{quote_string(inside)}]`"
+    root = find_git_root(project.folder)
+    if root is None:
+        raise UsageError(f"`{path}` is in a hidden folder", hint=f"add it to `models`: {setting}")
+    submodule = find_git_root(_resolve_path(file).parent)
+    if submodule is not None and submodule != _resolve_path(root):
+        problem = f"`{path}` is in the git submodule `{_relative_path(submodule, _resolve_path(root)) or submodule}`"
+        raise UsageError(f"{problem}, whose files git does not list here", hint=f"add it to `models`: {setting}")
+    hint = f"run `git add {shlex.quote(path)}`, or add it to `models`: {setting}"
+    raise UsageError(f"`{path}` is not tracked by git", hint=hint)
 
 
 def _relative_path(file: Path, folder: Path) -> str:
@@ -305,7 +316,7 @@ def _relative_path(file: Path, folder: Path) -> str:
 def _find_matching_models(file: Path, models: Sequence[SelectedModel], project: Project) -> Iterable[SelectedModel]:
     real = _resolve_path(file)
     if real in (_resolve_path(project.path), _resolve_path(project.lock_path)):
-        return models  # config and lock concern every model
+        return models  # config and lock apply to every model
     resolved = {model.path: _resolve_path(model.absolute) for model in models}
     if file.is_dir():
         return [

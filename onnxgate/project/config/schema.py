@@ -22,94 +22,94 @@ ReleaseSelection = Literal["minors", "bounds", "newest", "all"]
 
 
 class Target(Table, frozen=True, kw_only=True):
-    """What the project promises to support."""
+    """A range of releases that the models must support."""
 
     runtime: str  # a PEP 508 requirement: "onnxruntime>=1.18,<1.32"
     select: ReleaseSelection = (
-        "minors"  # of that range: each minor's newest patch, the first and the last, the newest, or all
+        "minors"  # in that range: the newest patch of each minor, the first and the last, the newest, or all
     )
     providers: tuple[str, ...] = ("CPUExecutionProvider",)  # in order of preference; others than the CPU need `python`
-    optimization: tuple[OptimizationLevel, ...] = ("all", "disabled")  # models are run, and compared, at each of these
-    extensions: tuple[str, ...] = ()  # packages, or paths of libraries, that register custom operators
-    python: str | None = None  # an interpreter or an environment's folder with a build of one's own; none is made then
-    required: bool = True  # false: where it cannot run it is skipped, visibly, and no failure
+    optimization: tuple[OptimizationLevel, ...] = ("all", "disabled")  # the levels at which models are run and compared
+    extensions: tuple[str, ...] = ()  # packages or library paths that register custom operators
+    python: str | None = None  # your own environment (interpreter or folder), used instead of a created one
+    required: bool = True  # false: skipped with a note on machines that cannot run it
 
 
 class Toolchain(Table, frozen=True, kw_only=True):
-    """What the models are exported with."""
+    """The environment that models are exported with."""
 
-    python: str | None = None  # an interpreter or an environment's folder, relative to the config
-    requires: tuple[str, ...] = ()  # packages that it must have: "torch==2.13.*"; the lock pins their versions
+    python: str | None = None  # an interpreter or the folder of an environment, relative to the config
+    requires: tuple[str, ...] = ()  # packages that it must have: "torch==2.13.*"; the lock pins exact versions
 
 
 class Tolerance(Table, frozen=True, kw_only=True):
-    """`|a - b| <= atol + rtol * |b|` with b the reference."""
+    """A tolerance: `|a - b| <= atol + rtol * |b|`, where b is the reference."""
 
-    rtol: float  # times the reference's magnitude
-    atol: float  # allowed whatever the magnitude
+    rtol: float  # relative to the magnitude of the reference
+    atol: float  # absolute
 
 
 class Budget(Table, frozen=True, kw_only=True):
-    """What a model may cost; the ratios are candidate / baseline, measured side by side in one run."""
+    """The maximum cost of a model; ratios are candidate / baseline, measured alternately in one run."""
 
-    size_mib: float | None = None  # file and external data
-    slower_than_baseline: float | None = None  # 1.2: the median run may take 1.2 times the baseline's
-    memory_over_baseline: float | None = None  # 1.2: the peak may be 1.2 times the baseline's
+    size_mib: float | None = None  # MiB of the file with its external data
+    slower_than_baseline: float | None = None  # ratio of median run times: 1.2 allows 20 % more than the baseline
+    memory_over_baseline: float | None = None  # ratio of peak memory: 1.2 allows 20 % more than the baseline
 
 
 class ModelSettings(Table, frozen=True, kw_only=True):
-    """Settings for the models that `path` (a file or a glob) matches; several that match are merged in order."""
+    """Settings of the models that `path` matches; entries that match the same model are merged in order."""
 
     path: str  # a model or a glob, relative to the config
-    targets: tuple[str, ...] | None = None  # names of `[targets]`; default: all
-    source: str | None = None  # "file.py:callable", which returns what its framework exports
-    command: tuple[str, ...] | None = None  # a program that exports to {output}; {python} and {opset} are filled in
-    sizes: dict[str, tuple[int, ...]] | None = None  # an axis' name -> what to try it with; default: a few sizes
+    targets: tuple[str, ...] | None = None  # names of targets; default: all
+    source: str | None = None  # "file.py:callable" that returns the module and its example inputs
+    command: tuple[str, ...] | None = None  # a program that writes the model to {output}; may use {python} and {opset}
+    sizes: dict[str, tuple[int, ...]] | None = None  # dynamic axis -> sizes to run the model with; default: a few sizes
     inputs: str | None = None  # a glob of .npz files or test_data_set_* folders, or "file.py:callable"
-    tolerance: dict[str, float | Tolerance] | None = None  # rtol and atol for all outputs, or an output's name -> both
-    quantized_from: str | None = None  # the float model's path, relative to the config
-    budget: Budget | None = None  # what the model may cost
+    tolerance: dict[str, float | Tolerance] | None = None  # rtol and atol for all outputs, or an output -> both
+    quantized_from: str | None = None  # path of the float model, relative to the config
+    budget: Budget | None = None  # maximum size, run time and memory
 
 
 class Ignore(Table, frozen=True, kw_only=True):
-    """One accepted finding; `reason` is not optional."""
+    """An accepted finding, with the reason why it is accepted."""
 
     rule: str  # the rule whose findings are accepted
-    reason: str  # said wherever the finding is counted as ignored
-    model: str = "**"  # a path or a glob; default: every model
-    until: datetime.date | None = None  # the last day on which the entry holds
-    sha256: str | None = None  # holds while the model's content is this: `check --show-ignores` prints it
-    fingerprints: tuple[str, ...] | None = None  # accepts these findings alone: `check --write-ignores` writes them
+    reason: str  # shown in reports with the ignored finding
+    model: str = "**"  # a path or a glob; default: all models
+    until: datetime.date | None = None  # the last day on which the entry applies
+    sha256: str | None = None  # applies to this content of the model only; `check --show-ignores` prints it
+    fingerprints: tuple[str, ...] | None = None  # applies to these findings only; `check --write-ignores` writes them
 
 
 class Limits(Table, frozen=True, kw_only=True):
-    """What one job may take."""
+    """Limits of one job."""
 
-    time_s: float = 300.0  # a load, a run or an export that takes longer is stopped
-    memory_mib: int | None = None  # default: 4 x model size + 4 GiB, 20 x for tree ensembles
+    time_s: float = 300.0  # seconds after which a load, a run or an export is stopped
+    memory_mib: int | None = None  # default: 4 x model size + 4 GiB (20 x for tree ensembles)
 
 
 class Config(Table, frozen=True, kw_only=True):
     """All of `onnxgate.toml`."""
 
-    required_version: str | None = None  # a specifier, ">=0.1,<0.2": another onnxgate refuses to judge
-    models: tuple[str, ...] | None = None  # paths, folders or globs; default: every .onnx file that git tracks
-    exclude: tuple[str, ...] = ()  # globs of files and folders that hold no models of the project
-    ir_version: str | int | None = None  # what models must be stamped with: 10, or a specifier, "<=10"
-    opset: dict[str, int] = {}  # a domain -> the version that models must import: { "ai.onnx" = 18 }
-    targets: dict[str, Target] = {}  # by a name of your choice
-    toolchain: Toolchain = Toolchain()  # what models are exported with
-    model: tuple[ModelSettings, ...] = ()  # settings of single models, or of those that a glob matches
-    rules: dict[str, Literal["error", "warning", "note", "off"]] = {}  # a rule -> its level, or off
-    ignore: tuple[Ignore, ...] = ()  # findings that are accepted
-    limits: Limits = Limits()  # what one job may take
+    required_version: str | None = None  # the releases of onnxgate that may check the project: ">=0.1,<0.2"
+    models: tuple[str, ...] | None = None  # paths, folders or globs; default: all .onnx files that git tracks
+    exclude: tuple[str, ...] = ()  # globs of files and folders that are not checked
+    ir_version: str | int | None = None  # the IR version that models must use: 10, or a range, "<=10"
+    opset: dict[str, int] = {}  # domain -> opset version that models must import: { "ai.onnx" = 18 }
+    targets: dict[str, Target] = {}  # the runtimes that models must support, by a name of your choice
+    toolchain: Toolchain = Toolchain()  # the environment that models are exported with
+    model: tuple[ModelSettings, ...] = ()  # settings of one model, or of all models that a glob matches
+    rules: dict[str, Literal["error", "warning", "note", "off"]] = {}  # rule -> level, or off
+    ignore: tuple[Ignore, ...] = ()  # accepted findings
+    limits: Limits = Limits()  # limits of one job
 
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def json_schema(rule_ids: Iterable[str] = ()) -> dict[str, Any]:
-    """Return the schema of the types; with `rule_ids`, only these names of rules are valid."""
+    """Return the JSON Schema of the types; with `rule_ids`, only these rule names are valid."""
     schema = msgspec.json.schema(Config)
     ids = sorted(rule_ids)
     if ids:
@@ -130,12 +130,12 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 MAX_SUGGESTIONS, MAX_SUGGESTION_LENGTH = 50, 100
-"""Spellings are suggested for this many unknown keys of a table, and for keys up to this length."""
+"""The number of unknown keys of a table that get a suggestion, and the maximum length of such keys."""
 TableCheck = Callable[[Table, Keys], Iterator[Problem]]
 
 
 _INVALID: Any = object()
-"""Stands for a value that is not used; its problem is recorded already."""
+"""Stands for a value that is not used, and whose problem is recorded already."""
 
 
 class Conversion(msgspec.Struct):

@@ -45,7 +45,7 @@ _SOURCE_REFERENCE = re.compile(r"(?P<file>[^:]+\.py):(?P<callable>[A-Za-z_]\w*(?
 
 
 class Validation(msgspec.Struct, frozen=True):
-    """The context in which tables are validated. If `rule_ids` is None, names of rules are not checked."""
+    """The context in which tables are validated. If `rule_ids` is None, rule names are not checked."""
 
     folder: Path
     root: Path
@@ -83,14 +83,16 @@ class Validation(msgspec.Struct, frozen=True):
         yield from _list_problems((), {"ir-version": ir_version_problem(config.ir_version)})
         for domain, version in config.opset.items():
             if not domain:
-                yield Problem(("opset", domain), "expected the name of a domain; the default one is spelled `ai.onnx`")
+                yield Problem(("opset", domain), "expected the name of a domain; the default domain is `ai.onnx`")
             if version < 1:
                 yield Problem(("opset", domain), f"expected a version of at least 1, got `{version}`")
         paths: set[str] = set()
         for index, model in enumerate(config.model):
             path = model.path.removeprefix("./")
             if path in paths and not is_glob(path):
-                yield Problem(("model", str(index), "path"), f"`{model.path}` has an entry already; put both into one")
+                yield Problem(
+                    ("model", str(index), "path"), f"`{model.path}` has another `[[model]]` entry; merge the two"
+                )
             paths.add(path)
         yield from _check_shared_environments(config.targets)
         for rule in config.rules:
@@ -111,7 +113,7 @@ class Validation(msgspec.Struct, frozen=True):
             if not target.python.strip():
                 yield Problem((*keys, "python"), "expected an interpreter or the folder of an environment")
             if target.select != "minors":
-                text = f"`{target.select}` means nothing with `python`, which has one release"
+                text = f"`{target.select}` has no effect with `python`: the environment has one release"
                 yield Problem((*keys, "select"), text)
 
     def _check_extensions(self, extensions: tuple[str, ...], keys: Keys) -> Iterator[Problem]:
@@ -122,7 +124,7 @@ class Validation(msgspec.Struct, frozen=True):
                 continue
             name = text if is_library(text) else package_name(text)
             if name in first:
-                yield Problem((*keys, str(index)), f"`{text}` names `{name}` a second time, after `{first[name]}`")
+                yield Problem((*keys, str(index)), f"`{text}` repeats `{name}`, which is listed as `{first[name]}`")
             first.setdefault(name, text)
             if is_library(text) and not self._is_inside(text):
                 yield Problem((*keys, str(index)), f"`{text}` is outside of the project")
@@ -135,12 +137,12 @@ class Validation(msgspec.Struct, frozen=True):
         if problem := _path_problem(model.path):
             yield Problem((*keys, "path"), problem)
         if model.targets == ():
-            yield Problem((*keys, "targets"), "expected at least one target; leave the key out for all")
+            yield Problem((*keys, "targets"), "expected at least one target; remove the key to use all targets")
         yield from _check_unique(model.targets or (), (*keys, "targets"))
         for index, name in enumerate(model.targets or ()):
             if name not in self.targets:
                 targets = join_quoted(sorted(self.targets)) or "none"
-                near = suggest_spelling(name, self.targets) or f"; the config has {targets}"
+                near = suggest_spelling(name, self.targets) or f"; expected one of {targets}"
                 yield Problem((*keys, "targets", str(index)), f"unknown target `{name}`{near}")
         problems = {
             "inputs": self._inputs_problem(model.inputs),
@@ -177,7 +179,7 @@ class Validation(msgspec.Struct, frozen=True):
             return f"expected `file.py:callable`, got `{source}`"
         if Path(matched["file"]).is_absolute() or not self._is_inside(matched["file"]):
             return f"`{matched['file']}` is outside of the project"
-        return "" if (self.folder / matched["file"]).resolve().is_file() else f"there is no file `{matched['file']}`"
+        return "" if (self.folder / matched["file"]).resolve().is_file() else f"`{matched['file']}` does not exist"
 
     def _float_model_problem(self, model: ModelSettings) -> str:
         name = model.quantized_from
@@ -189,8 +191,8 @@ class Validation(msgspec.Struct, frozen=True):
         if is_glob(name):
             return f"expected one model, got the glob `{name}`"
         if not is_glob(model.path) and path == (self.folder / model.path).resolve():
-            return f"`{name}` is the model itself; expected the float model that it came from"
-        return "" if path.is_file() else f"there is no file `{name}`"
+            return f"`{name}` is the model itself; expected the float model that it was quantized from"
+        return "" if path.is_file() else f"`{name}` does not exist"
 
     def _check_ignore(self, ignore: Ignore, keys: Keys) -> Iterator[Problem]:
         yield from self._check_rule(ignore.rule, (*keys, "rule"))
@@ -200,7 +202,7 @@ class Validation(msgspec.Struct, frozen=True):
             expected = "expected the 64 hexadecimal digits that `check --show-ignores` prints"
             yield Problem((*keys, "sha256"), f"{expected}, got `{ignore.sha256}`")
         if ignore.fingerprints == ():
-            text = "expected at least one; leave the key out to accept all findings of the rule"
+            text = "expected at least one fingerprint; remove the key to accept all findings of the rule"
             yield Problem((*keys, "fingerprints"), text)
         for index, fingerprint in enumerate(ignore.fingerprints or ()):
             if not re.fullmatch(r"[0-9a-f]{16}", fingerprint):
@@ -210,12 +212,12 @@ class Validation(msgspec.Struct, frozen=True):
 
     def _check_rule(self, rule: str, keys: Keys) -> Iterator[Problem]:
         if self.rule_ids is not None and rule not in self.rule_ids:
-            near = suggest_spelling(rule, self.rule_ids) or "; this release of onnxgate has no rule of that name"
+            near = suggest_spelling(rule, self.rule_ids) or "; `onnxgate explain` lists all rules"
             yield Problem(keys, f"unknown rule `{rule}`{near}")
 
 
 def _list_problems(keys: Keys, problems: Mapping[str, str]) -> Iterator[Problem]:
-    """Yield the problems of keys of one table; "" is none."""
+    """Yield the problems of the keys of one table; "" means no problem."""
     return (Problem((*keys, key), text) for key, text in problems.items() if text)
 
 
@@ -223,19 +225,19 @@ def _check_engine_keys(target: Target, keys: Keys) -> Iterator[Problem]:
     """Yield a problem per key that the target's engine does not support."""
     engine = package_name(target.runtime)
     if runs_on_node(engine) and target.python is not None:
-        yield Problem((*keys, "python"), f"`{engine}` has no Python: Node runs it; leave the key out")
+        yield Problem((*keys, "python"), f"`{engine}` runs on Node, not in Python; remove the key")
     if not has_optimization_levels(engine) and target.optimization == ("disabled",):
-        yield Problem((*keys, "optimization"), f"`{engine}` has no levels of optimisation; leave the key out")
+        yield Problem((*keys, "optimization"), f"`{engine}` has no optimization levels; remove the key")
     if has_providers(engine):
         return
     if target.providers not in ((), MANAGED_PROVIDERS):
-        yield Problem((*keys, "providers"), f"`{engine}` has no execution providers; leave the key out")
+        yield Problem((*keys, "providers"), f"`{engine}` has no execution providers; remove the key")
     if target.extensions:
-        yield Problem((*keys, "extensions"), f"`{engine}` takes no libraries of custom operators; leave the key out")
+        yield Problem((*keys, "extensions"), f"`{engine}` does not load custom operator libraries; remove the key")
 
 
 def _check_providers(target: Target, keys: Keys) -> Iterator[Problem]:
-    """Yield problems of providers. An environment of the user's own may have any; they are checked when it is used."""
+    """Yield problems of providers. Those of the user's own environment are checked when it is used."""
     if not runtime_problem(target.runtime, own=True) and not has_providers(package_name(target.runtime)):
         return
     for index, provider in enumerate(target.providers):
@@ -243,22 +245,22 @@ def _check_providers(target: Target, keys: Keys) -> Iterator[Problem]:
             continue
         near = suggest_spelling(provider, MANAGED_PROVIDERS) if not provider.endswith("ExecutionProvider") else ""
         if target.python is None:
-            text = f"provider `{provider}` is not available in this release of onnxgate"
-            yield Problem((*keys, str(index)), text + (near or "; `python` may name an environment that has it"))
+            text = f"provider `{provider}` is not in the environments that onnxgate creates"
+            yield Problem((*keys, str(index)), text + (near or "; set `python` to an environment that has it"))
         elif not _PROVIDER.fullmatch(provider):
             expected = "expected a name such as `CUDAExecutionProvider`"
             yield Problem((*keys, str(index)), f"{expected}, got `{provider}`{near}")
 
 
 def _check_shared_environments(targets: Mapping[str, Target]) -> Iterator[Problem]:
-    """Yield a problem per environment with different providers: it is one runtime, used with the same providers."""
+    """Yield a problem per environment with different providers: one environment is one runtime, with one list."""
     first: dict[str, str] = {}
     for name, target in targets.items():
         if target.python is None:
             continue
         earlier = first.setdefault(target.python, name)
         if targets[earlier].providers != target.providers:
-            text = f"target `{earlier}` uses `{target.python}` with other providers; make both the same"
+            text = f"target `{earlier}` uses `{target.python}` with different providers; use the same in both"
             yield Problem(("targets", name, "providers"), text)
 
 
@@ -270,7 +272,7 @@ def _check_requirements(requirements: Iterable[str], keys: Keys) -> Iterator[Pro
             continue
         name = package_name(text)
         if name in names:
-            yield Problem((*keys, str(index)), f"`{text}` asks for `{name}` a second time, after `{names[name]}`")
+            yield Problem((*keys, str(index)), f"`{text}` repeats `{name}`, which is listed as `{names[name]}`")
         names[name] = text
 
 
@@ -283,7 +285,7 @@ def _check_positive(table: Budget | Limits, keys: Keys) -> Iterator[Problem]:
 
 
 def _check_tolerances(tolerance: dict[str, float | Tolerance], keys: Keys) -> Iterator[Problem]:
-    """`rtol` and `atol` are numbers, for all outputs; any other key is an output's name with both of them."""
+    """Check `rtol` and `atol` for all outputs; any other key is the name of an output, with a table of both."""
     both = {name: value for name, value in tolerance.items() if isinstance(value, float)}
     for name, value in both.items():
         if name not in ("rtol", "atol"):
@@ -324,7 +326,11 @@ def command_problem(command: tuple[str, ...]) -> str:
         if name not in PLACEHOLDERS:
             choices = join_quoted(f"{{{placeholder}}}" for placeholder in PLACEHOLDERS)
             return f"unknown placeholder `{{{name}}}`; expected one of {choices}"
-    return "" if "output" in placeholders else "expected `{output}` among the arguments: where the model is written"
+    return (
+        ""
+        if "output" in placeholders
+        else "expected `{output}` in the arguments: the path that the model is written to"
+    )
 
 
 def _check_paths(paths: Collection[str], keys: Keys) -> Iterator[Problem]:
@@ -346,5 +352,5 @@ def _check_unique(values: Iterable[object], keys: Keys) -> Iterator[Problem]:
     earlier: set[object] = set()
     for index, value in enumerate(values):
         if value in earlier:
-            yield Problem((*keys, str(index)), f"`{value}` is named twice")
+            yield Problem((*keys, str(index)), f"`{value}` is listed twice")
         earlier.add(value)

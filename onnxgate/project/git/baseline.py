@@ -19,13 +19,13 @@ NO_BASELINE = ("", "none")
 _MERGE_REF = re.compile(r"refs/pull/\d+/merge")
 _BRANCH_PREFIX = "refs/heads/"
 _MERGED_EVENT_TYPES = ("merged_result", "merge_train")
-AGAINST_HINT = "give `--against REF`"
-PARENT_HINT = "check out two commits (`fetch-depth: 2`), or give `--against REF`"
-HISTORY_HINT = "check out the history (`fetch-depth: 0`, on GitLab `GIT_DEPTH: 0`), or give `--against REF`"
+AGAINST_HINT = "set `--against REF`"
+PARENT_HINT = "check out two commits (`fetch-depth: 2`), or set `--against REF`"
+HISTORY_HINT = "check out the full history (`fetch-depth: 0`, on GitLab `GIT_DEPTH: 0`), or set `--against REF`"
 
 
 class BaselineChoice(msgspec.Struct, frozen=True):
-    """A baseline, or why there is none; `remark` is "" if none was requested or expected."""
+    """A baseline, or the reason why there is none; `remark` is "" if none was requested or expected."""
 
     revision: Revision | None = None
     remark: str = ""
@@ -34,7 +34,7 @@ class BaselineChoice(msgspec.Struct, frozen=True):
 def choose_baseline(
     root: Path | None, requested: str | None, environment: Mapping[str, str], *, offline: bool = False
 ) -> BaselineChoice:
-    """Return the requested revision; if none was requested, the one that a run in CI starts from.
+    """Return the requested revision, or the base commit of a CI run if none was requested.
 
     Raises:
         UsageError: the requested revision does not exist, or cannot be fetched.
@@ -48,7 +48,7 @@ def choose_baseline(
         return BaselineChoice()
     head = repository.find_commit(root, "HEAD") if root is not None else ""
     if root is None or not head:
-        return _no_baseline("this is no git repository with a commit, or git is not here", AGAINST_HINT)
+        return _no_baseline("this is not a git repository with a commit, or git is not installed", AGAINST_HINT)
     run = _CiRun(root, head, environment, offline)
     return run.on_github() if on_github else run.on_gitlab()
 
@@ -79,8 +79,8 @@ class _CiRun(msgspec.Struct, frozen=True):
     def on_gitlab(self) -> BaselineChoice:
         """Return the base of a merge request, or the commit before a push.
 
-        For merged results and trains, `HEAD` is a merge whose first parent is the target branch, with its commits since
-        the diff's base.
+        For merged results and merge trains, `HEAD` is a merge whose first parent is the newest commit of the target
+        branch, which may be newer than the base of the diff.
         """
         is_merge = self.environment.get("CI_MERGE_REQUEST_EVENT_TYPE") in _MERGED_EVENT_TYPES
         if is_merge and (parent := self._first_parent("CI_COMMIT_SHA")):
@@ -94,9 +94,9 @@ class _CiRun(msgspec.Struct, frozen=True):
         return self._pushed(before, branch, default)
 
     def _first_parent(self, started_for: str) -> str:
-        """Return the first parent of the merge that the CI system made, and "" if `HEAD` is not that merge.
+        """Return the first parent of the merge that the CI system created, and "" if `HEAD` is not that merge.
 
-        A request's own commits may be merges, too: then `HEAD` is not the commit that the run was started for.
+        Commits of the request itself may be merges; then `HEAD` is not the commit that the run was started for.
         """
         parents = repository.read_parents(self.root, self.head)
         is_own = self.environment.get(started_for, self.head) == self.head
@@ -104,7 +104,7 @@ class _CiRun(msgspec.Struct, frozen=True):
 
     def _at(self, commit: str, name: str, hint: str) -> BaselineChoice:
         if why := repository.fetch_commit(self.root, commit, offline=self.offline):
-            return _no_baseline(f"it would be `{commit[:12]}`: {why}", hint)
+            return _no_baseline(f"the base commit `{commit[:12]}` {why}", hint)
         return BaselineChoice(Revision(self.root, name, commit, self.offline))
 
     def _since(self, branch: str) -> BaselineChoice:
@@ -112,13 +112,13 @@ class _CiRun(msgspec.Struct, frozen=True):
         name = f"origin/{branch}"
         tip = repository.find_commit(self.root, f"refs/remotes/{name}") if parse_branch(branch) else ""
         if not tip:
-            return _no_baseline(f"the branch `{name}` is not here", HISTORY_HINT)
+            return _no_baseline(f"the branch `{name}` was not fetched", HISTORY_HINT)
         base = repository.find_merge_base(self.root, tip, self.head)
         if not base:
-            why = f"where this parted from `{name}` is not known: too little of the history is here"
+            why = f"the merge base with `{name}` is not in the fetched history"
             return _no_baseline(why, HISTORY_HINT)
         if base == self.head:
-            return _no_baseline(f"all of this is in `{name}` already", AGAINST_HINT)
+            return _no_baseline(f"`{name}` already contains this commit", AGAINST_HINT)
         return BaselineChoice(Revision(self.root, name, base, self.offline))
 
     def _pushed(self, before: str, branch: str, default: str) -> BaselineChoice:
@@ -128,7 +128,7 @@ class _CiRun(msgspec.Struct, frozen=True):
         if chosen is not None and (chosen.revision is not None or branch == default):
             return chosen
         if not parse_branch(default) or branch == default:
-            return _no_baseline("nothing tells what was there before", AGAINST_HINT)
+            return _no_baseline("the previous commit is unknown", AGAINST_HINT)
         return self._since(default)
 
 

@@ -13,7 +13,7 @@ from onnxgate.core.subprocesses import finish_program, start_program
 from onnxgate.model.reading.file_format import MAX_POINTER_BYTES, LfsPointer, parse_pointer
 
 SAFE_OPTIONS = ("-c", "safe.directory=*", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false")
-"""A checkout may belong to another user (containers), and its own settings may name programs to run."""
+"""A checkout may belong to another user (containers), and its settings may name programs to run."""
 LOCAL_TIMEOUT_S = 120
 FETCH_TIMEOUT_S = 1800
 HOOK_VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR")
@@ -34,7 +34,7 @@ def run_git(
     environment |= {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
     environment |= {"GIT_NO_LAZY_FETCH": "1"} if offline else {}
     limit_s = LOCAL_TIMEOUT_S if offline else FETCH_TIMEOUT_S
-    # One that fetches may wait for another machine, and must end with this process.
+    # A git process that fetches may wait for the network, and must end with this process.
     bound: Literal["guard", "nothing"] = "nothing" if offline else "guard"
     try:
         process = start_program(command, environment=environment, folder=folder, stdout=stdout, bound=bound)
@@ -109,18 +109,18 @@ def fetch_commit(root: Path, commit: str, *, offline: bool) -> str:
     if has_commit(root, commit):
         return ""
     if offline:
-        return "it is not here, and nothing may be fetched"
+        return "was not fetched, and `--offline` does not fetch it"
     remotes = read_git_line(root, ["remote"]).splitlines()
     remote = "origin" if "origin" in remotes else remotes[0] if len(remotes) == 1 else ""
     if not remote:
-        return "it is not here, and there is no remote to fetch it from"
+        return "was not fetched, and there is no remote to fetch it from"
     is_shallow = read_git_line(root, ["rev-parse", "--is-shallow-repository"]) == "true"
     depth = ["--depth=1"] if is_shallow else []
     quiet = ["-c", "gc.auto=0", "-c", "maintenance.auto=false", "fetch", "--quiet", "--no-tags"]
     result = run_git(root, [*quiet, "--no-recurse-submodules", "--no-write-fetch-head", *depth, remote, commit])
     if has_commit(root, commit):
         return ""
-    return f"it is not here, and cannot be fetched from `{remote}`: {last_line(result.stderr)}"
+    return f"could not be fetched from `{remote}`: {last_line(result.stderr)}"
 
 
 def find_merge_base(root: Path, *commits: str) -> str:
@@ -136,7 +136,7 @@ def resolve_ancestor(root: Path, name: str, *, offline: bool) -> tuple[str, str]
         return "", ""
     numbers = _parent_numbers(match["steps"])
     if len(numbers) > MAX_FETCHED_COMMITS:
-        return "", f"it lies more than {MAX_FETCHED_COMMITS} commits back, and is not here"
+        return "", f"is more than {MAX_FETCHED_COMMITS} commits back, and was not fetched"
     for number in numbers:
         parents = read_parents(root, commit)
         if number > len(parents):
@@ -166,7 +166,7 @@ _INDEX_ENTRY = re.compile(
 """One file in git's index, with its status when git read it. "H": git compares it with the file; "h" is assumed to be
 unchanged, "S" is skipped. Git itself ignores the fractions of a second.
 
-Source: `git ls-files --stage -v --debug -z` of git 2.39.5; any other output proves nothing.
+Source: `git ls-files --stage -v --debug -z` of git 2.39.5; with any other output, no file counts as unchanged.
 """
 _LFS_EXTENSION_LINE = b"\next-"
 """Marks a pointer of LFS extensions: its digest is that of their output, not of the file."""

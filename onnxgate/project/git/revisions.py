@@ -23,13 +23,12 @@ from onnxgate.project.git import repository
 
 LINK_MODE, FILE_MODES = "120000", ("100644", "100755")
 FETCH_HINT = (
-    "fetch it first; a CI job's checkout has one commit, unless it asks for more: `fetch-depth: 2` for `HEAD^1`, "
-    "`fetch-depth: 0` for branches"
+    "fetch it first; in CI, check out more history: `fetch-depth: 2` for `HEAD^1`, `fetch-depth: 0` for branches"
 )
 
 
 class MissingAtRevisionError(Exception):
-    """A file is not at the revision, or its content is not available. `is_new`: the file did not exist yet."""
+    """A file does not exist at the revision, or its content is not available. `is_new`: it did not exist yet."""
 
     def __init__(self, reason: str, *, hint: str = "", is_new: bool = False) -> None:
         super().__init__(reason)
@@ -54,14 +53,14 @@ class Revision(msgspec.Struct, frozen=True):
         """Write the content of a file at the revision; `path` is relative to the root.
 
         Raises:
-            MissingAtRevisionError: there is none.
+            MissingAtRevisionError: it does not exist, or its content is not available.
         """
         blob = self._blob(path)
         with to.open("wb") as file:
             result = repository.run_git(self.root, ["cat-file", "blob", blob], stdout=file, offline=self.offline)
         if result.returncode:
             reason = repository.last_line(result.stderr)
-            raise MissingAtRevisionError(f"`{path}` at `{self.name}` cannot be read: {reason}")
+            raise MissingAtRevisionError(f"cannot read `{path}` at `{self.name}`: {reason}")
         if pointer := read_pointer(to):
             self._replace_pointer(path, to, pointer)
 
@@ -69,19 +68,19 @@ class Revision(msgspec.Struct, frozen=True):
         listed = repository.run_git(self.root, ["ls-tree", "-z", self.commit, "--", f":(literal){path}"])
         entry = listed.stdout.decode("utf-8", "replace").partition("\t")[0].split()
         if len(entry) != 3 or entry[1] != "blob":
-            raise MissingAtRevisionError(f"`{path}` is not at `{self.name}`", is_new=True)
+            raise MissingAtRevisionError(f"`{path}` does not exist at `{self.name}`", is_new=True)
         if entry[0] not in FILE_MODES:
             raise MissingAtRevisionError(f"`{path}` is a link at `{self.name}`")
         return entry[2]
 
     def _replace_pointer(self, path: str, file: Path, pointer: LfsPointer) -> None:
-        """Replace a pointer by its content: the stored one, or the one that `git lfs` fetches."""
+        """Replace a pointer by its content, from the local storage of Git LFS or fetched by `git lfs`."""
         stored = self.lfs_object(pointer.sha256)
         if stored.is_file() and stored.stat().st_size == pointer.size_bytes:
             file.unlink()
             link_or_copy(stored, file)
             return
-        lacking = f"`{path}` at `{self.name}` is a Git LFS pointer, and its content is not here"
+        lacking = f"`{path}` at `{self.name}` is a Git LFS pointer (content not fetched)"
         hint = f'git lfs fetch origin {self.commit} --include "{path}"'
         if self.offline:
             raise MissingAtRevisionError(lacking, hint=hint)
@@ -93,7 +92,7 @@ class Revision(msgspec.Struct, frozen=True):
                 raise MissingAtRevisionError(f"{lacking}{f': {why}' if why else ''}", hint=hint)
 
     def lfs_object(self, oid: str) -> Path:
-        """Return where Git LFS stores a fetched content."""
+        """Return the path at which Git LFS stores fetched content."""
         common = self.root / repository.read_git_line(self.root, ["rev-parse", "--git-common-dir"])
         storage = repository.read_git_line(self.root, ["config", "--get", "lfs.storage"]) or "lfs"
         return (common / storage / "objects" / oid[:2] / oid[2:4] / oid).absolute()
@@ -106,12 +105,12 @@ def resolve_revision(root: Path | None, name: str, *, offline: bool = False) -> 
         UsageError: the name does not exist, or there is no repository.
     """
     if root is None:
-        raise UsageError(f"`--against {name}`: this is no git repository")
+        raise UsageError(f"`--against {name}`: this is not a git repository")
     checked = repository.run_git(root, ["rev-parse", "--git-dir"], offline=True)
     if checked.returncode:
         trouble = repository.last_line(checked.stderr) or f"exit status {checked.returncode}"
-        hint = "see that git is installed and can read this repository: `git status`"
-        raise UsageError(f"`--against {name}`: git cannot be asked: {trouble}", hint=hint)
+        hint = "check that git is installed and can read this repository: `git status`"
+        raise UsageError(f"`--against {name}`: git failed: {trouble}", hint=hint)
     commit = repository.find_commit(root, name)
     why = ""
     if not commit and repository.is_commit_id(name):
@@ -120,7 +119,7 @@ def resolve_revision(root: Path | None, name: str, *, offline: bool = False) -> 
     elif not commit:
         commit, why = repository.resolve_ancestor(root, name, offline=offline)
     if not commit:
-        raise UsageError(f"`--against {name}`: {why or 'git knows no such revision here'}", hint=FETCH_HINT)
+        raise UsageError(f"`--against {name}`: the revision {why or 'does not exist in this clone'}", hint=FETCH_HINT)
     return Revision(root, name, commit, offline)
 
 
@@ -151,7 +150,7 @@ def write_model_at_revision(revision: Revision, path: str, folder: Path) -> Writ
     try:
         view = read_view(model)
     except UnreadableModel as reason:
-        raise MissingAtRevisionError(f"`{path}` at `{revision.name}` cannot be read: it is {reason}") from reason
+        raise MissingAtRevisionError(f"cannot read `{path}` at `{revision.name}`: it is {reason}") from reason
     write_data_at_revision(revision, path, iter_data_locations(view), folder)
     return WrittenModel(model, view)
 
@@ -168,7 +167,7 @@ def write_data_at_revision(revision: Revision, path: str, locations: Iterable[st
             raise MissingAtRevisionError(f"`{path}` at `{revision.name}` has data outside of its folder: `{location}`")
         to = folder / location
         to.parent.mkdir(parents=True, exist_ok=True)
-        to.unlink(missing_ok=True)  # another name of the same file: maybe a hard link into Git LFS's storage
+        to.unlink(missing_ok=True)  # it may be a hard link into the storage of Git LFS
         revision.write(at, to)
 
 
@@ -200,7 +199,7 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
         listed = self.revision.run_git(["ls-tree", "-r", "-z", "--full-tree", self.revision.commit])
         if listed.returncode:
             reason = repository.last_line(listed.stderr)
-            raise MissingAtRevisionError(f"the files at `{self.revision.name}` cannot be listed: {reason}")
+            raise MissingAtRevisionError(f"cannot list the files at `{self.revision.name}`: {reason}")
         entries = {}
         for row in filter(None, listed.stdout.split(b"\0")):
             entry, _, name = row.partition(b"\t")
@@ -292,15 +291,15 @@ def compute_blob_id(file: Path, digits: int = 40) -> str:
 
 
 MAX_COMPARED_FILES = 200
-"""Git compares each file with each other."""
+"""Git compares all pairs of files."""
 
 
 class NewFile(msgspec.Struct, frozen=True):
-    """A file that does not exist at the revision under this name."""
+    """A file that does not exist at the revision under its present path."""
 
     path: str
     file: Path
-    sha256: str  # of its content, which may be missing here
+    sha256: str  # of its content, which may not be fetched
 
 
 def find_moved(
@@ -344,7 +343,7 @@ def _unique_by_name(paths: Iterable[str]) -> dict[str, str]:
 def find_similar(tree: Tree, removed: Sequence[str], new: Sequence[NewFile]) -> Mapping[str, tuple[str, int]]:
     """Return new path -> the old path that git finds to be similar, and the similarity in per cent.
 
-    Git LFS pointers are left out, because they are all similar, and so are files that are not in the index.
+    Git LFS pointers are left out, because they are all similar. So are files that are not in the index.
     """
     plain = [path for path in removed if tree.pointer(path) is None]
     if not plain or not new or len(plain) + len(new) > MAX_COMPARED_FILES:

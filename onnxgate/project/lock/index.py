@@ -19,11 +19,11 @@ from packaging.requirements import Requirement
 from packaging.tags import compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import Version
-from uv import find_uv_bin
 
 from onnxgate.core import subprocesses
 from onnxgate.core.errors import ResolutionError
 from onnxgate.core.files import temporary_folder
+from onnxgate.core.machine_faults import OTHER_FOLDER_HINT, SPACE_HINT, WRITABLE_HINT, find_fault_in_text
 from onnxgate.project.lock.types import LockedPackage, Wheel
 from onnxgate.project.toml import loads
 
@@ -36,7 +36,7 @@ _UNREACHABLE_MESSAGES = (
     "error sending request",
     "403 Forbidden",
 )
-# uv takes a sign-in page for an index without files.
+# uv reads a sign-in page as an index without files.
 _EMPTY_INDEX_MESSAGE = re.compile(r"there are no versions of [\w.-]+(?: and\b|,)")
 _OPTIONS = (
     *("--quiet", "--color", "never", "--no-header"),
@@ -67,7 +67,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseNotFound:
-    """No release satisfies the requirements; uv's reason."""
+    """The result if no release satisfies the requirements, with the reason that uv gives."""
 
     reason: str
 
@@ -112,7 +112,7 @@ class UvIndex:
         ignored = subprocesses.INSTALL_VARIABLES  # a user's settings for installs must not narrow a lock
         inherited = {name: value for name, value in os.environ.items() if name not in ignored}
         environment = {"UV_HTTP_TIMEOUT": _HTTP_TIMEOUT_S, **inherited}
-        command = [os.fsdecode(find_uv_bin()), "pip", "compile", *_OPTIONS, "--python", sys.executable]
+        command = [subprocesses.find_uv(), "pip", "compile", *_OPTIONS, "--python", sys.executable]
         command += [*options, "--python-version", python, *(["--offline"] if self.offline else [])]
         with temporary_folder() as scratch:  # uv also reads the settings of the project that it runs in
             folder, solution = Path(scratch), Path(scratch) / "pylock.onnxgate.toml"
@@ -122,33 +122,38 @@ class UvIndex:
                     command, input=lines, environment=environment, folder=folder, timeout_s=TIMEOUT_S
                 )
             except subprocess.TimeoutExpired as error:
-                raise _index_error(f"no answer within {TIMEOUT_S} s") from error
+                raise _index_error(f"no response within {TIMEOUT_S} s") from error
             if result.returncode == 0:
                 return loads(solution.read_text(encoding="utf-8"))
         stderr = result.stderr.decode("utf-8", "replace")
-        reason = summarize_uv_error(stderr)
+        ending = subprocesses.describe_exit_status(result.returncode)
+        if fault := find_fault_in_text(f"{stderr}\n{ending}"):
+            is_cache = fault.hint in (SPACE_HINT, WRITABLE_HINT)
+            hint = fault.hint + OTHER_FOLDER_HINT.format("`UV_CACHE_DIR`") if is_cache else fault.hint
+            raise ResolutionError(f"uv cannot resolve releases: {fault.message}", hint=hint)
+        reason = summarize_uv_error(stderr) or f"uv ended with {ending}"
         if result.returncode != 1 or any(message in stderr for message in _UNREACHABLE_MESSAGES):
             raise _index_error(reason, offline=self.offline)
         if _EMPTY_INDEX_MESSAGE.search(stderr):
-            raise _index_error(f"it has no files at all, as something that is no index ({reason})")
+            raise _index_error(f"it has no files; is it a package index? ({reason})")
         return ReleaseNotFound(reason)
 
 
 def _index_error(why: str, *, offline: bool = False) -> ResolutionError:
     if offline:
-        problem = "the lock needs a release that is not in uv's cache, and `--offline` asks no index"
-        return ResolutionError(problem, hint="run it once without `--offline`")
-    hint = "check the network, or name your index in `UV_DEFAULT_INDEX`"
-    return ResolutionError(f"the package index cannot be asked: {why}", hint=hint)
+        problem = "the lock needs a release that is not in the cache of uv, and `--offline` is set"
+        return ResolutionError(problem, hint="run the command once without `--offline`")
+    hint = "check the network, or set `UV_DEFAULT_INDEX` to your package index"
+    return ResolutionError(f"cannot query the package index: {why}", hint=hint)
 
 
 def summarize_uv_error(stderr: str) -> str:
-    """Return uv's error on one line: the failed download with its last cause, or why nothing satisfies."""
+    """Return uv's error on one line: the failed download with its last cause, or the unsatisfiable requirement."""
     plain = " ".join(re.sub(r"[×╰─▶│├]", " ", stderr.partition("\nhint:")[0].partition(" hint:")[0]).split())
     plain = re.sub(r"No solution found when resolving dependencies:?", "", plain.replace("Caused by:", "cause:"))
     words = [word for part in re.split(r"\b(?:error|cause):", plain) if (word := part.strip(" :"))]
     if not words:
-        return "uv gave no reason"
+        return ""
     fetched = next((word for word in words if word.startswith("Failed to fetch")), words[-1])
     reason = words[-1] if fetched == words[-1] else f"{fetched}: {words[-1]}"
     return re.split(r",? we can conclude", reason)[0].removeprefix("Because ")
@@ -169,7 +174,7 @@ def _parse_release(solution: Mapping[str, Any], requirement: Requirement, python
     version = Version(newest["version"])
     if not requirement.specifier.contains(version, prereleases=True):
         raise ResolutionError(
-            f"uv answered {name} {version} for `{requirement}`", hint="look for overrides in uv's settings"
+            f"uv resolved `{requirement}` to {name} {version}", hint="check the settings of uv for overrides"
         )
     digests = {}  # a lock does not name indexes
     for wheel in newest.get("wheels", ()):

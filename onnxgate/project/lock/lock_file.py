@@ -14,6 +14,7 @@ from packaging.version import InvalidVersion, Version
 
 from onnxgate.core.errors import LockError, StorageError
 from onnxgate.core.files import replace_atomically
+from onnxgate.core.machine_faults import find_machine_fault
 from onnxgate.core.text import lower_first
 from onnxgate.project.engines import (
     REQUIRED_DEPENDENCIES,
@@ -36,9 +37,7 @@ from onnxgate.project.toml import TOMLDecodeError, decode, loads, quote_string
 _CONFLICT_MARKER = re.compile(r"^(?:<{7}|>{7}|\|{7}) ", re.MULTILINE)
 MAX_PROBLEMS = 10
 _LOCK_HINT = "run `onnxgate lock`"
-_REGENERATE_HINT = "take the file of one branch (`git checkout --ours` or `--theirs`), then run `onnxgate lock`"
-_RESTORE_HINT = "restore the file as it was committed, then run `onnxgate lock`"
-WRITE_FAILED_HINT = "make room, or see that its folder may be written; it is what it was"
+_RESTORE_HINT = "restore it (`git checkout HEAD -- {name}`), or delete it and run `onnxgate lock`"
 
 
 def load_lock(path: Path) -> Lock:
@@ -61,37 +60,40 @@ def read_lock(path: Path) -> str:
     try:
         return decode(path.read_bytes())
     except FileNotFoundError as error:
-        raise LockError(f"there is no `{path.name}`", hint=_LOCK_HINT) from error
+        raise LockError(f"`{path.name}` does not exist", hint=_LOCK_HINT) from error
     except OSError as error:
-        hint = f"see that whoever runs onnxgate may read it: `ls -l {path.name}`"
-        raise LockError(f"`{path.name}` cannot be read: {error.strerror}", hint=hint) from error
+        hint = f"check its permissions: `ls -l {path.name}`"
+        raise LockError(f"cannot read `{path.name}`: {lower_first(error.strerror or str(error))}", hint=hint) from error
     except UnicodeDecodeError as error:
-        raise LockError(f"`{path.name}` is damaged: it is not UTF-8", hint=_REGENERATE_HINT) from error
+        hint = _RESTORE_HINT.format(name=path.name)
+        raise LockError(f"`{path.name}` is damaged: it is not UTF-8", hint=hint) from error
 
 
 def parse_lock(text: str, name: str) -> Lock:
     """Return the lock in a text; `name` is the file's name in errors."""
+    restore = _RESTORE_HINT.format(name=name)
     if conflict := _CONFLICT_MARKER.search(text):
         line = text.count("\n", 0, conflict.start()) + 1
-        raise LockError(f"`{name}` has the marks of a merge conflict at line {line}", hint=_REGENERATE_HINT)
+        hint = f"take the file of one branch (`git checkout --ours -- {name}` or `--theirs`), then run `onnxgate lock`"
+        raise LockError(f"`{name}` has merge conflict markers at line {line}", hint=hint)
     try:
         raw = loads(text)
         version = raw.get("version")
         if not isinstance(version, int):
-            raise LockError(f"`{name}` is damaged: it has no `version`", hint=_REGENERATE_HINT)
+            raise LockError(f"`{name}` is damaged: `version` is missing", hint=restore)
         if version > VERSION:
-            problem = f"`{name}` has version {version}; this onnxgate reads up to {VERSION}"
+            problem = f"`{name}` has format version {version}; this onnxgate supports up to {VERSION}"
             raise LockError(problem, hint="upgrade onnxgate")
         lock = msgspec.convert(raw, Lock, strict=True)
     except (TOMLDecodeError, msgspec.ValidationError) as error:
-        raise LockError(f"`{name}` is damaged: {lower_first(str(error))}", hint=_REGENERATE_HINT) from error
+        raise LockError(f"`{name}` is damaged: {lower_first(str(error))}", hint=restore) from error
     problems = tuple(find_lock_problems(lock))
     if len(problems) == 1:
-        raise LockError(f"`{name}` is damaged: {problems[0]}", hint=_RESTORE_HINT)
+        raise LockError(f"`{name}` is damaged: {problems[0]}", hint=restore)
     if problems:
         more = (f"and {len(problems) - MAX_PROBLEMS} more",) if len(problems) > MAX_PROBLEMS else ()
         shown = (*problems[:MAX_PROBLEMS], *more)
-        raise LockError(f"`{name}` is damaged in {len(problems)} places", problems=shown, hint=_RESTORE_HINT)
+        raise LockError(f"`{name}` is damaged in {len(problems)} places", problems=shown, hint=restore)
     return lock
 
 
@@ -105,39 +107,39 @@ def _is_version(text: str) -> bool:
 
 NPM_INTEGRITY = re.compile(r"sha512-[A-Za-z0-9+/]{86}==")
 _FORMATS: dict[str, Callable[[str], object]] = {
-    "normalised name of a package": re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*").fullmatch,
+    "normalized package name": re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*").fullmatch,
     "version": _is_version,
-    "minor version of Python": re.compile(r"[0-9]{1,3}\.[0-9]{1,3}").fullmatch,
-    "integrity by sha512": NPM_INTEGRITY.fullmatch,
-    "sha256": re.compile(r"[0-9a-f]{64}").fullmatch,
+    "Python minor version": re.compile(r"[0-9]{1,3}\.[0-9]{1,3}").fullmatch,
+    "SHA-512 integrity": NPM_INTEGRITY.fullmatch,
+    "SHA-256": re.compile(r"[0-9a-f]{64}").fullmatch,
 }
-"""Name of a format -> whether a text has it."""
+"""Maps the name of a format to the function that checks it."""
 
 
 def _check_format(text: str, name: str) -> Iterator[str]:
     if not _FORMATS[name](text):
-        yield f"`{text}` is no {name}"
+        yield f"`{text}` is not a valid {name}"
 
 
 def _check_release(name: str, version: str) -> Iterator[str]:
-    yield from _check_format(name, "normalised name of a package")
+    yield from _check_format(name, "normalized package name")
     yield from _check_format(version, "version")
 
 
 def find_lock_problems(lock: Lock) -> Iterator[str]:
-    """Yield a sentence for each value that onnxgate would not write."""
+    """Yield a message for each value that onnxgate never writes."""
     for name, target in lock.targets.items():
         for runtime in target.runtimes:
             yield from (f"target `{name}`, {runtime.name}: {problem}" for problem in _runtime_problems(runtime))
     if lock.toolchain is not None:
-        problems = _check_format(lock.toolchain.python, "minor version of Python")
+        problems = _check_format(lock.toolchain.python, "Python minor version")
         yield from (f"toolchain: {problem}" for problem in problems)
     for path, model in lock.models.items():
         yield from (f"model `{path}`: {problem}" for problem in _model_problems(model))
     for package in lock.packages:
         yield from (f"package `{package.name}`: {problem}" for problem in _package_problems(package))
     for npm in lock.npm:
-        problems = chain(_check_release(npm.name, npm.version), _check_format(npm.integrity, "integrity by sha512"))
+        problems = chain(_check_release(npm.name, npm.version), _check_format(npm.integrity, "SHA-512 integrity"))
         yield from (f"package `{npm.name}` of npm: {problem}" for problem in problems)
 
 
@@ -148,29 +150,29 @@ def _runtime_problems(runtime: LockedRuntime) -> Iterator[str]:
     for pin in runtime.packages:
         name, _, version = pin.partition("==")
         if any(_check_release(name, version)):
-            yield f"`{pin}` is no exact pin"
+            yield f"`{pin}` does not pin an exact version"
     pins = dict(pin.split("==", 1) for pin in runtime.packages if "==" in pin)
     for text in runtime.extensions:
         if problem := extension_problem(text):
             yield f"extension `{text}`: {problem}"
         elif not is_library(text) and not is_satisfied(text, pins.get(package_name(text), "")):
-            yield f"its packages do not pin its extension `{text}`"
+            yield f"extension `{text}` is not pinned in `packages`"
     if runtime.environment:
         return
-    if f"{runtime.engine}=={runtime.release}" not in runtime.packages:  # a locked environment contains only the pins
-        yield f"its packages do not have `{runtime.engine}=={runtime.release}`"
+    if f"{runtime.engine}=={runtime.release}" not in runtime.packages:  # nothing else is installed
+        yield f"`packages` does not contain `{runtime.engine}=={runtime.release}`"
     needed = REQUIRED_DEPENDENCIES.get(runtime.engine, ())
-    yield from (f"its packages do not pin `{name}`" for name in needed if name not in names)
+    yield from (f"`{name}` is not pinned in `packages`" for name in needed if name not in names)
     if not runs_on_node(runtime.engine):
-        yield from _check_format(runtime.python, "minor version of Python")
+        yield from _check_format(runtime.python, "Python minor version")
     elif runtime.python:
-        yield f"`{runtime.engine}` has no Python, and `{runtime.python}` is said"
+        yield f"`{runtime.engine}` runs without Python, but `python` is `{runtime.python}`"
 
 
 def _model_problems(model: LockedModel) -> Iterator[str]:
-    yield from _check_format(model.sha256, "sha256")
+    yield from _check_format(model.sha256, "SHA-256")
     for data in model.external:
-        yield from (f"data file `{data.location}`: {problem}" for problem in _check_format(data.sha256, "sha256"))
+        yield from (f"data file `{data.location}`: {problem}" for problem in _check_format(data.sha256, "SHA-256"))
     for output, measured in model.tolerance.items():
         for what, value in (("noise", measured.noise), ("bound", measured.bound)):
             if not math.isfinite(value) or value < 0:
@@ -184,11 +186,11 @@ def _model_problems(model: LockedModel) -> Iterator[str]:
 
 def _package_problems(package: LockedPackage) -> Iterator[str]:
     yield from _check_release(package.name, package.version)
-    yield from _check_format(package.python, "minor version of Python")
+    yield from _check_format(package.python, "Python minor version")
     for wheel in package.wheels:
         if not wheel.file.endswith(".whl") or "/" in wheel.file or "\\" in wheel.file:
-            yield f"`{wheel.file}` is no name of a wheel"
-        yield from (f"`{wheel.file}`: {problem}" for problem in _check_format(wheel.sha256, "sha256"))
+            yield f"`{wheel.file}` is not a wheel file name"
+        yield from (f"`{wheel.file}`: {problem}" for problem in _check_format(wheel.sha256, "SHA-256"))
 
 
 HEADER = "# Written by `onnxgate lock`, to be committed and reviewed. Not to be edited by hand.\n"
@@ -205,8 +207,10 @@ def write_lock(lock: Lock, path: Path) -> bool:
         with replace_atomically(path) as scratch:
             scratch.write_bytes(data)
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise StorageError(f"`{path.name}` cannot be written: {reason}", hint=WRITE_FAILED_HINT) from error
+        fault = find_machine_fault(error)
+        message = fault.message if fault else f"cannot write to `{path}`: {error.strerror or error}"
+        hint = fault.hint if fault else "check the permissions of its folder"
+        raise StorageError(f"{message}; the old lock is unchanged", hint=hint) from error
     return True
 
 

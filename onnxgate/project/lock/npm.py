@@ -28,7 +28,7 @@ from onnxgate.project.lock.releases import apply_selection, minor_of
 from onnxgate.project.lock.types import Lock, LockedRuntime, NpmPackage
 
 TIMEOUT_S = 180
-INSTALL_NODE_HINT = "install Node 18 or newer, which brings npm"
+INSTALL_NODE_HINT = "install Node 18 or newer, which includes npm"
 _RELEASE = re.compile(r"\d+\.\d+\.\d+")
 _ERROR_LINE = re.compile(r"^npm (?:error|ERR!)\s+(.+)$", re.MULTILINE)
 _IRRELEVANT_ERRORS = ("code ", "A complete log", "Log files", "errno ", "syscall ", "404 Note")
@@ -74,10 +74,10 @@ class NpmClient:
         return packages
 
     def _run(self, arguments: Sequence[str], folder: Path) -> str:
-        """Return npm's output in an own folder, because npm also reads the settings of the project that it runs in."""
+        """Return the output of npm. It runs in `folder`, because it reads the settings of the project around it."""
         npm = shutil.which("npm")
         if npm is None:
-            raise ResolutionError("npm is not installed, and a target needs a package of it", hint=INSTALL_NODE_HINT)
+            raise ResolutionError("npm is not installed, but a target needs an npm package", hint=INSTALL_NODE_HINT)
         try:
             result = subprocesses.run_supervised(
                 [npm, *arguments, *(["--offline"] if self.offline else [])],
@@ -86,33 +86,33 @@ class NpmClient:
                 timeout_s=TIMEOUT_S,
             )
         except subprocess.TimeoutExpired as error:
-            raise ResolutionError(f"npm gave no answer within {TIMEOUT_S} s") from error
+            raise ResolutionError(f"npm did not respond within {TIMEOUT_S} s", hint="check the network") from error
         if result.returncode != 0:
             stderr = result.stderr.decode("utf-8", "replace")
             if self.offline and "ENOTCACHED" in stderr:
-                problem = "the lock needs a package that is not in npm's cache, and `--offline` asks no registry"
-                raise ResolutionError(problem, hint="run it once without `--offline`")
-            problem = f"npm cannot say it: {summarize_npm_error(stderr)}"
-            raise ResolutionError(problem, hint="check the network, and npm's `registry`")
+                problem = "the lock needs a package that is not in the cache of npm, and `--offline` is set"
+                raise ResolutionError(problem, hint="run the command once without `--offline`")
+            problem = f"cannot query the npm registry: {summarize_npm_error(stderr)}"
+            raise ResolutionError(problem, hint="check the network and the `registry` setting of npm")
         return result.stdout.decode("utf-8", "replace")
 
 
 def summarize_npm_error(stderr: str) -> str:
     """Return the first relevant line of npm's errors."""
     lines = (line.strip() for line in _ERROR_LINE.findall(stderr))
-    return next((line for line in lines if not line.startswith(_IRRELEVANT_ERRORS)), "it gave no reason")
+    return next((line for line in lines if not line.startswith(_IRRELEVANT_ERRORS)), "npm gave no reason")
 
 
 def _parse_json(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise ResolutionError(f"npm answered nonsense: {error}") from error
+        raise ResolutionError(f"npm did not return valid JSON: {error}") from error
 
 
 @dataclass(slots=True)
 class NpmResolver:
-    """Resolves npm packages; begins with the pins of the old lock."""
+    """Resolves npm packages, starting with the pins of the old lock."""
 
     old: Lock
     offline: bool = False
@@ -133,7 +133,7 @@ class NpmResolver:
         name = canonicalize_name(requirement.name)
         fitting = [version for version in self.npm.releases(name) if requirement.specifier.contains(version)]
         if not fitting:
-            raise ConfigError(f"no release of `{name}` that npm offers satisfies `{requirement.specifier}`")
+            raise ConfigError(f"no release of `{name}` on npm satisfies `{requirement.specifier}`")
         newest = {version if select == "all" else minor_of(version): version for version in fitting}
         return apply_selection([Release(name, version, "", ()) for version in newest.values()], select)
 
@@ -151,7 +151,7 @@ class NpmResolver:
                 self._resolve(runtime.engine, runtime.release)
             for pin in runtime.packages:
                 if pin not in self.pool:
-                    raise ResolutionError(f"npm has no `{pin}` any longer", hint="run `onnxgate lock --upgrade`")
+                    raise ResolutionError(f"`{pin}` is no longer on npm", hint="run `onnxgate lock --upgrade`")
                 packages[pin] = self.pool[pin]
         return tuple(sorted(packages.values(), key=lambda package: (package.name, Version(package.version))))
 
@@ -162,7 +162,7 @@ class NpmResolver:
         for name in (engine, *engine_dependencies(engine)):
             package = offered.get(name)
             if package is None or not NPM_INTEGRITY.fullmatch(package.integrity):
-                raise ResolutionError(f"npm gives no integrity by sha512 of `{name}`, which `{engine} {release}` needs")
+                raise ResolutionError(f"npm has no SHA-512 integrity of `{name}`, which `{engine} {release}` needs")
             pins.append(f"{name}=={package.version}")
             self.pool[pins[-1]] = package
         return tuple(sorted(pins))

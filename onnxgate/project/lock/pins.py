@@ -52,7 +52,7 @@ BuildFinder = Callable[[Target], LockedRuntime]
 
 @dataclass(slots=True)
 class PinResolver:
-    """Resolves the targets of a project; begins with the pins of the old lock."""
+    """Resolves the targets of a project, starting with the pins of the old lock."""
 
     old: Lock
     upgrade: UpgradeRequest
@@ -91,7 +91,7 @@ class PinResolver:
         return _locked_target(target, runtimes)
 
     def packages(self, targets: Iterable[LockedTarget]) -> tuple[LockedPackage, ...]:
-        """Return all packages that the targets pin, with their wheels; those that the old lock lacks are queried."""
+        """Return all packages that the targets pin, with their wheels; the index is queried for missing ones."""
         runtimes = [runtime for runtime in _managed_runtimes(targets) if not runs_on_node(runtime.engine)]
         needed = {(pin, runtime.python) for runtime in runtimes for pin in runtime.packages}
         for pin, python in sorted(needed - self.pool.keys()):
@@ -103,11 +103,11 @@ class PinResolver:
         return self.npm.packages(runtime for runtime in _managed_runtimes(targets) if runs_on_node(runtime.engine))
 
     def _own_environment(self, name: str, target: Target, old: LockedRuntime | None) -> LockedTarget:
-        """Return a target in an environment of the user's own; a locked runtime that is still valid stays."""
+        """Return a target in the user's own environment; a locked runtime that is still valid is kept."""
         try:
             new = self.find_build(target)
         except UnavailableError as error:
-            stays = "what is locked stays" if old else "it is not locked"
+            stays = "the locked pins are unchanged" if old else "it is not locked"
             self.notes.append(f"target `{name}`: {error.message}; {stays}")
             return _locked_target(target, () if old is None else (old,))
         pins = (_engine_pin(new), *new.packages)
@@ -115,8 +115,8 @@ class PinResolver:
         if old is None or is_upgraded or old == new:
             return _locked_target(target, (new,))
         locked_pins = ", ".join((_engine_pin(old), *old.packages))
-        note = f"`{target.python}` has {', '.join(pins)} (locked: {locked_pins}); what is locked stays"
-        self.notes.append(f"target `{name}`: {note}, `--upgrade` takes this")
+        note = f"`{target.python}` has {', '.join(pins)} (locked: {locked_pins})"
+        self.notes.append(f"target `{name}`: {note}; run `onnxgate lock --upgrade` to lock it")
         return _locked_target(target, (old,))
 
     def _resolve_engines(
@@ -203,9 +203,8 @@ class PinResolver:
         if not isinstance(answer, tuple):
             answer = self.index.together((engine, *requirements), runtime.python)
         if isinstance(answer, ReleaseNotFound):
-            raise ConfigError(
-                f"nothing fits `{runtime.engine} {runtime.release}` on Python {runtime.python}: {answer.reason}"
-            )
+            engine_name = f"{runtime.engine} {runtime.release} on Python {runtime.python}"
+            raise ConfigError(f"no dependencies are compatible with {engine_name}: {answer.reason}")
         releases = [release for release in answer if release.name in dependencies and release.wheels]
         for release in releases:
             self._remember(release)
@@ -255,7 +254,7 @@ class ExtensionResolver:
     index: UvIndex
     upgrade: UpgradeRequest
     shared_pins: dict[tuple[str, str], str] = field(default_factory=dict)  # (requirement, Python) -> pin
-    releases: list[Release] = field(default_factory=list)  # answers of the index
+    releases: list[Release] = field(default_factory=list)  # resolved by the index
 
     def learn(self, lock: Lock) -> None:
         """Remember locked extensions, so that new runtimes share them."""
@@ -297,8 +296,8 @@ class ExtensionResolver:
                 self.upgrade.used.add(name)
         answer = find_newest_with_wheels(requirement, runtime.python, self.index)
         if isinstance(answer, ReleaseNotFound):
-            under = f"Python {runtime.python}, under which {runtime.engine} {runtime.release} runs"
-            raise ConfigError(f"no release of `{requirement}` has wheels for {under}: {answer.reason}")
+            python = f"Python {runtime.python}, which {runtime.engine} {runtime.release} uses"
+            raise ConfigError(f"no release of `{requirement}` has wheels for {python}: {answer.reason}")
         return answer
 
 

@@ -33,7 +33,7 @@ def minor_of(version: Version) -> tuple[int, ...]:
 
 
 def find_releases(requirement: Requirement, select: ReleaseSelection, index: UvIndex) -> tuple[Release, ...]:
-    """Return the releases that `select` takes of a requirement, ascending, each with the Python that it runs under.
+    """Return the selected releases of a requirement, ascending, each with the Python that it runs on.
 
     Raises:
         ConfigError: no release satisfies the requirement.
@@ -48,13 +48,13 @@ def find_releases(requirement: Requirement, select: ReleaseSelection, index: UvI
         reason = searches[0].ended.reason
         raise ConfigError(
             f"no release of `{requirement.name}` satisfies `{requirement.specifier}`: {reason}",
-            hint="ask for other releases in the target, or name the index that has them in `UV_DEFAULT_INDEX`",
+            hint="change the range in `runtime`, or set `UV_DEFAULT_INDEX` to an index that has such releases",
         )
     return apply_selection(merged, select)
 
 
 def apply_selection(ascending: Sequence[Element], select: ReleaseSelection) -> tuple[Element, ...]:
-    """Return what `select` takes of the newest patches of all minors (of all patches for `all`)."""
+    """Apply `select` to the newest patches of all minors (to all patches for `all`)."""
     match select:
         case "newest":
             return tuple(ascending[-1:])
@@ -66,7 +66,7 @@ def apply_selection(ascending: Sequence[Element], select: ReleaseSelection) -> t
 
 @dataclass(frozen=True, slots=True)
 class _ReleaseSearch:
-    """The releases of a range for one Python, newest first, and the answer that ended the search."""
+    """The releases of a range for one Python, newest first, and the reason why there are no more."""
 
     releases: tuple[Release, ...]
     ended: ReleaseNotFound
@@ -177,8 +177,8 @@ class UpgradeRequest:
         for requirement in self.requirements:
             if canonicalize_name(requirement.name) not in self.used:
                 raise UsageError(
-                    f"neither a target nor the toolchain here takes `{requirement}`",
-                    hint="change the `runtime` of a target, then run `onnxgate lock`",
+                    f"`--upgrade {requirement}`: no target and no toolchain package allows it",
+                    hint="change `runtime` of a target, then run `onnxgate lock`",
                 )
 
 
@@ -193,6 +193,6 @@ def parse_upgrade(texts: Sequence[str]) -> UpgradeRequest | None:
         try:
             requirements.append(Requirement(f"{name}=={version}" if is_single else text))
         except InvalidRequirement as error:
-            problem = f"`--upgrade {text}`: expected a package or a requirement, such as `onnxruntime=1.31.1`"
+            problem = f"`--upgrade {text}`: expected a package or a requirement, for example `onnxruntime=1.31.1`"
             raise UsageError(problem) from error
     return UpgradeRequest(everything="" in texts, requirements=tuple(requirements))

@@ -9,9 +9,9 @@ import msgspec
 from onnxgate.model.facts import ExternalFile, ValueInfo
 
 VERSION = 1
-"""A lock with a larger `version` is refused."""
+"""A lock with a larger `version` is an error."""
 REVISION = 0
-"""Counts additions that older readers may skip."""
+"""Counts additions that older releases may skip."""
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
@@ -19,12 +19,12 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defa
 
 
 class LockedRuntime(Table, frozen=True, kw_only=True, dict=True):
-    """One exact release of an engine: in one locked environment, or in an environment of the user's own."""
+    """One exact release of an engine, in a locked environment or in the user's own environment."""
 
     engine: str  # the package's normalised name: "onnxruntime"
     release: str
-    python: str = ""  # "3.11"; depends on the release alone; "" in an environment of the user's own
-    packages: tuple[str, ...] = ()  # sorted exact pins: "numpy==1.26.4"; of a user's environment only its extensions
+    python: str = ""  # "3.11"; depends only on the release; "" in the user's own environment
+    packages: tuple[str, ...] = ()  # sorted exact pins: "numpy==1.26.4"; in the user's own environment only extensions
     extensions: tuple[str, ...] = ()  # requirements and paths of libraries, as in the config
     environment: str = ""  # path of the user's own environment, as in the config
 
@@ -55,11 +55,11 @@ class LockedTarget(Table, frozen=True, kw_only=True):
 
     policy: str  # digest of the target's keys in the config
     runtimes: tuple[LockedRuntime, ...]
-    resolved: str = ""  # digest of the resolved runtimes, which reveals missing rows; "" in older locks
+    resolved: str = ""  # digest of the resolved runtimes, which detects missing rows; "" in older locks
 
 
 class LockedToolchain(Table, frozen=True, kw_only=True):
-    """Exact public versions of what models are exported with; local suffixes (`+cpu`) are dropped."""
+    """Exact public versions of the packages that models are exported with, without local suffixes (`+cpu`)."""
 
     policy: str
     python: str  # "3.11"
@@ -74,13 +74,13 @@ class MeasuredTolerance(Table, frozen=True, kw_only=True):
 
 
 class MeasuredQuantization(Table, frozen=True, kw_only=True):
-    """The similarity of a quantized model's output with the float model's, the worst of all cases."""
+    """The similarity of an output of a quantized model to that of its float model, the worst of all cases."""
 
     sqnr_db: float  # 200 for equal outputs
     cosine: float
     top1: float
-    source: str  # the float model's path
-    runtime: str  # "onnxruntime 1.31.1": both ran on it
+    source: str  # path of the float model
+    runtime: str  # the runtime that both were run on: "onnxruntime 1.31.1"
 
 
 class LockedModel(Table, frozen=True, kw_only=True):
@@ -118,7 +118,7 @@ class LockedPackage(Table, frozen=True, kw_only=True):
 
 
 class NpmPackage(Table, frozen=True, kw_only=True):
-    """One package of npm, for all systems."""
+    """One npm package, for all platforms."""
 
     name: str
     version: str

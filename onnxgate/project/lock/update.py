@@ -1,4 +1,4 @@
-"""Make a new lock from the old one: pins that are still valid stay, and only the others are resolved."""
+"""Create a lock from the old one: valid pins are kept, and only the others are resolved."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ToolchainProbe = Callable[[], LockedToolchain]
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The parts of a lock that this machine provides, and whether it may use the network."""
+    """The parts of a lock that depend on this machine, and whether it may use the network."""
 
     probe_toolchain: ToolchainProbe
     find_build: BuildFinder
@@ -50,9 +50,9 @@ def update_lock(
 ) -> LockUpdate:
     """Return the lock of the whole project; `entries` are those of all of its models.
 
-    A target with an unchanged policy keeps its runtimes, whatever was released since. If the policy changed, minors
-    in both keep their patch. A locked toolchain with an unchanged policy stays, whatever this machine has; the same is
-    true of the user's own environments.
+    A target whose settings are unchanged keeps its runtimes, even if there are newer releases. If they changed, minors
+    in both keep their patch. A locked toolchain with unchanged settings is kept even if this machine has another one;
+    the same applies to the user's own environments.
 
     Raises:
         ConfigError: no release satisfies a target.
@@ -80,7 +80,10 @@ def update_lock_models(old: Lock | None, entries: Mapping[str, LockedModel], rem
         LockError: an old lock does not exist.
     """
     if old is None:
-        raise LockError("there is no lock whose entries could be rewritten", hint="run `onnxgate lock` without paths")
+        raise LockError(
+            "`onnxgate.lock` does not exist, so single models cannot be updated",
+            hint="run `onnxgate lock` without paths",
+        )
     models = {path: entry for path, entry in {**old.models, **entries}.items() if path not in removed}
     return LockUpdate(msgspec.structs.replace(old, models=dict(sorted(models.items()))))
 
@@ -95,7 +98,7 @@ def _lock_toolchain(
     try:
         installed = probe()
     except UnavailableError as error:
-        stays = "it is not locked" if locked is None else "the locked one stays"
+        stays = "the toolchain is not locked" if locked is None else "the locked toolchain is unchanged"
         return locked, (f"{error.message}; {stays}",)
     installed = msgspec.structs.replace(installed, policy=toolchain_policy(config))
     is_upgraded = upgrade.takes(installed.packages)
@@ -107,7 +110,7 @@ def _lock_toolchain(
     if not names:
         return locked, ()
     texts = ", ".join(f"{name} {new.get(name, 'is missing')} (locked: {old.get(name, 'not')})" for name in names)
-    note = f"the toolchain here is another one: {texts}; the locked one stays, `--upgrade` takes this one"
+    note = f"the installed toolchain differs from the locked one: {texts}; run `onnxgate lock --upgrade` to lock it"
     return locked, (note,)
 
 
@@ -116,7 +119,7 @@ MeasuredTolerances = Mapping[str, Mapping[str, MeasuredTolerance]]
 
 
 class UnlockableError(LockError):
-    """Some models cannot be locked as they are; `problems` has a reason for each."""
+    """Some models cannot be locked; `problems` has a reason for each."""
 
     def __init__(self, problems: tuple[str, ...]) -> None:
         count = "1 model" if len(problems) == 1 else f"{len(problems)} models"
@@ -126,7 +129,7 @@ class UnlockableError(LockError):
 def lock_models(
     models: Iterable[SelectedModel], old: Mapping[str, LockedModel], measured: MeasuredTolerances
 ) -> dict[str, LockedModel]:
-    """Return an entry for each model. Tolerances that were measured before stay while model and data are unchanged.
+    """Return an entry for each model. Measured tolerances are kept while model and data are unchanged.
 
     Raises:
         UnlockableError: files are invalid or incomplete.
@@ -157,24 +160,24 @@ def _lock_model(
         raise LockError(f"cannot be read: {(error.strerror or str(error)).lower()}") from error
     if old is not None and (old.sha256, old.size_bytes) == (pointer.sha256, pointer.size_bytes):
         return old
-    raise LockError("is a Git LFS pointer that was not fetched", hint=f'run `git lfs pull --include "{model.path}"`')
+    raise LockError("is a Git LFS pointer (content not fetched)", hint=f'run `git lfs pull --include "{model.path}"`')
 
 
 def _read_entry(model: SelectedModel) -> LockedModel:
     if what := detect_other_type(model.absolute):
-        raise LockError(f"is no model: {what}")
+        raise LockError(f"is not a model: {what}")
     try:
         reading = read_model(model.absolute, model.path)
     except UnreadableModel as error:
-        raise LockError(f"is no model: {error}") from error
+        raise LockError(f"is not a model: {error}") from error
     entry = entry_from_facts(reading.facts)
     uses = check_external_data(reading.view, model.absolute)
     details = {use.location: use.detail if use.problem == "escapes" else "" for use in uses}
     absent = sorted(details.keys() - {file.location for file in entry.external})
     if not absent:
         return entry
-    message = f"its external data `{'`, `'.join(absent)}` cannot be read"  # facts without it would be another model's
+    message = f"its external data `{'`, `'.join(absent)}` cannot be read"  # without it, the facts would be wrong
     if why := next(filter(None, map(details.get, absent)), ""):
-        hint = f"run `onnxgate fix {shlex.quote(model.path)}`, which moves data of the repository into the model"
-        raise LockError(f"{message}, since it {why}", hint=hint)
+        hint = f"run `onnxgate fix {shlex.quote(model.path)}` to store the data in the model"
+        raise LockError(f"{message}: it {why}", hint=hint)
     raise LockError(message)

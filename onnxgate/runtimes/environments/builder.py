@@ -17,6 +17,14 @@ import filelock
 
 from onnxgate.core.errors import UnavailableError
 from onnxgate.core.files import temporary_folder
+from onnxgate.core.machine_faults import (
+    OTHER_FOLDER_HINT,
+    SPACE_HINT,
+    WRITABLE_HINT,
+    MachineFault,
+    find_fault_in_text,
+    find_machine_fault,
+)
 from onnxgate.core.subprocesses import TIMED_OUT, CommandRunner, CompletedCommand
 from onnxgate.project.engines import find_engine, import_name, runs_on_node
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime, PinnedPackage
@@ -73,9 +81,11 @@ class Environments:
             with self._leases.acquire(slot.folder):
                 return slot.ready() or self._build_once(slot, runtime, build)
         except OSError as error:
+            fault = find_machine_fault(error)
+            reason = fault.message if fault else error.strerror or str(error)
             raise UnavailableError(
-                f"the environment of `{runtime.name}` cannot be written: {error.strerror or error}",
-                hint="free some disk space, or set `ONNXGATE_CACHE_DIR` to another folder",
+                f"the environment of `{runtime.name}` cannot be created: {reason}",
+                hint=_cache_hint(fault, self._cache),
             ) from error
 
     def discard(self, runtime: LockedRuntime, packages: Sequence[PinnedPackage]) -> None:
@@ -157,7 +167,7 @@ class Environments:
         venv = ["venv", "--quiet", "--no-project", "--python", str(base), str(attempt)]
         ended = wheels.run_uv(self.commands, venv, timeout_s=CREATE_TIMEOUT_S)
         if ended.status != 0:
-            raise UnavailableError(f"uv could not create an environment for `{runtime.name}`: {_uv_error(ended)}")
+            raise self._create_uv_error(f"the environment of `{runtime.name}` cannot be created", ended)
         interpreter = storage.interpreter_of(attempt)
         self._install(interpreter, runtime, needed)
         with busy:
@@ -195,7 +205,15 @@ class Environments:
                 f"`{runtime.name}` cannot be downloaded: the package index is unreachable ({unreachable})",
                 hint=_NETWORK_HINT,
             )
-        return UnavailableError(f"`{runtime.name}` cannot be installed: {_uv_error(ended)}", hint=_INSTALL_HINT)
+        return self._create_uv_error(f"`{runtime.name}` cannot be installed", ended, _INSTALL_HINT)
+
+    def _create_uv_error(self, problem: str, ended: CompletedCommand, hint: str | None = None) -> UnavailableError:
+        """Return an error with uv's reason, or with the fault of the machine that it states."""
+        reason = _uv_error(ended)
+        fault = find_fault_in_text(f"{reason}\n{ended.err}", self._cache)
+        if fault is not None:
+            return UnavailableError(f"{problem}: {fault.message}", hint=_cache_hint(fault, self._cache))
+        return UnavailableError(f"{problem}: {reason}", hint=hint)
 
     def _check_health(self, interpreter: Path, runtime: LockedRuntime, needed: Sequence[LockedPackage]) -> None:
         """Check that the engine runs a model and that the installed versions match the lock.
@@ -217,11 +235,21 @@ class Environments:
 
 _OFFLINE_HINT = "run the command once without `--offline`"
 _NETWORK_HINT = "check the network connection, or set `UV_DEFAULT_INDEX` to your package index"
-_INSTALL_HINT = "check that the package index has the locked files and that the disk is not full"
+_INSTALL_HINT = "check that the package index still has the locked releases"
 _INSTALL_COMMAND = (
     *("pip", "install", "--quiet", "--no-deps", "--require-hashes"),
     *("--only-binary", ":all:", "--requirement", "-"),
 )
+
+
+def _cache_hint(fault: MachineFault | None, cache: Path) -> str:
+    """Return how to correct a fault of the folder that environments are created in."""
+    if fault is None:
+        return f"check the folder `{cache}`, or set `ONNXGATE_CACHE_DIR` to another one"
+    if fault.hint not in (SPACE_HINT, WRITABLE_HINT):
+        return fault.hint
+    variable = "ONNXGATE_CACHE_DIR" if str(cache) in fault.message else "UV_CACHE_DIR"
+    return fault.hint + OTHER_FOLDER_HINT.format(f"`{variable}`")
 
 
 def _uv_error(ended: CompletedCommand) -> str:

@@ -19,11 +19,10 @@ from urllib.parse import unquote, urlsplit
 
 from packaging import tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
-from uv import find_uv_bin
 
 from onnxgate.core.errors import UnavailableError
 from onnxgate.core.files import remove_path, replace_atomically, temporary_folder
-from onnxgate.core.subprocesses import CommandRunner, CompletedCommand
+from onnxgate.core.subprocesses import CommandRunner, CompletedCommand, find_uv
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime, PinnedPackage, Wheel
 from onnxgate.project.toml import loads
 
@@ -219,8 +218,8 @@ def _is_invalid(entry: Path, wheel: Wheel | None) -> bool:
 
 
 def run_uv(commands: CommandRunner, arguments: Sequence[str], *, timeout_s: float, stdin: str = "") -> CompletedCommand:
-    """Run uv, with the user's settings."""
-    return commands.run([find_uv_bin(), *arguments], timeout_s=timeout_s, stdin=stdin)
+    """Run uv, with the user's settings. Raises `UnavailableError` if it is not installed."""
+    return commands.run([find_uv(), *arguments], timeout_s=timeout_s, stdin=stdin)
 
 
 LOCATE_TIMEOUT_S = 120

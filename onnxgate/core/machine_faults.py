@@ -1,0 +1,163 @@
+"""Recognize faults of the machine: full or read-only disks, exhausted limits, missing memory or permissions."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import sys
+from typing import NamedTuple
+
+if sys.platform != "win32":
+    import resource
+
+SPACE_HINT = "free disk space"
+WRITABLE_HINT = "make it writable"
+OTHER_FOLDER_HINT = ", or set {} to another folder"
+FILE_SIZE_HINT = "raise the file-size limit: `ulimit -f unlimited`"
+PROCESSES_HINT = "raise the limit of processes (`ulimit -u`), or run fewer at a time with `--jobs 1`"
+MEMORY_HINT = "free memory, or run fewer processes at a time with `--jobs 1`"
+WRITE_HINTS = {
+    errno.ENOSPC: SPACE_HINT,
+    errno.EDQUOT: SPACE_HINT,
+    errno.EFBIG: FILE_SIZE_HINT,
+    errno.EROFS: WRITABLE_HINT,
+}
+"""Errors that only writing causes."""
+HINTS = {
+    **WRITE_HINTS,
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "give the user that runs onnxgate read and write access to it"),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "raise the limit of open files: `ulimit -n 1024`"),
+    errno.EAGAIN: PROCESSES_HINT,
+    errno.ENOMEM: MEMORY_HINT,
+    errno.EIO: "check the disk: `dmesg` and the system log have details",
+    errno.ENXIO: "remove it: it is neither a file nor a folder that can be read or written",
+    errno.ENOTDIR: "remove it: it is a file where a folder is needed",
+    errno.ESTALE: "run the command again: the network file system replaced the file",
+}
+"""Hints by error number."""
+
+# The texts of errors in other processes, which arrive without a number. A permission that is denied to the user's own
+# code is not among them: it may be a wrong path in that code.
+_NUMBERED = re.compile(r"\[Errno (\d+)\]|\(os error (\d+)\)|\b(SIGXFSZ)\b")
+_PHRASES = {os.strerror(number): number for number in (*WRITE_HINTS, errno.EIO, errno.EMFILE, errno.ENFILE)}
+# Source: numpy 2.4 (`ndarray.tofile`, `np.save`), torch 2.13 (`torch.save`): a short write, without a reason.
+_SHORT_WRITE = re.compile(r"\b\d+ requested and \d+ written\b|PytorchStreamWriter failed writing file")
+_PATHS = re.compile(
+    r"\[Errno \d+\] [^:\n]+: '([^'\n]+)'(?: -> '([^'\n]+)')?"
+    r"|`([^`\n]+)`: [A-Z][\w -]+ \(os error \d+\)|\bto (/\S+): [A-Z][\w -]+ \(os error \d+\)"
+)
+
+
+class MachineFault(NamedTuple):
+    """What is wrong with the machine, on one line, and how to correct it."""
+
+    message: str
+    hint: str
+
+
+def find_machine_fault(error: BaseException, folder: str | os.PathLike[str] = "") -> MachineFault | None:
+    """Return the fault of the machine that raised this error; None for any other error.
+
+    `folder` is the one that was written to: a failed write does not name its file.
+    """
+    if isinstance(error, MemoryError):
+        return MachineFault("there is not enough memory", MEMORY_HINT)
+    if isinstance(error, RuntimeError) and "start new thread" in str(error):
+        return MachineFault("no more threads can be started", PROCESSES_HINT)
+    if isinstance(error, FileNotFoundError) and error.filename is None:
+        if "temporary directory" in str(error):
+            return _explain_missing_temporary()
+        if _is_working_folder_missing():
+            return MachineFault("the working directory was removed", "change to a directory that exists")
+    if isinstance(error, OSError) and error.errno in HINTS:
+        name = error.filename2 or error.filename  # of a copy, the file that is written
+        path = os.fsdecode(name) if isinstance(name, (str, bytes, os.PathLike)) else os.fspath(folder)
+        return _describe(error.errno, path)
+    return find_fault_in_text(str(error), folder) if isinstance(error, OSError) and error.errno is None else None
+
+
+def find_fault_in_text(text: str, folder: str | os.PathLike[str] = "") -> MachineFault | None:
+    """Return the fault of the machine that an error text of another process states; None if it states none.
+
+    `folder` is the one that the process writes to: many texts do not name their file.
+    """
+    number = _find_number(text)
+    if number is None:
+        return None
+    path = next((name for match in _PATHS.finditer(text) for name in match.groups()[::-1] if name), "")
+    is_elsewhere = path.startswith(os.sep) and not (folder and path.startswith(f"{os.fspath(folder)}{os.sep}"))
+    return _describe(number, path if is_elsewhere else os.fspath(folder))
+
+
+def _find_number(text: str) -> int | None:
+    for plain, system, signal in _NUMBERED.findall(text):
+        number = errno.EFBIG if signal else int(plain or system)
+        if number in _PHRASES.values():
+            return number
+    if _SHORT_WRITE.search(text):
+        return errno.EFBIG if _has_file_size_limit() else errno.ENOSPC
+    return next((number for phrase, number in _PHRASES.items() if phrase in text), None)
+
+
+def _describe(number: int, path: str) -> MachineFault:
+    reason = os.strerror(number).lower()
+    if number == errno.EFBIG and _has_file_size_limit():
+        reason = "the file-size limit is exceeded"
+    subject, variables = (f"`{path}`", "") if path else ("a file", "`TMPDIR` or `ONNXGATE_CACHE_DIR`")
+    if path and (folder := _temporary_folder_of(path)):
+        subject, variables = f"the temporary folder `{folder}`", "`TMPDIR`"
+    hint = HINTS[number]
+    if variables and hint in (SPACE_HINT, WRITABLE_HINT):
+        hint += OTHER_FOLDER_HINT.format(variables)
+    if number in WRITE_HINTS:
+        return MachineFault(f"cannot write to {subject}: {reason}", hint)
+    if not path and number in (errno.EAGAIN, errno.ENOMEM):
+        subject = "a process cannot be started"
+    return MachineFault(f"{subject}: {reason}", hint)
+
+
+def _temporary_folder_of(path: str) -> str:
+    """Return the folder for temporary files if the path is one of ours in it; "" if not."""
+    tempfile = sys.modules.get("tempfile")  # if nothing imported it, there is no file of ours in its folder
+    with contextlib.suppress(OSError):
+        if tempfile is not None:
+            folder = str(tempfile.gettempdir())
+            return folder if path == folder or path.startswith(f"{folder}{os.sep}onnxgate-") else ""
+    return ""
+
+
+def _explain_missing_temporary() -> MachineFault:
+    """Explain why Python finds no folder for temporary files: its own error has no reason."""
+    folder = next(filter(None, map(os.environ.get, ("TMPDIR", "TEMP", "TMP"))), "/tmp")
+    file = f"{folder}/onnxgate-{os.urandom(8).hex()}"
+    number: int | None = None
+    try:
+        with open(file, "xb", buffering=0) as probe:  # noqa: PTH123 - pathlib is slow to import
+            probe.write(b"0")
+    except OSError as error:
+        number = error.errno
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(file)  # noqa: PTH108
+    reason = os.strerror(number).lower() if number else "another folder is needed"
+    if number == errno.EFBIG and _has_file_size_limit():
+        reason = "the file-size limit is exceeded"
+    hint = WRITE_HINTS.get(number or 0, WRITABLE_HINT)
+    if hint != FILE_SIZE_HINT:
+        hint += OTHER_FOLDER_HINT.format("`TMPDIR`")
+    return MachineFault(f"cannot write to the temporary folder `{folder}`: {reason}", hint)
+
+
+def _has_file_size_limit() -> bool:
+    return sys.platform != "win32" and resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY
+
+
+def _is_working_folder_missing() -> bool:
+    """Return whether the working directory was removed: the process can still use it, but not by name."""
+    try:
+        os.getcwd()  # noqa: PTH109 - pathlib is slow to import
+    except OSError:
+        return True
+    return False

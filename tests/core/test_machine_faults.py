@@ -1,0 +1,157 @@
+"""Faults of the machine: recognized by error number or text, and never confused with errors of the user's code."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from onnxgate.core.errors import UnavailableError
+from onnxgate.core.files import replace_atomically
+from onnxgate.core.machine_faults import find_fault_in_text, find_machine_fault
+from onnxgate.core.subprocesses import find_uv
+
+UNWRITTEN = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (OSError(errno.ENOSPC, "", "/a/b"), ("cannot write to `/a/b`: no space left on device", "free disk space")),
+        (OSError(errno.EROFS, "", "/a/b"), ("cannot write to `/a/b`: read-only file system", "make it writable")),
+        (
+            OSError(errno.ENOSPC, "", "/source", None, "/destination"),
+            ("cannot write to `/destination`: no space left on device", "free disk space"),
+        ),
+        (
+            UNWRITTEN,
+            (
+                "cannot write to a file: no space left on device",
+                "free disk space, or set `TMPDIR` or `ONNXGATE_CACHE_DIR` to another folder",
+            ),
+        ),
+        (
+            PermissionError(errno.EACCES, "", "/a/b"),
+            ("`/a/b`: permission denied", "give the user that runs onnxgate read and write access to it"),
+        ),
+        (
+            MemoryError(),
+            ("there is not enough memory", "free memory, or run fewer processes at a time with `--jobs 1`"),
+        ),
+    ],
+)
+def test_an_error_with_a_number(error: BaseException, expected: tuple[str, str]) -> None:
+    """The message names the file that is written and the reason; the hint says what to change."""
+    assert find_machine_fault(error) == expected
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("No space left on device"), FileNotFoundError(errno.ENOENT, "", "/a"), ZeroDivisionError()]
+)
+def test_other_errors(error: Exception) -> None:
+    """A missing file or a bug is not a fault of the machine."""
+    assert find_machine_fault(error) is None
+
+
+def test_a_file_in_the_temporary_folder() -> None:
+    """The folder is named with the variable that moves it, not a random name in it."""
+    folder = tempfile.gettempdir()
+    fault = find_machine_fault(OSError(errno.ENOSPC, "", f"{folder}/onnxgate-1234/0/model.onnx"))
+
+    assert fault == (
+        f"cannot write to the temporary folder `{folder}`: no space left on device",
+        "free disk space, or set `TMPDIR` to another folder",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("OSError: [Errno 28] No space left on device", "cannot write to `/scratch`: no space left on device"),
+        ("OSError: [Errno 30] Read-only file system: '/mnt/x'", "cannot write to `/mnt/x`: read-only file system"),
+        ("failed to create directory `/c/uv`: Read-only file system (os error 30)", "cannot write to `/c/uv`: read-"),
+        (
+            "failed to copy file from /a to /b/.tmp1: No space left on device (os error 28)",
+            "cannot write to `/b/.tmp1`",
+        ),
+        ("[Errno 28] No space left on device: 'model.onnx' -> '/scratch/0/model.onnx'", "cannot write to `/scratch`: "),
+        ("cp: error writing 'x': No space left on device", "cannot write to `/scratch`: no space left on device"),
+        ("OSError: 600 requested and 112 written", "cannot write to `/scratch`: "),
+        ("SIGXFSZ during command `python`", "cannot write to `/scratch`: "),
+    ],
+)
+def test_a_text_of_another_process(text: str, message: str) -> None:
+    """Exporters, uv and runtimes report faults as text, often without a file."""
+    fault = find_fault_in_text(text, "/scratch")
+
+    assert fault is not None
+    assert fault.message.startswith(message)
+    assert fault.hint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "FileNotFoundError: [Errno 2] No such file or directory: 'weights.pt'",
+        "PermissionError: [Errno 13] Permission denied: '/root/weights.pt'",
+        "RuntimeError: mat1 and mat2 shapes cannot be multiplied (1x3 and 4x5)",
+        "SIGSEGV during export",
+    ],
+)
+def test_errors_of_the_users_code(text: str) -> None:
+    """A wrong path or shape in a source remains an error of that source."""
+    assert find_fault_in_text(text, "/scratch") is None
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no file-size limit")
+def test_a_file_size_limit() -> None:
+    """`ulimit -f` is named: the disk has room, and nobody expects this limit."""
+    script = (
+        "import resource, tempfile\n"
+        "from onnxgate.core.machine_faults import find_machine_fault\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
+        "try: tempfile.gettempdir()\n"
+        "except OSError as error: print(*find_machine_fault(error), sep='\\n')\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert ended.stdout.splitlines()[0].endswith("the file-size limit is exceeded")
+    assert "temporary folder" in ended.stdout
+    assert ended.stdout.splitlines()[1] == "raise the file-size limit: `ulimit -f unlimited`"
+
+
+@pytest.mark.parametrize("name", [None, "its own"])
+def test_a_file_that_is_replaced_is_named(tmp_path: Path, name: str | None) -> None:
+    """An error names the file that the user knows, not the temporary one next to it."""
+    with pytest.raises(OSError, match="No space left") as caught, replace_atomically(tmp_path / "x.lock") as temporary:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(temporary) if name else None)
+
+    assert caught.value.filename == str(tmp_path / "x.lock")
+
+
+@pytest.mark.parametrize("fault", ["no package", "no program"])
+def test_uv_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    """Without uv in the Python environment, the one on `PATH` is used; the error without any has the command."""
+    if fault == "no package":
+        monkeypatch.setitem(sys.modules, "uv", None)
+    else:
+
+        def find() -> str:
+            raise FileNotFoundError("Could not find the uv binary in:\n - /a\n - /b")
+
+        monkeypatch.setattr("uv.find_uv_bin", find)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UnavailableError, match="uv is not installed next to onnxgate") as caught:
+        find_uv()
+    program = tmp_path / ("uv.exe" if os.name == "nt" else "uv")
+    shutil.copy(sys.executable, program)
+
+    assert caught.value.hint == "install it: `pip install uv`"
+    assert "\n" not in caught.value.message
+    assert find_uv() == str(program)
