@@ -7,7 +7,7 @@ import functools
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from onnxgate.core.report import FailOn
 
 
+STARTED_S = time.monotonic()
 EXIT_FAIL, EXIT_UNDECIDED = 1, 3
 ANSWER_FORMATS = ("text", "json", "markdown")
 """Formats of commands that print neither a report nor a log."""
@@ -37,7 +38,6 @@ class CommonOptions:
     no_ignores: bool = False
     quiet: bool = False
     verbosity: int = 0  # number of `-v`
-    started_s: float = field(default_factory=time.monotonic, compare=False)
 
     @property
     def start(self) -> Path:
@@ -51,8 +51,8 @@ class CommonOptions:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the command started."""
-        return time.monotonic() - self.started_s
+        """Seconds since this process started to load the command."""
+        return time.monotonic() - STARTED_S
 
 
 def common_options_without(*names: str) -> Callable[[Command], Command]:
