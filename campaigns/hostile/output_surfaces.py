@@ -80,7 +80,7 @@ SURFACES = (
     Surface(
         "text with all figures",
         "report",
-        lambda it: text.format(it, verbose=True),
+        lambda it: text.format(it, verbosity=2),
         consumers.shown("report"),
         tame=True,
     ),

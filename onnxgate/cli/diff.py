@@ -30,7 +30,7 @@ EXIT_STATUS: dict[Verdict, int] = {"identical": 0, "same": 0, "different": 1, "u
 @click.option("--exit-code", is_flag=True, help="Exit with 1 if the models differ, and with 3 if that is unknown.")
 @click.option("--textconv", is_flag=True, help="Print one model as text, for git (see `onnxgate init --git-diff`).")
 @output_option(name_formats(ANSWER_FORMATS))
-@select_options("directory", "offline", "quiet", "verbose")
+@select_options("directory", "offline", "quiet", "verbosity")
 def command(
     models: tuple[str, ...], exit_code: bool, textconv: bool, outputs: tuple[str, ...], options: CommonOptions
 ) -> int:

@@ -64,7 +64,7 @@ STATE_PHRASES = {
     metavar="REQUIREMENT",
     help="Releases that must load the models, without a config ('onnxruntime>=1.18').",
 )
-@select_options("directory", "config", "offline", "jobs", "no_ignores", "quiet", "verbose")
+@select_options("directory", "config", "offline", "jobs", "no_ignores", "quiet", "verbosity")
 def command(
     paths: tuple[Path, ...],
     rules: tuple[str, ...],

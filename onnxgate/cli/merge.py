@@ -21,7 +21,7 @@ from onnxgate.project.config.project import Project
 @click.argument("reports", nargs=-1, required=True, type=click.Path(path_type=Path))
 @output_option("Same formats as `onnxgate check`")
 @click.option("--key", metavar="KEY", default="", help="`key` of the plan; reports of another plan are rejected.")
-@select_options("directory", "config", "fail_on", "quiet", "verbose")
+@select_options("directory", "config", "fail_on", "quiet", "verbosity")
 def command(reports: tuple[Path, ...], outputs: tuple[str, ...], key: str, options: CommonOptions) -> int:
     """Merge the reports of CI jobs into one verdict.
 

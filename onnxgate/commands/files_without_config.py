@@ -1,8 +1,10 @@
-"""`onnxgate check` without a config: the static stages on every release that has support data."""
+"""Models without a config: on which releases they load, predicted from support data."""
 
 from __future__ import annotations
 
 import datetime
+import re
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -30,34 +32,49 @@ from onnxgate.support import limits
 
 ALL_RELEASES = "every release"
 PREDICTED_STAGES = frozenset({Stage.FILE, Stage.SUPPORT})
-PREDICTION_SCOPE = "no config: predicted from support data, nothing was run"
+PREDICTION_SCOPE = "no config: predicted, not run"
 
 
-def check_files(request: GateRequest, fail_on: FailOn, *, drawn: bool) -> Report:
-    """Check files without a config by the file and support stages, on all measured releases that fit.
+class FileCheck(msgspec.Struct, frozen=True):
+    """The report of files without a config, and the prediction of each model on each release."""
 
-    `request` is one of `make_request`.
+    report: Report
+    models: tuple[MatrixModel, ...]
+
+
+def check_files(request: GateRequest, fail_on: FailOn, *, drawn: bool, target: str | None = None) -> FileCheck:
+    """Check files with the file and support stages, on all releases of a request of `make_request`.
+
+    If `target` is given, it is a requirement: each model has to load on all of its releases. Otherwise a model fails if
+    it loads on no release and the newest one refuses it.
     """
     outcome = pipeline.run(request)
     models = predict_matrix(outcome)
+    pointers = _find_pointers(outcome)
     unchecked = outcome.gathered.unchecked
-    undone = (*unchecked.undone, *_find_undecided_models(models, outcome))
+    undone = (*unchecked.undone, *pointers.values(), *_find_undecided_models(models, outcome, target))
     gathered = msgspec.structs.replace(outcome.gathered, unchecked=msgspec.structs.replace(unchecked, undone=undone))
-    outcome = msgspec.structs.replace(outcome, gathered=gathered)
-    findings = tuple(sorted(_soften_findings(outcome, models), key=lambda finding: LEVELS.index(finding.level)))
-    report = build_report(request, msgspec.structs.replace(outcome, findings=findings), fail_on, drawn=drawn)
+    findings = [it for it in outcome.findings if (it.rule, it.model, it.fix) not in pointers]
+    if target is None:
+        findings = list(_soften_findings(findings, models))
+    findings = [_adapt_fix(finding, target) for finding in findings]
+    outcome = msgspec.structs.replace(
+        outcome, gathered=gathered, findings=tuple(sorted(findings, key=lambda finding: LEVELS.index(finding.level)))
+    )
+    report = build_report(request, outcome, fail_on, drawn=drawn)
     ranges = (
         f"{model.path}: {describe_working_range(model).sentence}"
         for model in models
         if model.path in outcome.gathered.facts
     )
-    return msgspec.structs.replace(report, scope=PREDICTION_SCOPE, remarks=(*sorted(ranges), *report.remarks), cells=())
+    remarks = (*sorted(ranges), *report.remarks)
+    return FileCheck(msgspec.structs.replace(report, scope=PREDICTION_SCOPE, remarks=remarks, cells=()), models)
 
 
 def make_request(
     paths: Sequence[Path], requirement: str | None, start: Path, jobs: int, select: ReleaseSelection = "all"
 ) -> GateRequest:
-    """Return the request to check files without a config against all releases that fit the requirement."""
+    """Return the request to check files on all releases with support data that match the requirement."""
     start = start.resolve()
     models = tuple(_select_models(paths, start))
     runtimes = tuple(_find_releases(requirement))
@@ -88,79 +105,140 @@ def open_no_pool() -> NoReturn:
 
 def _select_models(paths: Sequence[Path], start: Path) -> Iterator[SelectedModel]:
     if not paths and find_config(start) is not None:
-        raise UsageError("`--target` is for models that are named", hint="name them; without it the config counts")
+        hint = "name the models, or omit `--target` to check the models of the config"
+        raise UsageError("`--target` requires paths of models", hint=hint)
     if not paths:
         hint = "name the models to check, or run `onnxgate init`"
-        raise UsageError("there is no `onnxgate.toml` here or above", hint=hint)
+        raise UsageError("there is no `onnxgate.toml` in this folder or its parents", hint=hint)
     named: set[str] = set()
     for path in paths:
         absolute = start / path
         if not absolute.exists():
             raise UsageError(f"`{path}` does not exist")
         files = [absolute]
-        if absolute.is_dir():  # without hidden folders: environments have thousands of models of their own
+        if absolute.is_dir():  # without hidden folders: the `onnx` package in a `.venv` contains thousands of models
             below = [(file, file.relative_to(absolute).parts[:-1]) for file in sorted(absolute.rglob("*.onnx"))]
             files = [file for file, folders in below if not any(part.startswith(".") for part in folders)]
         if not files:
-            raise UsageError(f"there is no `.onnx` file in `{path}`")
+            raise UsageError(f"`{path}` contains no `.onnx` file")
         for file in files:
             shown = file.relative_to(start).as_posix() if file.is_relative_to(start) else file.as_posix()
             if not is_utf8_name(shown):
                 raise UsageError(f"the name of `{shown}` is not UTF-8", hint="rename it")
-            if shown not in named:  # by a folder and by itself, say
+            if shown not in named:  # a file may be named twice: by its folder, and directly
                 named.add(shown)
                 yield SelectedModel(shown, file, MergedSettings(targets=(ALL_RELEASES,)), Place(shown))
 
 
 def _find_releases(requirement: str | None) -> Iterator[LockedRuntime]:
-    engine = limits.load_limit_table().engine
+    table = limits.load_limit_table()
+    engine = table.engine
+    hint = "for example `onnxruntime>=1.18,<1.32`"
+    if requirement is not None and (meant := _guess_requirement(requirement, engine)):
+        raise UsageError(
+            f"`{requirement}` is not a requirement; did you mean `{meant}`?", hint=f"use `--target '{meant}'`"
+        )
     try:
         parsed = Requirement(requirement or engine)
     except InvalidRequirement as error:
-        hint = "write it as in `onnxruntime>=1.18,<1.32`"
-        raise UsageError(f"`{requirement}` is no requirement", hint=hint) from error
+        raise UsageError(f"`{requirement}` is not a requirement", hint=hint) from error
     if parsed.name != engine:
-        raise UsageError(f"there is no data on `{parsed.name}`", hint=f"engines with data: {engine}")
-    fitting = [release for release in limits.load_limit_table().releases if parsed.specifier.contains(release)]
+        message = f"there is no support data for `{parsed.name}`"
+        raise UsageError(message, hint=f"without a config, `--target` supports only `{engine}`")
+    fitting = [release for release in table.releases if parsed.specifier.contains(release)]
     if not fitting:
-        raise UsageError(f"no release that there is data of fits `{requirement}`")
+        first, *_, last = table.releases
+        raise UsageError(f"no known release matches `{requirement}`", hint=f"known releases: {engine} {first}–{last}")
     for release in fitting:
         yield LockedRuntime(engine=engine, release=release, python="", packages=())
 
 
-def _find_undecided_models(models: Sequence[MatrixModel], outcome: GateOutcome) -> Iterator[IncompleteCheck]:
-    """Yield models that no release is known to load, although the newest may: they have no verdict."""
-    for model in models:
-        if model.path not in outcome.blocked and model.outcome == "unknown":
-            runtimes = name_runtimes(model.on("unknown"), [entry.runtime for entry in model.runtimes])
-            reason = f"whether it loads on {runtimes} cannot be told"
-            hint = "`onnxgate matrix --verify` really loads it there"
-            yield IncompleteCheck(Stage.SUPPORT, model.path, "", reason, hint)
+def _guess_requirement(text: str, engine: str) -> str:
+    """Return the requirement that a text without operator or engine stands for: `1.18` is `onnxruntime==1.18.*`."""
+    version = re.fullmatch(rf"(?:{re.escape(engine)})?[ =]*v?(\d+(?:\.\d+)*)(\.\*)?", text.strip())
+    if version and f"{engine}==" not in text.replace(" ", ""):
+        is_exact = version[1].count(".") > 1 and not version[2]
+        return f"{engine}=={version[1]}{'' if is_exact else '.*'}"
+    if re.match(r"\s*[<>=!~]", text):
+        try:
+            return str(Requirement(f"{engine}{text.strip()}"))
+        except InvalidRequirement:
+            return ""
+    return ""
 
 
-def _soften_findings(outcome: GateOutcome, models: Sequence[MatrixModel]) -> Iterator[Finding]:
-    """Lower findings of the support stage to notes, unless the newest release and all others refuse the model.
+def _find_pointers(outcome: GateOutcome) -> dict[tuple[str, str, str], IncompleteCheck]:
+    """Return rule, model and fix of findings about Git LFS pointers, with the undecided check in place of each.
 
-    The text about each model names the releases on which its operators are not predicted.
+    Whether a model loads depends on content that is not here.
     """
+    return {
+        (it.rule, it.hit.model, it.hit.fix): IncompleteCheck(Stage.FILE, it.hit.model, "", it.hit.message, it.hit.fix)
+        for it in outcome.gathered.judged
+        if it.level is Level.ERROR and _is_pointer(it)
+    }
+
+
+def _is_pointer(rule_hit: RuleHit) -> bool:
+    is_data = rule_hit.rule == "external-data-corrupt" and rule_hit.hit.identity.startswith("pointer ")
+    return rule_hit.rule == "lfs-pointer" or is_data
+
+
+def _find_undecided_models(
+    models: Sequence[MatrixModel], outcome: GateOutcome, target: str | None
+) -> Iterator[IncompleteCheck]:
+    """Yield models without a verdict: the prediction is unknown on releases that decide it."""
+    for model in models:
+        undecided = model.rate(required=target is not None) == "undecided" or (
+            target is not None and model.on("unknown")
+        )
+        if model.path in outcome.blocked or not undecided:
+            continue
+        unknown = [entry for entry in model.runtimes if entry.state == "unknown"]
+        if all(reason == NO_KERNELS or not reason.rule for entry in unknown for reason in entry.reasons):
+            runtimes = name_runtimes(model.on("unknown"), [entry.runtime for entry in model.runtimes])
+            required = f" --target {shlex.quote(target)}" if target else ""
+            hint = f"run `onnxgate matrix --verify{required} {shlex.quote(model.path)}` to load it on each release"
+            yield IncompleteCheck(Stage.SUPPORT, model.path, "", f"could not be predicted on {runtimes}", hint)
+
+
+def _soften_findings(findings: Sequence[Finding], models: Sequence[MatrixModel]) -> Iterator[Finding]:
+    """Lower findings of the support stage to notes, unless the newest release and all others refuse the model."""
     refused = {model.path: model.runtimes[-1].runtime for model in models if model.outcome == "refused"}
-    for finding in outcome.findings:
+    for finding in findings:
         if finding.stage != Stage.SUPPORT.value or refused.get(finding.model, "") in finding.runtimes:
             yield finding
         elif finding.model:
             yield msgspec.structs.replace(finding, level="note", fix="")
 
 
-REFUSING_RULES = frozenset({"not-a-model", "lfs-pointer", "external-data-missing"})
-"""Rules of the file stage that exclude every release."""
-UNCERTAIN_RULES = ("invalid-model", "external-data-corrupt", "external-data-escapes")
-"""Rules whose effect depends on the release, and is not predicted; the first one is the first reason."""
+CONFIG_FIXES = (
+    (r",? or name the file in `exclude` in `onnxgate\.toml`", ""),
+    (r"name the package that registers it in the target's `extensions`, or (.*)", r"\1"),
+)
+"""Parts of fixes that require a config -> replacement."""
+
+
+def _adapt_fix(finding: Finding, target: str | None) -> Finding:
+    """Return the finding with a fix that works without a config."""
+    fix = finding.fix
+    for pattern, replacement in CONFIG_FIXES:
+        fix = re.sub(pattern, replacement, fix)
+    arguments = [finding.model, *(["--target", target] if target else [])]
+    fix = fix.replace("`onnxgate fix`", f"`onnxgate fix {shlex.join(arguments)}`")
+    return msgspec.structs.replace(finding, fix=fix)
+
+
+REFUSING_RULES = frozenset({"not-a-model", "external-data-missing"})
+"""Rules of the file stage whose models no release loads."""
+UNCERTAIN_RULES = ("lfs-pointer", "invalid-model", "external-data-corrupt", "external-data-escapes")
+"""Rules of the file stage whose effect is not predicted, the most important one first."""
 VERSION_RULES = ("ir-version-too-new", "opset-too-new", "opset-experimental")
-"""Rules whose reasons come before others."""
+"""Rules whose reasons precede others."""
 
 
 def predict_matrix(outcome: GateOutcome) -> tuple[MatrixModel, ...]:
-    """Return every model with its prediction for every release, in order."""
+    """Return all models with their prediction on each release."""
     hits = outcome.gathered.judged
     causes = {id(resolve_hit.judged) for resolve_hit in resolve_hits(hits)}
     by_model: dict[str, list[RuleHit]] = {}
@@ -201,14 +279,14 @@ def _predict_entries(
             yield Entry(runtime=runtime.name, predicted="refused", reasons=reasons)
         elif doubtful:
             yield Entry(runtime=runtime.name, predicted="unknown", reasons=doubtful)
-        else:  # from the support tables, which is possible only if the kernels are known
+        else:
             verdict: Predicted = outcome.gathered.support.verdicts.get((planned.path, runtime.name), "unknown")
             reasons = () if verdict == "loads" else _unique_reasons(runtime_hits) or (NO_KERNELS,)
             yield Entry(runtime=runtime.name, predicted=verdict, reasons=reasons)
 
 
 def _select_reasons(hits: Sequence[RuleHit], causes: set[int]) -> tuple[Reason, ...]:
-    """Return each reason once, without those that only follow from another one."""
+    """Return unique reasons, without those that follow from another one."""
     return _unique_reasons([rule_hit for rule_hit in hits if id(rule_hit) in causes] or hits)
 
 
@@ -219,6 +297,7 @@ def _unique_reasons(hits: Sequence[RuleHit]) -> tuple[Reason, ...]:
             node=rule_hit.hit.node,
             message=rule_hit.hit.message,
             detail=rule_hit.hit.on.detail if rule_hit.hit.on else "",
+            works_since=rule_hit.hit.on.works_since if rule_hit.hit.on else "",
         )
         for rule_hit in sorted(hits, key=_reason_rank)
     )

@@ -1,17 +1,19 @@
-"""The matrix: on which releases models load, as predicted and as seen. What `onnxgate matrix --output json` says.
+"""The matrix: on which releases models load, predicted or observed, as `onnxgate matrix --output json` writes it.
 
-Sorted; no clock, no host.
+It is sorted, and contains neither times nor host names.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
 
-from onnxgate.core.findings import name_runtimes
+from onnxgate.core.findings import version_sort_key
+from onnxgate.core.text import join_phrases
 
 VERSION = 1
 
@@ -20,35 +22,42 @@ Observed = Literal["", "loads", "refused", "crashed", "timed-out", "unavailable"
 Verdict = Literal["pass", "fail", "undecided"]
 EXIT_STATUS: dict[Verdict, int] = {"pass": 0, "fail": 1, "undecided": 3}
 NO_DATA_RULE = "no-support-data"
-"""The rule for missing data; all others are about the model itself."""
+"""The rule of releases without support data; all others are about the model."""
 CONTRADICTED_PREDICTIONS: dict[Observed, Predicted] = {"loads": "refused", "refused": "loads", "crashed": "loads"}
 """The prediction that contradicts each observation."""
 
 
+VERDICTS: dict[Predicted, Verdict] = {"loads": "pass", "refused": "fail", "unknown": "undecided"}
+
+
 class Reason(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a release refuses a model, or why that cannot be told. `node` is "" where it is about the whole model."""
+    """Why a release refuses a model, or why its prediction is not possible."""
 
     rule: str
-    node: str
+    node: str  # "" for the whole model
     message: str  # the same for all releases
-    detail: str = ""  # what this one has, as a verb phrase: "implements up to 19"
+    detail: str = ""  # about this release: "supports opsets up to 19"
+    works_since: str = ""  # the first release without this problem; "" if there is none, or if it is not known
 
 
-NO_KERNELS = Reason(rule=NO_DATA_RULE, node="", message="the kernels of this release are not known")
+NO_KERNELS = Reason(rule=NO_DATA_RULE, node="", message="no kernel data")
+
+
+UNKNOWN_REASON = Reason(rule="", node="", message="the reason is not known")
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One model on one release. `observed` is "" where nobody looked; `error` is what was said then."""
+    """One model on one release."""
 
     runtime: str  # "onnxruntime 1.18.1"
     predicted: Predicted
     reasons: tuple[Reason, ...] = ()
-    observed: Observed = ""
-    error: str = ""
+    observed: Observed = ""  # "" without `--verify`
+    error: str = ""  # the error of the observation
 
     @property
     def state(self) -> Predicted:
-        """The observation if it decides, the prediction otherwise; a load that timed out decides nothing."""
+        """The outcome: the observation if it is conclusive, otherwise the prediction; unknown after a timeout."""
         match self.observed:
             case "loads":
                 return "loads"
@@ -61,34 +70,55 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def contradicted(self) -> bool:
-        """The prediction was wrong."""
+        """Whether the observation shows that the prediction was wrong."""
         return CONTRADICTED_PREDICTIONS.get(self.observed) == self.predicted
 
     @property
     def unexplained_error(self) -> str:
-        """The error of the observation, if it decides and no predicted reason explains it."""
+        """The observed error, unless a predicted reason explains it."""
         explained = self.predicted == "refused" and self.observed == "refused" and self.reasons
         return "" if self.state == "loads" or self.observed == "unavailable" or explained else self.error
 
+    @property
+    def effective_reasons(self) -> tuple[Reason, ...]:
+        """The reasons why it does not load, the most important one first."""
+        if self.state == "loads":
+            return ()
+        if self.unexplained_error:
+            return (Reason(rule="", node="", message=self.unexplained_error),)
+        return self.reasons or (UNKNOWN_REASON,)
+
 
 class MatrixModel(msgspec.Struct, frozen=True, kw_only=True):
-    """One model on every release asked for, ascending."""
+    """One model on every selected release."""
 
     path: str
-    runtimes: tuple[Entry, ...]
+    runtimes: tuple[Entry, ...]  # ascending
 
     def on(self, state: Predicted) -> tuple[str, ...]:
-        """Return the releases with that outcome."""
+        """Return the releases with this outcome."""
         return tuple(entry.runtime for entry in self.runtimes if entry.state == state)
 
     @property
     def outcome(self) -> Predicted:
-        """The outcome on all releases: loads if one does, otherwise that of the newest one."""
+        """The outcome over all releases: `loads` if it loads on one, otherwise that of the newest one."""
         return "loads" if self.on("loads") else self.runtimes[-1].state
+
+    def rate(self, *, required: bool) -> Verdict:
+        """Return the verdict of the model.
+
+        It passes if it loads on one release, and fails if it loads on none and the newest one refuses it. If the
+        releases are `required`, it passes if it loads on all, and fails if one refuses it.
+        """
+        outcome = self.outcome
+        if required:
+            states = {entry.state for entry in self.runtimes}
+            outcome = next(state for state in ("refused", "unknown", "loads") if state in states)
+        return VERDICTS[outcome]
 
 
 class Matrix(msgspec.Struct, frozen=True, kw_only=True):
-    """Models by releases."""
+    """Models by releases, with the verdict."""
 
     version: int = VERSION
     onnxgate: str
@@ -98,168 +128,205 @@ class Matrix(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def entries(self) -> Iterator[Entry]:
-        """Those of all models."""
+        """The entries of all models."""
         return (entry for model in self.models for entry in model.runtimes)
 
 
-def build_matrix(models: Sequence[MatrixModel], version: str) -> Matrix:
-    """Build the matrix with its verdict; a model that no release loads and the newest refuses is a failure.
-
-    `version` is that of onnxgate.
-    """
-    outcomes = {model.outcome for model in models}
-    is_undecided = "unknown" in outcomes or any(
-        entry.observed in ("unavailable", "timed-out") for model in models for entry in model.runtimes
-    )
-    verdict: Verdict = "fail" if "refused" in outcomes else "undecided" if is_undecided else "pass"
+def build_matrix(models: Sequence[MatrixModel], version: str, *, required: bool = False) -> Matrix:
+    """Build the matrix with its verdict. `version` is that of onnxgate; see `MatrixModel.rate` for `required`."""
+    verdicts = {model.rate(required=required) for model in models}
+    if any(entry.observed in ("unavailable", "timed-out") for model in models for entry in model.runtimes):
+        verdicts.add("undecided")
+    verdict: Verdict = "fail" if "fail" in verdicts else "undecided" if "undecided" in verdicts else "pass"
     return Matrix(onnxgate=version, verdict=verdict, exit=EXIT_STATUS[verdict], models=tuple(models))
 
 
 def render_reason(reason: Reason) -> str:
     """Return a reason with its rule, and with its node unless the message names it."""
-    named = f"node `{reason.node}`" if reason.node and f"`{reason.node}`" not in reason.message else ""
-    return ": ".join(part for part in (reason.rule, named, reason.message) if part)
+    return ": ".join(part for part in (reason.rule, _render_message(reason)) if part)
+
+
+def _render_message(reason: Reason) -> str:
+    named = f"node `{reason.node}`: " if reason.node and f"`{reason.node}`" not in reason.message else ""
+    return f"{named}{reason.message}"
 
 
 @dataclass(frozen=True, slots=True)
-class ReasonGroup:
-    """Releases that do not load a model for the same first reason; ascending."""
+class ReasonSpan:
+    """A reason, and the releases that do not load a model for it."""
 
-    entries: tuple[Entry, ...]
-
-    @property
-    def state(self) -> Predicted:
-        """Refused, or not known."""
-        return self.entries[0].state
-
-    @property
-    def runtimes(self) -> tuple[str, ...]:
-        """Their names."""
-        return tuple(entry.runtime for entry in self.entries)
-
-    @property
-    def because(self) -> str:
-        """The reason, the detail of the newest release, and the number of further reasons; "" without a reason."""
-        reasons = self.reasons
-        others = f", and {self.more} more reason{'s' if self.more > 1 else ''}" if self.more else ""
-        return f"{reasons[0]}{others}" if reasons else ""
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        """All reasons of the newest release, the first one first."""
-        newest = self.entries[-1]
-        if newest.unexplained_error:
-            return (newest.unexplained_error,)
-        release = newest.runtime.rpartition(" ")[2]
-        details = [f" ({release} {reason.detail})" if reason.detail else "" for reason in newest.reasons]
-        return tuple(f"{render_reason(reason)}{detail}" for reason, detail in zip(newest.reasons, details, strict=True))
-
-    @property
-    def more(self) -> int:
-        """The largest number of further reasons on one release."""
-        return (
-            0 if self.entries[-1].unexplained_error else max(0, max(len(entry.reasons) for entry in self.entries) - 1)
-        )
+    reason: Reason
+    runtimes: tuple[str, ...]  # ascending
+    state: Predicted  # of these releases: refused or unknown
 
 
-def group_by_reason(model: MatrixModel) -> list[ReasonGroup]:
-    """Yield why the model does not load on other releases; the newest releases first."""
-    alike: dict[tuple[Predicted, str], list[Entry]] = {}
+def list_reasons(model: MatrixModel) -> list[ReasonSpan]:
+    """Return all reasons of a model, those of the newest releases first; `detail` is that of the newest release."""
+    newest: dict[tuple[Predicted, Reason], Reason] = {}
+    runtimes: dict[tuple[Predicted, Reason], list[str]] = {}
     for entry in reversed(model.runtimes):
-        if entry.state != "loads":
-            reason = render_reason(entry.reasons[0]) if entry.reasons else ""
-            alike.setdefault((entry.state, entry.unexplained_error or reason), []).append(entry)
-    return [ReasonGroup(tuple(reversed(entries))) for entries in alike.values()]
+        for key, reason in {(entry.state, _without_detail(it)): it for it in entry.effective_reasons}.items():
+            newest.setdefault(key, reason)
+            runtimes.setdefault(key, []).append(entry.runtime)
+    return [ReasonSpan(newest[key], tuple(reversed(names)), key[0]) for key, names in runtimes.items()]
+
+
+def _without_detail(reason: Reason) -> Reason:
+    return msgspec.structs.replace(reason, detail="")
 
 
 @dataclass(frozen=True, slots=True)
 class WorkingRange:
-    """The releases that load a model, in one sentence, and the reasons of the others."""
+    """The releases that load a model, and why the others do not, in one sentence."""
 
-    sentence: str  # "loads on onnxruntime 1.18.0 to 1.31.1; 1.17 lacks opset 21 of `ai.onnx`"
-    others: tuple[ReasonGroup, ...]  # without those of which the sentence says all that is known
+    sentence: str  # "loads on onnxruntime 1.18.0–1.31.1; 1.8–1.17 refused: IR version 10, supported since 1.18"
+    named: tuple[Reason, ...]  # the reasons in the sentence
+    omitted: int  # number of reasons that are not in the sentence
 
 
 def describe_working_range(model: MatrixModel) -> WorkingRange:
-    """Describe the working range. The sentence has the reason of the nearest refusing release only."""
+    """Describe the working range with the fewest reasons that cover all releases that do not load the model."""
     runtimes = [entry.runtime for entry in model.runtimes]
-    groups = group_by_reason(model)
-    nearest = _nearest_refusing_release(model)
-    clauses = [_describe_loading(model, runtimes)]
-    if nearest is not None and len(runtimes) == 1:
-        clauses = [f"{clauses[0]}, which {_describe_refusal(nearest)}"]
-    elif nearest is not None:
-        clauses.append(f"{_name_nearest_release(nearest, groups, runtimes)} {_describe_refusal(nearest)}")
-    clauses += _describe_unknown(model, groups, runtimes)
-    return WorkingRange("; ".join(clauses), tuple(group for group in groups if not _lacks_kernel_data(group)))
+    spans = list_reasons(model)
+    groups = [group for state in ("refused", "unknown") for group in _cover_releases(spans, state)]
+    groups.sort(key=lambda group: runtimes.index(group.runtimes[-1]), reverse=True)
+    clauses = []
+    loading = model.on("loads")
+    if loading:
+        clauses.append(f"loads on {_name_exact_releases(loading, runtimes)}{_describe_doubt(model)}")
+    for group in groups:
+        reasons = _describe_reasons(group, runtimes)
+        if clauses:
+            where = _name_releases(group.runtimes, runtimes, engine=False)
+            clauses.append(f"{where} {'refused' if group.state == 'refused' else 'unknown'}: {reasons}")
+        else:
+            where = _name_releases(group.runtimes, runtimes)
+            phrase = "does not load" if group.state == "refused" else "could not be predicted"
+            clauses.append(f"{phrase} on {where}: {reasons}")
+    named = [reason for group in groups for reason in group.named]
+    return WorkingRange("; ".join(clauses), tuple(named), len({span.reason for span in spans}) - len(set(named)))
 
 
-def _describe_loading(model: MatrixModel, runtimes: Sequence[str]) -> str:
-    if loading := model.on("loads"):
-        loaded = f"loads on {name_runtimes(loading, runtimes)}"
-        for entry in model.runtimes:  # a fault such as invalid weights may not prevent loading
-            doubts = [reason for reason in entry.reasons if reason.rule != NO_DATA_RULE]
-            if entry.state == "loads" and entry.predicted == "unknown" and doubts:
-                return f"{loaded}, although {render_reason(doubts[0])}"
-        return loaded
-    refused = model.on("refused")
-    if len(runtimes) == 1:
-        return f"{'does not' if refused else 'is not known to'} load on {runtimes[0]}"
-    count = len(refused or runtimes)
-    phrase = "loads on none of" if refused else "is not known to load on any of"
-    return f"{phrase} {count} release{'s' if count != 1 else ''}"
+@dataclass(frozen=True, slots=True)
+class _ReleaseGroup:
+    """Releases that share reasons."""
+
+    reasons: tuple[Reason, ...]
+    runtimes: tuple[str, ...]
+    state: Predicted
+
+    @property
+    def named(self) -> tuple[Reason, ...]:
+        """The reasons that a sentence names: version fields together, otherwise the first one."""
+        first = self.reasons[0]
+        return (
+            tuple(it for it in self.reasons if it.rule in SUPPORT_RULES and it.works_since == first.works_since)
+            if first.rule in SUPPORT_RULES
+            else (first,)
+        )
 
 
-def _nearest_refusing_release(model: MatrixModel) -> Entry | None:
-    """Return the refusing release next to the working range: just below, otherwise just above."""
-    states = [entry.state for entry in model.runtimes]
-    last = max((index for index, state in enumerate(states) if state == "loads"), default=len(states))
-    refusing = [index for index, state in enumerate(states) if state == "refused"]
-    below, above = [index for index in refusing if index < last], [index for index in refusing if index > last]
-    return model.runtimes[below[-1] if below else above[0]] if refusing else None
+def _cover_releases(spans: Sequence[ReasonSpan], state: Predicted) -> Iterator[_ReleaseGroup]:
+    """Yield groups of releases: repeatedly the reason that most of the remaining releases share."""
+    spans = [span for span in spans if span.state == state]
+    remaining = {runtime: None for span in spans for runtime in span.runtimes}
+    while remaining:
+        left = [[runtime for runtime in span.runtimes if runtime in remaining] for span in spans]
+        largest = max(left, key=len)
+        yield _ReleaseGroup(
+            tuple(span.reason for span, runtimes in zip(spans, left, strict=True) if runtimes == largest),
+            tuple(largest),
+            state,
+        )
+        for runtime in largest:
+            del remaining[runtime]
 
 
-def _name_nearest_release(nearest: Entry, groups: Sequence[ReasonGroup], runtimes: Sequence[str]) -> str:
-    """Return the release, or its minor if all patches of it refuse the model for the same reason."""
-    minor = nearest.runtime.rpartition(".")[0]
-    patches = {runtime for runtime in runtimes if runtime.rpartition(".")[0] == minor}
-    alike = next(set(group.runtimes) for group in groups if nearest in group.entries)
-    return _strip_engine_name(minor if len(patches) > 1 and patches <= alike else nearest.runtime, runtimes)
+SUPPORT_RULES = {"ir-version-too-new": r"IR version \d+", "opset-too-new": r"opset \d+ of `[^`]*`"}
+"""Rule about a version field -> pattern of the field in its message."""
 
 
-REFUSAL_PHRASES = {
-    "missing-kernel": ("there is no kernel for ", "lacks a kernel for "),
-    "opset-too-new": ("imports ", "lacks "),
-    "ir-version-too-new": ("is stamped with ", "does not read "),
-}
-"""Beginnings of the messages of a rule, and the verb phrase for a release that refuses the model."""
+def _describe_reasons(group: _ReleaseGroup, runtimes: Sequence[str]) -> str:
+    """Return `IR version 10, supported since 1.18` or `there is no kernel for `Det(22)` (works since 1.20)`."""
+    first = group.reasons[0]
+    others = len(group.reasons) - len(group.named)
+    more = f" (and {others} more reason{'s' if others > 1 else ''})" if others else ""
+    since = _shorten_release(first.works_since, runtimes)
+    fields = [re.search(SUPPORT_RULES[it.rule], it.message) for it in group.named if it.rule in SUPPORT_RULES]
+    if fields and all(fields):
+        names = join_phrases([field[0] for field in fields if field])
+        is_newest = group.runtimes[-1] == runtimes[-1]
+        support = f", supported since {since}" if since else ", not supported by any release yet" if is_newest else ""
+        return f"{names}{support}{more}"
+    return f"{_render_message(first)}{f' (works since {since})' if since else ''}{more}"
 
 
-def _describe_refusal(nearest: Entry) -> str:
-    """Return why it refuses the model, without its own detail."""
-    if nearest.unexplained_error or not nearest.reasons:
-        return f"refuses it: {nearest.unexplained_error}" if nearest.unexplained_error else "refuses it"
-    first, count = nearest.reasons[0], len(nearest.reasons)
-    before, after = REFUSAL_PHRASES.get(first.rule, ("", "refuses it: "))
-    phrase = f"{after}{first.message.removeprefix(before)}"
-    return f"{phrase} (the first of {count} reasons)" if count > 1 else phrase
+def _shorten_release(release: str, runtimes: Sequence[str]) -> str:
+    """Return the minor of a release, unless an older patch of it is among the runtimes."""
+    patches = [name.rpartition(" ")[2] for name in runtimes]
+    minor = _minor_name(release)
+    older = [it for it in patches if _minor_name(it) == minor and version_sort_key(it) < version_sort_key(release)]
+    return release if older else minor
 
 
-def _describe_unknown(model: MatrixModel, groups: Sequence[ReasonGroup], runtimes: Sequence[str]) -> Iterator[str]:
-    """Yield a clause about the releases whose outcome is unknown."""
-    unknown = model.on("unknown")
-    where = _strip_engine_name(name_runtimes(unknown, runtimes), runtimes)
-    if unknown and all(_lacks_kernel_data(group) for group in groups if group.state == "unknown"):
-        yield f"kernels are not known on {where}"
-    elif unknown and len(unknown) < len(runtimes):
-        yield f"not known on {where}"
+def _describe_doubt(model: MatrixModel) -> str:
+    """Return a fault of a file that was observed to load, such as invalid weights."""
+    for entry in model.runtimes:
+        doubts = [reason for reason in entry.reasons if reason.rule != NO_DATA_RULE]
+        if entry.state == "loads" and entry.predicted == "unknown" and doubts:
+            return f", although {render_reason(doubts[0])}"
+    return ""
 
 
-def _lacks_kernel_data(group: ReasonGroup) -> bool:
-    return all(entry.reasons == (NO_KERNELS,) and not entry.unexplained_error for entry in group.entries)
+def _minor_name(name: str) -> str:
+    """Return `onnxruntime 1.18` for `onnxruntime 1.18.1`, `1.18` for `1.18.1`."""
+    return ".".join(name.split(".")[:2])
 
 
-def _strip_engine_name(phrase: str, runtimes: Sequence[str]) -> str:
-    """Remove the engine's name if all runtimes have the same one."""
+def _name_exact_releases(names: Sequence[str], runtimes: Sequence[str]) -> str:
+    """Return `onnxruntime 1.18.0–1.20.1 and 1.22.0`."""
+    runs = _find_runs(names, runtimes)
+    return _join_ranges([(run[0], run[-1]) for run in runs])
+
+
+def _name_releases(names: Sequence[str], runtimes: Sequence[str], *, engine: bool = True) -> str:
+    """Return `onnxruntime 1.8–1.17 and 1.19.0`: minors stand for all their patches among the runtimes.
+
+    Without `engine`, the name of the engine is omitted if there is only one.
+    """
+    ranges = []
+    for run in _find_runs(names, runtimes):
+        ends = [
+            _minor_name(end)
+            if {it for it in runtimes if _minor_name(it) == _minor_name(end)} <= set(run) and len(run) > 1
+            else end
+            for end in (run[0], run[-1])
+        ]
+        ranges.append((ends[0], ends[1]))
+    text = _join_ranges(ranges)
     engines = {runtime.rpartition(" ")[0] for runtime in runtimes}
-    return phrase.removeprefix(f"{engines.pop()} ") if len(engines) == 1 else phrase
+    return text if engine or len(engines) > 1 else text.removeprefix(f"{engines.pop()} ")
+
+
+def _find_runs(names: Sequence[str], runtimes: Sequence[str]) -> list[list[str]]:
+    """Return the names in runs without gaps among the runtimes; a run is of one engine."""
+    runs: list[list[str]] = []
+    for index, runtime in enumerate(runtimes):
+        if runtime not in names:
+            continue
+        before = runtimes[index - 1] if index else ""
+        if runs and runs[-1][-1] == before and before.rpartition(" ")[0] == runtime.rpartition(" ")[0]:
+            runs[-1].append(runtime)
+        else:
+            runs.append([runtime])
+    return runs
+
+
+def _join_ranges(ranges: Sequence[tuple[str, str]]) -> str:
+    """Return ranges by engine, such as `onnxruntime 1.18.0–1.20.1 and 1.22.0`."""
+    by_engine: dict[str, list[str]] = {}
+    for first, last in ranges:
+        engine, _, release = first.rpartition(" ")
+        end = last.rpartition(" ")[2]
+        by_engine.setdefault(engine, []).append(release if release == end else f"{release}–{end}")
+    return "; ".join(f"{engine} {join_phrases(releases)}" for engine, releases in by_engine.items())

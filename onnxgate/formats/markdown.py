@@ -1,4 +1,4 @@
-"""The report as Markdown: a document, a job summary, and a comment on a pull request, of parts that they share."""
+"""The report as Markdown: a document, a job summary, and a comment on a pull request."""
 
 from __future__ import annotations
 
@@ -9,53 +9,43 @@ from onnxgate.core.escape import escape_markdown, escape_mermaid_label, markdown
 from onnxgate.core.report import Drawing, DrawnNode, Finding, NotDone, Report
 from onnxgate.core.text import LONG_LIMIT, pluralize, truncate
 from onnxgate.formats import wording
+from onnxgate.formats.table_columns import RuntimeColumn, join_columns, list_words
 
 VERDICT_MARKS = {"pass": "✅", "fail": "❌", "undecided": "❔"}
 LEVEL_MARKS = {"error": "❌", "warning": "⚠️", "note": "ℹ️"}
-CELL_MARKS = {
-    "pass": "✅",
-    "warning": "⚠️",
-    "fail": "❌",
-    "predicted": "🔮",
-    "not predicted": "❓",
-    "undecided": "❔",
-    "skipped": "⏭️",
-    "not asked": "–",
-}
-STATES_WORST_FIRST = ("fail", "undecided", "not predicted", "warning", "skipped", "predicted", "not asked", "pass")
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Limits of a page; `html` allows elements that fold and break lines, as GitHub renders them."""
+    """Limits of a page. `html` allows the elements for folding and line breaks, which GitHub renders."""
 
-    max_bytes: int = 0  # bytes of one part; 0: no limit
+    max_bytes: int = 0  # of one part; 0: no limit
     html: bool = True
     differences: int = 0  # of one model since the baseline; 0: all
     drawings: int = 0  # 0: all
-    longest: int = LONG_LIMIT  # characters of a message, a fix, a reason
+    longest: int = LONG_LIMIT  # characters of a message, a fix or a reason
 
 
 def join_parts(parts: Iterable[Iterable[str]]) -> str:
-    """Join parts to one text without workflow commands."""
+    """Join the lines of all parts, with workflow commands made harmless."""
     return "\n".join(neutralize_block(line) for part in parts for line in part) + "\n"
 
 
 def neutralize_block(block: str) -> str:
-    """Return the lines without workflow commands."""
+    """Return the lines with workflow commands made harmless."""
     return "\n".join(neutralize_commands(line) for line in block.split("\n"))
 
 
 def render_fitting(blocks: Iterable[str], page: Page) -> Iterator[str]:
-    """Yield the blocks that fit into a part, and the number of the others."""
+    """Yield the blocks that fit into the limit of a part, and the number of the others."""
     shown, left_out = split_fitting(blocks, page)
     yield from shown
     if left_out:
-        yield f"\n… and {left_out} more: the report has all"
+        yield f"\n… and {left_out} more in the full report"
 
 
 def split_fitting(blocks: Iterable[str], page: Page) -> tuple[list[str], int]:
-    """Return the first blocks that fit into a part, and the number of the others."""
+    """Return the first blocks that fit into the limit of a part, and the number of the others."""
     free_bytes, shown, left_out = page.max_bytes, [], 0
     for block in map(neutralize_block, blocks):
         size = len(block.encode()) + 1
@@ -68,7 +58,7 @@ def split_fitting(blocks: Iterable[str], page: Page) -> tuple[list[str], int]:
 
 
 def render_folded(title: str, lines: Sequence[str], page: Page) -> Iterator[str]:
-    """Yield lines that their title unfolds if the page allows HTML, or else below a heading."""
+    """Yield lines in a collapsed section, or below a heading if the page does not allow HTML."""
     if lines:
         yield f"\n<details><summary>{title}</summary>\n" if page.html else f"\n### {title}\n"
         yield from render_fitting(lines, page)
@@ -76,12 +66,12 @@ def render_folded(title: str, lines: Sequence[str], page: Page) -> Iterator[str]
 
 
 def render_remarks(report: Report, page: Page) -> Iterator[str]:
-    """Yield a paragraph for each remark."""
+    """Yield the remarks, one paragraph each."""
     return render_fitting((f"{escape_markdown(truncate(remark, page.longest))}\n" for remark in report.remarks), page)
 
 
 def render_changes(report: Report, page: Page) -> Iterator[str]:
-    """Yield the changes since the baseline, models with the worst findings first."""
+    """Yield the changed models, those with the worst findings first."""
     title = wording.changes_title(report)
     if title and not report.changes:
         yield f"{escape_markdown(capitalize_first(title))}.\n"
@@ -105,39 +95,54 @@ def capitalize_first(text: str) -> str:
 
 
 def render_matrix(report: Report, page: Page) -> Iterator[str]:
-    """Yield the table of models x runtimes and the meaning of its marks."""
+    """Yield the table of models by runtimes, and the meaning of its words."""
     runtimes = wording.list_runtimes(report)
     if not runtimes or not report.cells:
         return
     matrix = wording.cells_by_model(report)
-    line_break = "<br>" if page.html else " "  # engine and release on two lines keep columns narrow
-    parts = [truncate(runtime).rpartition(" ")[::2] for runtime in runtimes]
-    names = (line_break.join(escape_markdown(part) for part in pair if part) for pair in parts)
-    head = [render_row("", names), render_row("---", [":-:"] * len(runtimes))]
+    cells = {
+        runtime: [wording.STATE_WORDS[row[runtime].state if runtime in row else "not asked"] for row in matrix.values()]
+        for runtime in runtimes
+    }
+    columns = join_columns(runtimes, cells)
+    head = list(render_heads(columns, page))
     if page.max_bytes and sum(len(line.encode()) for line in head) > page.max_bytes // 2:
-        yield f"{pluralize(len(runtimes), 'runtime')}: too many for a table here; the report has all\n"
+        yield f"{pluralize(len(runtimes), 'runtime')}: the table is too wide for this page; see the full report\n"
         return
     yield from head
-    states = {
-        model: [row[runtime].state if runtime in row else "not asked" for runtime in runtimes]
-        for model, row in matrix.items()
-    }
-    rows = {
-        model: render_row(markdown_code(truncate(model)), [CELL_MARKS[state] for state in row])
-        for model, row in states.items()
-    }
+    words = dict(zip(matrix, zip(*(column.cells for column in columns), strict=True), strict=True))
+    rows = {model: render_words(model, row) for model, row in words.items()}
     if page.max_bytes and sum(len(row.encode()) + 1 for row in rows.values()) > page.max_bytes:
-        unknown = STATES_WORST_FIRST.index("not asked")
-        worst = {
-            model: min((STATES_WORST_FIRST.index(cell.state) for cell in row.values()), default=unknown)
-            for model, row in matrix.items()
-        }
+        worst = {model: min(map(wording.WORST_WORDS_FIRST.index, row)) for model, row in words.items()}
         rows = {model: rows[model] for model in sorted(rows, key=worst.__getitem__)}
     yield from render_fitting(rows.values(), page)
-    shown = {state for row in states.values() for state in row}
     yield ""
-    yield " · ".join(f"{mark} {wording.STATE_MEANINGS[state]}" for state, mark in CELL_MARKS.items() if state in shown)
-    yield ""
+    yield from render_legend(list_words(columns))
+
+
+def render_heads(columns: Sequence[RuntimeColumn], page: Page) -> Iterator[str]:
+    """Yield the first two lines of a table. One engine is named in the corner, several above their releases."""
+    engines = {column.engine for column in columns}
+    line_break = "<br>" if page.html else " "
+    names = []
+    for column in columns:
+        parts = (column.label,) if len(engines) == 1 else (column.engine, column.label)
+        names.append(line_break.join(escape_markdown(truncate(part)) for part in parts if part))
+    yield render_row(escape_markdown(truncate(columns[0].engine)) if len(engines) == 1 else "", names)
+    yield render_row("---", [":-:"] * len(columns))
+
+
+def render_words(model: str, words: Iterable[str]) -> str:
+    """Render the row of a model; failures are bold."""
+    cells = (f"**{word}**" if word == "FAIL" else escape_markdown(word) for word in words)
+    return render_row(markdown_code(truncate(model)), cells)
+
+
+def render_legend(words: set[str]) -> Iterator[str]:
+    """Yield the meaning of the words of a table."""
+    meanings = [f"{escape_markdown(word)}: {text}" for word, text in wording.WORD_MEANINGS.items() if word in words]
+    if meanings:
+        yield from ("; ".join(meanings), "")
 
 
 def render_row(first: str, cells: Iterable[str]) -> str:
@@ -146,18 +151,18 @@ def render_row(first: str, cells: Iterable[str]) -> str:
 
 
 def render_comparisons(report: Report, page: Page) -> Iterator[str]:
-    """Yield the comparisons, and the figures nearest to their bounds."""
+    """Yield the comparisons, and the figures that are nearest to their bounds."""
     yield from (f"{capitalize_first(sentence)}.\n" for sentence in wording.describe_comparisons(report))
     tightest = wording.select_tightest(report.measured)
     figures = [f"- {escape_markdown(wording.describe_measurement(figure))}" for figure in tightest]
-    yield from render_folded("Nearest to what is allowed", figures, page)
+    yield from render_folded("Largest differences", figures, page)
 
 
 def render_findings(report: Report, page: Page) -> Iterator[str]:
-    """Yield the active findings by subject, worst first, and then the ignored ones."""
+    """Yield the active findings by subject, worst first, and the ignored findings."""
     blocks = []
     for subject, findings in wording.group_by_subject(wording.list_active_findings(report)):
-        heading = f"\n### {markdown_code(truncate(subject))}\n\n"  # in one block with the first: none stands alone
+        heading = f"\n### {markdown_code(truncate(subject))}\n\n"  # a block with the first finding: never alone
         blocks += [f"{heading}{render_finding(findings[0], page)}"]
         blocks += [render_finding(finding, page) for finding in findings[1:]]
     yield from render_fitting(blocks, page)
@@ -170,7 +175,7 @@ def render_findings(report: Report, page: Page) -> Iterator[str]:
 
 
 def render_finding(finding: Finding, page: Page, *, subject: str = "") -> str:
-    """Render a finding as an entry of a list; `subject` is named if there is no heading."""
+    """Render a finding as a list item; `subject` is for pages without headings."""
     place = markdown_code(truncate(wording.format_place(finding.place)))
     about = f" in {markdown_code(truncate(subject))}" if subject else ""
     lines = [
@@ -185,7 +190,7 @@ def render_finding(finding: Finding, page: Page, *, subject: str = "") -> str:
 
 
 def render_drawings(report: Report, page: Page) -> Iterator[str]:
-    """Yield the drawings of failing nodes."""
+    """Yield the graphs around failing nodes."""
     shown = report.drawings[: page.drawings or len(report.drawings)]
     if shown:
         yield "\n### Where it fails\n"
@@ -196,17 +201,17 @@ def render_drawings(report: Report, page: Page) -> Iterator[str]:
         )
         yield from render_fitting(blocks, page)
         more = len(report.drawings) - len(shown)
-        yield f"… and {pluralize(more, 'more drawing')}: the report has all\n" if more else ""
+        yield f"… and {pluralize(more, 'more drawing')} in the full report\n" if more else ""
 
 
 def render_not_done(report: Report, page: Page) -> Iterator[str]:
     """Yield undecided and skipped checks."""
-    yield from render_gaps("Could not be done", report.undecided, report, page)
+    yield from render_gaps("Could not be checked", report.undecided, report, page)
     yield from render_gaps("Skipped", report.skipped, report, page)
 
 
 def render_gaps(title: str, items: Sequence[NotDone], report: Report, page: Page) -> Iterator[str]:
-    """Yield gaps, each reason once."""
+    """Yield undecided or skipped checks; equal reasons are merged."""
     if not items:
         return
     blocks = []
@@ -219,29 +224,29 @@ def render_gaps(title: str, items: Sequence[NotDone], report: Report, page: Page
 
 
 def render_replays(report: Report, page: Page) -> Iterator[str]:
-    """Yield the commands that reproduce findings, complete, so that they can be copied."""
+    """Yield the commands that reproduce findings. They are not shortened, so that they can be copied."""
     commands = [f"- {markdown_code(replay.command)}" for replay in report.replays]
     folder = [f"In {markdown_code(report.folder)}:\n"] if commands and report.folder else []
-    yield from render_folded("Replay", [*folder, *commands], page)
+    yield from render_folded("Reproduce", [*folder, *commands], page)
 
 
 MAX_BOXES = 49
-"""Boxes of a drawing; GitHub is slow with more."""
+"""Maximum number of boxes of a drawing; GitHub renders larger ones slowly."""
 MAX_LABEL_NAME = 60
-"""Characters of a name in a label."""
+"""Maximum length of a name in a label, in characters."""
 BOX_SHAPES = {"input": "[/{}/]", "output": r"[\{}\]", "weight": "[({})]", "more": "({})"}
-"""Shapes of boxes other than nodes, which are rectangles."""
+"""Kind of box -> shape; all others are rectangles."""
 BOX_STYLES = {
     "failing": "fill:#ffebe9,stroke:#cf222e,stroke-width:3px,color:#82071e",
     "more": "fill:none,stroke:#8c959f,stroke-dasharray:4 3",
 }
-"""Legible on GitHub's light theme and on its dark one."""
+"""Colors that are legible in the light and in the dark theme of GitHub."""
 
 
 def render_mermaid(drawing: Drawing) -> str:
-    """Render a drawing as a fenced flowchart without a final newline; at most MAX_BOXES boxes, with the failing node.
+    """Render a drawing as a fenced flowchart without a final newline.
 
-    One arrow joins two boxes, for any number of values.
+    It has at most MAX_BOXES boxes, including the failing node. Several values between two boxes share one arrow.
     """
     numbers = range(len(drawing.nodes))
     shown = sorted(sorted(numbers, key=lambda index: (drawing.nodes[index].kind != "failing", index))[:MAX_BOXES])
@@ -258,7 +263,7 @@ def render_mermaid(drawing: Drawing) -> str:
 
 
 def _render_box(node: DrawnNode) -> str:
-    """Render a box with operator and name."""
+    """Render a box with its operator and its name."""
     parts = (
         part if len(part) <= MAX_LABEL_NAME else f"{part[: MAX_LABEL_NAME - 1]}…" for part in (node.operator, node.name)
     )
@@ -270,7 +275,7 @@ DOCUMENT_PAGE = Page(html=False)
 
 
 def format(report: Report) -> str:
-    """Render the complete document; nothing is left out or folded."""
+    """Render the complete document; nothing is omitted or collapsed."""
     matrix = list(render_matrix(report, DOCUMENT_PAGE))
     return join_parts(
         [
@@ -293,10 +298,10 @@ def format(report: Report) -> str:
 
 
 def _render_measurements(report: Report) -> Iterator[str]:
-    """Yield the comparisons, and every figure with its inputs."""
+    """Yield the comparisons and all figures with their input cases."""
     sentences = [capitalize_first(sentence) for sentence in wording.describe_comparisons(report)]
     if sentences or report.measured:
-        yield "\n### Measured\n"
+        yield "\n### Comparisons\n"
     yield from (f"{sentence}.\n" for sentence in sentences)
     for figure in report.measured:
         case = f", case {markdown_code(truncate(figure.case))}" if figure.case else ""
@@ -304,14 +309,14 @@ def _render_measurements(report: Report) -> Iterator[str]:
 
 
 SUMMARY_PAGE = Page(max_bytes=80_000, differences=20, drawings=3)
-"""Ten parts have a limit, together below 1 MiB: GitHub drops a longer summary.
+"""Ten parts with this limit stay below 1 MiB in total: GitHub drops a longer summary.
 
 Source: actions/runner, FileCommandManager.cs.
 """
 
 
 def format_summary(report: Report) -> str:
-    """Render the job summary of at most 1 MiB; what is left out is counted."""
+    """Render the job summary of at most 1 MiB; omitted entries are counted."""
     verdict = escape_markdown(wording.render_verdict(report))
     return join_parts(
         [
@@ -328,21 +333,21 @@ def format_summary(report: Report) -> str:
     )
 
 
-# Together at most 60,000 bytes, and so characters: GitHub refuses a comment of more than 65,536, and the step that
-# posts it adds a marker and the link to the run (Source: actions/dependency-review-action, comment-pr.ts).
+# 60,000 bytes at most in total: GitHub rejects a comment of more than 65,536 characters, and the step that posts it
+# adds a marker and the link to the run (Source: actions/dependency-review-action, comment-pr.ts).
 COMMENT_REMARKS_PAGE = Page(max_bytes=3_000, longest=500)
 COMMENT_CHANGES_PAGE = Page(max_bytes=12_000, differences=6)
 COMMENT_FINDINGS_PAGE = Page(max_bytes=24_000, longest=500)
 COMMENT_REST_PAGE = Page(max_bytes=9_000, longest=500)
-"""Limits of the gaps, and of the table."""
+"""Limits of the undecided and skipped checks, and of the table."""
 MAX_COMMENT_FINDINGS = 20
 MAX_OPEN_CELLS = 24
-"""Cells of a comment's table that is not folded."""
+"""Maximum number of cells of a table that is not collapsed in a comment."""
 ALERTS = {"pass": "NOTE", "fail": "CAUTION", "undecided": "WARNING"}
 
 
 def format_comment(report: Report) -> str:
-    """Render the parts that a reviewer needs: verdict, remarks, changes, findings, gaps and matrix."""
+    """Render what a reviewer needs: verdict, remarks, changes, findings, gaps and table."""
     verdict = escape_markdown(wording.render_verdict(report))
     return join_parts(
         [
@@ -357,7 +362,7 @@ def format_comment(report: Report) -> str:
 
 
 def _render_comment_findings(report: Report) -> Iterator[str]:
-    """Yield errors and warnings with their fixes, and the number of notes."""
+    """Yield errors and warnings with their fixes, and the number of the other findings."""
     active = wording.list_active_findings(report)
     if not active:
         return
@@ -372,7 +377,7 @@ def _render_comment_findings(report: Report) -> Iterator[str]:
     yield from (*shown, "")
     counts = {"more finding": left_out + len(severe[MAX_COMMENT_FINDINGS:]), "note": len(active) - len(severe)}
     if more := " and ".join(pluralize(count, noun) for noun, count in counts.items() if count):
-        yield f"… and {more}: the job summary and the report have all\n"
+        yield f"… and {more} in the job summary and the full report\n"
 
 
 def _render_comment_matrix(report: Report) -> Iterator[str]:

@@ -1,130 +1,130 @@
-"""A support matrix as text and Markdown."""
+"""On which releases models load, as text and Markdown: one line per model, and the table of `onnxgate matrix`."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from onnxgate.core.escape import (
-    escape_log_line,
-    escape_markdown,
-    escape_unprintable,
-    markdown_code,
-    neutralize_commands,
-    quote_name,
-)
-from onnxgate.core.findings import name_runtimes
-from onnxgate.core.matrix import (
-    Entry,
-    Matrix,
-    MatrixModel,
-    ReasonGroup,
-    describe_working_range,
-    group_by_reason,
-    render_reason,
-)
-from onnxgate.core.text import LONG_LIMIT, SHORT_LIMIT, pluralize, truncate
-from onnxgate.formats.markdown import capitalize_first, render_row
-from onnxgate.formats.text import Column, Terminal
+import msgspec
 
-STATE_MARKS = {"loads": "+", "refused": "x", "unknown": "?", "crashed": "c", "timed-out": "t"}
-UNVERIFIED_MARK, WRONG_MARK = "~", "!"
-MARK_MEANINGS = {
-    "+": "loads",
-    "x": "refused",
-    "?": "not known",
-    "c": "crashed",
-    "t": "timed out",
-    UNVERIFIED_MARK: "predicted, could not be verified here",
-    WRONG_MARK: "the prediction was wrong",
-}
+from onnxgate.core.escape import escape_markdown, markdown_code, neutralize_commands
+from onnxgate.core.findings import Stage, name_runtimes
+from onnxgate.core.matrix import Entry, Matrix, MatrixModel, describe_working_range, list_reasons, render_reason
+from onnxgate.core.report import Finding, NotDone, Report
+from onnxgate.core.text import LONG_LIMIT, SHORT_LIMIT, pluralize, truncate
+from onnxgate.formats import text, wording
+from onnxgate.formats.markdown import Page as MarkdownPage
+from onnxgate.formats.markdown import render_heads, render_legend, render_words
+from onnxgate.formats.table_columns import RuntimeColumn, join_columns, list_words
+from onnxgate.formats.text import Terminal
+
+VERDICT_WORDS = {"pass": "ok", "fail": "FAIL", "undecided": "?"}
+WORD_WIDTH = 6
+"""Width of the column of verdicts."""
+MORE_REASONS_HINT = "`-v` lists all reasons"
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseColumn:
-    """Neighbouring releases with equal marks for every model, merged to one column."""
+class ModelAnswer:
+    """The answer about one model."""
 
-    engine: str
-    ends: tuple[str, ...]  # ("1.18",), ("1.16.1",), ("1.8", "1.15")
-    index: int  # of one of them in every model's `runtimes`
-
-    @property
-    def major(self) -> str:
-        """Return `1.`; "" if the ends do not share it."""
-        majors = {end.partition(".")[0] for end in self.ends}
-        return f"{majors.pop()}." if len(majors) == 1 else ""
+    model: MatrixModel
+    word: str  # a word of STYLES: ok, warn, FAIL, ?
+    sentence: str  # continues the name of the model
+    rules: tuple[str, ...] = ()  # whose findings the sentence states
+    advice: tuple[tuple[str, str], ...] = ()  # label ("fix: ", "hint: ") and text
+    others: tuple[Finding, ...] = ()  # findings that the sentence does not state
+    omits_reasons: bool = False
 
 
-def entry_mark(entry: Entry) -> str:
-    """Return the mark of a cell: `+`, `x`, `?`, and one for a wrong or unverified prediction."""
-    state = entry.observed if entry.observed in ("crashed", "timed-out") else entry.state
-    more = WRONG_MARK if entry.contradicted else UNVERIFIED_MARK if entry.observed == "unavailable" else ""
-    return f"{STATE_MARKS[state]}{more}"
+def answer_matrix(matrix: Matrix, report: Report | None = None, *, required: bool = False) -> list[ModelAnswer]:
+    """Return an answer per model about loading alone. `report` is that of the same files, for its fixes and hints."""
+    answers = []
+    for model in matrix.models:
+        rules = {span.reason.rule for span in list_reasons(model)}
+        refused = set(model.on("refused"))
+        findings = [
+            finding
+            for finding in _list_findings(model, report)
+            if finding.rule in rules and (not finding.runtimes or refused.intersection(finding.runtimes))
+        ]
+        word = VERDICT_WORDS[model.rate(required=required)]
+        answers.append(_answer(model, word, findings, _list_gaps(model, report) if word == "?" else ()))
+    return answers
 
 
-def columns_by_minor(matrix: Matrix) -> list[ReleaseColumn]:
-    """Return a column for each minor, or for each of its patches if they differ for some model."""
-    columns: list[ReleaseColumn] = []
-    for (engine, minor), span in _group_by_minor(matrix).items():
-        if len({_marks_of_runtime(matrix, index) for index in span}) == 1:
-            columns.append(ReleaseColumn(engine, (minor,), span[-1]))
-        else:
-            names = _runtime_names(matrix)
-            columns += (ReleaseColumn(engine, (names[index].rpartition(" ")[2],), index) for index in span)
-    return columns
+def answer_check(matrix: Matrix, report: Report) -> list[ModelAnswer]:
+    """Return an answer per model, with all errors and warnings of the report of a check."""
+    answers = []
+    for model in matrix.models:
+        findings, gaps = _list_findings(model, report), _list_gaps(model, report)
+        levels = {finding.level for finding in findings}
+        word = "FAIL" if "error" in levels else "?" if gaps else "warn" if levels else "ok"
+        answers.append(_answer(model, word, findings, gaps))
+    return answers
 
 
-def columns_by_agreement(matrix: Matrix) -> list[ReleaseColumn]:
-    """Return a column for each run of releases that agree for every model.
+def _list_findings(model: MatrixModel, report: Report | None) -> list[Finding]:
+    active = wording.list_active_findings(report) if report is not None else []
+    return [finding for finding in active if finding.model == model.path and finding.level != "note"]
 
-    An end is named by its minor if the run contains all patches of it.
-    """
-    names = _runtime_names(matrix)
-    minors = {index: (minor, span) for (_, minor), span in _group_by_minor(matrix).items() for index in span}
-    columns = []
-    for (engine, _), run in itertools.groupby(
-        range(len(names)), lambda index: (names[index].rpartition(" ")[0], _marks_of_runtime(matrix, index))
-    ):
-        indexes = list(run)
-        ends = []
-        for index in (indexes[0], indexes[-1]):
-            minor, span = minors[index]
-            ends.append(minor if set(span) <= set(indexes) else names[index].rpartition(" ")[2])
-        columns.append(ReleaseColumn(engine, tuple(dict.fromkeys(ends)), indexes[-1]))
-    return columns
+
+def _list_gaps(model: MatrixModel, report: Report | None) -> Sequence[NotDone]:
+    return [gap for gap in report.undecided if gap.model == model.path] if report is not None else ()
+
+
+def _answer(model: MatrixModel, word: str, findings: Sequence[Finding], gaps: Sequence[NotDone]) -> ModelAnswer:
+    working = describe_working_range(model)
+    rules = {span.reason.rule for span in list_reasons(model)}
+    faults = [it for it in findings if it.stage == Stage.FILE.value and it.rule in rules and it.level == "error"]
+    file_gaps = [gap for gap in gaps if gap.stage == Stage.FILE.value]
+    if faults and not model.on("loads"):  # a fault of the file explains more than the releases that it affects
+        sentence, stated = wording.render_message(faults[0]), faults[:1]
+    elif file_gaps:
+        sentence, stated = file_gaps[0].reason, []
+    else:
+        sentence = working.sentence
+        stated = [
+            finding
+            for finding in findings
+            if any(
+                (it.rule, it.node) == (finding.rule, finding.node) and it.message in finding.message
+                for it in working.named
+            )
+        ]
+    fixes = [("fix: ", finding.fix) for finding in stated] + [("hint: ", gap.hint) for gap in gaps]
+    return ModelAnswer(
+        model,
+        word,
+        sentence,
+        tuple(dict.fromkeys(finding.rule for finding in stated)),
+        tuple(dict.fromkeys((label, advice) for label, advice in fixes if advice)),
+        tuple(finding for finding in findings if finding not in stated),
+        omits_reasons=working.omitted > 0 and sentence is working.sentence,
+    )
+
+
+def entry_word(entry: Entry) -> str:
+    """Return the word of a cell."""
+    if entry.state == "loads":
+        return "ok" if entry.observed == "loads" else "ok*"
+    return "FAIL" if entry.state == "refused" else "?"
+
+
+def matrix_columns(matrix: Matrix) -> list[RuntimeColumn]:
+    """Return the columns of the table."""
+    cells = {
+        name: [entry_word(model.runtimes[index]) for model in matrix.models]
+        for index, name in enumerate(_runtime_names(matrix))
+    }
+    return join_columns(_runtime_names(matrix), cells)
 
 
 def _runtime_names(matrix: Matrix) -> list[str]:
     return [entry.runtime for entry in matrix.models[0].runtimes] if matrix.models else []
 
 
-def _marks_of_runtime(matrix: Matrix, index: int) -> tuple[str, ...]:
-    return tuple(entry_mark(model.runtimes[index]) for model in matrix.models)
-
-
-def _group_by_minor(matrix: Matrix) -> dict[tuple[str, str], list[int]]:
-    """Return (engine, minor) -> indexes of its runtimes, which stand together."""
-    groups: dict[tuple[str, str], list[int]] = {}
-    for index, name in enumerate(_runtime_names(matrix)):
-        engine, _, release = name.rpartition(" ")
-        groups.setdefault((engine, ".".join(release.split(".")[:2])), []).append(index)
-    return groups
-
-
-REPORT_REQUEST = "report it with the model, or with the nodes that it names: a prediction must never be wrong"
-STATE_PHRASES = {"refused": "refused by", "unknown": "not known on"}
-
-
-def describe_group(group: ReasonGroup, model: MatrixModel) -> str:
-    """Return `refused by onnxruntime 1.16.0 to 1.17.3`."""
-    runtimes = [entry.runtime for entry in model.runtimes]
-    return f"{STATE_PHRASES[group.state]} {name_runtimes(group.runtimes, runtimes)}"
-
-
-def describe_reason(group: ReasonGroup) -> str:
-    """Return the reason of a group."""
-    return truncate(group.because, LONG_LIMIT) or "no reason is known"
+REPORT_REQUEST = "report wrong predictions with the model, or with the nodes that are named here"
 
 
 def list_wrong_predictions(matrix: Matrix) -> list[tuple[str, str, str]]:
@@ -134,17 +134,17 @@ def list_wrong_predictions(matrix: Matrix) -> list[tuple[str, str, str]]:
         if not entry.contradicted:
             continue
         if entry.observed == "loads":
-            because = f" ({truncate(render_reason(entry.reasons[0]))})" if entry.reasons else ""
-            problem = f"predicted to be refused{because}, and it loads"
+            reason = f" ({truncate(render_reason(entry.reasons[0]))})" if entry.reasons else ""
+            problem = f"predicted as refused{reason}, but it loads"
         else:
-            was = "it was refused" if entry.observed == "refused" else "the runtime crashed"
-            problem = f"predicted to load, and {was}: {truncate(entry.error)}"
+            outcome = "was refused" if entry.observed == "refused" else "crashed the runtime"
+            problem = f"predicted to load, but it {outcome}: {truncate(entry.error)}"
         wrong.append((path, entry.runtime, problem))
     return wrong
 
 
 def list_unverified(matrix: Matrix) -> dict[str, str]:
-    """Return reason -> names of the runtimes that could not be verified for it."""
+    """Return reason -> names of the runtimes that could not be verified for this reason."""
     unverified: dict[str, set[str]] = {}
     for entry in matrix.entries:
         if entry.observed in ("unavailable", "timed-out"):
@@ -152,140 +152,148 @@ def list_unverified(matrix: Matrix) -> dict[str, str]:
     return {reason: name_runtimes(runtimes, _runtime_names(matrix)) for reason, runtimes in unverified.items()}
 
 
-def render_verdict(matrix: Matrix) -> str:
-    """Return the last line, such as `pass: 2 models on 46 releases; predicted, nothing was run`."""
-    releases = pluralize(len(_runtime_names(matrix)), "release")
-    parts = (
-        f"{matrix.verdict}: {pluralize(len(matrix.models), 'model')} on {releases}",
-        _count_unloadable(matrix),
-        _describe_verification(matrix),
-    )
-    return "; ".join(part for part in parts if part)
-
-
-def _count_unloadable(matrix: Matrix) -> str:
-    """Count the models that load on no release."""
-    refused = [model for model in matrix.models if model.outcome == "refused"]
-    unknown = sum(model.outcome == "unknown" for model in matrix.models)
-    suffix = " that is known" if any(model.on("unknown") for model in refused) else ""
-    parts = [f"{len(refused)} {'loads' if len(refused) == 1 else 'load'} on none{suffix}"] if refused else []
-    if unknown:
-        parts.append(f"{unknown} {'is' if unknown == 1 else 'are'} not known to load on any")
-    return ", ".join(parts)
+def render_verdict(matrix: Matrix, *, required: bool = False) -> str:
+    """Return the last line, such as `pass: 2 models on 46 runtimes; predicted, not run`."""
+    extent = f"{pluralize(len(matrix.models), 'model')} on {pluralize(len(_runtime_names(matrix)), 'runtime')}"
+    verdicts = [model.rate(required=required) for model in matrix.models]
+    counts = [
+        f"{verdicts.count(verdict)} {word}"
+        for verdict, word in (("fail", "failed"), ("undecided", "undecided"))
+        if verdict in verdicts
+    ]
+    line = ": ".join(part for part in (matrix.verdict, extent, ", ".join(counts)) if part)
+    return f"{line}; {_describe_verification(matrix)}"
 
 
 def _describe_verification(matrix: Matrix) -> str:
     verified = [entry for entry in matrix.entries if entry.observed]
     if not verified:
-        return "predicted, nothing was run"
+        return "predicted, not run"
     missing = sum(entry.observed in ("unavailable", "timed-out") for entry in verified)
-    false = sum(entry.contradicted for entry in verified)
-    wrong = pluralize(false, "prediction") if false else "no prediction"
-    sentence = f"{pluralize(len(verified) - missing, 'load')} tried, {wrong} wrong"
-    return f"{sentence}, {missing} could not be verified" if missing else sentence
-
-
-COLUMN_GUTTER = 1
-MARK_STYLES = {"+": "loads", "x": "refused", "c": "refused", "?": "unknown", "t": "unknown"}
+    wrong = sum(entry.contradicted for entry in verified)
+    parts = [f"{pluralize(len(verified) - missing, 'load')} verified"]
+    parts += [pluralize(wrong, "wrong prediction")] if wrong else []
+    parts += [f"{missing} could not be verified"] if missing else []
+    return ", ".join(parts)
 
 
 def format_text(
-    matrix: Matrix, *, color: bool = False, width: int = 0, quiet: bool = False, verbose: bool = False
+    matrix: Matrix,
+    report: Report | None = None,
+    *,
+    required: bool = False,
+    color: bool = False,
+    width: int = 0,
+    quiet: bool = False,
+    verbose: bool = False,
+    elapsed_s: float | None = None,
 ) -> str:
-    """Render the matrix. `width` is the terminal's, 0 does not wrap lines; with `quiet`, only the last line.
+    """Render the table, a line per model, and the verdict; see `answer_matrix` for `report`.
 
-    With `verbose`, all reasons are shown instead of the first one.
+    `width` is that of the terminal, 0 does not wrap lines; `quiet` renders only the last line, `verbose` all reasons.
     """
     paper = Terminal(color, width)
     lines: list[str] = []
     if not quiet and matrix.models:
-        legend = ", ".join(f"{mark}: {meaning}" for mark, meaning in _shown_marks(matrix))
-        lines += [*_render_text_table(matrix, paper), "", *paper.wrapped(legend, 0, style="quiet"), ""]
-        for model in matrix.models:
-            lines += _render_text_model(model, paper, verbose)
-        lines += _render_text_verification(matrix, paper)
-    first, *others = paper.wrapped(render_verdict(matrix), 0, own=True)
+        columns = matrix_columns(matrix)
+        lines += [*text.render_table([model.path for model in matrix.models], columns, paper), ""]
+        lines += text.render_legend(list_words(columns), paper)
+        lines += [*_render_answers(answer_matrix(matrix, report, required=required), paper, verbose), ""]
+        lines += _render_verification(matrix, paper)
+    verdict = f"{render_verdict(matrix, required=required)}{text.format_elapsed(elapsed_s)}"
+    first, *others = paper.wrapped(verdict, 0, own=True)
     lines += [paper.ink(matrix.verdict, matrix.verdict) + first.removeprefix(matrix.verdict), *others, ""]
     return "\n".join(neutralize_commands(line) for line in lines)
 
 
-def _shown_marks(matrix: Matrix) -> list[tuple[str, str]]:
-    """Return the marks in the table with their meanings."""
-    shown = {character for entry in matrix.entries for character in entry_mark(entry)}
-    return [(mark, meaning) for mark, meaning in MARK_MEANINGS.items() if mark in shown]
+def format_check(
+    matrix: Matrix,
+    report: Report,
+    *,
+    color: bool = False,
+    width: int = 0,
+    quiet: bool = False,
+    verbose: bool = False,
+    elapsed_s: float | None = None,
+) -> str:
+    """Render a check without a config: a line per model, everything else that the report contains, and the verdict."""
+    paper = Terminal(color, width)
+    lines: list[str] = []
+    if not quiet:
+        lines += [*_render_answers(answer_check(matrix, report), paper, verbose), ""]
+        sentences = {f"{model.path}: {describe_working_range(model).sentence}" for model in matrix.models}
+        remarks = [remark for remark in report.remarks if remark not in sentences]
+        lines += [paper.ink("notes", "heading")] if remarks else []
+        for remark in remarks:
+            lines += paper.wrapped(remark, 2)
+        lines += [""] if remarks else []
+    listed = tuple(finding for finding in report.findings if finding.level != "note")  # notes are in the lines
+    report = msgspec.structs.replace(report, findings=listed)
+    lines += [text.render_verdict(report, color=color, elapsed_s=elapsed_s), ""]
+    return "\n".join(neutralize_commands(line) for line in lines)
 
 
-def _render_text_table(matrix: Matrix, paper: Terminal) -> Iterator[str]:
-    """Yield the table: a column for each minor if they fit, or else for each run that agrees, in blocks."""
-    first = Column("", "", [escape_log_line(quote_name(truncate(model.path))) for model in matrix.models])
-    columns = [first, *(_text_column(matrix, releases) for releases in columns_by_minor(matrix))]
-    if paper.width and sum(column.width + COLUMN_GUTTER for column in columns) - COLUMN_GUTTER > paper.width:
-        columns = [first, *(_text_column(matrix, releases) for releases in columns_by_agreement(matrix))]
-    styles = {cell: MARK_STYLES[cell.strip()[0]] for column in columns[1:] for cell in column.cells}
-    yield from paper.table(columns, styles, gutter=COLUMN_GUTTER)
+def _render_answers(answers: Sequence[ModelAnswer], paper: Terminal, verbose: bool) -> Iterator[str]:
+    """Yield the verdict of each model, with fixes; with `verbose` also all reasons."""
+    for answer in answers:
+        label = answer.word.ljust(WORD_WIDTH)
+        rules = f" [{', '.join(answer.rules)}]" if answer.rules else ""
+        line = f"{truncate(answer.model.path)}: {truncate(answer.sentence, LONG_LIMIT)}{rules}"
+        yield from paper.wrapped(line, 0, label, label_style=text.STYLES[answer.word])
+        for kind, advice in answer.advice:
+            yield from paper.wrapped(truncate(advice, LONG_LIMIT), WORD_WIDTH, kind)
+        for finding in answer.others:
+            message = f"[{finding.rule}]: {wording.render_message_with_node(finding)}"
+            yield from paper.wrapped(message, WORD_WIDTH, finding.level, label_style=finding.level)
+            yield from paper.wrapped(finding.fix, WORD_WIDTH, "fix: ") if finding.fix else ()
+        for line in _list_reason_lines(answer.model) if verbose else ():
+            yield from paper.wrapped(line, WORD_WIDTH, style="quiet")
+    if not verbose and any(answer.omits_reasons and answer.rules for answer in answers):
+        yield from ("", *paper.wrapped(MORE_REASONS_HINT, 0, "hint: "))
 
 
-def _text_column(matrix: Matrix, releases: ReleaseColumn) -> Column:
-    """Return a column whose cells are padded, so that their colour fills it."""
-    label = escape_unprintable("-".join(end.removeprefix(releases.major) for end in releases.ends))
-    marks = [entry_mark(model.runtimes[releases.index]) for model in matrix.models]
-    width = max(map(len, (label, *marks)))
-    group = escape_unprintable(f"{releases.engine} {releases.major}")
-    return Column(group, label, [mark.center(width) for mark in marks])
+def _list_reason_lines(model: MatrixModel) -> Iterator[str]:
+    """Yield every reason with its releases, and the detail of the newest of them."""
+    known = [entry.runtime for entry in model.runtimes]
+    for span in list_reasons(model):
+        newest = span.runtimes[-1].rpartition(" ")[2]
+        detail = f" ({newest} {span.reason.detail})" if span.reason.detail else ""
+        reason = truncate(f"{render_reason(span.reason)}{detail}", LONG_LIMIT)
+        yield f"{name_runtimes(span.runtimes, known)}: {reason}"
 
 
-def _render_text_model(model: MatrixModel, paper: Terminal, verbose: bool) -> Iterator[str]:
-    working = describe_working_range(model)
-    yield paper.ink(quote_name(truncate(model.path)), "heading")
-    yield from paper.wrapped(truncate(working.sentence, LONG_LIMIT), 2)
-    left_out = any(group.more for group in group_by_reason(model))
-    for group in group_by_reason(model) if verbose and left_out else working.others:
-        yield from paper.wrapped(describe_group(group, model), 2, style="quiet")
-        for reason in group.reasons if verbose and group.more else [describe_reason(group)]:
-            yield from paper.wrapped(truncate(reason, LONG_LIMIT), 4)
-    yield from paper.wrapped("`-v` says all reasons", 2, style="quiet") if left_out and not verbose else []
-    yield ""
-
-
-def _render_text_verification(matrix: Matrix, paper: Terminal) -> Iterator[str]:
-    """Yield what could not be verified, and what was predicted wrongly."""
+def _render_verification(matrix: Matrix, paper: Terminal) -> Iterator[str]:
+    """Yield what could not be verified, and wrong predictions."""
     unverified, wrong = list_unverified(matrix), list_wrong_predictions(matrix)
     yield from [paper.ink("not verified", "heading")] if unverified else []
     for reason, runtimes in unverified.items():
         yield from paper.wrapped(reason, 2, f"{runtimes}: ")
     yield from [""] if unverified else []
-    yield from [paper.ink("predictions that were wrong", "error")] if wrong else []
+    yield from [paper.ink("wrong predictions", "error")] if wrong else []
     for path, runtime, problem in wrong:
-        yield from paper.wrapped(f"{truncate(path)} on {runtime}: {problem}", 2, f"{WRONG_MARK} ")
+        yield from paper.wrapped(f"{truncate(path)} on {runtime}: {problem}", 2, "- ")
     yield from [*paper.wrapped(REPORT_REQUEST, 2), ""] if wrong else []
 
 
-MAX_COLUMNS = 12
-"""Columns from which on releases that agree for every model are merged."""
-STATE_SIGNS = {"loads": "✅", "refused": "❌", "unknown": "❔", "crashed": "💥", "timed-out": "⏱️"}
-SIGN_BY_MARK = {STATE_MARKS[state]: sign for state, sign in STATE_SIGNS.items()}
-SIGN_BY_MARK |= {UNVERIFIED_MARK: "🔮", WRONG_MARK: "⚠️"}
+TABLE_PAGE = MarkdownPage()
 
 
-def format_markdown(matrix: Matrix) -> str:
+def format_markdown(matrix: Matrix, report: Report | None = None, *, required: bool = False) -> str:
     """Render the matrix without a heading."""
-    lines = [f"**{escape_markdown(render_verdict(matrix))}**", ""]
+    lines = [f"**{escape_markdown(render_verdict(matrix, required=required))}**", ""]
     if matrix.models:
         wrong, unverified = list_wrong_predictions(matrix), list_unverified(matrix)
-        lines += ["### ⚠️ Predictions that were wrong", ""] if wrong else []
+        lines += ["### ⚠️ Wrong predictions", ""] if wrong else []
         for path, runtime, problem in wrong:
             subject = f"{markdown_code(truncate(path))} on {escape_markdown(runtime)}"
             lines.append(f"- {subject}: {escape_markdown(problem)}")
-        lines += ["", f"{capitalize_first(REPORT_REQUEST)}.", ""] if wrong else []
+        lines += ["", f"Please {REPORT_REQUEST}.", ""] if wrong else []
         lines += [*_render_markdown_table(matrix), ""]
-        for model in matrix.models:
-            working = describe_working_range(model)
-            sentence = escape_markdown(truncate(working.sentence, LONG_LIMIT))
-            lines.append(f"- {markdown_code(truncate(model.path))} {sentence}")
-            lines += (
-                f"  - {escape_markdown(describe_group(group, model))}: {escape_markdown(describe_reason(group))}"
-                for group in working.others
-            )
+        for answer in answer_matrix(matrix, report, required=required):
+            word = f"**{answer.word}**" if answer.word == "FAIL" else answer.word
+            sentence = escape_markdown(truncate(answer.sentence, LONG_LIMIT))
+            lines.append(f"- {word} {markdown_code(truncate(answer.model.path))}: {sentence}")
+            lines += (f"  - {kind}{escape_markdown(truncate(advice, LONG_LIMIT))}" for kind, advice in answer.advice)
         lines += ["", "### Not verified", ""] if unverified else []
         lines += [
             f"- {escape_markdown(runtimes)}: {escape_markdown(reason)}" for reason, runtimes in unverified.items()
@@ -294,20 +302,10 @@ def format_markdown(matrix: Matrix) -> str:
 
 
 def _render_markdown_table(matrix: Matrix) -> Iterator[str]:
-    """Yield the table and its legend; heads of several engines have two lines, so that columns are narrow."""
-    columns = columns_by_minor(matrix)
-    if len(columns) > MAX_COLUMNS:
-        columns = columns_by_agreement(matrix)
-    engines = {column.engine for column in columns}
-    heads = []
-    for column in columns:
-        parts = [] if len(engines) == 1 else [column.engine]
-        heads.append("<br>".join(escape_markdown(part) for part in (*parts, "-".join(column.ends)) if part))
-    yield render_row(escape_markdown(columns[0].engine) if len(engines) == 1 else "", heads)
-    yield render_row("---", [":-:"] * len(columns))
-    for model in matrix.models:
-        marks = (entry_mark(model.runtimes[column.index]) for column in columns)
-        signs = ("".join(SIGN_BY_MARK[character] for character in mark) for mark in marks)
-        yield render_row(markdown_code(truncate(model.path)), signs)
+    """Yield the table and its legend."""
+    columns = matrix_columns(matrix)
+    yield from render_heads(columns, TABLE_PAGE)
+    for index, model in enumerate(matrix.models):
+        yield render_words(model.path, [column.cells[index] for column in columns])
     yield ""
-    yield " · ".join(f"{SIGN_BY_MARK[mark]} {meaning}" for mark, meaning in _shown_marks(matrix))
+    yield from render_legend(list_words(columns))

@@ -1,10 +1,10 @@
-"""Plain text for terminals and logs: colours, columns and line breaks, and the report."""
+"""The report as plain text for terminals and logs, and the layout of all plain text."""
 
 from __future__ import annotations
 
 import itertools
+import re
 import textwrap
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -13,10 +13,11 @@ import msgspec
 from msgspec.structs import replace
 from rich.cells import cell_len
 
-from onnxgate.core.escape import escape_unprintable, neutralize_commands, quote_name
-from onnxgate.core.report import Cell, NotDone, Report
+from onnxgate.core.escape import escape_log_line, escape_unprintable, neutralize_commands, quote_name
+from onnxgate.core.report import Cell, CellState, NotDone, Report
 from onnxgate.core.text import pluralize, truncate
 from onnxgate.formats import wording
+from onnxgate.formats.table_columns import RuntimeColumn, join_columns, list_words
 
 INK_CODES = {
     "error": "1;31",
@@ -28,26 +29,23 @@ INK_CODES = {
     "undecided": "35",
     "heading": "1",
     "quiet": "2",
-    "loads": "30;42",
-    "refused": "1;97;41",
-    "unknown": "30;47",
 }
 GUTTER = 2
 HANGING_INDENT = 3
-"""Additional indent of the further lines of a paragraph; no line with a prefix of onnxgate begins there."""
+"""Additional indent of wrapped lines; no line with a reserved beginning has this indent."""
 LABELS = (
     *("fix:", "node:", "hint:", "pass:", "fail:", "undecided:", "preview:", "after the upgrade:"),
     "to accept it, paste into the config:",
 )
 CHANGE_TITLES = ("changed since ", "no model changed since ")
 LEVEL_PREFIXES = ("error ", "warning ", "note ")
-SECTION_TITLES = ("undecided", "skipped", "ignored", "replay")
+SECTION_TITLES = ("undecided", "skipped", "ignored", "replay", "notes", "runtimes", "comparisons")
 """Beginnings that are reserved for onnxgate's own lines: of any line, of lines without indent, of lines indented by
-two, and complete titles. Strings from models that begin so are escaped."""
+two, and complete titles. Strings from models with such a beginning are escaped."""
 
 
 class Column(msgspec.Struct, frozen=True, dict=True):
-    """One column of a table; neighbours of the same `group` share its name above them."""
+    """One column of a table; the name of a `group` stands above its adjacent columns."""
 
     group: str
     head: str
@@ -55,39 +53,41 @@ class Column(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def width(self) -> int:
-        """Width in columns of the terminal."""
+        """Width in terminal columns."""
         return max(cell_len(text) for text in (self.head, *self.cells))
 
     def fill(self, text: str, inked: str | None = None) -> str:
-        """Return the text, or the coloured form of it, padded to the column's width."""
+        """Return the text, or its colored form, padded to the width of the column."""
         return (text if inked is None else inked) + " " * (self.width - cell_len(text))
 
 
 class Terminal(msgspec.Struct, frozen=True):
-    """A target of text; `width` 0 does not wrap lines, for files and logs."""
+    """An output for text. Lines are wrapped at `width`; 0 does not wrap them."""
 
     color: bool = False
     width: int = 0
 
     def ink(self, text: str, style: str) -> str:
-        """Escape a string and set it in a style."""
+        """Return a string escaped and colored."""
         shown = escape_unprintable(text)
         return f"\x1b[{INK_CODES[style]}m{shown}\x1b[0m" if self.color and style in INK_CODES and shown else shown
 
-    def wrapped(self, text: str, indent: int, label: str = "", style: str = "", *, own: bool = False) -> Iterator[str]:
+    def wrapped(
+        self, text: str, indent: int, label: str = "", style: str = "", *, label_style: str = "quiet", own: bool = False
+    ) -> Iterator[str]:
         """Yield the lines of a paragraph after its label; words are not broken. `own` permits reserved beginnings."""
         hang = " " * (indent + (len(label) or HANGING_INDENT))
         shown = neutralize_commands(escape_unprintable(text))
         lines = [shown if label or own else _escape_reserved_prefix(shown.lstrip(), indent)]
         if self.width:
             width = max(self.width - len(hang), 20)
-            wrapped = textwrap.wrap(lines[0], width, break_long_words=False, break_on_hyphens=False)
-            lines = list(map(neutralize_commands, wrapped)) or [""]
-        yield f"{' ' * indent}{self.ink(label, 'quiet')}{self.ink(lines[0], style)}"
+            wrapped = textwrap.wrap(_join_code(lines[0], width), width, break_long_words=False, break_on_hyphens=False)
+            lines = [neutralize_commands(line.replace(CODE_SPACE, " ")) for line in wrapped] or [""]
+        yield f"{' ' * indent}{self.ink(label, label_style)}{self.ink(lines[0], style)}"
         yield from (f"{hang}{self.ink(line, style)}" for line in lines[1:])
 
     def table(self, columns: Sequence[Column], styles: Mapping[str, str], *, gutter: int = GUTTER) -> Iterator[str]:
-        """Yield the rows of a table; one wider than the terminal is cut into blocks that repeat the first column."""
+        """Yield the lines of a table; one that is too wide is split into blocks that repeat the first column."""
         space = " " * gutter
         for number, block in enumerate(self._blocks(_widen_groups(columns, gutter), gutter)):
             yield from [""] if number else []
@@ -111,8 +111,17 @@ class Terminal(msgspec.Struct, frozen=True):
         yield block
 
 
+CODE_SPACE = "\0"
+"""Stands for a space at which a line is not broken; escaped text does not contain it."""
+
+
+def _join_code(text: str, width: int) -> str:
+    """Return the text with the spaces of code replaced, so that a command stays on one line if it fits."""
+    return re.sub(r"`[^`]*`", lambda code: code[0].replace(" ", CODE_SPACE) if len(code[0]) <= width else code[0], text)
+
+
 def _escape_reserved_prefix(text: str, indent: int) -> str:
-    """Escape the beginning of a text that could be mistaken for a verdict, a finding or a title."""
+    """Escape the beginning of a text that looks like a verdict, a finding or a title."""
     if text.strip() in SECTION_TITLES:
         return f"`{text}`"
     reserved = (*LABELS, *{0: CHANGE_TITLES, 2: LEVEL_PREFIXES}.get(indent, ()))
@@ -121,7 +130,7 @@ def _escape_reserved_prefix(text: str, indent: int) -> str:
 
 
 def _widen_groups(columns: Sequence[Column], gutter: int) -> list[Column]:
-    """Widen the last column of each group to fit the group's name, so that the next one fits too."""
+    """Widen the last column of each group to the width of the group's name."""
     wide: list[Column] = []
     for group, members in itertools.groupby(columns, key=lambda column: column.group):
         *first, last = members
@@ -132,7 +141,7 @@ def _widen_groups(columns: Sequence[Column], gutter: int) -> list[Column]:
 
 
 def _render_group_names(block: Sequence[Column], gutter: int) -> str:
-    """Return the line above the heads: each group's name over its first column."""
+    """Return the line above the heads, with the name of each group above its first column."""
     line, end, last = "", 0, ""
     for column in block:
         if column.group and column.group != last:
@@ -144,24 +153,18 @@ def _render_group_names(block: Sequence[Column], gutter: int) -> str:
 
 
 CellTable = dict[str, dict[str, Cell]]
-STATE_WORDS = {"warning": "warn", "fail": "FAIL", "not asked": "-"}
-STYLES = {"pass": "pass", "warn": "warning", "FAIL": "fail", "predicted": "predicted", "undecided": "undecided"}
-STYLES |= {"not predicted": "undecided", "skipped": "quiet", "-": "quiet"}
-LEGEND = {
-    "predicted": "predicted: from support data; nothing was run",
-    "not predicted": wording.NOT_PREDICTED,
-    "-": "-: not asked for",
-}
+STATE_WORDS = wording.STATE_WORDS
+STYLES = {"ok": "pass", "ok*": "predicted", "warn": "warning", "FAIL": "fail", "?": "undecided", "–": "quiet"}
 BODY_COLUMN = 11
 """Column of a finding's text, after its level."""
 STORED_INPUTS_PLACEHOLDER = Path("<cache>/inputs")
-"""Stands for the folder of stored inputs in reports that are read on another machine."""
+"""Replaces the folder of stored inputs in reports that may be read on another machine."""
 MAX_DIFFERENCES = 6
-"""Differences shown of a model since the baseline; the others are counted."""
+"""Maximum number of differences shown for a model that changed; the others are counted."""
 MAX_LISTED = 20
-"""With more models, those with equal cells are counted instead of listed; also the limit of figures."""
-UNIFORM_ROWS = {"pass": "pass wherever promised", "predicted": "predicted wherever promised"}
-"""State of all cells of models that are not listed -> words."""
+"""With more models, those that passed everywhere are counted instead of listed; also the limit of figures."""
+UNIFORM_STATES: tuple[CellState, ...] = ("pass", "predicted")
+"""States of models that are counted if all their cells have the same one."""
 
 
 def format(
@@ -170,14 +173,15 @@ def format(
     color: bool = False,
     width: int = 0,
     quiet: bool = False,
-    verbose: bool = False,
+    verbosity: int = 0,
     inputs: Path = STORED_INPUTS_PLACEHOLDER,
     snippets: Mapping[str, Sequence[str]] | None = None,
+    elapsed_s: float | None = None,
 ) -> str:
-    """Render the report. `width` is the terminal's, 0 does not wrap lines; with `quiet`, only the last line.
+    """Render the report. `width` is that of the terminal, 0 does not wrap lines; `quiet` renders only the last line.
 
-    `inputs` is the folder in which inputs are stored; `snippets` are the lines that would accept a finding in the
-    config, by its fingerprint.
+    `inputs` is the folder in which inputs are stored; `snippets` has the lines that accept a finding in the config, by
+    its fingerprint.
     """
     paper = Terminal(color, width)
     lines: list[str] = []
@@ -186,22 +190,33 @@ def format(
             _render_changes(report, paper),
             _render_findings(report, paper, snippets or {}),
             _render_replays(report, inputs, paper),
-            _render_matrix(report, paper, verbose),
+            _render_matrix(report, paper),
+            _render_runtimes(report, paper) if verbosity else (),
+            _render_comparisons(report, paper, verbosity) if verbosity else (),
             _render_notes(report, paper),
         ):
             lines += section
-    lines += [render_verdict(report, color=color), ""]
+    lines += [render_verdict(report, color=color, elapsed_s=elapsed_s), ""]
     return "\n".join(neutralize_commands(line) for line in lines)
 
 
-def render_verdict(report: Report, *, color: bool = False) -> str:
+def render_verdict(report: Report, *, color: bool = False, elapsed_s: float | None = None) -> str:
     """Render the last line."""
     word, colon, rest = wording.render_verdict(report).partition(":")
-    return neutralize_commands(f"{Terminal(color).ink(word, report.verdict)}{colon}{escape_unprintable(rest)}")
+    rest = escape_unprintable(f"{rest}{format_elapsed(elapsed_s)}")
+    return neutralize_commands(f"{Terminal(color).ink(word, report.verdict)}{colon}{rest}")
+
+
+def format_elapsed(elapsed_s: float | None) -> str:
+    """Return ` (2.1 s)`; "" for None."""
+    if elapsed_s is None:
+        return ""
+    minutes, seconds = divmod(round(elapsed_s), 60)
+    return f" ({minutes} min {seconds} s)" if minutes else f" ({elapsed_s:.1f} s)"
 
 
 def _render_changes(report: Report, paper: Terminal) -> Iterator[str]:
-    """Yield the changes since the baseline: models with the worst findings, and the first differences of each."""
+    """Yield the changed models, those with the worst findings first, and the first differences of each."""
     title = wording.changes_title(report)
     if not title:
         return
@@ -217,7 +232,7 @@ def _render_changes(report: Report, paper: Terminal) -> Iterator[str]:
 
 
 def _render_findings(report: Report, paper: Terminal, snippets: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Yield the findings by subject; the lines to paste into the config are never wrapped."""
+    """Yield the findings by subject. Lines that are pasted into the config are not wrapped."""
     margin = " " * BODY_COLUMN
     for subject, findings in wording.group_by_subject(wording.list_active_findings(report)):
         yield paper.ink(quote_name(truncate(subject)), "heading")
@@ -237,76 +252,105 @@ def _render_findings(report: Report, paper: Terminal, snippets: Mapping[str, Seq
 
 
 def _render_replays(report: Report, folder: Path, paper: Terminal) -> Iterator[str]:
-    """Yield the commands that reproduce findings; they are never wrapped, so that they can be copied."""
+    """Yield the commands that reproduce findings. They are not wrapped, so that they can be copied."""
     if not report.replays:
         return
     yield paper.ink("replay", "heading")
     for replay in report.replays:
         yield f"  {escape_unprintable(replay.command)}"
         for name in replay.inputs:
-            yield paper.ink(f"    with the inputs of {escape_unprintable(str(folder / name))}", "quiet")
+            yield paper.ink(f"    inputs: {escape_unprintable(str(folder / name))}", "quiet")
     yield ""
 
 
-def _render_matrix(report: Report, paper: Terminal, verbose: bool) -> Iterator[str]:
-    """Yield the table, the meaning of its words, and how near outputs came to their bounds."""
+def _render_matrix(report: Report, paper: Terminal) -> Iterator[str]:
+    """Yield the table of models by runtimes, and the meaning of its words."""
     runtimes = wording.list_runtimes(report)
     if not runtimes or not report.cells:
         return
     rows, alike = _select_rows(report)
-    columns = []
-    for runtime in runtimes:
-        engine, _, release = escape_unprintable(runtime).rpartition(" ")
-        states = [row[runtime].state if runtime in row else "not asked" for row in rows.values()]
-        columns.append(Column(engine, release, [STATE_WORDS.get(state, state) for state in states]))
-    if rows:
-        models = Column("", "", [quote_name(truncate(model)) for model in rows])
-        yield from paper.table([models, *columns], STYLES)
-    yield from (
-        f"{pluralize(alike[state], 'more model')}: {UNIFORM_ROWS[state]}" for state in UNIFORM_ROWS if alike[state]
-    )
+    cells = {
+        runtime: [STATE_WORDS[row[runtime].state if runtime in row else "not asked"] for row in rows.values()]
+        for runtime in runtimes
+    }
+    columns = join_columns(runtimes, cells)
+    yield from render_table(list(rows), columns, paper)
+    for state, count in alike.items():
+        yield f"{pluralize(count, 'more model')}: {STATE_WORDS[state]} on all required runtimes"
     yield ""
-    shown = {*alike, *(word for column in columns for word in column.cells)}
-    lines = [paper.ink(meaning, "quiet") for word, meaning in LEGEND.items() if word in shown]
-    lines += _render_comparisons(report, paper, verbose)
-    yield from [*lines, ""] if lines else []
+    yield from render_legend({*list_words(columns), *(STATE_WORDS[state] for state in alike)}, paper)
 
 
-def _select_rows(report: Report) -> tuple[CellTable, Counter[str]]:
+def render_table(models: Sequence[str], columns: Sequence[RuntimeColumn], paper: Terminal) -> Iterator[str]:
+    """Yield the lines of a table; a narrow terminal gets short labels: `onnxruntime 1.` and `18–21`."""
+    if not models:
+        return
+    first = Column("", "", [escape_log_line(quote_name(truncate(model))) for model in models])
+    table = [first, *(_text_column(it.engine, it.label, it.cells) for it in columns)]
+    if paper.width and sum(column.width + GUTTER for column in table) - GUTTER > paper.width:
+        table = [first, *(_text_column(f"{it.engine} {it.major}".rstrip(), it.short_label, it.cells) for it in columns)]
+    yield from paper.table(table, STYLES)
+
+
+def _text_column(group: str, label: str, cells: Sequence[str]) -> Column:
+    return Column(escape_unprintable(group), escape_unprintable(label), cells)
+
+
+def render_legend(words: set[str], paper: Terminal) -> Iterator[str]:
+    """Yield the meaning of the words of a table, in one line."""
+    meanings = [f"{word}: {meaning}" for word, meaning in wording.WORD_MEANINGS.items() if word in words]
+    if meanings:
+        yield from (*paper.wrapped("; ".join(meanings), 0, style="quiet"), "")
+
+
+def _select_rows(report: Report) -> tuple[CellTable, dict[CellState, int]]:
     """Return the models to list with their cells, and the number of the others by their uniform state."""
     matrix = wording.cells_by_model(report)
     if len(matrix) <= MAX_LISTED:
-        return matrix, Counter()
-    listed: CellTable = {}
-    alike: Counter[str] = Counter()
-    for model, row in matrix.items():
-        states = {cell.state for cell in row.values()}
-        state = states.pop() if len(states) == 1 else ""
-        if state in UNIFORM_ROWS:
-            alike[state] += 1
-        else:
-            listed[model] = row
-    return listed, alike
+        return matrix, {}
+    states = {model: {cell.state for cell in row.values()} for model, row in matrix.items()}
+    listed = {model: row for model, row in matrix.items() if states[model] not in ({state} for state in UNIFORM_STATES)}
+    counts = {state: list(states.values()).count({state}) for state in UNIFORM_STATES}
+    return listed, {state: count for state, count in counts.items() if count}
 
 
-def _render_comparisons(report: Report, paper: Terminal, verbose: bool) -> Iterator[str]:
-    """Yield the comparisons, and the figure of each model nearest to its bound; with `verbose` all figures."""
-    for sentence in wording.describe_comparisons(report):
-        yield from paper.wrapped(sentence, 0, style="quiet")
-    figures = list(report.measured) if verbose else wording.select_tightest(report.measured)
-    left_out = 0 if verbose else max(len(figures) - MAX_LISTED, 0)
-    for figure in sorted(figures, key=wording.bound_usage, reverse=True)[:MAX_LISTED] if left_out else figures:
-        case = f", {figure.case}" if verbose else ""
+def _render_runtimes(report: Report, paper: Terminal) -> Iterator[str]:
+    """Yield the runtimes with their environments."""
+    if not report.runtimes:
+        return
+    yield paper.ink("runtimes", "heading")
+    for runtime in report.runtimes:
+        parts = (
+            f"Python {runtime.python}" if runtime.python else "",
+            ", ".join(runtime.providers),
+            f"target `{runtime.target}`",
+        )
+        yield from paper.wrapped(f"{runtime.engine} {runtime.version}: {'; '.join(filter(None, parts))}", 2)
+    yield ""
+
+
+def _render_comparisons(report: Report, paper: Terminal, verbosity: int) -> Iterator[str]:
+    """Yield comparisons and cache use; with `-vv` also all figures, those nearest to their bounds first."""
+    sentences = wording.describe_runs(report)
+    figures = sorted(report.measured, key=wording.bound_usage, reverse=True) if verbosity > 1 else ()
+    if not sentences and not figures:
+        return
+    yield paper.ink("comparisons", "heading")
+    for sentence in sentences:
+        yield from paper.wrapped(sentence, 2)
+    for figure in figures:
+        case = f", {figure.case}" if figure.case else ""
         yield from paper.wrapped(f"{wording.describe_measurement(figure)}{case}", 2, style="quiet")
-    if left_out:
-        yield from paper.wrapped(f"and {pluralize(left_out, 'more figure')}; `-v` shows all", 2, style="quiet")
+    yield ""
 
 
 def _render_notes(report: Report, paper: Terminal) -> Iterator[str]:
     """Yield remarks, undecided and skipped checks, and ignored findings."""
-    for remark in report.remarks:
-        yield from paper.wrapped(remark, 0)
-    yield from [""] if report.remarks else []
+    remarks = (*report.remarks, *wording.describe_missing_sources(report))
+    yield from [paper.ink("notes", "heading")] if remarks else []
+    for remark in remarks:
+        yield from paper.wrapped(remark, 2)
+    yield from [""] if remarks else []
     yield from _render_gaps("undecided", report.undecided, report, paper)
     yield from _render_gaps("skipped", report.skipped, report, paper)
     accepted = wording.list_ignored_findings(report)
@@ -319,7 +363,7 @@ def _render_notes(report: Report, paper: Terminal) -> Iterator[str]:
 
 
 def _render_gaps(title: str, items: Sequence[NotDone], report: Report, paper: Terminal) -> Iterator[str]:
-    """Yield checks that were not done, each reason once."""
+    """Yield undecided or skipped checks; equal reasons are merged."""
     if not items:
         return
     yield paper.ink(title, "heading")

@@ -1,4 +1,4 @@
-"""Sentences and orders that all report formats share."""
+"""Sentences, words and sort orders that all report formats share."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ STATE_MEANINGS = {
     "warning": "warning",
     "fail": "fail",
     "predicted": "predicted, not run",
-    "not predicted": "not predicted, not run",
+    "not predicted": "could not be predicted, not run",
     "undecided": "undecided",
     "skipped": "skipped",
-    "not asked": "not asked for",
+    "not asked": "not checked",
 }
 STATE_WORDS = {
     "pass": "ok",
@@ -33,53 +33,56 @@ STATE_WORDS = {
     "not asked": "–",
 }
 """State of a cell -> word in tables."""
-NOT_PREDICTED = "not predicted: there is no support data, or it cannot be told; nothing was run"
+WORD_MEANINGS = {"ok*": "predicted, not run", "?": "could not be checked", "–": "not checked"}
+"""Words of tables that need an explanation."""
+WORST_WORDS_FIRST = ("FAIL", "?", "warn", "–", "ok*", "ok")
+NOT_PREDICTED = "could not be predicted, and was not run"
 DEFAULT_PATH = "onnxgate.lock"
-"""File of findings without a place and a model, in formats that require one."""
+"""File of findings that have neither a place nor a model, in formats that require a file."""
 MAX_NAMED_MODELS = 4
-"""Models named in a sentence; of more, the others are counted."""
+"""Maximum number of models named in a sentence; the others are counted."""
 
 
 def format_place(where: ReportedPlace) -> str:
-    """Return `export/classifier.py:31`, which terminals and editors can follow."""
+    """Return `export/classifier.py:31`, which terminals and editors turn into a link."""
     return f"{where.path}:{where.line}" if where.line else where.path
 
 
 def list_runtimes(report: Report) -> tuple[str, ...]:
-    """Return the runtimes without duplicates, by engine and release: `onnxruntime 1.18.1`."""
+    """Return the names of the runtimes, such as `onnxruntime 1.18.1`, sorted by engine and release."""
     names = dict.fromkeys(f"{runtime.engine} {runtime.version}" for runtime in report.runtimes)
     return tuple(sorted(names, key=runtime_sort_key))
 
 
 def describe_runtimes(names: Iterable[str], report: Report) -> str:
-    """Return `onnxruntime 1.18.1 to 1.23.2 and 1.31.1`: neighbours in the report form a range."""
+    """Return the runtimes as text; three or more consecutive ones of the report form a range."""
     return name_runtimes(set(names), list_runtimes(report))
 
 
 def finding_subject(finding: Finding) -> str:
-    """Return the model of a finding, or the file of its place."""
+    """Return the model that a finding is about, or the file if it is not about a model."""
     return finding.model or finding.place.path or "the project"
 
 
 def render_message(finding: Finding, limit: int = LONG_LIMIT) -> str:
-    """Return the message of a finding, and that a run confirmed it."""
+    """Return the message of a finding, and whether a run confirmed it."""
     message = truncate(finding.message, limit)
-    return f"{message}; a real run confirms it" if finding.confirmed else message
+    return f"{message} (confirmed by a run)" if finding.confirmed else message
 
 
 def render_message_with_node(finding: Finding) -> str:
-    """Return the message of a finding with its node."""
+    """Return the message of a finding, and its node."""
     node = f" (node `{truncate(finding.node)}`)" if finding.node and finding.node not in finding.message else ""
     return f"{render_message(finding)}{node}"
 
 
 def render_sentence(finding: Finding) -> str:
-    """Return subject, message and node of a finding, for formats without a heading for the subject."""
+    """Return the subject, message and node of a finding, for formats that do not group findings."""
     return f"{truncate(finding_subject(finding))}: {render_message_with_node(finding)}"
 
 
 def path_from_root(report: Report, path: str) -> str:
-    """Return the path relative to git's root."""
+    """Return a path of the report relative to the root of the git repository."""
     return f"{report.folder}/{path}" if report.folder and path else path
 
 
@@ -98,7 +101,7 @@ def _severity_key(finding: Finding) -> tuple[int, str, str, str, int]:
 
 
 def group_by_subject(findings: Sequence[Finding]) -> list[tuple[str, list[Finding]]]:
-    """Group findings by their subject, in the order of their worst finding."""
+    """Group findings by subject; subjects keep the order of their first finding."""
     groups: dict[str, list[Finding]] = {}
     for finding in findings:
         groups.setdefault(finding_subject(finding), []).append(finding)
@@ -106,7 +109,7 @@ def group_by_subject(findings: Sequence[Finding]) -> list[tuple[str, list[Findin
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """Checks that were undecided or skipped for one reason."""
+    """Undecided or skipped checks that have the same reason."""
 
     reason: str
     hint: str
@@ -115,7 +118,7 @@ class Gap(msgspec.Struct, frozen=True):
     runtimes: tuple[str, ...]
 
     def about(self, report: Report) -> str:
-        """Return `runtime, parity: models/a.onnx and models/b.onnx on onnxruntime 1.18.1 to 1.31.1`."""
+        """Return the stages, models and runtimes of these checks."""
         parts = (join_model_names(self.models), describe_runtimes(self.runtimes, report))
         subject = " on ".join(part for part in parts if part)
         stages = ", ".join(self.stages)
@@ -123,7 +126,7 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 def merge_gaps(items: Iterable[NotDone]) -> list[Gap]:
-    """Merge entries of one reason whose stages and runtimes are equal."""
+    """Merge entries that have the same reason, stages and runtimes."""
     reasons: dict[tuple[str, str, str], list[NotDone]] = {}
     for item in items:
         reasons.setdefault((item.reason, item.hint, item.model), []).append(item)
@@ -149,37 +152,52 @@ def join_model_names(models: Sequence[str]) -> str:
 
 
 def describe_comparisons(report: Report) -> list[str]:
-    """Return sentences on comparisons with the source, cached results, and models without a source."""
+    """Return sentences about comparisons with the source, cached results, and models without a source."""
+    return [*describe_runs(report), *describe_missing_sources(report)]
+
+
+def describe_runs(report: Report) -> list[str]:
+    """Return sentences about runs that were compared with the source, and about cached results."""
     run = [cell for cell in report.cells if cell.state in ("pass", "warning", "fail")]
     models = {cell.model for cell in run if cell.compared}
     sentences = []
     if models:
         cells = sum(cell.compared for cell in run)
-        of = f"{len(models)} of {pluralize(len(report.models), 'model')}, in {cells} of {pluralize(len(run), 'run')}"
-        sentences.append(f"outputs were compared with the source for {of}")
+        sentences.append(
+            f"outputs compared with the source: {len(models)} of {pluralize(len(report.models), 'model')}, "
+            f"{cells} of {pluralize(len(run), 'run')}"
+        )
     if reused := report.counts.get("reused", 0):
         sentences.append(f"{pluralize(reused, 'result')} reused from cache (disable with `--no-cache`)")
-    without = report.counts.get("without_source", 0)
-    if without and {"parity", "export"} & set(report.stages):
-        sentences.append(f"{pluralize(without, 'model')} without a source: neither compared with it nor exported again")
     return sentences
 
 
-RATIO_METRICS = {"sqnr_db": "{:.3g} dB", "cosine": "a cosine of {:.4g}", "top1": "{:.4g} of the argmax"}
+def describe_missing_sources(report: Report) -> list[str]:
+    """Return a sentence about models without a source, if a stage that needs the source was selected."""
+    count = report.counts.get("without_source", 0)
+    skipped = [name for name in ("parity", "export") if name in report.stages]
+    if not count or not skipped:
+        return []
+    subject = f"{pluralize(count, 'model')} {'has' if count == 1 else 'have'} no `source`"
+    reasons = {"parity": "not compared with one", "export": "not re-exported"}
+    return [f"{subject}: {' and '.join(reasons[name] for name in skipped)}"]
+
+
+RATIO_METRICS = {"sqnr_db": "SNR {:.3g} dB", "cosine": "cosine {:.4g}", "top1": "top-1 agreement {:.4g}"}
 """Metrics of which more is better -> template of a value."""
 
-BUDGET_METRICS = {"time ratio": "time", "memory ratio": "memory at its peak"}
+BUDGET_METRICS = {"time ratio": "time", "memory ratio": "peak memory"}
 """Metrics of budgets, as multiples of the baseline -> noun."""
 
 BUDGET_INTERVAL_METRICS = tuple(f"{cost}, {end}" for cost in BUDGET_METRICS for end in ("low", "high"))
-"""Metrics for the ends of their confidence intervals."""
+"""Metrics of the ends of their confidence intervals."""
 
-BOUND_ORIGINS = {"config": " by the config", "lock": " by what the lock recorded", "type": " by default"}
-"""Origin of a bound -> words."""
+BOUND_ORIGINS = {"config": " from the config", "lock": " from the lock", "type": ""}
+"""Origin of a bound -> words; a default needs none."""
 
 
 def select_tightest(measured: Sequence[Measured]) -> list[Measured]:
-    """Return for each model the figure nearest to its bound, of its outputs and of each budget."""
+    """Return the figure nearest to its bound for each model, and for each budget of a model."""
     nearest: dict[tuple[str, str], Measured] = {}
     for figure in measured:
         if figure.bound is None or figure.metric in BUDGET_INTERVAL_METRICS:
@@ -191,7 +209,7 @@ def select_tightest(measured: Sequence[Measured]) -> list[Measured]:
 
 
 def bound_usage(figure: Measured) -> float:
-    """Return the share of the tolerance that a figure uses; infinity beyond any."""
+    """Return the used share of the tolerance; infinity if the figure is not finite or has no bound."""
     if figure.value is None or figure.bound is None:
         return math.inf
     if figure.metric in RATIO_METRICS:
@@ -201,32 +219,26 @@ def bound_usage(figure: Measured) -> float:
 
 def describe_measurement(measured: Measured) -> str:
     """Describe a figure and its bound."""
+    model, origin = truncate(measured.model), BOUND_ORIGINS.get(measured.bound_from, "")
     if measured.metric in (*BUDGET_METRICS, *BUDGET_INTERVAL_METRICS):
         metric, _, end = measured.metric.partition(", ")
-        spread = {"low": " at least", "high": " at most"}.get(end, "")
-        taken = f"takes{spread} {measured.value:.2f} times the {BUDGET_METRICS[metric]}"
-        allowed = f"{measured.bound:g} is allowed{_describe_bound_origin(measured)}"
-        return f"{truncate(measured.model)}: {taken} where {allowed} ({measured.pair})"
-    output = f"{truncate(measured.model)}: `{truncate(measured.output)}`"
+        spread = {"low": "at least ", "high": "at most "}.get(end, "")
+        ratio = f"{spread}{measured.value:.2f} times the {BUDGET_METRICS[metric]}"
+        return f"{model}: {ratio} of the baseline (limit {measured.bound:g}{origin}, {measured.pair})"
+    output = f"{model}: `{truncate(measured.output)}`"
     if measured.value is None:
-        return f"{output} has no finite difference ({measured.pair})"
+        return f"{output}: the difference is not finite ({measured.pair})"
     if measured.bound is None:
         return f"{output}: {measured.metric} {measured.value:.4g} ({measured.pair})"
     if measured.metric in RATIO_METRICS:
         actual, needed = (RATIO_METRICS[measured.metric].format(value) for value in (measured.value, measured.bound))
-        return f"{output} keeps {actual} where {needed} is needed{_describe_bound_origin(measured)} ({measured.pair})"
-    if measured.value == 0:
-        return f"{output} does not differ ({measured.pair})"
-    allowed = f"{measured.bound:.2g} is allowed{_describe_bound_origin(measured)}"
-    return f"{output} differs by at most {measured.value:.2g} where {allowed} ({measured.pair})"
-
-
-def _describe_bound_origin(measured: Measured) -> str:
-    return BOUND_ORIGINS.get(measured.bound_from, "")
+        return f"{output}: {actual} (minimum {needed}{origin}, {measured.pair})"
+    difference = "no difference" if measured.value == 0 else f"max difference {measured.value:.2g}"
+    return f"{output}: {difference} (tolerance {measured.bound:.2g}{origin}, {measured.pair})"
 
 
 def render_verdict(report: Report) -> str:
-    """Return the last line, such as `pass: 2 models on 8 runtimes; export not asked for`."""
+    """Return the last line, such as `fail: 2 models on 8 runtimes: 1 error; skipped stages: export`."""
     runtimes = len(list_runtimes(report))
     extent = pluralize(len(report.models), "model") + (f" on {pluralize(runtimes, 'runtime')}" if runtimes else "")
     levels = [finding.level for finding in report.findings if not finding.ignored]
@@ -237,12 +249,12 @@ def render_verdict(report: Report) -> str:
     }
     counts = [pluralize(levels.count(level), level) for level in LEVELS if level in levels]
     counts += [f"{number} {word}" for word, number in others.items() if number]
-    parts = (f"{report.verdict}: {extent}", ", ".join(counts), truncate(report.scope))
-    return "; ".join(part for part in parts if part)
+    line = ": ".join(part for part in (report.verdict, extent, ", ".join(counts)) if part)
+    return f"{line}; {truncate(report.scope)}" if report.scope else line
 
 
 def cells_by_model(report: Report) -> dict[str, dict[str, Cell]]:
-    """Return the cells by model and runtime."""
+    """Return model -> runtime -> cell."""
     table: dict[str, dict[str, Cell]] = {model.path: {} for model in report.models}
     for cell in report.cells:
         table.setdefault(cell.model, {})[cell.runtime] = cell
@@ -259,7 +271,7 @@ def baseline_name(against: Against) -> str:
 
 
 def changes_title(report: Report) -> str:
-    """Return `changed since origin/main (1a2b3c4)`; "" without a baseline, or if the comparison is incomplete."""
+    """Return `changed since origin/main (1a2b3c4)`; "" if there is no baseline or the comparison is incomplete."""
     all_compared = "lock" in report.stages and all(gap.stage != "lock" for gap in report.undecided)
     if report.against is None or not (report.changes or all_compared):
         return ""
@@ -272,7 +284,7 @@ def rank_models(report: Report) -> dict[str, int]:
 
 
 def sort_changes(report: Report) -> list[Change]:
-    """Return the changes, models with the worst findings first."""
+    """Return the changes; models with the worst findings come first."""
     ranks = rank_models(report)
     return sorted(report.changes, key=lambda change: ranks.get(change.model, len(LEVELS)))
 
@@ -284,7 +296,7 @@ def describe_change(change: Change) -> str:
 
 
 def list_differences(change: Change, most: int) -> Sequence[str]:
-    """Return the first differences of a change, and how many more there are."""
+    """Return the first differences of a change, and the number of the others."""
     shown = [truncate(difference) for difference in change.said[:most]]
     more = len(change.said) - len(shown)
     return [*shown, f"… and {more} more"] if more else shown

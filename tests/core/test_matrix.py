@@ -1,4 +1,4 @@
-"""What follows from a matrix: what counts, the verdict, and the sentence that says where a model loads."""
+"""The matrix: its verdict, and the sentence about the releases that load a model."""
 
 from __future__ import annotations
 
@@ -6,109 +6,136 @@ import pytest
 
 from onnxgate.core.matrix import (
     NO_KERNELS,
+    Entry,
     MatrixModel,
     Observed,
     Predicted,
     Reason,
     build_matrix,
     describe_working_range,
-    group_by_reason,
+    list_reasons,
+    render_reason,
 )
 from tests.harness.reports.sample_matrices import KERNEL, entry, matrix, model
 
 WHY = "missing-kernel: node `det`: there is no kernel for `Det(22)`"
-LACKS = "lacks a kernel for `Det(22)`"
-TOO_NEW = Reason(rule="opset-too-new", node="", message="imports opset 21 of `ai.onnx`")
-IR = Reason(rule="ir-version-too-new", node="", message="is stamped with IR version 11")
+NO_KERNEL = "node `det`: there is no kernel for `Det(22)`"
+OPSET = Reason(rule="opset-too-new", node="", message="imports opset 21 of `ai.onnx`", works_since="1.18.0")
+IR = Reason(rule="ir-version-too-new", node="", message="uses IR version 11", works_since="1.18.0")
 DEPRECATED = Reason(rule="deprecated-operator", node="", message="`Scatter` is deprecated since opset 11")
 
 
+def sentence(*entries: Entry) -> str:
+    """Describe a model with these entries."""
+    return describe_working_range(MatrixModel(path="m.onnx", runtimes=entries)).sentence
+
+
 @pytest.mark.parametrize(
-    ("letters", "sentence"),
+    ("letters", "expected"),
     [
         ("++++++", "loads on onnxruntime 1.16.0–1.18.1"),
-        ("xx++++", f"loads on onnxruntime 1.17.1–1.18.1; 1.16 {LACKS}"),
-        ("x+++++", f"loads on onnxruntime 1.16.3–1.18.1; 1.16.0 {LACKS}"),
-        ("++++xx", f"loads on onnxruntime 1.16.0–1.17.3; 1.18 {LACKS}"),
-        ("xxxx++", f"loads on onnxruntime 1.18.0 and 1.18.1; 1.17 {LACKS}"),
-        ("+++x++", f"loads on onnxruntime 1.16.0–1.17.1, 1.18.0 and 1.18.1; 1.17.3 {LACKS}"),
-        ("??++++", "loads on onnxruntime 1.17.1–1.18.1; not known on 1.16.0 and 1.16.3"),
-        ("xxxxxx", f"loads on none of 6 releases; 1.18 {LACKS}"),
-        ("??xxxx", f"loads on none of 4 releases; 1.18 {LACKS}; not known on 1.16.0 and 1.16.3"),
-        ("??????", "is not known to load on any of 6 releases"),
+        ("xx++++", f"loads on onnxruntime 1.17.1–1.18.1; 1.16 refused: {NO_KERNEL}"),
+        ("x+++++", f"loads on onnxruntime 1.16.3–1.18.1; 1.16.0 refused: {NO_KERNEL}"),
+        ("++++xx", f"loads on onnxruntime 1.16.0–1.17.3; 1.18 refused: {NO_KERNEL}"),
+        ("xxxx++", f"loads on onnxruntime 1.18.0–1.18.1; 1.16–1.17 refused: {NO_KERNEL}"),
+        ("+++x++", f"loads on onnxruntime 1.16.0–1.17.1 and 1.18.0–1.18.1; 1.17.3 refused: {NO_KERNEL}"),
+        ("x++++x", f"loads on onnxruntime 1.16.3–1.18.0; 1.16.0 and 1.18.1 refused: {NO_KERNEL}"),
+        ("??++++", f"loads on onnxruntime 1.17.1–1.18.1; 1.16 unknown: {NO_KERNEL}"),
+        ("xxxxxx", f"does not load on onnxruntime 1.16–1.18: {NO_KERNEL}"),
+        ("??xxxx", f"does not load on onnxruntime 1.17–1.18: {NO_KERNEL}; 1.16 unknown: {NO_KERNEL}"),
+        ("??????", f"could not be predicted on onnxruntime 1.16–1.18: {NO_KERNEL}"),
     ],
 )
-def test_the_sentence(letters: str, sentence: str) -> None:
-    """Ranges with their gaps, why the nearest release refuses the model, and where nothing is known."""
-    assert sentence == describe_working_range(model(letters)).sentence
+def test_the_working_range(letters: str, expected: str) -> None:
+    """Minors stand for all their patches, except in the range that loads the model."""
+    assert expected == describe_working_range(model(letters)).sentence
 
 
-def test_the_nearest_release_speaks_and_none_is_lost() -> None:
-    """Just below where the model loads; the details, and what farther ones have against it, stand in the list."""
+def test_each_reason_is_named_once() -> None:
+    """The sentence has the fewest reasons that cover all releases: the others would repeat them."""
     entries = (
-        entry("1.16.0", "refused", IR),
+        entry("1.16.3", "refused", IR, OPSET),
+        entry("1.17.3", "refused", IR),
+        entry("1.18.1", "loads"),
+    )
+    working = describe_working_range(MatrixModel(path="m.onnx", runtimes=entries))
+
+    assert working.sentence == "loads on onnxruntime 1.18.1; 1.16–1.17 refused: IR version 11, supported since 1.18"
+    assert working.named == (IR,)
+    assert working.omitted == 1
+
+
+def test_reasons_of_other_releases() -> None:
+    """A reason that covers other releases has a clause of its own; the newest releases come first."""
+    entries = (
+        entry("1.16.3", "refused", OPSET),
         entry("1.17.3", "refused", KERNEL),
         entry("1.18.1", "loads"),
-        entry("1.19.2", "refused", IR),
     )
-    found = describe_working_range(MatrixModel(path="m.onnx", runtimes=entries))
 
-    assert found.sentence == f"loads on onnxruntime 1.18.1; 1.17.3 {LACKS}"
-    assert [group.runtimes for group in found.others] == [
-        ("onnxruntime 1.16.0", "onnxruntime 1.19.2"),
-        ("onnxruntime 1.17.3",),
-    ]
+    assert sentence(*entries) == (
+        f"loads on onnxruntime 1.18.1; 1.17.3 refused: {NO_KERNEL}; "
+        "1.16.3 refused: opset 21 of `ai.onnx`, supported since 1.18"
+    )
 
 
 @pytest.mark.parametrize(
-    ("reasons", "said"),
+    ("reasons", "expected"),
     [
-        ((TOO_NEW,), "lacks opset 21 of `ai.onnx`"),
-        ((IR,), "does not read IR version 11"),
-        ((IR, TOO_NEW, KERNEL), "does not read IR version 11 (the first of 3 reasons)"),
-        ((DEPRECATED,), "refuses it: `Scatter` is deprecated since opset 11"),
+        ((OPSET,), "opset 21 of `ai.onnx`, supported since 1.18"),
+        ((IR, OPSET), "IR version 11 and opset 21 of `ai.onnx`, supported since 1.18"),
+        ((IR, OPSET, KERNEL), "IR version 11 and opset 21 of `ai.onnx`, supported since 1.18 (and 1 more reason)"),
+        ((Reason(rule=IR.rule, node="", message=IR.message),), "IR version 11"),
+        ((DEPRECATED,), "`Scatter` is deprecated since opset 11"),
+        (
+            (Reason(rule="missing-kernel", node="", message="has no kernel", works_since="1.18.1"),),
+            "has no kernel (works since 1.18.1)",
+        ),
     ],
 )
-def test_what_the_nearest_release_lacks(reasons: tuple[Reason, ...], said: str) -> None:
-    """In the fewest words, and how many reasons there are."""
-    entries = (entry("1.17.3", "refused", *reasons), entry("1.18.1", "loads"))
-    found = describe_working_range(MatrixModel(path="m.onnx", runtimes=entries))
+def test_reasons(reasons: tuple[Reason, ...], expected: str) -> None:
+    """Version fields are named together; a release is named by its minor if it is the first of it."""
+    entries = (entry("1.17.3", "refused", *reasons), entry("1.18.0", "unknown"), entry("1.18.1", "loads"))
 
-    assert found.sentence == f"loads on onnxruntime 1.18.1; 1.17.3 {said}"
+    assert f"; 1.17.3 refused: {expected}" in sentence(*entries)
+
+
+def test_a_version_that_no_release_supports() -> None:
+    """Raising the target does not help."""
+    newest = Reason(rule=IR.rule, node="", message=IR.message)
+
+    assert sentence(entry("1.17.3", "refused", newest), entry("1.18.1", "refused", newest)) == (
+        "does not load on onnxruntime 1.17–1.18: IR version 11, not supported by any release yet"
+    )
 
 
 def test_a_single_release() -> None:
-    """Nobody counts to one."""
-    entries = (entry("1.18.1", "refused"), entry("1.18.1", "unknown"), entry("1.15.1", "unknown", NO_KERNELS))
-    found = [describe_working_range(MatrixModel(path="m.onnx", runtimes=(each,))) for each in entries]
+    """One release has no range."""
+    refused, unknown = entry("1.18.1", "refused"), entry("1.15.1", "unknown", NO_KERNELS)
 
-    assert [each.sentence for each in found] == [
-        f"does not load on onnxruntime 1.18.1, which {LACKS}",
-        "is not known to load on onnxruntime 1.18.1",
-        "is not known to load on onnxruntime 1.15.1; kernels are not known on 1.15.1",
-    ]
+    assert sentence(refused) == f"does not load on onnxruntime 1.18.1: {NO_KERNEL}"
+    assert sentence(unknown) == "could not be predicted on onnxruntime 1.15.1: no kernel data"
 
 
-def test_releases_of_which_no_kernels_are_known() -> None:
-    """The sentence says all that there is to say of them."""
+def test_releases_without_kernel_data() -> None:
+    """They are named: nothing is known about them, and that is not a pass."""
     entries = (entry("1.15.1", "unknown", NO_KERNELS), entry("1.16.0", "loads"))
-    found = describe_working_range(MatrixModel(path="m.onnx", runtimes=entries))
 
-    assert found.sentence == "loads on onnxruntime 1.16.0; kernels are not known on 1.15.1"
-    assert found.others == ()
+    assert sentence(*entries) == "loads on onnxruntime 1.16.0; 1.15.1 unknown: no kernel data"
 
 
-def test_what_the_newest_of_them_has() -> None:
-    """Releases that differ only in what they implement instead are said together."""
+def test_all_reasons() -> None:
+    """Each reason has its releases, and the detail of the newest of them."""
     up_to = [
-        Reason(rule=TOO_NEW.rule, node="", message=TOO_NEW.message, detail=f"implements up to {n}") for n in (19, 20)
+        Reason(rule=OPSET.rule, node="", message=OPSET.message, detail=f"supports opsets up to {n}") for n in (19, 20)
     ]
     entries = (entry("1.16.3", "refused", up_to[0], KERNEL), entry("1.17.3", "refused", up_to[1]))
-    [group] = group_by_reason(MatrixModel(path="m.onnx", runtimes=entries))
+    spans = list_reasons(MatrixModel(path="m.onnx", runtimes=entries))
 
-    assert group.because == (
-        "opset-too-new: imports opset 21 of `ai.onnx` (1.17.3 implements up to 20), and 1 more reason"
-    )
+    assert [(span.reason, span.runtimes) for span in spans] == [
+        (up_to[1], ("onnxruntime 1.16.3", "onnxruntime 1.17.3")),
+        (KERNEL, ("onnxruntime 1.16.3",)),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -130,8 +157,8 @@ def test_what_the_newest_of_them_has() -> None:
         ("unknown", "unavailable", "unknown", False),
     ],
 )
-def test_what_was_seen_counts(predicted: Predicted, observed: Observed, state: Predicted, contradicted: bool) -> None:
-    """It decides over what was predicted; where nothing was seen, the prediction stands."""
+def test_state(predicted: Predicted, observed: Observed, state: Predicted, contradicted: bool) -> None:
+    """An observation replaces the prediction, unless it is inconclusive."""
     seen = entry("1.18.1", predicted, observed=observed)
 
     assert (state, contradicted) == (seen.state, seen.contradicted)
@@ -148,15 +175,23 @@ def test_what_was_seen_counts(predicted: Predicted, observed: Observed, state: P
     ],
 )
 def test_the_verdict(models: list[str], verdict: str, status: int) -> None:
-    """A model that no release is known to load fails where the newest refuses it; otherwise it is no pass."""
+    """A model that loads on no release fails if the newest one refuses it, and is undecided otherwise."""
     summed = matrix(*map(model, models))
 
     assert (verdict, status) == (summed.verdict, summed.exit)
 
 
+@pytest.mark.parametrize(
+    ("letters", "verdict"), [("++++++", "pass"), ("x+++++", "fail"), ("?+++++", "undecided"), ("?++++x", "fail")]
+)
+def test_required_releases(letters: str, verdict: str) -> None:
+    """With `--target`, a model has to load on every release."""
+    assert verdict == build_matrix([model(letters)], "0.1.0", required=True).verdict
+
+
 @pytest.mark.parametrize(("observed", "status"), [("unavailable", 3), ("timed-out", 3), ("refused", 0), ("loads", 0)])
-def test_what_could_not_be_verified_is_no_pass(observed: Observed, status: int) -> None:
-    """Verification was asked for: where it could not be done, there is no verdict."""
+def test_failed_verification(observed: Observed, status: int) -> None:
+    """A model that could not be verified is undecided."""
     entries = (entry("1.17.3", "loads", observed=observed), entry("1.18.1", "loads", observed="loads"))
     summed = build_matrix([MatrixModel(path="m.onnx", runtimes=entries)], "0.1.0")
 
@@ -164,33 +199,30 @@ def test_what_could_not_be_verified_is_no_pass(observed: Observed, status: int) 
 
 
 @pytest.mark.parametrize(
-    ("predicted", "observed", "because"),
+    ("predicted", "observed", "expected"),
     [
         ("refused", "refused", WHY),
         ("refused", "unavailable", WHY),
-        ("refused", "crashed", "said"),
-        ("refused", "timed-out", "said"),
-        ("loads", "refused", "said"),
-        ("unknown", "refused", "said"),
+        ("refused", "crashed", "error text"),
+        ("refused", "timed-out", "error text"),
+        ("loads", "refused", "error text"),
+        ("unknown", "refused", "error text"),
     ],
 )
-def test_which_reason_is_given(predicted: Predicted, observed: Observed, because: str) -> None:
-    """The one that was predicted and came true, else the runtime's own words; none is an environment's."""
-    [group] = group_by_reason(
-        MatrixModel(path="m.onnx", runtimes=(entry("1.18.1", predicted, observed=observed, error="said"),))
-    )
+def test_the_reason_of_an_observation(predicted: Predicted, observed: Observed, expected: str) -> None:
+    """It is the predicted reason if a run confirms it, and the error of the runtime otherwise."""
+    [reason] = entry("1.18.1", predicted, observed=observed, error="error text").effective_reasons
 
-    assert because == group.because
+    assert expected == render_reason(reason)
 
 
-def test_a_model_that_loads_and_is_wrong() -> None:
-    """What its file says is not lost where a release was seen to load it all the same; want of data is no doubt."""
-    pointer = Reason(rule="external-data-corrupt", node="", message="keeps weights in a Git LFS pointer")
-    no_data = Reason(rule="no-support-data", node="", message="the kernels are not known")
-    seen = [entry("1.18.1", "unknown", reason, observed="loads") for reason in (pointer, no_data)]
-    said = [describe_working_range(MatrixModel(path="m.onnx", runtimes=(each,))).sentence for each in seen]
+def test_a_faulty_model_that_loads() -> None:
+    """A fault of the file is named even if the model loads; missing support data is not a fault."""
+    pointer = Reason(rule="external-data-corrupt", node="", message="stores weights in a Git LFS pointer")
+    no_data = Reason(rule="no-support-data", node="", message="no kernel data")
+    observed = [entry("1.18.1", "unknown", reason, observed="loads") for reason in (pointer, no_data)]
 
-    assert said == [
-        "loads on onnxruntime 1.18.1, although external-data-corrupt: keeps weights in a Git LFS pointer",
+    assert [sentence(it) for it in observed] == [
+        "loads on onnxruntime 1.18.1, although external-data-corrupt: stores weights in a Git LFS pointer",
         "loads on onnxruntime 1.18.1",
     ]

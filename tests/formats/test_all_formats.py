@@ -165,7 +165,9 @@ def test_a_comment_counts_what_it_leaves_out(judged: Report) -> None:
     """Errors and warnings that it shows and those that it counts are all there are; its notes are counted."""
     page = markdown.format_comment(judged)
     shown = in_page(markdown.format_comment)(judged)
-    more = re.findall(r"^… and (?:(\d+) more findings?)?(?: and )?(?:(\d+) notes?)?: the job", page, flags=re.MULTILINE)
+    more = re.findall(
+        r"^… and (?:(\d+) more findings?)?(?: and )?(?:(\d+) notes?)? in the job", page, flags=re.MULTILINE
+    )
     counted = [sum(int(each or 0) for each in column) for column in zip(*more, strict=True)] or [0, 0]
     wanted = in_report(judged)
 

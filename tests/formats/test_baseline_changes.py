@@ -78,7 +78,7 @@ def test_drawings_of_the_summary_are_few() -> None:
     drawn = tuple(Drawing(model="m.onnx", node=f"n{n}", nodes=(DrawnNode(name="x"),), edges=()) for n in range(8))
 
     assert markdown.format_summary(report(drawings=drawn)).count("```mermaid\n") == 3
-    assert "… and 5 more drawings: the report has all" in markdown.format_summary(report(drawings=drawn))
+    assert "… and 5 more drawings in the full report" in markdown.format_summary(report(drawings=drawn))
     assert markdown.format(report(drawings=drawn)).count("```mermaid\n") == 8
 
 
@@ -101,8 +101,8 @@ def test_a_comment_always_fits() -> None:
     said = markdown.format_comment(huge)
 
     assert len(said.encode()) <= 60_000
-    assert f"… and {500 - said.count('- ❌ **')} more findings: the job summary" in said
-    assert "100 runtimes: too many for a table here" in said
+    assert f"… and {500 - said.count('- ❌ **')} more findings in the job summary" in said
+    assert "100 runtimes: the table is too wide for this page" in said
 
 
 def test_a_comment_of_a_pass_is_short() -> None:
@@ -119,7 +119,7 @@ def test_a_comment_shows_errors_and_warnings_with_their_fixes() -> None:
     said = markdown.format_comment(report(findings=findings, verdict="fail", exit=1))
 
     assert said.count("**fix:** repair it") == 20
-    assert "… and 5 more findings and 3 notes: the job summary and the report have all" in said
+    assert "… and 5 more findings and 3 notes in the job summary and the full report" in said
 
 
 def test_a_wide_table_of_a_comment_is_folded() -> None:

@@ -85,4 +85,4 @@ def test_the_last_line_is_the_verdict() -> None:
     """Who reads the log reads how it ended."""
     said = github.format(report(skipped=not_done(), findings=(msgspec.structs.replace(finding(), level="note"),)))
 
-    assert said.splitlines()[-1] == "pass: 1 model on 5 runtimes; 1 note, 1 skipped"
+    assert said.splitlines()[-1] == "pass: 1 model on 5 runtimes: 1 note, 1 skipped"

@@ -12,7 +12,7 @@ from tests.harness.reports.sample_matrices import entry, matrix, model, sample
 
 
 def rendered(said: Matrix) -> str:
-    """What GitHub's own Markdown library makes of it."""
+    """Render it with GitHub's Markdown library."""
     return cmarkgfm.github_flavored_markdown_to_html(
         support_matrix.format_markdown(said), cmarkgfm.Options.CMARK_OPT_UNSAFE
     )
@@ -27,8 +27,8 @@ def test_every_row_has_a_cell_for_every_column() -> None:
 
 
 def test_one_engine_is_named_once() -> None:
-    """In the corner; the columns are narrow."""
-    assert "| onnxruntime | 1.16 | 1.17 | 1.18 |\n" in support_matrix.format_markdown(matrix(model("xx++++")))
+    """It stands in the corner."""
+    assert "| onnxruntime | 1.16 | 1.17–1.18 |\n" in support_matrix.format_markdown(matrix(model("xx++++")))
 
 
 def test_two_engines_are_told_apart() -> None:
@@ -36,23 +36,23 @@ def test_two_engines_are_told_apart() -> None:
     other = entry("1.18.1", "loads")
     entries = (*model("xx++++").runtimes, type(other)(runtime="openvino 2026.1", predicted="loads"))
 
-    assert "| onnxruntime<br>1.18 | openvino<br>2026.1 |" in support_matrix.format_markdown(
+    assert "| onnxruntime<br>1.17–1.18 | openvino<br>2026.1 |" in support_matrix.format_markdown(
         matrix(MatrixModel(path="m.onnx", runtimes=entries))
     )
 
 
-def test_many_columns_become_runs() -> None:
-    """A page is not as wide as thirty columns."""
+def test_columns_are_joined() -> None:
+    """Adjacent releases with equal cells share a column."""
     releases = [f"1.{minor}.0" for minor in range(8, 32)]
     entries = tuple(entry(each, "loads" if int(each.split(".")[1]) > 17 else "refused") for each in releases)
 
-    assert "| onnxruntime | 1.8-1.17 | 1.18-1.31 |" in support_matrix.format_markdown(
+    assert "| onnxruntime | 1.8–1.17 | 1.18–1.31 |" in support_matrix.format_markdown(
         matrix(MatrixModel(path="m.onnx", runtimes=entries))
     )
 
 
-def test_wrong_predictions_stand_before_all_else() -> None:
-    """Nobody overlooks them."""
+def test_wrong_predictions_come_first() -> None:
+    """They come first, so that they are not overlooked."""
     page = rendered(sample())
 
-    assert page.index("Predictions that were wrong") < page.index("<table>")
+    assert page.index("Wrong predictions") < page.index("<table>")

@@ -1,124 +1,230 @@
-"""The heat map: which releases share a column, and what stands in a cell."""
+"""Text about the releases that load models: the table of `onnxgate matrix`, and one line per model."""
 
 from __future__ import annotations
 
 import pytest
 
-from onnxgate.core.matrix import Matrix, MatrixModel, Reason
+from onnxgate.core.matrix import Matrix, MatrixModel, Reason, build_matrix
+from onnxgate.core.report import NotDone
 from onnxgate.formats import support_matrix
 from tests.harness.reports.sample_matrices import KERNEL, entry, matrix, model, sample
+from tests.harness.reports.sample_reports import finding, report
 
-MINORS = tuple(f"1.{minor}.{patch}" for minor in range(8, 32) for patch in (0, 1))
-
-
-def heat(said: Matrix, width: int = 0) -> list[str]:
-    """The lines of the table alone."""
-    return support_matrix.format_text(said, width=width).partition("\n\n")[0].split("\n")
+NO_KERNEL = "node `det`: there is no kernel for `Det(22)`"
 
 
-def test_patches_that_agree_share_a_column() -> None:
-    """As long as every model has the same of them."""
-    assert heat(matrix(model("xx++++", "a.onnx"), model("++++++", "b.onnx"))) == [
-        "       onnxruntime 1.",
-        "       16 17 18",
-        "a.onnx x  +  +",
-        "b.onnx +  +  +",
+def table(it: Matrix, width: int = 0) -> list[str]:
+    """Return the lines of the table."""
+    return support_matrix.format_text(it, width=width).partition("\n\n")[0].split("\n")
+
+
+def test_releases_with_equal_cells_share_a_column() -> None:
+    """A range is named by minors if it contains all their patches."""
+    assert table(matrix(model("xx++++", "a.onnx"), model("++++++", "b.onnx"))) == [
+        "        onnxruntime",
+        "        1.16  1.17–1.18",
+        "a.onnx  FAIL  ok*",
+        "b.onnx  ok*   ok*",
     ]
 
 
-def test_patches_that_differ_have_columns_of_their_own() -> None:
-    """Where one model tells them apart, no model's answer is lost."""
-    assert heat(matrix(model("x+++++", "a.onnx"), model("+++++?", "b.onnx")))[1:] == [
-        "       16.0 16.3 17 18.0 18.1",
-        "a.onnx  x    +   +   +    +",
-        "b.onnx  +    +   +   +    ?",
+def test_patches_that_differ_have_their_own_columns() -> None:
+    """Releases are only joined if all models have equal cells."""
+    assert table(matrix(model("x+++++", "a.onnx"), model("+++++?", "b.onnx")))[1:] == [
+        "        1.16.0  1.16.3–1.18.0  1.18.1",
+        "a.onnx  FAIL    ok*            ok*",
+        "b.onnx  ok*     ok*            ?",
     ]
 
 
-def test_a_narrow_terminal_has_runs_that_agree() -> None:
-    """Nothing is cut: neighbours that are alike in all rows become one column."""
-    letters = {release: "loads" if release >= "1.18" or release[3:4] == "." else "refused" for release in MINORS}
-    entries = tuple(entry(release, "refused" if release < "1.18" else "loads") for release in letters)
-    wide = matrix(MatrixModel(path="models/classifier.onnx", runtimes=entries))
+def test_a_range_has_no_gap() -> None:
+    """`1.16–1.24` would claim something about releases that were not checked."""
+    entries = tuple(entry(release, "loads") for release in ("1.16.3", "1.17.3", "1.24.1"))
 
-    assert max(map(len, heat(wide))) > 60
-    assert heat(wide, width=60)[1:] == [
-        "                       8-9 10-17 18-31",
-        "models/classifier.onnx  +    x     +",
-    ]
+    assert table(matrix(MatrixModel(path="m.onnx", runtimes=entries)))[1].split() == ["1.16–1.17", "1.24.1"]
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 160])
 def test_lines_fit_the_terminal(width: int) -> None:
-    """No line that has a blank to break at is longer than the terminal is wide."""
+    """Lines are wrapped at spaces."""
     lines = support_matrix.format_text(sample(), width=width).splitlines()[:-1]
 
     assert [line for line in lines if len(line) > width and " " in line.strip()] == []
 
 
-def test_only_what_occurs_is_explained() -> None:
-    """The legend of a matrix that loads everywhere has one entry."""
-    assert "\n+: loads\n" in support_matrix.format_text(matrix(model("++++++")))
+def test_a_wide_table_has_short_labels() -> None:
+    """The major version moves to the heading, before the table is split into blocks."""
+    letters = ("x+x+x+", "+x+x+x")
+    wide, narrow = (table(matrix(*(model(it, f"{it[0]}.onnx") for it in letters)), width) for width in (0, 50))
+
+    assert wide[1].split() == ["1.16.0", "1.16.3", "1.17.1", "1.17.3", "1.18.0", "1.18.1"]
+    assert narrow[:2] == [
+        "        onnxruntime 1.",
+        "        16.0  16.3  17.1  17.3  18.0  18.1",
+    ]
 
 
-def test_what_was_seen_stands_in_the_cell() -> None:
-    """What could not be verified, what was predicted wrongly, and how a load ended."""
+def test_the_legend_explains_the_words_that_occur() -> None:
+    """`FAIL` explains itself."""
+    assert "\nok*: predicted, not run\n" in support_matrix.format_text(matrix(model("x+++++")))
+    assert "\nok*: predicted, not run; ?: could not be checked\n" in support_matrix.format_text(matrix(model("x?++++")))
+
+
+def test_observations_in_cells() -> None:
+    """A load that was verified is `ok`; a prediction that could not be verified stays a prediction."""
     entries = (
         entry("1.16.3", "loads", observed="unavailable", error="no wheels"),
         entry("1.17.3", "loads", observed="crashed", error="SIGSEGV during load"),
-        entry("1.18.1", "refused", observed="timed-out", error="it had not ended"),
+        entry("1.18.1", "refused", observed="timed-out", error="did not end"),
         entry("1.19.2", "refused", observed="loads"),
     )
 
-    assert heat(matrix(MatrixModel(path="m.onnx", runtimes=entries)))[-1] == "m.onnx +~ c! t  +!"
+    assert table(matrix(MatrixModel(path="m.onnx", runtimes=entries)))[-1].split() == [
+        "m.onnx",
+        "ok*",
+        "FAIL",
+        "?",
+        "ok",
+    ]
 
 
-def test_quiet_leaves_the_verdict() -> None:
-    """`--quiet` says the last line alone."""
-    said = support_matrix.format_text(matrix(model("++++++"), model("xxxxxx", "b.onnx")), quiet=True)
+def lines(it: Matrix, *, verbose: bool = False, **options: object) -> list[str]:
+    """Return the lines of a check without a config."""
+    return support_matrix.format_check(it, report(**options), verbose=verbose).splitlines()[:-2]
 
-    assert said == "fail: 2 models on 6 releases; 1 loads on none; predicted, nothing was run\n"
+
+def test_one_line_per_model() -> None:
+    """The verdict, the releases that load it, and the reason of the others."""
+    assert lines(matrix(model("xx++++", "a.onnx"), model("++++++", "b.onnx"))) == [
+        f"ok    a.onnx: loads on onnxruntime 1.17.1–1.18.1; 1.16 refused: {NO_KERNEL}",
+        "ok    b.onnx: loads on onnxruntime 1.16.0–1.18.1",
+    ]
+
+
+def test_a_finding_in_the_sentence_adds_its_rule_and_fix() -> None:
+    """The reason is not repeated."""
+    error = finding(KERNEL.message, rule="missing-kernel", stage="support", node="det", fix="export at opset 21")
+
+    assert lines(matrix(model("xxxxxx")), findings=(error,)) == [
+        f"FAIL  m.onnx: does not load on onnxruntime 1.16–1.18: {NO_KERNEL} [missing-kernel]",
+        "      fix: export at opset 21",
+    ]
+
+
+def test_other_findings_follow() -> None:
+    """A model that loads may have another fault."""
+    error = finding("returns its input", rule="input-passthrough", stage="support", fix="add a node")
+
+    assert lines(matrix(model("++++++")), findings=(error,)) == [
+        "FAIL  m.onnx: loads on onnxruntime 1.16.0–1.18.1",
+        "      error[input-passthrough]: returns its input",
+        "      fix: add a node",
+    ]
+
+
+def test_notes_are_not_listed() -> None:
+    """They repeat the reasons of the line."""
+    note = finding(KERNEL.message, rule="missing-kernel", stage="support", node="det", level="note")
+
+    assert len(lines(matrix(model("x+++++")), findings=(note,))) == 1
+
+
+def test_a_fault_of_the_file_replaces_the_releases() -> None:
+    """It explains more than the releases that refuse the model."""
+    reason = Reason(rule="not-a-model", node="", message="is an HTML page")
+    entries = (entry("1.17.3", "refused", reason), entry("1.18.1", "refused", reason))
+    error = finding("is an HTML page", rule="not-a-model", stage="file", fix="commit the model")
+
+    assert lines(matrix(MatrixModel(path="m.onnx", runtimes=entries)), findings=(error,)) == [
+        "FAIL  m.onnx: is an HTML page [not-a-model]",
+        "      fix: commit the model",
+    ]
+
+
+def test_an_undecided_model_has_a_hint() -> None:
+    """A model that could not be checked is not a pass."""
+    gap = NotDone(stage="file", model="m.onnx", runtime="", reason="is a Git LFS pointer", hint="run `git lfs pull`")
+
+    assert lines(matrix(model("??????")), undecided=(gap,)) == [
+        "?     m.onnx: is a Git LFS pointer",
+        "      hint: run `git lfs pull`",
+    ]
+
+
+def test_remarks_have_a_heading() -> None:
+    """Remarks that repeat the line of a model are omitted."""
+    remarks = ("m.onnx: loads on onnxruntime 1.16.0–1.18.1", "m.onnx: opset 6 is not known")
+
+    assert lines(matrix(model("++++++")), remarks=remarks)[1:] == ["", "notes", "  m.onnx: opset 6 is not known"]
+
+
+def test_verbose_lists_all_reasons() -> None:
+    """The line has only those that cover all releases."""
+    more = Reason(rule="type-mismatch", node="", message="types differ", detail="needs one type")
+    it = matrix(
+        MatrixModel(path="m.onnx", runtimes=(entry("1.17.3", "refused", KERNEL, more), entry("1.18.1", "loads")))
+    )
+
+    assert lines(it, verbose=True) == [
+        f"ok    m.onnx: loads on onnxruntime 1.18.1; 1.17.3 refused: {NO_KERNEL} (and 1 more reason)",
+        f"      onnxruntime 1.17.3: missing-kernel: {NO_KERNEL}",
+        "      onnxruntime 1.17.3: type-mismatch: types differ (1.17.3 needs one type)",
+    ]
+
+
+def test_omitted_reasons_of_a_failure_are_announced() -> None:
+    """The first reason is not the only one to fix."""
+    more = Reason(rule="type-mismatch", node="", message="types differ")
+    it = matrix(MatrixModel(path="m.onnx", runtimes=(entry("1.17.3", "refused", KERNEL, more),)))
+    error = finding(KERNEL.message, rule="missing-kernel", stage="support", node="det", fix="")
+
+    assert lines(it, findings=(error,))[-1] == "hint: `-v` lists all reasons"
+
+
+def test_the_matrix_has_the_same_lines() -> None:
+    """`matrix` and `check` without a config give the same answer in the same words."""
+    it = matrix(model("xx++++", "a.onnx"), model("++++++", "b.onnx"))
+
+    assert "\n".join(lines(it)) in support_matrix.format_text(it)
+
+
+def test_quiet_prints_only_the_last_line() -> None:
+    """Both commands have it."""
+    it = matrix(model("++++++"), model("xxxxxx", "b.onnx"))
+
+    assert support_matrix.format_text(it, quiet=True) == "fail: 2 models on 6 runtimes: 1 failed; predicted, not run\n"
+    assert support_matrix.format_check(it, report(), quiet=True) == "pass: 1 model on 5 runtimes\n"
 
 
 @pytest.mark.parametrize(
-    ("letters", "said"),
+    ("letters", "required", "expected"),
     [
-        (["++++++"], "pass: 1 model on 6 releases; predicted, nothing was run"),
-        (["??????"], "undecided: 1 model on 6 releases; 1 is not known to load on any; predicted, nothing was run"),
+        (["++++++"], False, "pass: 1 model on 6 runtimes; predicted, not run"),
+        (["x+++++"], False, "pass: 1 model on 6 runtimes; predicted, not run"),
+        (["x+++++"], True, "fail: 1 model on 6 runtimes: 1 failed; predicted, not run"),
+        (["??????"], False, "undecided: 1 model on 6 runtimes: 1 undecided; predicted, not run"),
         (
             ["xxxxxx", "xxxxxx", "xx????"],
-            "fail: 3 models on 6 releases; 2 load on none, 1 is not known to load on any; predicted, nothing was run",
-        ),
-        (
-            ["xxxxxx", "x????x"],
-            "fail: 2 models on 6 releases; 2 load on none that is known; predicted, nothing was run",
+            False,
+            "fail: 3 models on 6 runtimes: 2 failed, 1 undecided; predicted, not run",
         ),
     ],
 )
-def test_the_last_line(letters: list[str], said: str) -> None:
-    """How many models load on none, and that nothing was run."""
-    assert support_matrix.format_text(matrix(*map(model, letters)), quiet=True) == f"{said}\n"
+def test_the_last_line(letters: list[str], required: bool, expected: str) -> None:
+    """Verdict, models, runtimes, and how many models failed or are undecided."""
+    it = build_matrix([model(word) for word in letters], "0.1.0", required=required)
+
+    assert support_matrix.format_text(it, required=required, quiet=True) == f"{expected}\n"
 
 
-def test_a_name_that_is_made_harmless_keeps_its_columns() -> None:
-    """It is measured as it is shown."""
-    lines = heat(matrix(model("++++++", "a.onnx"), model("xxxxxx", "##[error]\u202e.onnx")))
-
-    assert lines[3] == r"#\x23[error]\u202e.onnx x  x  x"
-    assert lines[2] == "a.onnx".ljust(len(r"#\x23[error]\u202e.onnx")) + " +  +  +"
+def test_the_elapsed_time_is_last() -> None:
+    """It is only printed if it is given."""
+    assert support_matrix.format_text(matrix(model("++++++")), elapsed_s=2.06).endswith("predicted, not run (2.1 s)\n")
 
 
-def test_verbose_says_every_reason() -> None:
-    """The first one stands for all of them otherwise, and how to see them is said."""
-    more = Reason(rule="type-mismatch", node="", message="types differ", detail="wants one")
-    said = matrix(
-        MatrixModel(path="m.onnx", runtimes=(entry("1.17.3", "refused", KERNEL, more), entry("1.18.1", "loads")))
-    )
-    short, long = (support_matrix.format_text(said, verbose=verbose) for verbose in (False, True))
+def test_an_escaped_name_keeps_its_columns() -> None:
+    """The width of a column is that of the escaped name."""
+    rows = table(matrix(model("++++++", "a.onnx"), model("xxxxxx", "##[error]\u202e.onnx")))
 
-    assert "for `Det(22)`, and 1 more reason\n  `-v` says all reasons\n" in short
-    assert (
-        "  refused by onnxruntime 1.17.3\n    missing-kernel: node `det`: there is no kernel for `Det(22)`\n"
-        "    type-mismatch: types differ (1.17.3 wants one)\n" in long
-    )
-    assert "`-v`" not in long
+    assert rows[3] == r"#\x23[error]\u202e.onnx  FAIL"
+    assert rows[2] == "a.onnx".ljust(len(r"#\x23[error]\u202e.onnx")) + "  ok*"

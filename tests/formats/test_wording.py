@@ -91,7 +91,7 @@ def test_a_budget_is_no_difference_of_outputs() -> None:
     said = [wording.describe_measurement(each) for each in wording.select_tightest([*ratios, plain])]
 
     assert said == [
-        "m: takes 2.87 times the time where 1.2 is allowed by the config (p)",
-        "m: `y` differs by at most 1 where 9 is allowed by default (p)",
+        "m: 2.87 times the time of the baseline (limit 1.2 from the config, p)",
+        "m: `y`: max difference 1 (tolerance 9, p)",
     ]
-    assert "takes at most 2.91 times the time" in wording.describe_measurement(ratios[2])
+    assert "m: at most 2.91 times the time" in wording.describe_measurement(ratios[2])

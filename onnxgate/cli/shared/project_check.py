@@ -9,12 +9,13 @@ from pathlib import Path
 
 import msgspec
 
-from onnxgate import rules
+from onnxgate import __version__, rules
 from onnxgate.cli.shared.options import CommonOptions
 from onnxgate.cli.shared.outputs import Sink, write_outputs
 from onnxgate.cli.shared.project_request import current_date, make_project_request
 from onnxgate.core.errors import UsageError
 from onnxgate.core.findings import DYNAMIC_STAGES, Stage
+from onnxgate.core.matrix import Matrix, build_matrix
 from onnxgate.core.report import Report
 from onnxgate.formats import RENDERERS
 from onnxgate.gate import pipeline
@@ -89,11 +90,12 @@ def run_check(request: CheckRequest, sinks: Sequence[Sink], options: CommonOptio
     if request.plan is not None and request.shard is None:
         raise UsageError("`--plan` means nothing without `--shard`", hint="give `--shard I/N`")
     snippets: Snippets = {}
+    matrix = None
     if config is None:
-        report = _check_files(request, options, drawn=drawn)
+        report, matrix = _check_files(request, options, drawn=drawn)
     else:
         report, snippets = _check_project(config, request, options, drawn=drawn)
-    write_outputs(report, sinks, options, config, snippets)
+    write_outputs(report, sinks, options, config, snippets, matrix)
     return report.exit
 
 
@@ -112,7 +114,7 @@ def find_project_config(paths: tuple[Path, ...], options: CommonOptions) -> Path
     return config_path
 
 
-def _check_files(request: CheckRequest, options: CommonOptions, *, drawn: bool) -> Report:
+def _check_files(request: CheckRequest, options: CommonOptions, *, drawn: bool) -> tuple[Report, Matrix]:
     """Check models without a config."""
     from onnxgate.commands.files_without_config import check_files, make_request
 
@@ -121,10 +123,12 @@ def _check_files(request: CheckRequest, options: CommonOptions, *, drawn: bool) 
         ("--shard", request.shard is not None),
     ):
         if is_given:
-            raise UsageError(f"`{option}` means nothing without a config", hint="run `onnxgate init`")
+            raise UsageError(f"`{option}` requires a config", hint="run `onnxgate init` to create one")
     files = make_request(request.paths, request.target, options.start, options.jobs)
     static = msgspec.structs.replace(files.static, fresh=request.fresh)
-    return check_files(msgspec.structs.replace(files, static=static), options.fail_on, drawn=drawn)
+    files = msgspec.structs.replace(files, static=static)
+    checked = check_files(files, options.fail_on, drawn=drawn, target=request.target)
+    return checked.report, build_matrix(checked.models, __version__, required=request.target is not None)
 
 
 def _check_project(
