@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
-from refresh_outputs import PROJECTS, ROOT, Shell, broken, programs
+from refresh_outputs import PROJECTS, ROOT, Shell, broken, environment
 
 PICTURE = ROOT / "docs" / "_static" / "annotation.svg"
 MODEL = "models/frames.onnx"
@@ -30,8 +30,7 @@ def annotation() -> re.Match[str]:
         folder = home / "broken"
         folder.mkdir()
         broken(folder)
-        shell = Shell(folder, {**programs(home), "ONNXGATE_CACHE_DIR": str(home / "cache")})
-        _, printed = shell.run(f"onnxgate check --static --output github {MODEL}")
+        _, printed = Shell(folder, environment(home)).run(f"onnxgate check --static --output github {MODEL}")
     found = ANNOTATION.search(printed)
     if found is None:
         raise SystemExit(f"no annotation in:\n{printed}")

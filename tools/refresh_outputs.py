@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import onnx.parser
@@ -23,8 +23,13 @@ BLOCK = re.compile(
     r"^(?P<mark><!-- run: (?P<folder>[a-z]+)(?P<index>, needs an index)? -->\n```console\n)(?P<body>.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )
-VARIABLE = re.compile(r"(?<=\()\d+(?:\.\d+)? s(?=\))|\b[0-9a-f]{64}\b|(?<=/)[0-9a-f]{16}(?=/)")
-"""Text that differs from run to run: seconds, digests of exported models, folders of the cache."""
+VARIABLE = re.compile(
+    r"(?<=\()\d+(?:\.\d+)? s(?=\))"  # duration
+    r"|\b[0-9a-f]{64}\b|(?<=\()[0-9a-f]{7}(?=\))"  # digest of an exported model, commit
+    r"|\b\d+(?:\.\d+)?e-\d+\b"  # difference of outputs, which depends on the processor
+    r"|(?<=\bonnx )[\d.]+|(?<=\bonnx-ir )[\d.]+|(?<=\bonnxscript )[\d.]+"  # installed with the toolchain
+)
+"""Text that differs from run to run or between machines."""
 LOG = """\
 2026-03-02T08:11:40Z INFO loading /models/encoder.onnx
 2026-03-02T08:11:40Z ERROR [ONNXRuntimeError] : 1 : FAIL : Load model from /models/encoder.onnx failed:\
@@ -38,12 +43,11 @@ class Shell:
     """A folder in which the commands of a page run, one after the other."""
 
     folder: Path
-    variables: dict[str, str] = field(default_factory=dict)
+    variables: dict[str, str]
 
     def run(self, command: str) -> tuple[int, str]:
         """Run a command in a terminal; return its status and standard output."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("GITHUB_", "CI"))}
-        variables = {**kept, "NO_COLOR": "1", "COLUMNS": str(WIDTH), "TERM": "xterm", **self.variables}
+        variables = {**self.variables, "NO_COLOR": "1", "COLUMNS": str(WIDTH), "TERM": "xterm"}
         terminal, output = os.openpty()
         with subprocess.Popen(
             ["bash", "-c", command], cwd=self.folder, env=variables, stdin=subprocess.DEVNULL, stdout=output,
@@ -122,7 +126,7 @@ def refresh(page: Path) -> str:
     """Return the page with the output of its commands as they print it now."""
     with tempfile.TemporaryDirectory(prefix="onnxgate-docs-") as scratch:
         home = Path(scratch)
-        variables = {**programs(home), "ONNXGATE_CACHE_DIR": str(home / "cache")}
+        variables = environment(home)
         shells: dict[str, Shell] = {}
 
         def replace(block: re.Match[str]) -> str:
@@ -152,15 +156,17 @@ def normalize(text: str) -> str:
     return VARIABLE.sub("N", text.strip("\n"))
 
 
-def programs(home: Path) -> dict[str, str]:
-    """Write the programs `onnxgate` and `uvx`; return variables with which this checkout runs."""
-    folder = home / "programs"
-    folder.mkdir()
+def environment(home: Path) -> dict[str, str]:
+    """Return variables with which `onnxgate` and `uvx onnxgate` run this checkout, with an empty cache."""
+    programs = home / "programs"
+    programs.mkdir()
     onnxgate = f'exec "{sys.executable}" -m onnxgate "$@"\n'
     for name, script in {"onnxgate": onnxgate, "uvx": f"shift\n{onnxgate}"}.items():
-        (folder / name).write_text(f"#!/bin/sh\n{script}")
-        (folder / name).chmod(0o755)
-    return {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+        (programs / name).write_text(f"#!/bin/sh\n{script}")
+        (programs / name).chmod(0o755)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("GITHUB_", "CI"))}
+    own = {"PYTHONPATH": str(ROOT), "ONNXGATE_CACHE_DIR": str(home / "cache")}
+    return {**kept, **own, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
 
 
 def main(arguments: list[str]) -> int:
