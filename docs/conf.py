@@ -32,13 +32,5 @@ html_theme_options = {
     "source_repository": "https://github.com/onnxgate/onnxgate/",
     "source_branch": "main",
     "source_directory": "docs/",
-    "footer_icons": [
-        {
-            "name": "GitHub",
-            "url": "https://github.com/onnxgate/onnxgate",
-            "html": "GitHub",
-            "class": "",
-        }
-    ],
 }
 html_extra_path = [f"reference/{name}.schema.json" for name in ("config", "diff", "matrix", "report")]

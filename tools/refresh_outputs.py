@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import os
 import re
 import shutil
@@ -106,12 +107,30 @@ def quickstart(folder: Path) -> None:
     subprocess.run(["git", "add", "--all"], cwd=folder, check=True)
 
 
+def pointers(folder: Path) -> None:
+    """Copy the project without faults, as a checkout that did not fetch Git LFS content."""
+    quickstart(folder)
+    for path in folder.glob("models/*.onnx"):
+        digest, size = hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_size
+        path.write_text(f"version https://git-lfs.github.com/spec/v1\noid sha256:{digest}\nsize {size}\n")
+
+
+def legacy(folder: Path) -> None:
+    """Create a repository without a config, whose model does not load on all releases."""
+    (folder / "models").mkdir()
+    shutil.copy(PROJECTS / "broken" / "models" / "ir-13.onnx", folder / "models" / "legacy.onnx")
+    subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
+    subprocess.run(["git", "add", "--all"], cwd=folder, check=True)
+
+
 FOLDERS: dict[str, Callable[[Path], None]] = {
     "model": model,
     "revisions": revisions,
     "log": log,
     "broken": broken,
     "quickstart": quickstart,
+    "pointers": pointers,
+    "legacy": legacy,
 }
 """The folders that pages name in `<!-- run: NAME -->`; `, needs an index` marks commands that install runtimes."""
 

@@ -75,7 +75,7 @@ def contents(page: Path) -> Iterator[Path]:
     """Yield the pages in the tables of contents of a page."""
     for fence in FENCE.finditer(page.read_text(encoding="utf-8")):
         for line in fence["body"].splitlines() if fence["head"] == "{toctree}" else ():
-            if line.strip() and not line.startswith(":"):
+            if line.strip() and not line.startswith(":") and "://" not in line:
                 name = re.sub(r"^.*<(.+)>$", r"\1", line.strip())
                 yield (page.parent / f"{name}.md").resolve()
 
