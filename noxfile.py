@@ -1,4 +1,4 @@
-"""Sessions of nox: lint, types and tests by default; `nox --list` names the others."""
+"""Sessions of nox: lint, types and tests by default; `nox --list` lists all."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ nox.options.reuse_venv = "yes"
 
 
 def group(*names: str) -> list[str]:
-    """The requirements of the dependency groups of that name."""
+    """Return the requirements of these dependency groups."""
     return nox.project.dependency_groups(PYPROJECT, *names)
 
 
 def node() -> list[str]:
-    """The requirement that brings Node and npm where a machine has none."""
+    """Return the package that contains Node and npm, unless npm is installed."""
     return [] if shutil.which("npm") else group("node")
 
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Hold code to ruff, and the surface to GitHub's schemas and to zizmor."""
+    """Run ruff and zizmor, and validate actions, workflows and hooks against their schemas."""
     session.install(*group("lint"))
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
@@ -71,7 +71,7 @@ def full(session: nox.Session) -> None:
 
 @nox.session
 def minimums(session: nox.Session) -> None:
-    """Run the tests that need no index with the oldest releases that the package says it works with."""
+    """Run the tests that need no package index with the oldest supported dependencies."""
     session.install(*group("test"), "uv")
     session.run("uv", "pip", "install", f"--python={session.bin}/python", "--resolution=lowest-direct", ".")
     session.run("python", "-m", "pytest", "-m", "not index and not torch and not surface", *session.posargs)
@@ -79,10 +79,10 @@ def minimums(session: nox.Session) -> None:
 
 @nox.session
 def frameworks(session: nox.Session) -> None:
-    """Gate a project of each framework in an environment of its own: `nox -s frameworks -- sklearn`, else all."""
+    """Check a project of each framework in its own environment: all, or `nox -s frameworks -- sklearn`."""
     session.install(".", *group("test"))
-    asked = {"ONNXGATE_TEST_FRAMEWORKS": " ".join(session.posargs) or "all"}
-    session.run("python", "-m", "pytest", "tests/e2e/frameworks", "-m", "frameworks", env=asked)
+    selected = {"ONNXGATE_TEST_FRAMEWORKS": " ".join(session.posargs) or "all"}
+    session.run("python", "-m", "pytest", "tests/e2e/frameworks", "-m", "frameworks", env=selected)
 
 
 @nox.session
@@ -94,21 +94,21 @@ def conformance(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Compare the cost of onnxgate with peers and bounds: half an hour, 10 GB; `-- --quick`: two minutes."""
+    """Compare time and memory with targets and other tools: 30 minutes, 10 GB; `-- --quick`: 2 minutes."""
     session.install(".", *group("test", "bench"), "-r", TOOLCHAIN)
     session.run("python", "-m", "bench", *session.posargs)
 
 
 @nox.session
 def faults(session: nox.Session) -> None:
-    """Make every fault at all moments and sizes: full disks, kills, broken indexes, lying runtimes. Half an hour."""
+    """Run every fault: full disks, killed processes, broken package indexes, misbehaving runtimes. 30 minutes."""
     session.install(".", *group("test"))
     session.run("python", "-m", "campaigns.faults", "--all", *session.posargs)
 
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Build the documentation strictly, after seeing that what is generated is what the code says."""
+    """Check that generated pages are current, and build the documentation; warnings are errors."""
     session.install(".", *group("docs"))
     session.run("python", "tools/generate_reference.py", "--check")
     built = session.posargs[0] if session.posargs else "build/docs"

@@ -63,7 +63,7 @@ def _target(target: Target) -> tuple[str, ...]:
 
 def _machine(result: Result) -> str:
     machine = ", ".join(f"{name} {value}" for name, value in result.machine.items())
-    return f"Measured with {machine}. Median (least..most) of the repetitions; ratios are of one repetition each."
+    return f"Measured with {machine}. Median (minimum..maximum) of the repetitions; each ratio compares the same repetition."
 
 
 def _work(work: WorkResult) -> str:
@@ -77,7 +77,7 @@ def _work(work: WorkResult) -> str:
 def _own_work(work: WorkResult) -> Iterator[str]:
     if work.own_work_s:
         seconds = ", ".join(f"{step} {seconds:.2f} s" for step, seconds in work.own_work_s.items())
-        yield f"Time inside the {work.runtimes} runtimes alone, all in sum: {seconds}."
+        yield f"Total time in the {work.runtimes} runtimes: {seconds}."
 
 
 def _columns(bound: str) -> tuple[str, ...]:

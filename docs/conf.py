@@ -1,4 +1,4 @@
-"""How the documentation is built: `nox -s docs`, strictly: a warning or a broken link fails it."""
+"""Sphinx settings. `nox -s docs` builds the documentation; a warning or a broken link is an error."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ version = release
 
 extensions = ["myst_parser"]
 source_suffix = {".md": "markdown"}
-exclude_patterns = ["_build", "_figures"]  # what is included in pages is none
+exclude_patterns = ["_build", "_figures"]  # _figures are included by pages
 myst_enable_extensions = ["deflist", "colon_fence"]
 myst_heading_anchors = 3
 nitpicky = True
-smartquotes = False  # what is quoted is pasted
+smartquotes = False  # examples are pasted into terminals
 suppress_warnings = ["config.cache"]
 
 html_theme = "furo"
@@ -28,4 +28,9 @@ html_css_files = ["tables.css"]
 html_title = "onnxgate"
 html_copy_source = False
 html_show_sphinx = False
+html_theme_options = {
+    "source_repository": "https://github.com/onnxgate/onnxgate/",
+    "source_branch": "main",
+    "source_directory": "docs/",
+}
 html_extra_path = [f"reference/{name}.schema.json" for name in ("config", "diff", "matrix", "report")]

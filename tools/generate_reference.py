@@ -1,4 +1,4 @@
-"""Write what `docs/` has from the code: schemas, rules, keys; `--check` fails where something is stale."""
+"""Generate pages and schemas of `docs/` from the code; `--check` fails if one is outdated."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from onnxgate.project.config import schema as config_types
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs"
 CONFIG = """
-What `onnxgate.toml` may hold, or `[tool.onnxgate]` in `pyproject.toml`. Paths are relative to the file. An unknown key
-or a wrong type is an error that names the key and the nearest spelling; all errors of a file are said at once.
+The configuration is `onnxgate.toml`, or `[tool.onnxgate]` in `pyproject.toml`. Paths are relative to this file. An
+unknown key or a wrong type is an error; all errors of the file are reported together.
 
-Editors that use [taplo](https://taplo.tamasfe.dev) complete and check `onnxgate.toml` by
-{download}`its JSON Schema <config.schema.json>`, where the first line names it:
+Editors with [taplo](https://taplo.tamasfe.dev) complete and validate `onnxgate.toml` if its first line names the
+{download}`JSON Schema <config.schema.json>`:
 
 ```toml
 #:schema https://raw.githubusercontent.com/onnxgate/onnxgate/v0.1.0/docs/reference/config.schema.json
@@ -43,27 +43,27 @@ WRITTEN = {
     "Ignore": "[[ignore]]",
     "Limits": "[limits]",
 }
-"""How the tables of the config are spelled."""
+"""The TOML syntax of each table of the config."""
 REPORT = """
-What `onnxgate check --output json` says, and what every other format is made from. Sorted; no clock, no host. Its
-{download}`JSON Schema <report.schema.json>` is published; see [what is promised to be stable](../stability.md).
+The output of `onnxgate check --output json`. Lists are sorted, and there is no time or host name in it. The
+{download}`JSON Schema <report.schema.json>` is [stable](../stability.md).
 """
 INVENTORY = """
-What `onnxgate runtimes list --output json` says. Its {download}`JSON Schema <inventory.schema.json>` is published.
+The output of `onnxgate runtimes list --output json`, with its {download}`JSON Schema <inventory.schema.json>`.
 """
 MATRIX = """
-What `onnxgate matrix --output json` says. Its {download}`JSON Schema <matrix.schema.json>` is published.
+The output of `onnxgate matrix --output json`, with its {download}`JSON Schema <matrix.schema.json>`.
 """
 LOG = """
-What `onnxgate explain --log FILE --output json` says. Its {download}`JSON Schema <log.schema.json>` is published.
+The output of `onnxgate explain --log FILE --output json`, with its {download}`JSON Schema <log.schema.json>`.
 """
 DIFF = """
-What `onnxgate diff --output json` says. Its {download}`JSON Schema <diff.schema.json>` is published.
+The output of `onnxgate diff --output json`, with its {download}`JSON Schema <diff.schema.json>`.
 """
 
 
 def contents() -> dict[str, str]:
-    """Every generated file by its path below `docs/`."""
+    """Return each generated file by its path in `docs/`."""
     schemas = {
         "config": describe(config.json_schema(rules.by_id), _kinds(config_types)),
         "diff": _describe_answer(difference_types, "Difference", "A difference of two models by onnxgate"),
@@ -76,13 +76,13 @@ def contents() -> dict[str, str]:
         **{f"reference/{name}.schema.json": _pretty(schema) for name, schema in schemas.items()},
         "reference/action.md": action.page(),
         "reference/cli.md": commands.page(),
-        "reference/config.md": keys.page("The config", CONFIG, schemas["config"], ("Config",), WRITTEN),
+        "reference/config.md": keys.page("Configuration", CONFIG, schemas["config"], ("Config",), WRITTEN),
         "reference/errors.md": errors.page(),
-        "reference/log.md": keys.page("The explained log", LOG, schemas["log"], ("ExplainedLog",)),
-        "reference/report.md": keys.page("The report", REPORT, schemas["report"], ("Report",)),
-        "reference/diff.md": keys.page("The difference", DIFF, schemas["diff"], ("Difference",)),
-        "reference/inventory.md": keys.page("The inventory", INVENTORY, schemas["inventory"], ("Inventory",)),
-        "reference/matrix.md": keys.page("The matrix", MATRIX, schemas["matrix"], ("Matrix",)),
+        "reference/log.md": keys.page("Explained log (JSON)", LOG, schemas["log"], ("ExplainedLog",)),
+        "reference/report.md": keys.page("Report (JSON)", REPORT, schemas["report"], ("Report",)),
+        "reference/diff.md": keys.page("Diff (JSON)", DIFF, schemas["diff"], ("Difference",)),
+        "reference/inventory.md": keys.page("Runtimes (JSON)", INVENTORY, schemas["inventory"], ("Inventory",)),
+        "reference/matrix.md": keys.page("Matrix (JSON)", MATRIX, schemas["matrix"], ("Matrix",)),
         **{f"rules/{name}": page for name, page in rule_pages.pages().items()},
     }
 
@@ -101,7 +101,7 @@ def _pretty(schema: dict[str, Any]) -> str:
 
 
 def stale(folder: Path) -> list[str]:
-    """Paths of files that are not what the code says now, or that it no longer speaks of."""
+    """Return the paths of outdated files, and of pages of removed rules."""
     made = contents()
     pages = {f"rules/{path.name}" for path in (folder / "rules").glob("*.md")}
     return [name for name, text in made.items() if not _is(folder / name, text)] + sorted(pages - made.keys())
@@ -112,7 +112,7 @@ def _is(path: Path, text: str) -> bool:
 
 
 def write(folder: Path) -> None:
-    """Write all of them, and take away pages of rules that are no more."""
+    """Write all files, and delete pages of removed rules."""
     made = contents()
     for name, text in made.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -123,13 +123,13 @@ def write(folder: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Write, or with `--check` say what is stale."""
+    """Write the files, or list outdated ones with `--check`; return the exit status."""
     if arguments != ["--check"]:
         write(FOLDER)
         return 0
     names = stale(FOLDER)
     for name in names:
-        print(f"docs/{name} is stale: run `python tools/generate_reference.py`")
+        print(f"docs/{name} is outdated: run `python tools/generate_reference.py`")
     return 1 if names else 0
 
 

@@ -12,7 +12,7 @@ from campaigns.faults.project_under_test import Ground, bound_by_permissions, ne
 from campaigns.faults.registry import fault
 
 
-@fault("cache", "read-only, with the environments in it")
+@fault("cache", "read-only, with environments")
 def cache_read_only_warm(ground: Ground) -> Iterator[Seen]:
     """What is there is used."""
     need_bound_permissions(ground.folder)
@@ -22,7 +22,7 @@ def cache_read_only_warm(ground: Ground) -> Iterator[Seen]:
     ground.cache.chmod(0o700)
 
 
-@fault("cache", "read-only, with nothing in it", quick=True)
+@fault("cache", "read-only and empty", quick=True)
 def cache_read_only_cold(ground: Ground) -> Iterator[Seen]:
     """Nothing can be run, and the way out is said."""
     need_bound_permissions(ground.folder)
@@ -33,7 +33,7 @@ def cache_read_only_cold(ground: Ground) -> Iterator[Seen]:
     ground.cache.chmod(0o700)
 
 
-@fault("cache", "unreadable")
+@fault("cache", "not readable")
 def cache_unreadable(ground: Ground) -> Iterator[Seen]:
     """It is as if nothing were there, and nothing can be put there."""
     need_bound_permissions(ground.folder)
@@ -44,7 +44,7 @@ def cache_unreadable(ground: Ground) -> Iterator[Seen]:
     ground.cache.chmod(0o700)
 
 
-@fault("cache", "a file")
+@fault("cache", "the cache folder is a file")
 def cache_a_file(ground: Ground) -> Iterator[Seen]:
     """The same."""
     file = ground.folder / "file"
@@ -53,7 +53,7 @@ def cache_a_file(ground: Ground) -> Iterator[Seen]:
     yield ground.check("--static", expected=(0,), variables={"ONNXGATE_CACHE_DIR": file}, about="static")
 
 
-@fault("cache", "its parts are files or links that lead nowhere")
+@fault("cache", "its subfolders are files or dangling links")
 def cache_parts_are_files(ground: Ground) -> Iterator[Seen]:
     """What only helps the next run is not needed; what is needed is said."""
     ground.truth()
@@ -67,14 +67,14 @@ def cache_parts_are_files(ground: Ground) -> Iterator[Seen]:
     yield ground.check(expected=(0, 3), about="a link")
 
 
-@fault("cache", "on a path with spaces, quotes and other scripts")
+@fault("cache", "its path contains spaces, quotes and non-ASCII characters")
 def cache_on_an_odd_path(ground: Ground) -> Iterator[Seen]:
     """Environments are made and used there."""
     cache = ground.folder / "a cache, 'grüße' \"日本\" $HOME %s"
     yield ground.check(expected=(0,), variables={"ONNXGATE_CACHE_DIR": cache})
 
 
-@fault("cache", "deleted in the middle of a run")
+@fault("cache", "deleted during a run")
 def cache_deleted(ground: Ground) -> Iterator[Seen]:
     """Whatever was needed of it is undecided; nothing else is said of the model."""
     for number, wait_s in enumerate((0.2, 0.4, 0.6, 0.8) if ground.thorough else (0.5,)):

@@ -43,14 +43,14 @@ def with_ignore(ground: Ground) -> None:
     config.write_text(config.read_text() + entry)
 
 
-@fault("clock", "ten years back and forth between runs")
+@fault("clock", "set ten years back or forward between runs")
 def clock_moved(ground: Ground) -> Iterator[Seen]:
     """No verdict of a model depends on it, and nothing that was kept is lost."""
     for years in (-10, 10, 0):
         yield ground.check(expected=(0,), variables=moved(ground, years), about=f"{years:+d} years")
 
 
-@fault("clock", "an ignore's last day has passed, or not yet", quick=True, runs=False)
+@fault("clock", "before and after the last day of an ignore", quick=True, runs=False)
 def clock_and_ignores(ground: Ground) -> Iterator[Seen]:
     """It is found expired in ten years, and holds ten years ago."""
     with_ignore(ground)
@@ -63,7 +63,7 @@ def clock_and_ignores(ground: Ground) -> Iterator[Seen]:
         yield seen
 
 
-@fault("clock", "every file comes from the future or from 1970")
+@fault("clock", "all files are from the future or from 1970")
 def files_of_other_times(ground: Ground) -> Iterator[Seen]:
     """No time of a file is believed."""
     for when in (time.time() + 10 * YEAR_S, 1.0):

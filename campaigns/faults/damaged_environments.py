@@ -35,25 +35,25 @@ def packages(slot: Path) -> Path:
     return next(attempt(slot).glob("lib/python*/site-packages"))
 
 
-@fault("half an environment", "its interpreter is gone")
+@fault("damaged environment", "its interpreter is missing")
 def half_without_interpreter(ground: Ground) -> Iterator[Seen]:
     """It is built anew."""
     yield from harmed(ground, lambda slot: (attempt(slot) / "bin" / "python").unlink())
 
 
-@fault("half an environment", "the engine's files are gone", quick=True)
+@fault("damaged environment", "the engine's files are missing", quick=True)
 def half_without_engine(ground: Ground) -> Iterator[Seen]:
     """The same."""
     yield from harmed(ground, lambda slot: shutil.rmtree(packages(slot) / "onnxruntime"), expected=(0, 3))
 
 
-@fault("half an environment", "numpy is gone")
+@fault("damaged environment", "numpy is missing")
 def half_without_numpy(ground: Ground) -> Iterator[Seen]:
     """The same."""
     yield from harmed(ground, lambda slot: shutil.rmtree(packages(slot) / "numpy"), expected=(0, 3))
 
 
-@fault("half an environment", "one file of the engine is gone, which it needs late")
+@fault("damaged environment", "a file of the engine that is imported late is missing")
 def half_without_a_late_file(ground: Ground) -> Iterator[Seen]:
     """It is no model's fault."""
 
@@ -65,7 +65,7 @@ def half_without_a_late_file(ground: Ground) -> Iterator[Seen]:
     yield from harmed(ground, remove, expected=(0, 3))
 
 
-@fault("half an environment", "the engine's library is cut off")
+@fault("damaged environment", "the engine's library is truncated")
 def half_a_library(ground: Ground) -> Iterator[Seen]:
     """It is no model's fault that it does not load."""
 
@@ -76,7 +76,7 @@ def half_a_library(ground: Ground) -> Iterator[Seen]:
     yield from harmed(ground, truncate, expected=(0, 3))
 
 
-@fault("half an environment", "the engine's library is empty")
+@fault("damaged environment", "the engine's library is empty")
 def an_empty_library(ground: Ground) -> Iterator[Seen]:
     """The same."""
 
@@ -91,7 +91,7 @@ def _overwrite_ready(content: bytes, slot: Path) -> None:
     (slot / "ready.json").write_bytes(content)
 
 
-@fault("half an environment", "its state file is empty, garbage, a folder, or of another key")
+@fault("damaged environment", "its state file is empty, invalid, a folder, or has another key")
 def half_a_state(ground: Ground) -> Iterator[Seen]:
     """It is not trusted."""
 
@@ -106,7 +106,7 @@ def half_a_state(ground: Ground) -> Iterator[Seen]:
         yield from harmed(ground, make_folder)
 
 
-@fault("half an environment", "a lock file that somebody left")
+@fault("damaged environment", "a stale lock file")
 def half_a_lock(ground: Ground) -> Iterator[Seen]:
     """Nobody holds it."""
 
@@ -117,7 +117,7 @@ def half_a_lock(ground: Ground) -> Iterator[Seen]:
     yield from harmed(ground, lock)
 
 
-@fault("half an environment", "the interpreter is another one now")
+@fault("damaged environment", "the interpreter was replaced")
 def interpreter_exchanged(ground: Ground) -> Iterator[Seen]:
     """As after an upgrade of the system: it does not see the packages any more."""
 
@@ -128,7 +128,7 @@ def interpreter_exchanged(ground: Ground) -> Iterator[Seen]:
     yield from harmed(ground, exchange, expected=(0, 3))
 
 
-@fault("half an environment", "the interpreter does not start any more")
+@fault("damaged environment", "the interpreter does not start")
 def interpreter_broken(ground: Ground) -> Iterator[Seen]:
     """The same."""
 

@@ -1,4 +1,4 @@
-"""The table: each fault, what the user sees, and the exit status, as measured."""
+"""The page of docs/contributing: each fault with the exit statuses that were measured."""
 
 from __future__ import annotations
 
@@ -12,16 +12,20 @@ from campaigns.faults.registry import Fault
 
 LONGEST = 240
 NAME = re.compile(r"<!-- ([a-z-]+) -->")
-HEAD = """# What goes wrong around it
+HEAD = """# Behavior under faults
 
-Disks fill up, jobs are cancelled, indexes do not answer, runtimes lie. Here is each fault that is made for onnxgate,
-what is said first, and the exit status. The tables are printed by
-`python -m campaigns.faults --write docs/concepts/faults.md`, which really makes every fault; texts are as seen on
-Linux, and where several runs of a fault end differently, all statuses are given.
+The fault campaign runs onnxgate while the disk is full, processes are killed, the package index fails or a runtime
+misbehaves. This command runs every fault and writes the tables below:
 
-In none of these runs was a model passed that would not have passed without the fault, a lock damaged, a process left
-running, or a traceback shown. 130 is "interrupted", 141 a pipe that nobody reads; a process that is killed with SIGKILL
-has no status of its own: what counts there is the run after it.
+```console
+$ python -m campaigns.faults --all --write docs/contributing/faults.md
+```
+
+In each run the following must hold: no model passes that would not pass without the fault, the lock stays valid, no
+process keeps running, and no traceback is printed.
+
+The tables show the exit status of each run, on Linux; if runs of a fault end differently, all statuses. 130 means
+interrupted, 141 a closed pipe, "killed" SIGKILL. After SIGKILL the next run is checked.
 """
 
 
@@ -65,11 +69,11 @@ def renewed(old: str, new: str) -> str:
 
 def _lines(rows: Sequence[Row]) -> Iterator[str]:
     for group in dict.fromkeys(each.fault.group for each in rows):
-        yield from (f"## {group[:1].upper()}{group[1:]}", "", "| fault | status | what is said |", "|---|---|---|")
+        yield from (f"## {group[:1].upper()}{group[1:]}", "", "| fault | status |", "|---|---|")
         for each in rows:
             if each.fault.group == group:
-                says = f"not made here: {each.skipped}" if each.skipped else each.says
-                yield f"| {_cell(each.fault.what)} <!-- {each.fault.name} --> | {_statuses(each)} | {_cell(says)} |"
+                status = "not run" if each.skipped else _statuses(each)
+                yield f"| {_cell(each.fault.what)} <!-- {each.fault.name} --> | {status} |"
         yield ""
 
 

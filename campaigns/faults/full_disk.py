@@ -58,7 +58,7 @@ def disk_full_lock(ground: Ground) -> Iterator[Seen]:
         )
 
 
-@fault("disk full", "while a locked environment is built")
+@fault("disk full", "while an environment is created")
 def disk_full_environment(ground: Ground) -> Iterator[Seen]:
     """Nothing half built is trusted."""
     ground.truth()
@@ -78,7 +78,7 @@ def disk_full_outputs(ground: Ground) -> Iterator[Seen]:
         yield ground.check(expected=(0,), about="afterwards")
 
 
-@fault("disk full", "while reports are written to files", quick=True, runs=False)
+@fault("disk full", "while a report is written to a file", quick=True, runs=False)
 def disk_full_reports(ground: Ground) -> Iterator[Seen]:
     """A report that is not whole is not there."""
     for name in FORMATS if ground.thorough else FORMATS[:2]:
@@ -104,7 +104,7 @@ def _to(file: str) -> list[str]:
     return ["sh", "-c", f'exec "$@" >{file}', "sh"]
 
 
-@fault("disk full", "a cache on a file system that is full")
+@fault("disk full", "the file system of the cache is full")
 def disk_full_cache(ground: Ground) -> Iterator[Seen]:
     """What is kept in the cache for later is not needed now."""
     small = ground.folder / "small"
@@ -120,7 +120,7 @@ def disk_full_cache(ground: Ground) -> Iterator[Seen]:
         yield ground.check(expected=(0,), before=warm, variables=given, about=f"{size}, warm")
 
 
-@fault("disk full", "a folder for temporary files on a file system that is full")
+@fault("disk full", "the file system of temporary files is full")
 def disk_full_temporary(ground: Ground) -> Iterator[Seen]:
     """Neither inputs nor outputs fit."""
     small = ground.folder / "small"
@@ -132,7 +132,7 @@ def disk_full_temporary(ground: Ground) -> Iterator[Seen]:
         yield ground.check(expected=expected, before=mounted, variables=given, about=size)
 
 
-@fault("disk full", "while a model is exported into place", quick=True)
+@fault("disk full", "while a model is exported", quick=True)
 def disk_full_export(ground: Ground) -> Iterator[Seen]:
     """The committed model stays what it was."""
     with_command(ground)

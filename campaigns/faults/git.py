@@ -31,7 +31,7 @@ def fake_git(ground: Ground, script: str) -> str:
     return f"{folder}{os.pathsep}{os.environ['PATH']}"
 
 
-@fault("git", "none installed", quick=True, runs=False)
+@fault("git", "not installed", quick=True, runs=False)
 def git_missing(ground: Ground) -> Iterator[Seen]:
     """Models are found without it; what needs it is said."""
     without_models(ground)
@@ -42,7 +42,7 @@ def git_missing(ground: Ground) -> Iterator[Seen]:
     yield ground.check("--static", "--against", "HEAD", expected=(2, 3), true=False, variables=variables)
 
 
-@fault("git", "fails whatever it is asked", quick=True, runs=False)
+@fault("git", "every command fails", quick=True, runs=False)
 def git_fails(ground: Ground) -> Iterator[Seen]:
     """The same."""
     without_models(ground)
@@ -51,7 +51,7 @@ def git_fails(ground: Ground) -> Iterator[Seen]:
     yield ground.check("--static", "--against", "HEAD", expected=(2, 3), true=False, variables=variables)
 
 
-@fault("git", "never answers")
+@fault("git", "no command returns")
 def git_hangs(ground: Ground) -> Iterator[Seen]:
     """It is given up, and ended with what it started."""
     without_models(ground)
@@ -63,7 +63,7 @@ def git_hangs(ground: Ground) -> Iterator[Seen]:
     yield ground.check(*arguments, expected=(2, 3), true=False, variables=variables, patience_s=60)
 
 
-@fault("git", "answers nonsense")
+@fault("git", "commands print garbage")
 def git_lies(ground: Ground) -> Iterator[Seen]:
     """Binary noise, and names that are not there."""
     without_models(ground)
@@ -73,7 +73,7 @@ def git_lies(ground: Ground) -> Iterator[Seen]:
     yield ground.check(*arguments, expected=(1, 2, 3), true=False, variables=variables)
 
 
-@fault("git", "the repository belongs to somebody else")
+@fault("git", "the repository belongs to another user")
 def git_owned_by_another(ground: Ground) -> Iterator[Seen]:
     """As in a container: it is read all the same."""
     if os.geteuid() != 0:
@@ -86,7 +86,7 @@ def git_owned_by_another(ground: Ground) -> Iterator[Seen]:
     yield ground.check("--static", "--against", "HEAD", expected=(0,), true=False)
 
 
-@fault("git", "its index is damaged")
+@fault("git", "the index is damaged")
 def git_index_damaged(ground: Ground) -> Iterator[Seen]:
     """Models are found without it."""
     without_models(ground)
@@ -105,7 +105,7 @@ def git_objects_damaged(ground: Ground) -> Iterator[Seen]:
     yield ground.check("--static", "--against", "HEAD", expected=(2, 3), true=False)
 
 
-@fault("git", "a shallow clone without the baseline")
+@fault("git", "the baseline is missing in a shallow clone")
 def git_is_shallow(ground: Ground) -> Iterator[Seen]:
     """It is fetched, or said to be missing."""
     (ground.project / "note").touch()

@@ -12,7 +12,7 @@ from campaigns.faults.registry import fault
 RAISES = '    raise ZeroDivisionError("division by zero")\n'
 
 
-@fault("our own bug", "in a rule", quick=True, runs=False)
+@fault("internal error", "in a rule", quick=True, runs=False)
 def bug_in_a_rule(ground: Ground) -> Iterator[Seen]:
     """3, and a report for us."""
     broken = {"rules/file/input_passthrough.py": (r"^    affected = ", f"{RAISES}    affected = ")}
@@ -20,7 +20,7 @@ def bug_in_a_rule(ground: Ground) -> Iterator[Seen]:
     yield ground.check("--static", expected=(3,), variables=variables, bug=True)
 
 
-@fault("our own bug", "in a format", runs=False)
+@fault("internal error", "in a format", runs=False)
 def bug_in_a_format(ground: Ground) -> Iterator[Seen]:
     """The same."""
     broken = {"formats/sarif.py": (r"^def format\(", "def format(*_):\n    raise ZeroDivisionError\ndef _format(")}
@@ -28,7 +28,7 @@ def bug_in_a_format(ground: Ground) -> Iterator[Seen]:
     yield ground.check("--static", "--output", "sarif=-", expected=(3,), true=False, variables=variables, bug=True)
 
 
-@fault("our own bug", "in the worker")
+@fault("internal error", "in the worker")
 def bug_in_the_worker(ground: Ground) -> Iterator[Seen]:
     """It is no model's fault."""
     broken = {"runtimes/worker/server.py": (r"^def main\(", "raise ZeroDivisionError\ndef main(")}

@@ -57,7 +57,7 @@ def misbehaving(
         yield ground.check(expected=expected, variables=variables, about=name)
 
 
-@fault("runtime", "floods its output")
+@fault("misbehaving runtime", "prints without end")
 def runtime_floods(ground: Ground) -> Iterator[Seen]:
     """1 GB on each stream is read and forgotten."""
     body = """
@@ -144,7 +144,7 @@ LIES = {
 }
 
 
-@fault("runtime", "lies in its answers", quick=True)
+@fault("misbehaving runtime", "returns invalid results", quick=True)
 def runtime_lies(ground: Ground) -> Iterator[Seen]:
     """Nothing that does not fit the job passes for an answer, and no number that is not of the run for its output."""
     honest = {"figures that are none": (0, 1, 3), "the same twice": (0, 1, 3), "an answer of 15 MB": (0, 1, 3)}
@@ -157,7 +157,7 @@ def runtime_lies(ground: Ground) -> Iterator[Seen]:
         yield ground.check(expected=honest.get(name, (1, 3)), variables=variables, about=name)
 
 
-@fault("runtime", "never ends, whatever it is sent")
+@fault("misbehaving runtime", "does not end, and ignores signals")
 def runtime_never_ends(ground: Ground) -> Iterator[Seen]:
     """It is ended, with what it started."""
     deaf = "for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP): signal.signal(each, signal.SIG_IGN)\n"
@@ -169,7 +169,7 @@ def runtime_never_ends(ground: Ground) -> Iterator[Seen]:
     yield from misbehaving(ground, bodies, limit_s=1)
 
 
-@fault("runtime", "leaves processes behind")
+@fault("misbehaving runtime", "leaves processes running")
 def runtime_leaves_processes(ground: Ground) -> Iterator[Seen]:
     """A daemon in a session of its own ends with it as well."""
     child = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], {})"
@@ -183,7 +183,7 @@ def runtime_leaves_processes(ground: Ground) -> Iterator[Seen]:
     yield from misbehaving(ground, bodies, (0, 1, 3))
 
 
-@fault("runtime", "takes more memory than it may")
+@fault("misbehaving runtime", "exceeds its memory limit")
 def runtime_eats_memory(ground: Ground) -> Iterator[Seen]:
     """It is refused; the machine does not suffer."""
     config = ground.project / "onnxgate.toml"
@@ -193,7 +193,7 @@ def runtime_eats_memory(ground: Ground) -> Iterator[Seen]:
     yield ground.check(expected=(1, 3), variables=faked(ground, "memory", body))
 
 
-@fault("runtime", "dies in every way")
+@fault("misbehaving runtime", "crashes in different ways")
 def runtime_dies(ground: Ground) -> Iterator[Seen]:
     """Each is a finding, and no fault of ours."""
     bodies = {

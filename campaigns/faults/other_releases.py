@@ -32,7 +32,7 @@ def other_layout(ground: Ground) -> dict[str, Path]:
     return doctored(ground, "other layout", {"runtimes/store.py": (r"^LAYOUT = \d+", "LAYOUT = 99")})
 
 
-@fault("two versions", "one with another layout, before and after ours")
+@fault("two versions of onnxgate", "another cache layout, before and after ours")
 def versions_in_turn(ground: Ground) -> Iterator[Seen]:
     """Each makes its own, and none is misread."""
     ground.own_environments()
@@ -42,7 +42,7 @@ def versions_in_turn(ground: Ground) -> Iterator[Seen]:
     yield ground.check("--offline", expected=(0,), variables=other, about="the other again")
 
 
-@fault("two versions", "state files of a newer one, with fields that ours does not know")
+@fault("two versions of onnxgate", "state files of a newer version with unknown fields")
 def version_with_more_fields(ground: Ground) -> Iterator[Seen]:
     """It is not misread; what it made is still there while it uses it."""
     folder = ground.own_environments(copied="onnxruntime-1.18")
@@ -52,7 +52,7 @@ def version_with_more_fields(ground: Ground) -> Iterator[Seen]:
     yield ground.check(expected=(0,))
 
 
-@fault("two versions", "both at once, on an empty cache")
+@fault("two versions of onnxgate", "both at once, on an empty cache")
 def versions_at_once(ground: Ground) -> Iterator[Seen]:
     """Neither disturbs the other."""
     ground.truth()
@@ -70,7 +70,7 @@ def versions_at_once(ground: Ground) -> Iterator[Seen]:
     yield from seen
 
 
-@fault("two versions", "what else a newer one left in the cache")
+@fault("two versions of onnxgate", "other files of a newer version in the cache")
 def versions_leave_other_things(ground: Ground) -> Iterator[Seen]:
     """Folders and files of any name and content are passed by."""
     ground.truth()
@@ -84,7 +84,7 @@ def versions_leave_other_things(ground: Ground) -> Iterator[Seen]:
     yield ground.check(expected=(0,))
 
 
-@fault("two versions", "a lock of a newer one", quick=True, runs=False)
+@fault("two versions of onnxgate", "a lock of a newer version", quick=True, runs=False)
 def lock_of_a_newer_version(ground: Ground) -> Iterator[Seen]:
     """It is refused, and not written over."""
     text = re.sub(r"^version = \d+", "version = 99", ground.lock.read_text(), count=1, flags=re.MULTILINE)

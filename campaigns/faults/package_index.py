@@ -75,40 +75,40 @@ def asked(ground: Ground, index: str, **more: str | Path | None) -> Iterator[See
     ground.lock.write_text(lock)
 
 
-@fault("index", "nobody listens at its address", quick=True)
+@fault("package index", "connection refused", quick=True)
 def index_refuses(ground: Ground) -> Iterator[Seen]:
     """A port on which nothing is."""
     yield from asked(ground, "http://127.0.0.1:9")
 
 
-@fault("index", "its name is not known")
+@fault("package index", "unknown host name")
 def index_has_no_name(ground: Ground) -> Iterator[Seen]:
     """DNS fails."""
     yield from asked(ground, "http://index.invalid")
 
 
-@fault("index", "the proxy is not there")
+@fault("package index", "unreachable proxy")
 def index_behind_a_dead_proxy(ground: Ground) -> Iterator[Seen]:
     """As a firewall that changed."""
     proxy = {"HTTP_PROXY": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9"}
     yield from asked(ground, "http://pypi.invalid", **proxy)
 
 
-@fault("index", "it takes the connection, and never answers")
+@fault("package index", "no response")
 def index_hangs(ground: Ground) -> Iterator[Seen]:
     """It is given up."""
     with silent() as index:
         yield from asked(ground, index)
 
 
-@fault("index", "it answers 500")
+@fault("package index", "status 500")
 def index_is_broken(ground: Ground) -> Iterator[Seen]:
     """Its own fault, and no requirement's."""
     with answering(status=500, body=b"oops") as index:
         yield from asked(ground, index)
 
 
-@fault("index", "it answers 401 or 403")
+@fault("package index", "status 401 or 403")
 def index_wants_a_password(ground: Ground) -> Iterator[Seen]:
     """The same."""
     for status in (401, 403):
@@ -116,14 +116,14 @@ def index_wants_a_password(ground: Ground) -> Iterator[Seen]:
             yield from asked(ground, index)
 
 
-@fault("index", "it answers with a page to sign in at")
+@fault("package index", "a login page instead of an index")
 def index_is_a_page(ground: Ground) -> Iterator[Seen]:
     """A captive portal: 200 and HTML for everything."""
     with answering() as index:
         yield from asked(ground, index)
 
 
-@fault("index", "its answers end too early")
+@fault("package index", "truncated responses")
 def index_is_cut_off(ground: Ground) -> Iterator[Seen]:
     """Fewer bytes than promised."""
     with answering(short=True) as index:
@@ -158,21 +158,21 @@ def serving(ground: Ground, content: bytes, *, short: bool = False) -> Iterator[
         yield index
 
 
-@fault("index", "its wheels are not what is locked", quick=True)
+@fault("package index", "wheels with another hash", quick=True)
 def index_gives_other_wheels(ground: Ground) -> Iterator[Seen]:
     """Other bytes than the hashes promise."""
     with serving(ground, PAGE) as index:
         yield ground.check(expected=(3,), variables=cold(ground, index))
 
 
-@fault("index", "its wheels end too early")
+@fault("package index", "truncated wheels")
 def index_gives_truncated_wheels(ground: Ground) -> Iterator[Seen]:
     """A download that breaks off."""
     with serving(ground, b"PK\x03\x04" + bytes(1000), short=True) as index:
         yield ground.check(expected=(3,), variables=cold(ground, index))
 
 
-@fault("index", "`--offline`, with warm and with cold caches")
+@fault("package index", "`--offline`, with and without cached wheels")
 def index_not_asked(ground: Ground) -> Iterator[Seen]:
     """What is there is used; what is not is said."""
     yield ground.check("--offline", expected=(3,), variables=cold(ground, "http://127.0.0.1:9"), about="cold")

@@ -14,14 +14,14 @@ from campaigns.faults.project_under_test import Ground, bound_by_permissions, in
 from campaigns.faults.registry import fault
 
 
-@fault("surroundings", "no `HOME`, or one that is not there")
+@fault("process environment", "`HOME` is not set or does not exist")
 def no_home(ground: Ground) -> Iterator[Seen]:
     """The cache is named; nothing else is needed of it."""
     yield ground.check(expected=(0,), variables={"HOME": None, "USER": None, "XDG_CACHE_HOME": None}, about="unset")
     yield ground.check(expected=(0,), variables={"HOME": "/nonexistent", "XDG_CACHE_HOME": None}, about="nowhere")
 
 
-@fault("surroundings", "a `HOME` that cannot be written, and no cache named")
+@fault("process environment", "`HOME` is not writable and no cache folder is set")
 def home_unwritable(ground: Ground) -> Iterator[Seen]:
     """Static stages pass; for the others the way out is said."""
     need_bound_permissions(ground.folder)
@@ -32,13 +32,13 @@ def home_unwritable(ground: Ground) -> Iterator[Seen]:
     yield ground.check(expected=(3,), variables=variables, setup=bound_by_permissions)
 
 
-@fault("surroundings", "a `TMPDIR` that is not there")
+@fault("process environment", "`TMPDIR` does not exist")
 def no_tmpdir(ground: Ground) -> Iterator[Seen]:
     """Another one is found, as Python does."""
     yield ground.check(expected=(0,), variables={"TMPDIR": "/nonexistent"})
 
 
-@fault("surroundings", "no folder for temporary files at all")
+@fault("process environment", "no temporary folder exists")
 def no_temporary_folder(ground: Ground) -> Iterator[Seen]:
     """It is said, with the variable that names one."""
     if str(ground.folder).startswith("/tmp/"):
@@ -50,7 +50,7 @@ def no_temporary_folder(ground: Ground) -> Iterator[Seen]:
     yield ground.check(expected=(3,), before=in_own_mounts(bound, f"cd '{ground.project}'", *hidden))
 
 
-@fault("surroundings", "`LANG=C`, and names that it has no letters for")
+@fault("process environment", "`LANG=C` with non-ASCII file names")
 def no_letters(ground: Ground) -> Iterator[Seen]:
     """Nothing depends on it."""
     plain = {"LANG": "C", "LC_ALL": "C"}
@@ -72,21 +72,21 @@ def _locked(ground: Ground) -> str:
     return new
 
 
-@fault("surroundings", "no `PATH`")
+@fault("process environment", "`PATH` is not set")
 def no_path(ground: Ground) -> Iterator[Seen]:
     """Only git is looked for on it."""
     yield ground.check(expected=(0,), variables={"PATH": None})
     yield ground.check(expected=(0,), variables={"PATH": ""}, about="empty")
 
 
-@fault("surroundings", "no variable at all")
+@fault("process environment", "no environment variables")
 def no_variables(ground: Ground) -> Iterator[Seen]:
     """Static stages need none."""
     variables = dict.fromkeys((*os.environ, *ground.environment))
     yield ground.check("--static", expected=(0,), variables=variables)
 
 
-@fault("surroundings", "the working folder is deleted", quick=True, runs=False)
+@fault("process environment", "the working directory was deleted", quick=True, runs=False)
 def no_working_folder(ground: Ground) -> Iterator[Seen]:
     """It is said; with `--config` all is well."""
     gone = ground.folder / "gone"
@@ -113,7 +113,7 @@ def at_most(what: int, number: int) -> Callable[[], None]:
     return limit
 
 
-@fault("surroundings", "few open files allowed", quick=True)
+@fault("process environment", "low limit of open files", quick=True)
 def few_files(ground: Ground) -> Iterator[Seen]:
     """64 are enough; with fewer it is said."""
     yield ground.check(expected=(0,), setup=at_most(resource.RLIMIT_NOFILE, 64), about="64")
@@ -121,7 +121,7 @@ def few_files(ground: Ground) -> Iterator[Seen]:
         yield ground.check(expected=(0, 1, 2, 3), setup=at_most(resource.RLIMIT_NOFILE, number), about=str(number))
 
 
-@fault("surroundings", "no further process allowed")
+@fault("process environment", "low limit of processes")
 def few_processes(ground: Ground) -> Iterator[Seen]:
     """It is said. OpenBLAS, which numpy brings, raises SIGINT where it gets no thread: that is 130."""
     if os.geteuid() == 0:
@@ -137,7 +137,7 @@ def few_processes(ground: Ground) -> Iterator[Seen]:
         )
 
 
-@fault("surroundings", "little memory for the gate itself")
+@fault("process environment", "low memory limit for onnxgate itself")
 def little_memory(ground: Ground) -> Iterator[Seen]:
     """It is said, or is enough."""
     for mib in (400, 200, 100, 60) if ground.thorough else (100,):
@@ -145,7 +145,7 @@ def little_memory(ground: Ground) -> Iterator[Seen]:
         yield ground.check("--static", expected=(0, 3), setup=setup, about=f"{mib} MiB")
 
 
-@fault("surroundings", "the project cannot be written", quick=True, runs=False)
+@fault("process environment", "the project is read-only", quick=True, runs=False)
 def project_unwritable(ground: Ground) -> Iterator[Seen]:
     """It can be checked; what has to be written is said."""
     need_bound_permissions(ground.folder)
@@ -159,7 +159,7 @@ def project_unwritable(ground: Ground) -> Iterator[Seen]:
     ground.project.chmod(0o700)
 
 
-@fault("surroundings", "a model, the config or the lock that may not be read", quick=True, runs=False)
+@fault("process environment", "a model, the config or the lock is not readable", quick=True, runs=False)
 def files_unreadable(ground: Ground) -> Iterator[Seen]:
     """Each is named."""
     need_bound_permissions(ground.folder)

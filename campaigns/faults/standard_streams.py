@@ -25,7 +25,7 @@ def through(shell: str) -> list[str]:
     return ["bash", "-c", f'"$@" {shell}; exit ${{PIPESTATUS[0]}}', "sh"]
 
 
-@fault("streams", "`onnxgate check | head -1`", quick=True)
+@fault("standard streams", "`onnxgate check | head -1`", quick=True)
 def pipe_broken(ground: Ground) -> Iterator[Seen]:
     """The verdict is the exit status; nothing is said about the pipe."""
     yield ground.check("-v", expected=(0, 141), before=through("| head -1"), mute=True)
@@ -35,27 +35,27 @@ def pipe_broken(ground: Ground) -> Iterator[Seen]:
         yield ground.run("check", "--nonsense", expected=(2,), before=through("2>&1 | true"), mute=True, about="error")
 
 
-@fault("streams", "standard output closed")
+@fault("standard streams", "standard output is closed")
 def output_closed(ground: Ground) -> Iterator[Seen]:
     """The report in the file is whole."""
     yield ground.check(expected=(0,), setup=without(1))
     yield ground.run("--help", expected=(0,), setup=without(1), mute=True, about="help")
 
 
-@fault("streams", "standard error closed")
+@fault("standard streams", "standard error is closed")
 def error_closed(ground: Ground) -> Iterator[Seen]:
     """The same; an error is told by the status alone."""
     yield ground.check(expected=(0,), setup=without(2))
     yield ground.run("check", "--nonsense", expected=(2,), setup=without(2), mute=True, about="error")
 
 
-@fault("streams", "standard input closed")
+@fault("standard streams", "standard input is closed")
 def input_closed(ground: Ground) -> Iterator[Seen]:
     """Nothing is read from it."""
     yield ground.check(expected=(0,), setup=without(0))
 
 
-@fault("streams", "all three closed")
+@fault("standard streams", "all three are closed")
 def all_closed(ground: Ground) -> Iterator[Seen]:
     """No file that is opened takes the place of a stream."""
     yield ground.check(expected=(0,), setup=without(0, 1, 2), mute=True)

@@ -118,7 +118,7 @@ def killed_export(ground: Ground) -> Iterator[Seen]:
     yield replace(seen, strays=tuple(each.name for each in model.parent.iterdir() if each != model))
 
 
-@fault("killed", "while a locked environment is built")
+@fault("killed", "while an environment is created")
 def killed_building(ground: Ground) -> Iterator[Seen]:
     """No half environment is trusted, and what was building it ends as well."""
     ground.truth()
@@ -158,13 +158,13 @@ def interrupted_by_term(ground: Ground) -> Iterator[Seen]:
     yield from _interrupted(ground, signal.SIGTERM, group=False, few=2)
 
 
-@fault("interrupted", "SIGHUP: the terminal is closed")
+@fault("interrupted", "SIGHUP (terminal closed)")
 def interrupted_by_hangup(ground: Ground) -> Iterator[Seen]:
     """The same."""
     yield from _interrupted(ground, signal.SIGHUP, group=False, few=2)
 
 
-@fault("interrupted", "SIGHUP under `nohup`, which wants it to go on")
+@fault("interrupted", "SIGHUP under `nohup`")
 def hangup_is_ignored(ground: Ground) -> Iterator[Seen]:
     """It goes on."""
 
@@ -174,7 +174,7 @@ def hangup_is_ignored(ground: Ground) -> Iterator[Seen]:
     yield ground.check(expected=(0,), setup=ignore, during=after(0.4, signal.SIGHUP))
 
 
-@fault("interrupted", "stopped for a while, and continued")
+@fault("interrupted", "stopped and continued")
 def stopped_and_continued(ground: Ground) -> Iterator[Seen]:
     """Nothing is lost by Ctrl-Z."""
 

@@ -1,4 +1,4 @@
-"""Pages lead where they say: links to files and headings of ours, and a way from the front page to each page."""
+"""Links between pages work, and each page can be reached from the front page."""
 
 from __future__ import annotations
 
@@ -25,39 +25,39 @@ RAW = re.compile(r"https://raw\.githubusercontent\.com/onnxgate/onnxgate/(?P<tag
 
 
 class Link(NamedTuple):
-    """Where a page leads, as it says it."""
+    """A link of a page."""
 
     page: Path
     target: str
 
     @property
     def file(self) -> Path:
-        """The file that it means."""
+        """The linked file."""
         path = self.target.partition("#")[0]
         return (self.page.parent / path).resolve() if path else self.page
 
     @property
     def anchor(self) -> str:
-        """The heading that it means, "" for none."""
+        """The anchor of the linked heading, "" for none."""
         return self.target.partition("#")[2]
 
     @property
     def wrong(self) -> str:
-        """What it promises and is not there; "" where all is."""
+        """The reason why the link is broken; "" if it works."""
         if not self.file.is_file():
-            return "no such file"
+            return "file not found"
         if not self.file.is_relative_to(ROOT):
             return "outside of the repository"
-        return "" if not self.anchor or self.anchor in anchors(self.file) else "no such heading"
+        return "" if not self.anchor or self.anchor in anchors(self.file) else "heading not found"
 
 
 def prose(text: str) -> str:
-    """A page without what it quotes."""
+    """Return a page without code."""
     return CODE.sub("", FENCE.sub("", text))
 
 
 def links(page: Path) -> Iterator[Link]:
-    """All links of a page that are not to other sites."""
+    """Yield the links of a page, except for those to other sites."""
     text = page.read_text(encoding="utf-8")
     named = [found["target"] for found in LINK.finditer(prose(text))]
     named += [found["download"] or found["include"] for found in FILES.finditer(text)]
@@ -65,29 +65,29 @@ def links(page: Path) -> Iterator[Link]:
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors of a page's headings, as github.com and MyST make them."""
+    """Return the anchors of a page's headings, as github.com and MyST build them."""
     headings = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
     plain = (re.sub(r"\[([^\]]*)\]\([^)]*\)|`", r"\1", heading).strip().lower() for heading in headings)
     return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in plain}
 
 
 def contents(page: Path) -> Iterator[Path]:
-    """The pages in the tables of contents of a page."""
+    """Yield the pages in the tables of contents of a page."""
     for fence in FENCE.finditer(page.read_text(encoding="utf-8")):
         for line in fence["body"].splitlines() if fence["head"] == "{toctree}" else ():
-            if line.strip() and not line.startswith(":"):
+            if line.strip() and not line.startswith(":") and "://" not in line:
                 name = re.sub(r"^.*<(.+)>$", r"\1", line.strip())
                 yield (page.parent / f"{name}.md").resolve()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(page: Path) -> None:
-    """Each relative link of a page leads to a file that is there, and to a heading in it."""
+    """Each relative link leads to an existing file and heading."""
     assert {} == {link.target: link.wrong for link in links(page) if link.wrong}
 
 
 def test_links_are_seen() -> None:
-    """The README leads to many pages, and a page of the documentation to headings and files outside of it."""
+    """The test above sees links of the README, and included files of a page."""
     readme = {link.target for link in links(ROOT / "README.md")}
     forks = {link.target for link in links(DOCS / "guides" / "forks.md")}
 
@@ -96,7 +96,7 @@ def test_links_are_seen() -> None:
 
 
 def test_every_page_is_in_a_table_of_contents() -> None:
-    """From the front page, each page is reached by tables of contents alone, and these name no other."""
+    """Each page is in the navigation of the site, which contains no other pages."""
     reached, left = set[Path](), [DOCS / "index.md"]
     while left:
         page = left.pop()
@@ -108,7 +108,7 @@ def test_every_page_is_in_a_table_of_contents() -> None:
 
 
 def test_every_key_of_the_config_is_described() -> None:
-    """An editor that knows the schema says what a key is for."""
+    """An editor with the schema shows a description of each key."""
     schema = json.loads((DOCS / "reference" / "config.schema.json").read_text(encoding="utf-8"))
     keys = {
         f"{title}.{key}": entry for title, kind in schema["$defs"].items() for key, entry in kind["properties"].items()
@@ -119,7 +119,7 @@ def test_every_key_of_the_config_is_described() -> None:
 
 
 def test_pages_name_files_of_this_release() -> None:
-    """What is read from a tag of ours is of the release that the page is of, and there."""
+    """Files of a tag are those of this release, and exist."""
     named = [found for page in PAGES for found in RAW.finditer(page.read_text(encoding="utf-8"))]
 
     assert {f"v{__version__}"} == {each["tag"] for each in named}
@@ -127,7 +127,7 @@ def test_pages_name_files_of_this_release() -> None:
 
 
 def test_what_messages_lead_to_is_there() -> None:
-    """Headings of our own repository that the code, the action and the examples name."""
+    """Links to this repository in the code, the action and the examples work."""
     places = [*ROOT.glob("onnxgate/**/*.py"), *ROOT.glob("*.yml"), *ROOT.glob("*/*.yml")]
     named = [found for path in places for found in OWN.finditer(path.read_text(encoding="utf-8"))]
     said = [Link(ROOT / "README.md", f"{each['path'] or ''}#{each['anchor']}") for each in named]

@@ -1,4 +1,4 @@
-"""The page of commands, made from what click knows of them."""
+"""The page of commands, generated from their click definitions."""
 
 from __future__ import annotations
 
@@ -10,13 +10,22 @@ import click
 from onnxgate import cli
 
 INTRODUCTION = """
-`onnxgate COMMAND --help` says the same. Exit status: 0 pass; 1 the gate is closed; 2 usage, config or lock is wrong; 3
-no verdict: something asked for could not be done; 130 interrupted. When several hold: 130, then 2, then 1, then 3.
+`onnxgate COMMAND --help` shows the same text.
+
+| exit status | meaning |
+|---|---|
+| 0 | pass |
+| 1 | fail |
+| 2 | error in the usage, the config or the lock |
+| 3 | undecided: something that was requested could not be checked |
+| 130 | interrupted |
+
+If several apply: 130, then 2, then 1, then 3.
 """
 
 
 def page() -> str:
-    """Every command, in the order of use; options that all have stand once, at the end."""
+    """Return the page: each command in the order of use, and common options once at the end."""
     with click.Context(cli.group, info_name="onnxgate") as context:
         names = cli.group.list_commands(context)
         commands = {name: cli.group.get_command(context, name) for name in names}
@@ -26,18 +35,18 @@ def page() -> str:
         for name, command in known.items():
             lines += _section(name, command, context, common)
         first = known["check"]
-        lines += ["## Everywhere", "", "All commands but `explain` take these, and those of `runtimes`.", ""]
+        lines += ["## Common options", "", "All commands but `explain` take these, and those of `runtimes`.", ""]
         lines += _table([each for each in first.params if _key(each) in common])
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _key(parameter: click.Parameter) -> tuple[str, ...]:
-    """What makes two options one: `--output` is another one where it takes other formats."""
+    """Return the identity of an option: `--output` with other formats is another option."""
     return (type(parameter).__name__, *parameter.opts, getattr(parameter, "help", None) or "")
 
 
 def _common(commands: list[click.Command]) -> set[tuple[str, ...]]:
-    """The options that most commands have."""
+    """Return the options that most commands have."""
     counted = Counter(_key(each) for one in commands for each in one.params if isinstance(each, click.Option))
     return {key for key, count in counted.items() if 2 * count > len(commands)}
 

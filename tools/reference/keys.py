@@ -1,4 +1,4 @@
-"""Tables of keys, made from a JSON Schema: one section for each of its types."""
+"""Tables of keys, generated from a JSON Schema: one section for each of its types."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOTHING: Mapping[str, str] = {}
 def page(
     title: str, introduction: str, schema: Schema, order: tuple[str, ...] = (), written: Mapping[str, str] = NOTHING
 ) -> str:
-    """A Markdown page over all types of the schema; those of `order` come first. `written`: how a file has them."""
+    """Return a page of all types of the schema, those of `order` first; `written` is their syntax in a file."""
     definitions: Mapping[str, Schema] = schema["$defs"]
     names = [*(name for name in order if name in definitions), *(name for name in definitions if name not in order)]
     lines = [f"# {title}", "", introduction.strip(), ""]
@@ -27,7 +27,7 @@ def page(
 def _section(name: str, definition: Schema, written: str) -> Iterator[str]:
     yield from (f"## {name}", "")
     if written:
-        yield from (f"Written `{written}`.", "")
+        yield from (f"Syntax: `{written}`", "")
     if description := definition.get("description"):
         yield from (" ".join(str(description).split()), "")
     properties: Mapping[str, Schema] = definition.get("properties", {})
@@ -47,7 +47,7 @@ def _default(entry: Schema) -> str:
 
 
 def _type(entry: Schema) -> str:
-    """The type in words."""
+    """Return the type in words."""
     if "$ref" in entry:
         name = str(entry["$ref"]).rpartition("/")[2]
         return f"[{name}](#{name.lower()})"

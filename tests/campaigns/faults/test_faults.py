@@ -16,7 +16,7 @@ from campaigns.faults.invariants import wrongs
 from campaigns.faults.project_under_test import Ground
 from tests.conftest import ROOT
 
-PAGE = ROOT / "docs" / "concepts" / "faults.md"
+PAGE = ROOT / "docs" / "contributing" / "faults.md"
 TRUTHS: dict[str, dict[str, Any]] = {}  # of the same project, unharmed: found out once
 QUICK = [
     pytest.param(name, marks=[pytest.mark.index] if each.runs else [], id=name)
@@ -46,4 +46,4 @@ def test_the_page_names_every_fault() -> None:
     """The docs have a row for each, and no other; what is in it was measured, and varies."""
     named = re.findall(r"<!-- ([a-z-]+) -->", PAGE.read_text(encoding="utf-8"))
 
-    assert list(FAULTS) == named, "run `python -m campaigns.faults --write docs/concepts/faults.md`"
+    assert list(FAULTS) == named, "run `python -m campaigns.faults --write docs/contributing/faults.md`"

@@ -1,0 +1,50 @@
+"""Outputs and pictures in pages are those of the program."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+import refresh_outputs  # noqa: E402
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the commands run in bash and a pseudo-terminal")
+
+
+def _parameters() -> list[object]:
+    index = {page for page in refresh_outputs.pages() if ", needs an index -->" in page.read_text(encoding="utf-8")}
+    return [
+        pytest.param(page, id=page.relative_to(ROOT).as_posix(), marks=[pytest.mark.index] if page in index else [])
+        for page in refresh_outputs.pages()
+    ]
+
+
+@pytest.mark.parametrize("page", _parameters())
+def test_outputs_are_current(page: Path) -> None:
+    """A reader who runs a command sees what the page shows: `python tools/refresh_outputs.py` updates it."""
+    assert page.read_text(encoding="utf-8") == refresh_outputs.refresh(page)
+
+
+def test_readme_shows_a_check() -> None:
+    """The first command of the README is run by the test above."""
+    assert ROOT / "README.md" in refresh_outputs.pages()
+
+
+def test_picture_is_current() -> None:
+    """The annotation in the picture is what the program writes: `python tools/draw_annotation.py` updates it."""
+    command = [sys.executable, ROOT / "tools" / "draw_annotation.py", "--check"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_lines_of_output_fit() -> None:
+    """No code block of a page needs to scroll sideways at 1280 px."""
+    pages = [page for page in refresh_outputs.pages() if page.name != "README.md"]
+    blocks = [block["body"] for page in pages for block in refresh_outputs.BLOCK.finditer(page.read_text("utf-8"))]
+
+    assert [] == [line for block in blocks for line in block.splitlines() if len(line) > 95]
