@@ -182,7 +182,7 @@ def _models(folder: Path, options: Options) -> Arena:
     (project / "onnxgate.toml").write_text(config, encoding="utf-8")
     _lock(project)
     loop = _installed_loop(folder, project, "sessions.py")
-    title = f"{count} models {origin}, full check on {len(loop.releases)} runtimes (loaded only, in the script without onnxgate)"
+    title = f"{count} models {origin}, full check on {len(loop.releases)} runtimes (the script only loads them)"
     return Arena(title, project, loop, (*_gates(folder, options, accepted=_DECIDED), _alone(loop)))
 
 

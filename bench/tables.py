@@ -63,7 +63,7 @@ def _target(target: Target) -> tuple[str, ...]:
 
 def _machine(result: Result) -> str:
     machine = ", ".join(f"{name} {value}" for name, value in result.machine.items())
-    return f"Measured with {machine}. Median (minimum..maximum) of the repetitions; each ratio compares the same repetition."
+    return f"Measured with {machine}. Median (minimum..maximum) of the repetitions; ratios are within one repetition."
 
 
 def _work(work: WorkResult) -> str:

@@ -11,9 +11,9 @@ from onnxgate import __version__
 from onnxgate.cli.shared.options import (
     ANSWER_FORMATS,
     CommonOptions,
-    select_options,
     name_formats,
     output_option,
+    select_options,
 )
 from onnxgate.cli.shared.outputs import parse_outputs, write_answer
 from onnxgate.cli.shared.worker_pool import ProgressBoard, open_pool, open_progress

@@ -217,10 +217,7 @@ def test_releases_that_nobody_can_predict(repository: Repository) -> None:
     assert [change.minimum for change in found.subjects] == [None]
     assert (found.undone, found.remarks) == (
         [],
-        [
-            "models/a.onnx: does not load on onnxruntime 1.17.0–1.17.3; "
-            "there is no prediction for the version at `HEAD`"
-        ],
+        ["models/a.onnx: does not load on onnxruntime 1.17.0–1.17.3; there is no prediction for the version at `HEAD`"],
     )
 
 
