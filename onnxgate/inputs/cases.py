@@ -161,7 +161,7 @@ def explain_unsupported_inputs(inputs: Sequence[ValueInfo]) -> str:
     """Return the reason why inputs of a model are not supported; "" if they are."""
     for value in inputs:
         if element_type(value) not in DTYPES:
-            return f"type `{value.type}` of input `{value.name}` is not supported by onnxgate"
+            return f"input `{value.name}` of type `{value.type}` is not supported by onnxgate"
     return ""
 
 

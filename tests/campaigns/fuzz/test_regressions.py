@@ -96,7 +96,10 @@ def test_the_gate_ends(report: dict[str, object]) -> None:
             "invalid-model: is not valid ONNX: tensor `w` has more than 9,223,372,036,854,775,807 elements",
         ),
         ("functions-in-a-ring", "invalid-model: is not valid ONNX: its local function `local.f0` calls itself"),
-        ("graphs-100000-deep", "not-a-model: is an unsupported model (its messages are nested more than 100 levels deep)"),
+        (
+            "graphs-100000-deep",
+            "not-a-model: is an unsupported model (its messages are nested more than 100 levels deep)",
+        ),
         ("types-100000-deep", "not-a-model: is a damaged model (invalid protobuf message)"),
         ("offset-of-5000-digits", "external-data-corrupt: "),
         ("length-past-64-bits", "external-data-corrupt: "),

@@ -217,7 +217,7 @@ def test_inputs_that_no_array_can_hold(tmp_path: Path) -> None:
     (undone,) = done.step.undone
 
     assert {cases for _, cases in host.jobs} == {()}
-    assert ("type `seq(tensor(float))` of input" in undone.reason, undone.hint) == (True, "")
+    assert ("of type `seq(tensor(float))`" in undone.reason, undone.hint) == (True, "")
 
 
 def test_proven_sizes_are_tried_first_and_failed_ones_never(tmp_path: Path) -> None:

@@ -218,7 +218,7 @@ CHANGES = {
         NET.replace("4] y)", "4] y, float[N, 72] f)"),
         ("output `f` was added",),
     ),
-    "another input": (NET.replace("8] x)", "8] x, float[N] z)"), ("input `z` is new",)),
+    "another input": (NET.replace("8] x)", "8] x, float[N] z)"), ("input `z` was added",)),
     "shape of a weight": (
         NET.replace("72, 4] m", "72, 5] m"),
         ("weight `m` has shape [72, 5], had [72, 4]",),
@@ -336,7 +336,7 @@ def test_removed_attributes_are_reported_in_the_order_of_the_file(tmp_path: Path
 
     gone = [text.rpartition("attribute ")[2] for text in compare(tmp_path, old, new)]
 
-    assert gone == ["`s` is gone", "`r` is gone", "`q` is gone", "`p` is gone"]
+    assert gone == ["`s` was removed", "`r` was removed", "`q` was removed", "`p` was removed"]
 
 
 def test_missing_data_are_no_equality(tmp_path: Path) -> None:
