@@ -79,7 +79,7 @@ def test_long_lists_are_cut() -> None:
     ("verdict", "expected"),
     [
         ("identical", "the same model: the files are equal, byte for byte"),
-        ("same", "the same model but for stamps, metadata and names of nodes"),
+        ("same", "the same model but for stamps, metadata and node names"),
         ("undecided", "no difference was found, but 1 weight could not be compared but for"),
     ],
 )

@@ -58,7 +58,7 @@ class ExternalUse(msgspec.Struct, frozen=True):
     location: str  # as written in the model
     tensor: str
     problem: ExternalProblem | None = None
-    detail: str = ""  # "ends at byte 4,096, but the tensor ends at byte 8,192"
+    detail: str = ""  # "has 4,096 of at least 8,192 bytes"
     pointer_sha256: str = ""  # of an LFS pointer
 
 
@@ -196,7 +196,7 @@ def _check_use(name: str, tensor: TensorProto, files: dict[str, DataFile]) -> Ex
         )
     end = offset + (needed if length is None and needed is not None else length or 0)
     if end > file.size_bytes:
-        detail = f"ends at byte {file.size_bytes:,}, but the tensor ends at byte {end:,}"
+        detail = f"has {file.size_bytes:,} of at least {end:,} bytes"
         return replace(use, problem="short", detail=detail)
     return use
 
