@@ -1,4 +1,4 @@
-"""Sizes of dynamic axes: one setting per case, in which axes of equal names have equal sizes."""
+"""Sizes of dynamic axes: one setting per case, in which axes with the same name have the same size."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ LEADING_SIZES = (1, 3)
 """Default for a leading axis. A batch of 1 hides sizes that an export fixed; 3 is rarely one of them."""
 
 TOKEN_SIZES = (8, 12)
-"""Default for other axes of integer inputs: short enough for the position table of any transformer."""
+"""Default for other axes of integer inputs, within the position table of any transformer."""
 
 SAMPLE_SIZES = (1600, 2400)
-"""Default for the second axis of a float matrix: usually a waveform; convolutions reduce shorter ones to nothing."""
+"""Default for the second axis of a float matrix: usually a waveform, which must be long enough for convolutions."""
 
 SPATIAL_SIZES = ((64, 96), (96, 64))
-"""Default for the other axes of larger float inputs, in turn: multiples of 32, since networks halve them five
-times, and unequal, so that confused height and width are noticed."""
+"""Defaults for the other axes of larger float inputs, in turn: multiples of 32, since networks halve them five
+times, and different, so that swapped height and width are detected."""
 
 INTEGER_TYPES = ("int", "uint", "bool")
 
@@ -33,7 +33,7 @@ DTYPES = {
     "string": "str",
     **{f"{sign}int{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }
-"""Element type as ONNX Runtime spells it -> numpy's name; other types are not supported."""
+"""Element type in ONNX Runtime -> NumPy name; other types are not supported."""
 
 
 def element_type(value: ValueInfo) -> str:
@@ -42,13 +42,13 @@ def element_type(value: ValueInfo) -> str:
 
 
 def name_axes(value: ValueInfo) -> tuple[Dim, ...]:
-    """Return the shape with a name for each dynamic axis; one that the file does not name is called `x[1]`."""
+    """Return the shape with a name for each dynamic axis; unnamed axes get names such as `x[1]`."""
     shape = value.shape or ()
     return tuple(f"{value.name}[{i}]" if dim == "?" else dim for i, dim in enumerate(shape))
 
 
 def match_axis_sizes(value: ValueInfo, shape: Sequence[int]) -> dict[str, int] | None:
-    """Return the sizes that an array's shape gives the dynamic axes of an input; None if it does not fit."""
+    """Return the sizes of the dynamic axes of an input for an array's shape; None if it does not match."""
     dims = name_axes(value)
     if value.shape is not None and len(dims) != len(shape):
         return None
@@ -88,13 +88,13 @@ def resolve_settings(
 
 
 def list_guessed_axes(inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
-    """Return the dynamic axes whose size neither the config nor a formula gives."""
+    """Return the dynamic axes whose size follows neither from the config nor from a formula."""
     names = list_named_axes(inputs)
     return tuple(name for name in names if not sizes.get(name) and not _is_formula(name, names))
 
 
 def list_leading_axes(inputs: Sequence[ValueInfo]) -> tuple[str, ...]:
-    """Return the dynamic axes that are the first of an input: batches, which should work with any size."""
+    """Return the dynamic axes that are the first axis of an input: batch axes, which should support any size."""
     first = (name_axes(value)[0] for value in inputs if value.shape)
     return tuple(dict.fromkeys(name for name in first if isinstance(name, str)))
 
@@ -199,7 +199,7 @@ BATCH_SIZES = (2, 4, 8)
 """Sizes to try for leading axes if 1 fails."""
 
 MAX_PROBE_ELEMENTS = 1 << 22
-"""Maximum elements of an input while sizes are tried."""
+"""Maximum number of elements of an input while sizes are tried."""
 
 
 def list_alternative_settings(
@@ -240,6 +240,6 @@ def resolve_shape(value: ValueInfo, sizes: Mapping[str, int]) -> tuple[int, ...]
 
 
 def resolve_dim(dim: Dim, sizes: Mapping[str, int]) -> int:
-    """Return the size of a dimension of any value in a setting, also of a formula over others; 1 if it is unknown."""
+    """Return the size of a dimension in a setting, including formulas over other axes; 1 if unknown."""
     size = dim if isinstance(dim, int) else sizes.get(dim, compute_formula(dim, sizes))
     return 1 if size is None else size

@@ -1,7 +1,7 @@
-"""Input cases from the user's files or callable, and archives of inputs that failed.
+"""Input cases from the user's files or callable, and archives of failed inputs.
 
-A file is an `.npz` whose arrays are named like inputs, or a folder `test_data_set_<n>` as in ONNX's test data, with
-tensors `input_<i>.pb` that are matched by name or by order. Outputs in such folders are not read.
+A file is an `.npz` archive with arrays named like the inputs, or a folder `test_data_set_<n>` as in ONNX's test data
+with tensors `input_<i>.pb`, which are matched by name or by order. Outputs in such folders are not read.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 
 MAX_ARCHIVE_BYTES = 2**31
-"""Maximum size of an unpacked archive, since a few kilobytes can unpack to terabytes."""
+"""Maximum size of an unpacked archive, as protection against decompression bombs."""
 NPY_MAGIC = b"\x93NUMPY"
-"""First bytes of a single array."""
+"""First bytes of a `.npy` file."""
 _INPUT_FILE = re.compile(r"input_(\d+)\.pb")
 
 
@@ -41,7 +41,7 @@ def read_user_cases(facts: ModelFacts, pattern: str, base: Path, folder: Path) -
     """Return one case per file that matches `pattern` in `base`; arrays are written to `folder` as `.npy` files.
 
     Raises:
-        ConfigError: no file matches, or files do not fit the model; `problems` has all reasons.
+        ConfigError: no file matches, or files do not match the model; `problems` has all reasons.
     """
     files = sorted(base.glob(pattern))
     if not files:
@@ -52,7 +52,7 @@ def read_user_cases(facts: ModelFacts, pattern: str, base: Path, folder: Path) -
 
 
 def find_unread_outputs(pattern: str, base: Path) -> str:
-    """Return the first folder of test data with expected outputs, which are not compared; "" if there is none."""
+    """Return the first test data folder with expected outputs, which are not compared; "" without one."""
     folders = (file.parent for file in sorted(base.glob(f"{pattern}/output_*.pb")))
     return next((folder.relative_to(base).as_posix() for folder in folders), "")
 
@@ -63,14 +63,14 @@ def make_callable_cases(
     """Return one case per mapping of names to `.npy` files from the callable `source`: `samples.py:batches[0]`.
 
     Raises:
-        ConfigError: they do not fit the model.
+        ConfigError: the arrays do not match the model.
     """
     loaded = ({name: np.load(path, allow_pickle=False) for name, path in paths.items()} for paths in array_files)
     return _make_cases(facts, ((f"{source}[{index}]", arrays) for index, arrays in enumerate(loaded)), folder)
 
 
 def _make_cases(facts: ModelFacts, named: Iterable[tuple[str, Arrays | str]], folder: Path) -> tuple[InputCase, ...]:
-    """Create cases from arrays; a text in place of arrays is the reason why there are none."""
+    """Create cases from arrays; a string instead of arrays is the reason why they are missing."""
     cases: list[InputCase] = []
     problems: list[str] = []
     for index, (name, read) in enumerate(named):
@@ -79,29 +79,29 @@ def _make_cases(facts: ModelFacts, named: Iterable[tuple[str, Arrays | str]], fo
         if not isinstance(read, str) and not reasons:
             cases.append(_write_case(facts, name, read, folder / str(index)))
     if problems:
-        raise ConfigError(f"`inputs` of `{facts.path}` are not what it takes", problems=tuple(problems))
+        raise ConfigError(f"`inputs` of `{facts.path}` do not match the model", problems=tuple(problems))
     return tuple(cases)
 
 
 def _read_archive(file: Path) -> Arrays | str:
     if not file.is_file():
-        return "is no file"
+        return "is not a file"
     try:
         with file.open("rb") as stream:
             if stream.read(len(NPY_MAGIC)) == NPY_MAGIC:
-                return "is a single array; `numpy.savez` writes named ones"
+                return "is a single array; use `numpy.savez` to write named arrays"
         with zipfile.ZipFile(file) as archive:
             size_bytes = sum(entry.file_size for entry in archive.infolist())
         if size_bytes > MAX_ARCHIVE_BYTES:
-            return f"holds {size_bytes:,} bytes when it is unpacked; at most {MAX_ARCHIVE_BYTES:,} are taken"
+            return f"has {size_bytes:,} unpacked bytes; the limit is {MAX_ARCHIVE_BYTES:,}"
         with np.load(file, allow_pickle=False) as arrays:
             return {name: array for name, array in arrays.items() if isinstance(array, np.ndarray)}
-    except Exception as error:  # noqa: BLE001 - zipfile and numpy raise many kinds of errors for damaged files
+    except Exception as error:  # noqa: BLE001 - zipfile and NumPy raise various errors for damaged files
         return f"cannot be read ({type(error).__name__}: {error})"
 
 
 def _read_folder(facts: ModelFacts, folder: Path) -> Arrays | str:
-    """Read `input_<i>.pb`, by name if all names are the model's, and by order if not."""
+    """Read `input_<i>.pb` by name if all names are inputs of the model, otherwise by order."""
     numbers = {int(match[1]): file for file in folder.iterdir() if (match := _INPUT_FILE.fullmatch(file.name))}
     if not numbers:
         return "is a folder without `input_0.pb`"
@@ -116,43 +116,43 @@ def _read_folder(facts: ModelFacts, folder: Path) -> Arrays | str:
     if len(set(own)) == len(own) and set(own) <= set(names):
         return dict(tensors)
     if len(tensors) != len(names):
-        return f"has {len(tensors)} inputs; the model takes {len(names)}"
+        return f"has {len(tensors)} inputs, but the model has {len(names)}"
     return dict(zip(names, (array for _, array in tensors), strict=True))
 
 
 def _read_tensor(file: Path) -> tuple[str, NDArray[Any]] | str:
     if not file.is_file():
-        return "is no file"
+        return "is not a file"
     tensor = TensorProto()
     try:
         tensor.ParseFromString(file.read_bytes())
         if is_external(tensor):
-            return "keeps its data in another file; tensors that are fed hold their own"
+            return "uses external data, which is not supported for inputs"
         array = numpy_helper.to_array(tensor)
-    except Exception as error:  # noqa: BLE001 - protobuf, onnx and numpy raise many kinds of errors for damaged files
-        return f"is no tensor ({type(error).__name__}: {error})"
+    except Exception as error:  # noqa: BLE001 - protobuf, onnx and NumPy raise various errors for damaged files
+        return f"is not a valid tensor ({type(error).__name__}: {error})"
     return tensor.name, array.astype(str) if array.dtype.kind == "O" else array
 
 
 def _find_problems(facts: ModelFacts, arrays: Arrays) -> Iterator[str]:
-    """Yield missing arrays, unknown names, and arrays whose type or shape does not fit the model."""
+    """Yield missing arrays, unknown names, and arrays whose type or shape does not match the model."""
     inputs = {value.name: value for value in facts.inputs}
     for name in inputs:
         if name not in arrays:
-            yield f"lacks the input `{name}`"
+            yield f"has no array for input `{name}`"
     for name in sorted(arrays.keys() - inputs.keys()):
-        yield f"has `{name}`, which is no input of the model"
+        yield f"has `{name}`, which is not an input of the model"
     for name, value in inputs.items():
         if name not in arrays:
             continue
         array, dtype = arrays[name], DTYPES.get(element_type(value))
         if dtype is None:
-            yield f"`{name}` cannot be given: no array can hold `{value.type}`"
+            yield f"`{name}` is not supported: an array cannot represent `{value.type}`"
         elif array.dtype != dtype and not (dtype == "str" and array.dtype.kind == "U"):
-            yield f"`{name}` is {array.dtype}; the model takes {dtype}"
+            yield f"`{name}` is {array.dtype}, but the model expects {dtype}"
         if match_axis_sizes(value, array.shape) is None:
             shape, expected = (f"({', '.join(map(str, dims))})" for dims in (array.shape, name_axes(value)))
-            yield f"`{name}` has the shape {shape}; the model takes {expected}"
+            yield f"`{name}` has shape {shape}, but the model expects {expected}"
 
 
 def _write_case(facts: ModelFacts, name: str, arrays: Arrays, folder: Path) -> InputCase:
@@ -169,13 +169,13 @@ def _write_case(facts: ModelFacts, name: str, arrays: Arrays, folder: Path) -> I
 
 MAX_STORED_FILES = 100
 MAX_STORED_BYTES = 1 << 30
-"""Limits of stored inputs; the least recently used files are removed first."""
+"""Maximum number and size of stored inputs; the least recently used files are removed first."""
 
 MAX_STEM_LENGTH = 60
 
 
 def store_case_inputs(case: InputCase, model: str, folder: Path) -> str:
-    """Write the inputs of a case to a file in `folder` atomically; return its name, or "" if that fails.
+    """Write the inputs of a case atomically to a file in `folder`; return its name, "" on failure.
 
     The name is a hash of the content, so that equal inputs are stored once.
     """
@@ -194,13 +194,13 @@ def store_case_inputs(case: InputCase, model: str, folder: Path) -> str:
                 for name, path in case.inputs.items():
                     archive.writestr(zipfile.ZipInfo(f"{name}.npy"), Path(path).read_bytes())
         _prune_archives(folder, file)
-    except OSError:  # a cache that is full, or read-only: the inputs can be generated again
+    except OSError:  # full or read-only cache: the inputs can be generated again
         return ""
     return file.name
 
 
 def _prune_archives(folder: Path, newest: Path) -> None:
-    """Remove the least recently used files. Another process may do the same at this moment."""
+    """Remove the least recently used files. Other processes may do the same concurrently."""
     files = []
     for file in folder.glob("*.npz"):
         with contextlib.suppress(OSError):

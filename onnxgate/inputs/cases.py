@@ -1,4 +1,4 @@
-"""Input cases of one model: the user's own, or generated ones."""
+"""Input cases of one model, from the user or generated."""
 
 from __future__ import annotations
 
@@ -51,17 +51,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class InputCases:
-    """The cases of a model, or the reason why there are none."""
+    """Cases of a model, or the reason why there are none."""
 
     cases: tuple[InputCase, ...]
     reason: str = ""
     hint: str = ""
-    names: tuple[str, ...] = ()  # of all cases that can be selected
-    unread: str = ""  # message about expected outputs that are not compared
+    names: tuple[str, ...] = ()  # names of all available cases
+    unread: str = ""  # remark on expected outputs that are not compared
 
 
 CallInputs = Callable[[str, Path], "Sequence[Mapping[str, str]] | InputCases"]
-"""Calls a source of inputs, `samples.py:batches`; returns cases with a reason if that is not possible."""
+"""Calls an input callable, `samples.py:batches`; returns `InputCases` with a reason if that is not possible."""
 
 
 def create_cases(
@@ -75,7 +75,7 @@ def create_cases(
     """Write the selected cases of the model to `folder`.
 
     Raises:
-        ConfigError: the user's inputs do not fit the model.
+        ConfigError: the user's inputs do not match the model.
     """
     settings = model.settings
     unsupported = explain_unsupported_inputs(reading.facts.inputs)
@@ -97,7 +97,7 @@ def create_cases(
     else:
         cases = read_user_cases(reading.facts, settings.inputs, project.folder, folder)
         outputs = find_unread_outputs(settings.inputs, project.folder)
-        unread = f"the outputs in `{outputs}` are not read: nothing is held to them" if outputs else ""
+        unread = f"expected outputs in `{outputs}` are ignored; only inputs are used" if outputs else ""
     selected = tuple(case for case in cases if selection.takes(case.name))
     return InputCases(selected, names=tuple(case.name for case in cases), unread=unread)
 
@@ -105,7 +105,7 @@ def create_cases(
 def create_cases_at(
     model: SelectedModel, reading: ParsedModel, sizes: Sequence[Mapping[str, int]], folder: Path, seed: int = 0
 ) -> InputCases:
-    """Create generated cases at these sizes of the dynamic axes, or at the default sizes."""
+    """Generate cases for these sizes of the dynamic axes, or for the default sizes."""
     try:
         return InputCases(generate_cases(reading.facts, reading.view, model.settings.sizes, folder, sizes, seed))
     except InputGenerationError as reason:
@@ -116,14 +116,14 @@ FIXED_CASE_NAME = "generated inputs"
 """Name of the only case of a model without dynamic axes."""
 
 MAX_ELEMENTS = 2**27
-"""Maximum elements of a generated input: a volume of 512 x 512 x 512."""
+"""Maximum number of elements of a generated input: a volume of 512 x 512 x 512."""
 MAX_AXES = 32
-"""Maximum axes of an array. Source: numpy below 2."""
-REAL_INPUTS_HINT = 'give real inputs: `inputs = "samples/*.npz"`'
+"""Maximum number of axes of an array. Source: NumPy before 2."""
+REAL_INPUTS_HINT = 'add real inputs: `inputs = "samples/*.npz"`'
 
 
 class InputGenerationError(OnnxgateError):
-    """No inputs can be generated for a model, so that it cannot be run without the user's."""
+    """Inputs cannot be generated for a model, which needs inputs from the user."""
 
 
 def generate_cases(
@@ -136,19 +136,19 @@ def generate_cases(
 ) -> tuple[InputCase, ...]:
     """Return one case per size setting; arrays are written to `folder` as `.npy` files.
 
-    The data of large weights may be left out of `model`. `sizes` are the config's for this model;
-    `settings` replace the default ones. Another `seed` gives other values.
+    The data of large weights may be omitted from `model`. `sizes` are those of the config; `settings` replace the
+    default ones. `seed` determines the values.
 
     Raises:
-        InputGenerationError: no values can be generated for the type or shape of an input.
+        InputGenerationError: values cannot be generated for the type or shape of an input.
     """
     reason = explain_unsupported_inputs(facts.inputs)
     if reason:
         raise InputGenerationError(reason)
     for value in facts.inputs:
         if value.shape is None:
-            reason = f"no values can be generated for input `{value.name}`"
-            raise InputGenerationError(f"{reason}: the file does not say how many axes it has", hint=REAL_INPUTS_HINT)
+            reason = f"input `{value.name}` cannot be generated"
+            raise InputGenerationError(f"{reason}: the model does not declare its rank", hint=REAL_INPUTS_HINT)
     graph = DataflowGraph(model)
     chosen = settings or list_size_settings(facts.inputs, sizes)
     guessed, leading = list_guessed_axes(facts.inputs, sizes), list_leading_axes(facts.inputs)
@@ -158,10 +158,10 @@ def generate_cases(
 
 
 def explain_unsupported_inputs(inputs: Sequence[ValueInfo]) -> str:
-    """Return why neither generated nor the user's inputs can be passed to a model; "" if they can."""
+    """Return the reason why inputs of a model are not supported; "" if they are."""
     for value in inputs:
         if element_type(value) not in DTYPES:
-            return f"input `{value.name}` of type `{value.type}` cannot be fed: no array of onnxgate can hold it"
+            return f"input `{value.name}` of type `{value.type}` is not supported by onnxgate"
     return ""
 
 
@@ -181,8 +181,9 @@ def _generate_case(
         _check_size(value, shape)
         role = find_role(value, facts.inputs, graph, sizes)
         if isinstance(role, UnresolvedControl):
-            reason = f"input `{value.name}` decides a shape, an axis or a size of `{role.operator}`"
-            raise InputGenerationError(f"no values can be generated: {reason}", hint=REAL_INPUTS_HINT)
+            reason = f"input `{value.name}` cannot be generated"
+            cause = f"it determines a shape, an axis or a size of `{role.operator}`"
+            raise InputGenerationError(f"{reason}: {cause}", hint=REAL_INPUTS_HINT)
         path = folder / f"{index}.npy"
         stream = f"{value.name}\0{name}\0{seed}" if seed else f"{value.name}\0{name}"
         array = generate_values(role, DTYPES[element_type(value)], shape, stream)
@@ -195,18 +196,18 @@ def _check_size(value: ValueInfo, shape: Sequence[int]) -> None:
     """Raise `InputGenerationError` if an array of the shape exceeds the limits; a dimension of 0 counts as 1."""
     if len(shape) > MAX_AXES:
         raise InputGenerationError(
-            f"no values can be generated for input `{value.name}`: it has {len(shape)} axes", hint=REAL_INPUTS_HINT
+            f"input `{value.name}` cannot be generated: it has {len(shape)} axes", hint=REAL_INPUTS_HINT
         )
     if count_elements(max(size, 1) for size in shape) > MAX_ELEMENTS:
-        reason = f"no values are generated for input `{value.name}`: it has more than {MAX_ELEMENTS:,} elements"
+        reason = f"input `{value.name}` cannot be generated: it has more than {MAX_ELEMENTS:,} elements"
         raise InputGenerationError(reason, hint=REAL_INPUTS_HINT)
 
 
-# Seeded values are equal on all systems and with all releases of numpy: only integer arithmetic and exactly rounded
-# operations are applied to raw Philox bits, since numpy's distributions can change between releases.
+# Seeded values are equal on all systems and with all releases of NumPy: only integer arithmetic and exactly rounded
+# operations are applied to raw Philox bits, since NumPy's distributions can change between releases.
 
 WORDS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta")
-MAX_PLAIN_INTEGER = 8  # exclusive bound of integers without a known meaning
+MAX_PLAIN_INTEGER = 8  # exclusive bound of integers without a known role
 DOMAIN_MARGIN = 0.1  # distance of generated values from the bounds of a domain
 
 
@@ -220,7 +221,7 @@ def generate_values(role: KnownRole, dtype: str, shape: Sequence[int], seed: str
         case LengthRole(limit):
             lengths = draw_integers(seed, 1, max(limit, 1) + 1, tuple(shape))
             if lengths.size:
-                lengths.flat[0] = max(limit, 1)  # the full length of the axis
+                lengths.flat[0] = max(limit, 1)  # the full axis
             return lengths.astype(dtype)
         case CategoryRole(values):
             return np.array(values)[draw_integers(seed, 0, len(values), tuple(shape))].astype(dtype)
@@ -233,7 +234,7 @@ def generate_values(role: KnownRole, dtype: str, shape: Sequence[int], seed: str
 
 
 def draw_bits(seed: str, count: int) -> NDArray[np.uint64]:
-    """Return `count` raw 64-bit numbers of the stream of `seed`."""
+    """Return `count` raw 64-bit numbers for `seed`."""
     key = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:16], "little")
     return np.asarray(np.random.Philox(key=key).random_raw(count), dtype=np.uint64)
 
@@ -245,7 +246,7 @@ def draw_integers(seed: str, low: int, high: int, shape: tuple[int, ...]) -> NDA
 
 
 def draw_normal(seed: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """Return nearly normal numbers: sums of four uniform 16-bit numbers, mean 0, variance 1, within +-3.47."""
+    """Return approximately normal numbers: sums of four uniform 16-bit numbers, mean 0, variance 1, within ±3.47."""
     raw = draw_bits(seed, math.prod(shape))
     lanes = [(raw >> np.uint64(shift) & np.uint64(0xFFFF)).astype(np.float64) for shift in (0, 16, 32, 48)]
     total: NDArray[np.float64] = sum(lanes, np.zeros(raw.size))
@@ -263,7 +264,7 @@ def _generate_plain(domain: ValueDomain, dtype: np.dtype[Any], shape: tuple[int,
 
 
 def _move_into_domain(domain: ValueDomain, values: Array) -> Array:
-    """Map nearly normal values into the domain of a function."""
+    """Map approximately normal values to the domain of a function."""
     match domain:
         case "any":
             return values
@@ -280,7 +281,7 @@ def _move_into_domain(domain: ValueDomain, values: Array) -> Array:
 
 
 def _generate_between(low: float, high: float, shape: tuple[int, ...], seed: str) -> Array:
-    """Return values between two bounds with a distance from both; one of them can be infinite."""
+    """Return values between two bounds with a margin to both; one of them can be infinite."""
     if math.isfinite(low) and math.isfinite(high):
         share = DOMAIN_MARGIN / 2 + (1 - DOMAIN_MARGIN) * draw_integers(seed, 0, 1 << 16, shape) / 65536.0
         return np.asarray(low + (high - low) * share)
@@ -298,10 +299,10 @@ def _generate_indices(role: IndexRole, shape: tuple[int, ...], seed: str) -> Arr
 
 
 def _generate_mask(role: MaskRole, shape: tuple[int, ...], seed: str) -> Array:
-    """Return a mask with padding at the end of each row of the last axis: one element to half of them.
+    """Return a mask with padding at the end of each row of the last axis, from one element to half of the row.
 
-    The first row has no padding, and no row is masked completely. If it is unknown whether True keeps or masks, each
-    row has both values, with True first.
+    The first row has no padding, and no row is masked completely. If the polarity is unknown, each row has both values,
+    with True first.
     """
     if not shape:
         return np.array(role.keeps is not False)

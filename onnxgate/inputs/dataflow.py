@@ -1,4 +1,4 @@
-"""Dataflow of a graph: uses of values through simple operators, and constants, as needed to find roles."""
+"""Dataflow of a graph: uses of values through simple operators, and constants, for the detection of roles."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 VALUE_PRESERVING_OPERATORS = frozenset(
     {"Identity", "Cast", "CastLike", "Unsqueeze", "Squeeze", "Reshape", "Flatten", "Expand"}
 )
-"""Operators whose output has the values of their first input, possibly with another shape or type."""
+"""Operators whose output has the values of their first input, possibly with a different shape or type."""
 MAX_VARIANTS = 4
-"""Maximum number of ways to the same value that are followed."""
+"""Maximum number of paths to the same value that are followed."""
 
 _MAX_DENOMINATOR_BITS = 8192
-"""Longer chains of constant factors are not followed; real networks do not have them."""
+"""Maximum length of chains of constant factors that are followed."""
 _SHAPE_PRESERVING_OPERATORS = frozenset({"Identity", "Cast", "DequantizeLinear"})
 
 ELEMENT_SELECTING_OPERATORS = VALUE_PRESERVING_OPERATORS | {
@@ -51,7 +51,7 @@ ELEMENT_SELECTING_OPERATORS = VALUE_PRESERVING_OPERATORS | {
     "SequenceInsert",
     "ai.onnx.ml.ArrayFeatureExtractor",
 }
-"""Operators whose outputs have all or some values of their first input, possibly rounded."""
+"""Operators whose outputs have some or all values of their first input, possibly rounded."""
 
 REDUCING_OPERATORS = frozenset(
     {"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "CumSum", "GlobalAveragePool", "AveragePool"}
@@ -71,7 +71,7 @@ COMPARISONS: dict[str, Callable[[float, float], bool]] = {
 class DerivedValue:
     """A value computed from another one as `scale * value + offset`.
 
-    `flipped`: it is the logical negation of 0 or 1. `summed`: it is a sum or mean of several values.
+    `flipped`: logical negation. `summed`: sum or mean of several values.
     """
 
     name: str
@@ -83,7 +83,7 @@ class DerivedValue:
 
 @dataclass(frozen=True, slots=True)
 class ValueUse:
-    """One input of one node that a value reaches, possibly as a derived one."""
+    """An input of a node that a value reaches directly or as a derived value."""
 
     node: onnx.NodeProto
     position: int
@@ -91,7 +91,7 @@ class ValueUse:
 
     @property
     def operator(self) -> str:
-        """The operator's name, with its domain unless that is the default one."""
+        """Name of the operator, with its domain unless that is the default one."""
         return format_operator_name(self.node)
 
     def attribute(self, name: str, default: int = 0) -> int:
@@ -113,7 +113,7 @@ class ValueUse:
 class DataflowGraph:
     """Nodes of a model by their inputs and outputs, including subgraphs and local functions.
 
-    Equal names in sibling subgraphs are treated as one value: a use can be reported that does not exist.
+    Equal names in sibling subgraphs are treated as one value, so that reported uses may not exist.
     """
 
     def __init__(self, model: ModelView) -> None:
@@ -144,7 +144,7 @@ class DataflowGraph:
                     self._leaving.setdefault(inner.name, []).append(outer)
 
     def uses(self, name: str) -> Iterator[ValueUse]:
-        """Yield each use of the value, also after it was reshaped, cast, negated, scaled or shifted by a constant."""
+        """Yield each use of the value, including its reshaped, cast, negated, scaled or shifted forms."""
         pending = [DerivedValue(name)]
         variants_by_name: dict[str, set[DerivedValue]] = {name: set(pending)}
         while pending:
@@ -206,7 +206,7 @@ class DataflowGraph:
         return [] if truth is None else [DerivedValue(value.name, flipped=value.flipped != (not truth))]
 
     def truth(self, use: ValueUse) -> bool | None:
-        """Return whether 1 makes a comparison with a constant true; None if 0 and 1 have the same result."""
+        """Return the result of a comparison with a constant for 1; None if 0 has the same result."""
         compare = COMPARISONS.get(use.operator)
         constant = self.scalar(use.input_name(1 - use.position)) if compare else None
         if compare is None or constant is None:
@@ -216,7 +216,7 @@ class DataflowGraph:
         return at_one if at_zero != at_one else None
 
     def dims(self, name: str) -> tuple[Dim, ...] | None:
-        """Return the declared shape of a value, also through a cast or the dequantization of a weight."""
+        """Return the declared shape of a value, including casts and dequantized weights."""
         for value in self._back(name, _SHAPE_PRESERVING_OPERATORS):
             if value in self._tensors:
                 return tuple(self._tensors[value].dims)
@@ -228,7 +228,7 @@ class DataflowGraph:
         return None
 
     def scalar(self, name: str) -> float | None:
-        """Return the value of a constant with one element; None for other values."""
+        """Return the value of a constant with one element; otherwise None."""
         for value in self._back(name, VALUE_PRESERVING_OPERATORS):
             if value in self._tensors:
                 return _read_single_element(self._tensors[value])
@@ -269,5 +269,5 @@ def _read_single_element(tensor: onnx.TensorProto) -> float | None:
         return None
     try:
         return float(numpy_helper.to_array(tensor).flat[0])
-    except (LookupError, TypeError, ValueError, OverflowError):  # missing data, or a type that is not numeric
+    except (LookupError, TypeError, ValueError, OverflowError):  # missing data or non-numeric type
         return None

@@ -1,4 +1,4 @@
-"""Roles of graph inputs: the meaning of their values in the graph, so that generated ones are valid."""
+"""Roles of graph inputs: the meaning of their values in the graph, for the generation of valid values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class IndexRole:
 
 @dataclass(frozen=True, slots=True)
 class MaskRole:
-    """Zeros and ones; `keeps` is True if a one keeps its element, False if it masks it, None if unknown."""
+    """Zeros and ones. `keeps` is True if a one keeps its element, False if it masks it, None if unknown."""
 
     keeps: bool | None
 
@@ -43,14 +43,14 @@ class LengthRole:
 
 @dataclass(frozen=True, slots=True)
 class PlainRole:
-    """A number within a function's domain, without a further meaning."""
+    """A number within the domain of a function, without a specific meaning."""
 
     domain: ValueDomain = "any"
 
 
 @dataclass(frozen=True, slots=True)
 class UnresolvedControl:
-    """A value that decides shapes, axes or sizes of a node, and that cannot be derived."""
+    """A value that determines shapes, axes or sizes of a node, and that cannot be derived."""
 
     operator: str
 
@@ -133,7 +133,7 @@ CONTROL_INPUTS = {
     "OneHot": (1,),
     "com.microsoft.GroupQueryAttention": (5, 6),
 }
-"""Operator -> positions of inputs that decide shapes, axes or sizes, for which most values are invalid."""
+"""Operator -> positions of inputs that determine shapes, axes or sizes, for which most values are invalid."""
 
 INPUT_DOMAINS: dict[tuple[str, int], ValueDomain] = {
     ("Log", 0): "positive",
@@ -164,10 +164,10 @@ DOMAIN_BOUNDS: dict[ValueDomain, tuple[float, float]] = {
     "above one": (1.0, math.inf),
     "zero": (0.0, 0.0),
 }
-"""Bounds of each domain; generated values keep a distance from them."""
+"""Bounds of each domain; generated values have a margin to them."""
 
 MASKED_SCORE = -1e4
-"""Scores below this do not contribute to a softmax."""
+"""Maximum score that does not contribute to a softmax."""
 
 ATTENTION_MASKS = {("Attention", 3), ("com.microsoft.MultiHeadAttention", 4), ("com.microsoft.Attention", 3)}
 
@@ -179,7 +179,7 @@ def find_role(value: ValueInfo, inputs: Sequence[ValueInfo], graph: DataflowGrap
     if controls:
         count = count_elements(resolve_shape(value, sizes))
         fixed = [find_control_values(use, graph, count, sizes) for use in controls]
-        is_determined = all(values == fixed[0] for values in fixed)  # declared shapes determine one value for all
+        is_determined = all(values == fixed[0] for values in fixed)  # all uses require the same values
         return fixed[0] if fixed[0] and is_determined else UnresolvedControl(controls[0].operator)
     categories = _find_categories(uses, value.type)
     if categories:
@@ -232,9 +232,9 @@ def _find_integer_role(
 
 
 def _find_index_role(uses: Sequence[ValueUse], graph: DataflowGraph, sizes: Mapping[str, int]) -> IndexRole | None:
-    """Return the values that are valid for all uses as an index, None if there is no such use.
+    """Return the indices that are valid for all uses as an index; None without such a use.
 
-    The only index into an axis of unknown size is 0.
+    Only index 0 is valid for an axis of unknown size.
     """
     ranges = []
     for use in uses:
@@ -246,7 +246,7 @@ def _find_index_role(uses: Sequence[ValueUse], graph: DataflowGraph, sizes: Mapp
         return None
     low = max(0, *(axis_range[0] for axis_range in ranges))
     high = max(min(axis_range[1] for axis_range in ranges), low + 1)
-    # Equal indices along this axis would write an element twice, with an undefined result.
+    # Duplicate indices along this axis write an element twice, with an undefined result.
     scatters = (use for use in uses if use.position == 1 and use.operator in SCATTER_OPERATORS)
     distinct_along = next((use.attribute("axis") for use in scatters), None)
     return IndexRole(low, high, _find_padding_token(uses, graph), distinct_along)
@@ -279,7 +279,7 @@ def _get_axis_size(dims: tuple[Dim, ...] | None, axis: int, sizes: Mapping[str, 
 
 
 def _find_padding_token(uses: Sequence[ValueUse], graph: DataflowGraph) -> int | None:
-    """Return the token that the graph compares this input with, which is its padding."""
+    """Return the padding token, which the graph compares with this input."""
     for use in uses:
         if use.operator == "Equal":
             constant = graph.scalar(use.input_name(1 - use.position))
@@ -294,19 +294,19 @@ def _is_length_name(name: str) -> bool:
 
 
 def _find_length_limit(use: ValueUse, graph: DataflowGraph, sizes: Mapping[str, int]) -> int | None:
-    """Return the size of the axis to which a length refers; None if the use is not a length."""
+    """Return the size of the axis that a length refers to; None if the use is not a length."""
     if use.position != AXIS_LENGTH_INPUTS.get(use.operator) or use.value.offset or use.value.scale != 1:
         return None
     if use.operator in RECURRENT_OPERATORS:
         return _get_axis_size(graph.dims(use.input_name(0)), use.attribute("layout"), sizes)
     if use.operator == "ReverseSequence":
         return _get_axis_size(graph.dims(use.input_name(0)), use.attribute("time_axis"), sizes)
-    keys = graph.dims(use.input_name(1))  # of an attention: (N, T, width) or (N, heads, T, width)
+    keys = graph.dims(use.input_name(1))  # keys of an attention: (N, T, width) or (N, heads, T, width)
     return _get_axis_size(keys, -2, sizes)
 
 
 def _find_longest_length(value: ValueInfo, inputs: Sequence[ValueInfo], sizes: Mapping[str, int]) -> int:
-    """Return the smallest non-leading dynamic axis of the other inputs, or the smallest of all their axes."""
+    """Return the size of the smallest non-leading dynamic axis of the other inputs, or of all their axes."""
     shapes = [info.shape or () for info in inputs if info.name != value.name]
     inner = [sizes.get(dim, 1) for shape in shapes for dim in shape[1:] if isinstance(dim, str) and dim != "?"]
     axes = [sizes.get(dim, 1) if isinstance(dim, str) else dim for shape in shapes for dim in shape]
@@ -320,7 +320,7 @@ def _is_boolean_use(use: ValueUse, graph: DataflowGraph) -> bool:
 
 
 def _find_number_role(uses: Sequence[ValueUse], graph: DataflowGraph) -> PlainRole | RangeRole:
-    """Return the role of a number that is in the domain of every function it reaches, also scaled and shifted."""
+    """Return the role of a number within the domain of every function that it reaches, also scaled and shifted."""
     domains = [(use, domain) for use in uses for domain in _find_domains([use], graph)]
     changed = [use for use, _ in domains if use.value.scale != 1 or use.value.offset]
     if not changed:
@@ -333,7 +333,7 @@ def _find_number_role(uses: Sequence[ValueUse], graph: DataflowGraph) -> PlainRo
 
 
 def _invert_use(end: float, use: ValueUse) -> float:
-    """Return the value of the input that becomes `end` at its use."""
+    """Return the value of the input that corresponds to `end` at its use."""
     if not math.isfinite(end):
         return end if use.value.scale > 0 else -end
     return float((Fraction(end) - use.value.offset) / use.value.scale)
@@ -350,7 +350,7 @@ def _find_domains(uses: Sequence[ValueUse], graph: DataflowGraph) -> Iterator[Va
 
 
 def find_mask_polarity(uses: Sequence[ValueUse], graph: DataflowGraph) -> bool | None:
-    """Return whether ones keep elements; None if neither operations on scores nor sums of the mask show it."""
+    """Return whether ones keep elements; None if this does not follow from operations on scores or sums of the mask."""
     sums = (not use.value.flipped for use in uses if use.operator == "ReduceSum" and use.position == 0)
     for votes in (_find_score_votes(uses, graph), sums):
         polarities = set(votes)

@@ -1,4 +1,4 @@
-"""Inputs that decide shapes, axes or sizes of a node: values derived from the declared shapes."""
+"""Inputs that determine shapes, axes or sizes of a node: values derived from the declared shapes."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class FixedValues:
 
 @dataclass(frozen=True, slots=True)
 class NodeShapes:
-    """A node with the shapes of its data and outputs, and the number of values that its input has.
+    """A node with the shapes of its data and outputs, and the number of values of its input.
 
-    A shape is None if the file does not declare it.
+    A shape is None if the model does not declare it.
     """
 
     use: ValueUse
@@ -42,13 +42,13 @@ class NodeShapes:
     output: Shape | None
     count: int
     outputs: tuple[Shape | None, ...]  # shapes of all outputs
-    cache: Shape | None = None  # the shape of the fourth input
+    cache: Shape | None = None  # shape of the fourth input
 
 
 def find_control_values(
     use: ValueUse, graph: DataflowGraph, count: int, sizes: Mapping[str, int]
 ) -> FixedValues | None:
-    """Return the values of an input of `count` elements that decides a shape; None if they cannot be derived."""
+    """Return the values of an input of `count` elements that determines a shape; None if they cannot be derived."""
     find = _CONTROL_FINDERS.get((use.operator, use.position))
     if find is None or use.value.offset or use.value.scale != 1 or not use.node.output or count > MAX_CONTROL_VALUES:
         return None
@@ -64,7 +64,7 @@ def _resolve_shape(graph: DataflowGraph, name: str, sizes: Mapping[str, int]) ->
 
 
 def _find_reduced_axes(node: NodeShapes) -> Sequence[float] | None:
-    """Return the axes whose reduction gives the output's shape."""
+    """Return the axes whose reduction results in the output's shape."""
     data, output = node.data, node.output
     if data is None or output is None or not node.count <= len(data) <= MAX_TRIED_AXES:
         return None
@@ -126,20 +126,20 @@ def _find_padding(node: NodeShapes) -> Sequence[float] | None:
 
 
 def _find_slice_ends(node: NodeShapes) -> Sequence[float] | None:
-    """Return the sizes of the output as ends; an end beyond any axis if its shape is not declared."""
+    """Return the sizes of the output as ends; without a declared shape, an end beyond any axis."""
     if node.output is None or len(node.output) < node.count:
         return [BEYOND_ANY_AXIS] * node.count
     return node.output[: node.count]
 
 
 def _find_one_hot_depth(node: NodeShapes) -> Sequence[float] | None:
-    """Return the size of the axis that the output has in addition to the indices."""
+    """Return the size of the output's axis that the indices do not have."""
     axis = node.use.attribute("axis", -1)
     return None if node.output is None else [node.output[axis]] * node.count
 
 
 def _find_cache_lengths(node: NodeShapes) -> Sequence[float] | None:
-    """Return the number of keys of an attention, cached and new ones; input 5 is one less."""
+    """Return the number of cached and new keys of an attention; input 5 is one less."""
     cache, new = node.cache, node.data
     if cache is None or new is None or len(cache) != 4 or len(new) != 3:
         return None

@@ -1,1 +1,1 @@
-"""ONNX models without runtimes: reading, checking, comparison, differences and extracted parts."""
+"""Operations on ONNX models without a runtime: reading, validation, comparison, diffs and extraction of parts."""

@@ -1,4 +1,4 @@
-"""Facts of a model that lock, rules and inputs use, and element types."""
+"""Facts of a model for lock, rules and inputs, and the table of element types."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 DEFAULT_DOMAIN = "ai.onnx"
-"""The domain of ONNX's own operators; a model spells it "" too, facts and reports never do."""
+"""Domain of the standard operators. Models may write it as ""; facts and reports never do."""
 Dim = int | str
-"""A fixed size, a named symbol, or `"?"` where the file names neither."""
+"""A fixed size, a symbolic name, or `"?"` if unknown."""
 
 
 class ValueInfo(msgspec.Struct, frozen=True, order=True):
-    """One graph input or output. `type` is spelled as ONNX Runtime spells it: `tensor(float)`, `seq(tensor(int64))`."""
+    """One graph input or output. `type` is written as in ONNX Runtime: `tensor(float)`, `seq(tensor(int64))`."""
 
     name: str
     type: str
@@ -26,7 +26,7 @@ class ValueInfo(msgspec.Struct, frozen=True, order=True):
 
 
 class ExternalFile(msgspec.Struct, frozen=True, order=True, rename="kebab"):
-    """One file of external data that a model refers to. `location` is as the model writes it."""
+    """One external data file of a model. `location` is as written in the model."""
 
     location: str
     size_bytes: int
@@ -34,53 +34,53 @@ class ExternalFile(msgspec.Struct, frozen=True, order=True, rename="kebab"):
 
 
 class ModelFacts(msgspec.Struct, frozen=True):
-    """Facts of one readable model. `path` uses `/` and is relative to the config's folder."""
+    """Facts of one readable model. `path` uses `/` and is relative to the folder of the config."""
 
     path: str
     sha256: str
     size_bytes: int
     ir_version: int
-    opsets: dict[str, int]  # domain -> version; the default domain is spelled "ai.onnx"
+    opsets: dict[str, int]  # domain -> version; the default domain is "ai.onnx"
     producer: str  # "pytorch 2.13.0", without local build suffix
     inputs: tuple[ValueInfo, ...]  # without initializers
     outputs: tuple[ValueInfo, ...]
-    operators: dict[str, int]  # "Conv" or "com.microsoft.Gelu" -> count, subgraphs and local functions included
+    operators: dict[str, int]  # "Conv" or "com.microsoft.Gelu" -> count, including subgraphs and local functions
     metadata_keys: tuple[str, ...]
     external: tuple[ExternalFile, ...] = ()
-    function_opsets: dict[str, int] = {}  # what local functions import, the newest per domain; as `opsets`
-    # Known from the file alone, and not in a lock:
-    optional_inputs: tuple[ValueInfo, ...] = ()  # an initializer gives their value, and a caller may feed another
-    functions: tuple[str, ...] = ()  # local functions, sorted, spelled as `operators`
-    unread: tuple[str, ...] = ()  # locations of external data that `external` lacks: missing, or outside the folder
+    function_opsets: dict[str, int] = {}  # imports of local functions, the newest per domain; as `opsets`
+    # Only from the file, not in a lock:
+    optional_inputs: tuple[ValueInfo, ...] = ()  # inputs with an initializer as default value
+    functions: tuple[str, ...] = ()  # local functions, sorted, written as in `operators`
+    unread: tuple[str, ...] = ()  # locations of external data not in `external`: missing or outside the folder
 
     @property
     def needed_opsets(self) -> dict[str, int]:
-        """What a runtime must implement, for functions that nothing calls too. Source: ONNX Runtime 1.16 to 1.31."""
+        """Opsets that a runtime must support, including those of unused functions. Source: ONNX Runtime 1.16–1.31."""
         domains = sorted({*self.opsets, *self.function_opsets})
         return {domain: max(self.opsets.get(domain, 0), self.function_opsets.get(domain, 0)) for domain in domains}
 
 
 def canonical_domain(domain: str) -> str:
-    """Return the spelling of a domain in facts and reports."""
+    """Return a domain as written in facts and reports."""
     return domain or DEFAULT_DOMAIN
 
 
 def model_domain(domain: str) -> str:
-    """Return the spelling of a domain that `onnx` knows."""
+    """Return a domain as written in the `onnx` package."""
     return "" if domain == DEFAULT_DOMAIN else domain
 
 
 STRING, BFLOAT16 = 8, 16
 MAX_ELEMENTS = 2**63 - 1
-"""No tensor has more. Source: sizes and offsets of ONNX Runtime are signed numbers of 64 bits."""
+"""Maximum size of a tensor. Source: ONNX Runtime uses signed 64-bit sizes and offsets."""
 
 
 class ElementType(msgspec.Struct, frozen=True):
     """One value of `TensorProto.DataType`."""
 
-    name: str  # as ONNX Runtime spells it
-    bits: int  # in raw_data; 0 where raw_data cannot hold it
-    numpy: str = ""  # NumPy's code of the type of an element in raw_data; "" if NumPy has none
+    name: str  # in ONNX Runtime
+    bits: int  # in raw_data; 0 if not allowed in raw_data
+    numpy: str = ""  # NumPy type code of an element in raw_data; "" if NumPy does not support it
 
 
 ELEMENT_TYPES = {
@@ -113,17 +113,17 @@ ELEMENT_TYPES = {
     27: ElementType("float6e2m3", 6),
     28: ElementType("float6e3m2", 6),
 }
-"""Source: onnx.proto at IR version 14."""
+"""Element types by number. Source: onnx.proto at IR version 14."""
 
 
 def element_name(number: int) -> str:
-    """Return ONNX Runtime's name of an element type, with the number if it is unknown."""
+    """Return ONNX Runtime's name of an element type, or its number if it is unknown."""
     element = ELEMENT_TYPES.get(number)
     return element.name if element else f"type {number}"
 
 
 def count_elements(dims: Iterable[int]) -> int:
-    """Count a shape's elements, up to 2^63."""
+    """Return the number of elements of a shape, at most 2^63."""
     count = 1
     for dim in dims:
         if not dim:
@@ -133,12 +133,12 @@ def count_elements(dims: Iterable[int]) -> int:
 
 
 def count_tensor_elements(tensor: TensorProto) -> int:
-    """Count the elements by the tensor's dims."""
+    """Return the number of elements according to the tensor's dims."""
     return count_elements(tensor.dims)
 
 
 def required_bytes(tensor: TensorProto) -> int | None:
-    """Return the tensor's size in raw or external data; None if the type has no fixed size."""
+    """Return the tensor's size in bytes in raw or external data; None if the type has no fixed size."""
     element = ELEMENT_TYPES.get(tensor.data_type)
     dims = tuple(tensor.dims)
     if element is None or not element.bits or (dims and min(dims) < 0):
@@ -147,7 +147,7 @@ def required_bytes(tensor: TensorProto) -> int | None:
 
 
 def format_type(proto: TypeProto) -> str:
-    """Format a value's type as ONNX Runtime does; "" if the file has no type."""
+    """Format a value's type like ONNX Runtime; "" if it is missing."""
     match proto.WhichOneof("value"):
         case "tensor_type":
             return f"tensor({element_name(proto.tensor_type.elem_type)})"
@@ -166,7 +166,7 @@ def format_type(proto: TypeProto) -> str:
 
 
 def parse_type(text: str) -> TypeProto:
-    """Parse ONNX Runtime's spelling of a type, without a shape; empty if the spelling is unknown."""
+    """Parse a type in ONNX Runtime's format, without a shape; empty if the format is unknown."""
     from onnx import TypeProto
 
     proto = TypeProto()

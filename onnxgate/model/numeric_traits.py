@@ -1,4 +1,4 @@
-"""Traits of a model that limit a comparison of its outputs: random operators and rounding."""
+"""Traits of a model that limit the comparison of its outputs: random operators and rounding."""
 
 from __future__ import annotations
 
@@ -29,29 +29,30 @@ QUANTIZED_OPERATORS = frozenset(
         *(f"com.microsoft.{name}" for name in _CONTRIB_QUANTIZED),
     }
 )
-"""Operators that round to steps: one step more or less is right, and grows on its way to the output."""
+"""Operators that quantize: a difference of one step is correct, and may increase towards the output."""
 
 
 @dataclass(frozen=True, slots=True)
 class NumericTraits:
-    """`half`: 16 bits are computed with somewhere; `random` and `quantized` name the operators that make it so.
+    """Numeric traits of a model.
 
-    `random` are those that reach an output, and `random_outputs` the outputs that they reach.
+    `half`: some nodes compute with 16-bit floats. `quantized`: quantizing operators. `random`: random operators that
+    affect an output; `random_outputs`: the affected outputs.
     """
 
     half: bool = False
     random: tuple[str, ...] = ()
     quantized: tuple[str, ...] = ()
     random_outputs: frozenset[str] = frozenset()
-    bfloat16: bool = False  # of the 16 bits, only 8 are the number's
+    bfloat16: bool = False  # 16-bit floats have only 8 bits of precision
 
     def is_random(self, output: str) -> bool:
-        """Return whether an output, or the layout of one that is not a tensor, is random."""
+        """Return whether an output, or the layout of an output that is not a tensor, is random."""
         return output.removesuffix(" (layout)") in self.random_outputs
 
 
 def detect_numeric_traits(facts: ModelFacts, model: ModelView) -> NumericTraits:
-    """What a model's operators and types allow to conclude from a difference."""
+    """Detect the numeric traits of a model from its operators and types."""
     casts = (node for node in model.nodes() if node.operator[1] == "Cast")
     drawn = find_random_outputs(model)
     types = {tensor.data_type for _, tensor in model.tensors}
@@ -68,10 +69,10 @@ def detect_numeric_traits(facts: ModelFacts, model: ModelView) -> NumericTraits:
 RANDOM_OPERATORS = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
 )
-"""Operators whose results differ by design between two runs, or between two runtimes whatever their seed."""
+"""Operators whose results differ between runs, or between runtimes with equal seeds."""
 
 SHAPE_OPERATORS = frozenset({"Shape", "Size"})
-"""Operators that look at no element."""
+"""Operators that do not depend on element values."""
 
 RandomOperators = frozenset[str]  # operators
 RandomFunctions = Mapping[OperatorKey, RandomOperators]
@@ -79,13 +80,15 @@ NO_OPERATORS: RandomOperators = frozenset()
 
 
 def find_random_outputs(model: ModelView) -> dict[str, RandomOperators]:
-    """The outputs of a model that random operators reach, with these operators."""
+    """Map the outputs of a model that depend on random operators to these operators."""
     flags = {node.inputs[2] for node in model.nodes() if node.operator[1] == "Dropout" and len(node.inputs) > 2}
     constants = [(name, tensor) for name, tensor in model.tensors if name and name in flags]
-    complete = [(name, tensor) for name, tensor in constants if not find_omitted_data(tensor)]  # flags are small
+    complete = [
+        (name, tensor) for name, tensor in constants if not find_omitted_data(tensor)
+    ]  # omitted tensors are too large to be flags
     training = frozenset(name for name, tensor in complete if numpy_helper.to_array(tensor).any())
     functions = _find_random_functions(model, training)
-    reached: dict[str, RandomOperators] = {}  # value of the main graph -> the operators that reach it
+    reached: dict[str, RandomOperators] = {}  # value of the main graph -> random operators that affect it
     for node in model.graphs[0].nodes:  # in topological order
         read = () if node.operator[1] in SHAPE_OPERATORS else _values_read(node)
         operators = _random_operators_of(node, functions, training)
@@ -95,7 +98,7 @@ def find_random_outputs(model: ModelView) -> dict[str, RandomOperators]:
 
 
 def _random_operators_of(node: NodeView, functions: RandomFunctions, training: frozenset[str]) -> RandomOperators:
-    """Return the random operators that a node is, calls or contains in its subgraphs."""
+    """Return the random operators of a node, its subgraphs and its called functions."""
     operators = functions.get(node.operator, NO_OPERATORS)
     domain, name, _ = node.operator
     trains = name == "Dropout" and not training.isdisjoint(node.inputs[2:])
@@ -106,13 +109,13 @@ def _random_operators_of(node: NodeView, functions: RandomFunctions, training: f
 
 
 def _values_read(node: NodeView) -> set[str]:
-    """Return the values that a node and its subgraphs read; names are unique over both."""
+    """Return the values that a node and its subgraphs read."""
     outputs = (value.name for graph in node.graphs for value in graph.proto.output)
     return {*node.inputs, *outputs}.union(*(_values_read(inner) for graph in node.graphs for inner in graph.nodes))
 
 
 def _find_random_functions(model: ModelView, training: frozenset[str]) -> RandomFunctions:
-    """Map each local function to its random operators, including those of its callees in any order."""
+    """Map each local function to its random operators, including those of the functions that it calls."""
     by_function: dict[OperatorKey, RandomOperators] = {}
     before = None
     while by_function != before:

@@ -1,6 +1,6 @@
-"""Invalid scales and zero points of quantized operators.
+"""Validation of scales and zero points of quantized operators.
 
-Only stored tensors are checked, not scales that are computed or fed.
+Only stored tensors are checked, not computed scales or scales from inputs.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 MAX_SCALE_BYTES = 64 * 1024 * 1024
-"""Scales that take more are not read."""
+"""Maximum size of scales that are read."""
 
 
 class QuantizationFault(msgspec.Struct, frozen=True):
     """An invalid scale or zero point of a node."""
 
     node: NodeProto
-    what: str  # "its `y_scale` holds 0"
+    what: str  # "its `y_scale` is 0"
     kind: Literal["value", "shape", "type"]
 
 
 class QuantizedInput(msgspec.Struct, frozen=True):
     """Positions of a quantized value, its scale and its zero point among a node's inputs; -1 if absent.
 
-    `axis` is the value's axis that may have a scale for each index, None if there must be one scale. `divides`:
-    something is divided by the scale, so that it must not be 0.
+    `axis` is the axis that may have a scale per index, None if there must be a single scale. `divides`: the operator
+    divides by the scale, which must not be 0.
     """
 
     data: int
@@ -85,7 +85,7 @@ QUANTIZED_INPUTS: dict[str, tuple[QuantizedInput, ...]] = {
         QuantizedInput(2, 10, 11, axis=None, divides=False),
     ),
 }
-"""Operator -> its quantized values. Source: operator specifications of ONNX 1.21 and of ONNX Runtime 1.31."""
+"""Operator -> quantized inputs. Source: operator specifications of ONNX 1.21 and ONNX Runtime 1.31."""
 
 INPUT_NAMES = {
     "QuantizeLinear": ("x", "y_scale", "y_zero_point"),
@@ -99,7 +99,7 @@ _INT32 = 6
 
 
 def find_quantization_faults(model: ModelView, path: Path) -> Iterator[QuantizationFault]:
-    """Find every invalid scale and zero point, in the order of the nodes."""
+    """Yield every invalid scale and zero point, in node order."""
     nodes = [
         node.proto
         for node in model.nodes()
@@ -113,7 +113,7 @@ def find_quantization_faults(model: ModelView, path: Path) -> Iterator[Quantizat
 
 
 def find_output_steps(model: ModelView, path: Path) -> dict[str, float]:
-    """Map graph outputs that a stored scale dequantizes to the largest step between two of their values."""
+    """Map graph outputs that are dequantized with a stored scale to their largest quantization step."""
     proto, checker = model.proto, _QuantizationChecker(model, path)
     makers = {name: node for node in proto.graph.node for name in node.output}
     steps = {}
@@ -127,7 +127,7 @@ def find_output_steps(model: ModelView, path: Path) -> dict[str, float]:
 
 
 def _find_producer(name: str, makers: Mapping[str, NodeProto]) -> NodeProto | None:
-    """Return the node that computes the value, skipping nodes that only move it; None without one and in cycles."""
+    """Find the node that computes a value, skipping nodes that only move data; None without one or in cycles."""
     followed: set[str] = set()
     while (maker := makers.get(name)) is not None and format_operator_name(maker) in VALUE_PRESERVING_OPERATORS:
         if name in followed or not maker.input:
@@ -140,11 +140,11 @@ def _find_producer(name: str, makers: Mapping[str, NodeProto]) -> NodeProto | No
 VALUE_PRESERVING_OPERATORS = frozenset(
     {"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Slice", "Relu"}
 )
-"""Operators that leave every value what it was, or make it 0."""
+"""Operators that keep every value or set it to 0."""
 
 
 class _QuantizationChecker:
-    """Checks against the tensors of one model; a name that two graphs use for different tensors is skipped."""
+    """Checker for the tensors of one model; names with different tensors in two graphs are skipped."""
 
     def __init__(self, model: ModelView, path: Path) -> None:
         proto = model.proto
@@ -164,7 +164,7 @@ class _QuantizationChecker:
         elif name == "com.microsoft.MatMulNBits":
             yield from self._bits(node)
         else:
-            is_counted = name != "com.microsoft.DynamicQuantizeLSTM"  # its scales have a layout of their own
+            is_counted = name != "com.microsoft.DynamicQuantizeLSTM"  # its scales have a different layout
             for slot in QUANTIZED_INPUTS[name]:
                 yield from self._slot(node, slot, counted=is_counted)
 
@@ -186,10 +186,8 @@ class _QuantizationChecker:
                 node, f"its `{_input_name(node, 1)}` has {len(scale.dims)} axes without a `block_size`", "shape"
             )
         elif self._opset < 13 and canonical_domain(node.domain) == DEFAULT_DOMAIN:
-            problem = f"its `{_input_name(node, 1)}` holds {count_tensor_elements(scale)} values"
-            yield QuantizationFault(
-                node, f"{problem}, where opset {self._opset} knows one for the whole tensor", "shape"
-            )
+            problem = f"its `{_input_name(node, 1)}` has {count_tensor_elements(scale)} values"
+            yield QuantizationFault(node, f"{problem}; opset {self._opset} allows only one per tensor", "shape")
         elif shape is not None:
             yield from _check_axis_size(node, 1, count_tensor_elements(scale), shape, axis)
 
@@ -204,8 +202,8 @@ class _QuantizationChecker:
             if tensor is None or count_tensor_elements(tensor) < 2 or len(tensor.dims) != 1:
                 continue
             if slot.axis is None:
-                problem = f"its `{_input_name(node, position)}` holds {count_tensor_elements(tensor)} values"
-                yield QuantizationFault(node, f"{problem}, where one must do", "shape")
+                problem = f"its `{_input_name(node, position)}` has {count_tensor_elements(tensor)} values"
+                yield QuantizationFault(node, f"{problem} instead of 1", "shape")
             elif slot.data >= 0 and (shape := self._shape(node, slot.data)) is not None:
                 turned = slot.axis == -1 and bool(_int_attribute(node, "transB", 0))
                 yield from _check_axis_size(
@@ -214,7 +212,7 @@ class _QuantizationChecker:
                 break
 
     def _bits(self, node: NodeProto) -> Iterator[QuantizationFault]:
-        """Check blocks of a few bits: an all-zero block has a scale of 0, and a scale may be negative."""
+        """Check blocks of a few bits. The scale of a block of zeros may be 0, and scales may be negative."""
         yield from self._scale(node, 2, divides=False, tolerant=True)
         columns, rows = _int_attribute(node, "N", 0), _int_attribute(node, "K", 0)
         block, bits = _int_attribute(node, "block_size", 0), _int_attribute(node, "bits", 4)
@@ -227,8 +225,8 @@ class _QuantizationChecker:
         tensors = (self._tensor(node, 2), "scales", columns * blocks), (zeros, "zero_points", zero_count)
         for tensor, name, needed in tensors:
             if tensor is not None and count_tensor_elements(tensor) != needed:
-                what = f"its `{name}` hold {count_tensor_elements(tensor)} values"
-                what += f", where {columns} columns of {blocks} blocks need {needed}"
+                what = f"its `{name}` have {count_tensor_elements(tensor)} values; "
+                what += f"{columns} columns of {blocks} blocks require {needed}"
                 yield QuantizationFault(node, what, "shape")
 
     # Scales and zero points
@@ -238,8 +236,8 @@ class _QuantizationChecker:
         if values is None or not values.size or node.input[position] in self._reported:
             return
         if problem := _find_wrong_scale(values, divides, tolerant):
-            self._reported.add(node.input[position])  # other nodes may share it: it is one fault
-            yield QuantizationFault(node, f"its `{_input_name(node, position)}` holds {problem}", "value")
+            self._reported.add(node.input[position])  # report a shared scale once
+            yield QuantizationFault(node, f"its `{_input_name(node, position)}` {problem}", "value")
 
     def _zero(self, node: NodeProto, data: int, scale: int, zero: int) -> Iterator[QuantizationFault]:
         point = self._tensor(node, zero)
@@ -249,14 +247,14 @@ class _QuantizationChecker:
         holder = self._tensor(node, data)
         if holder is not None and holder.data_type != point.data_type:
             own, needed = element_name(point.data_type), element_name(holder.data_type)
-            yield QuantizationFault(node, f"{subject} is {own}, where `{_input_name(node, data)}` is {needed}", "type")
+            yield QuantizationFault(node, f"{subject} is {own}, but `{_input_name(node, data)}` is {needed}", "type")
         scales = self._tensor(node, scale)
         if scales is not None and count_tensor_elements(scales) != count_tensor_elements(point):
             counts = count_tensor_elements(point), count_tensor_elements(scales)
-            compared = f"where `{_input_name(node, scale)}` holds {counts[1]}"
-            yield QuantizationFault(node, f"{subject} holds {counts[0]} values, {compared}", "shape")
+            compared = f"but `{_input_name(node, scale)}` has {counts[1]}"
+            yield QuantizationFault(node, f"{subject} has {counts[0]} values, {compared}", "shape")
         if point.data_type == _INT32 and any(any(chunk) for chunk in self._content(point)):
-            yield QuantizationFault(node, f"{subject} is not 0, as it must be for int32", "value")
+            yield QuantizationFault(node, f"{subject} must be 0 for int32", "value")
 
     # Data of the model
 
@@ -264,7 +262,7 @@ class _QuantizationChecker:
         return self._tensors.get(node.input[position]) if 0 <= position < len(node.input) else None
 
     def _content(self, tensor: TensorProto) -> tuple[bytes, ...]:
-        """Return the tensor's data in chunks; empty if it is too large, or not of the size that shape and type need."""
+        """Return the tensor's data in chunks; empty if it is too large or does not match shape and type."""
         needed = required_bytes(tensor)
         if needed is None or needed > MAX_SCALE_BYTES:
             return ()
@@ -275,7 +273,7 @@ class _QuantizationChecker:
         return chunks if sum(map(len, chunks)) == needed else ()
 
     def floats(self, name: str) -> Array | None:
-        """Decode a stored floating-point tensor; None if there is no tensor of that name or its type differs."""
+        """Decode a stored floating-point tensor; None if there is none of that name."""
         tensor = self._tensors.get(name)
         if tensor is None or tensor.data_type not in _FLOATS:
             return None
@@ -296,30 +294,30 @@ class _QuantizationChecker:
 
 
 def _find_wrong_scale(values: Array, divides: bool, tolerant: bool) -> str:
-    """Describe what no scale may be; "" if all values are right."""
+    """Describe an invalid scale; "" if all values are valid."""
     import numpy as np
 
     non_finite = ~np.isfinite(values)
     if non_finite.any():
-        return f"{values[non_finite][0]:g}"
+        return f"contains {values[non_finite][0]:g}"
     if tolerant:
         return ""
     least = float(abs(values).min())
-    if divides and least < np.finfo(values.dtype).tiny:  # a divisor that loses all precision
-        return f"{least:.3g}, by which nothing can be divided"
-    return "" if values.any() else "nothing but 0: all that it stands for is 0"
+    if divides and least < np.finfo(values.dtype).tiny:  # division by a subnormal number loses precision
+        return f"contains {least:.3g}, which is too small to divide by"
+    return "" if values.any() else "contains only zeros, so all dequantized values are 0"
 
 
 def _check_axis_size(
     node: NodeProto, position: int, count: int, shape: tuple[int, ...], axis: int
 ) -> Iterator[QuantizationFault]:
-    subject = f"its `{_input_name(node, position)}` holds {count} values"
-    if len(shape) == 1:  # there is only one axis, whatever the attribute says
+    subject = f"its `{_input_name(node, position)}` has {count} values"
+    if len(shape) == 1:  # the attribute is ignored for a single axis
         axis = 0
     if not -len(shape) <= axis < len(shape):
-        yield QuantizationFault(node, f"{subject} for axis {axis} of a value that has {len(shape)}", "shape")
+        yield QuantizationFault(node, f"{subject} for axis {axis} of a value with {len(shape)} axes", "shape")
     elif shape[axis] not in (-1, count):
-        yield QuantizationFault(node, f"{subject} for axis {axis}, whose size is {shape[axis]}", "shape")
+        yield QuantizationFault(node, f"{subject} for axis {axis} of size {shape[axis]}", "shape")
 
 
 def _check_blocks(
@@ -332,14 +330,14 @@ def _check_blocks(
         yield QuantizationFault(node, f"{subject} for blocks of a value with {len(shape)} axes", "shape")
         return
     if not -len(shape) <= axis < len(shape):
-        yield QuantizationFault(node, f"its blocks lie along axis {axis} of a value that has {len(shape)}", "shape")
+        yield QuantizationFault(node, f"its block axis is {axis}, but the value has {len(shape)} axes", "shape")
         return
     needed = [
         math.ceil(size / block) if index == axis % len(shape) and size > 0 else size for index, size in enumerate(shape)
     ]
     if any(size not in (-1, tensor) for size, tensor in zip(needed, scale, strict=True)):
         yield QuantizationFault(
-            node, f"{subject}, where blocks of {block} along axis {axis} of {list(shape)} need {needed}", "shape"
+            node, f"{subject}, but blocks of {block} along axis {axis} of {list(shape)} require {needed}", "shape"
         )
 
 
@@ -348,6 +346,6 @@ def _int_attribute(node: NodeProto, name: str, default: int) -> int:
 
 
 def _input_name(node: NodeProto, position: int) -> str:
-    """Name an input by the operator's specification, or by its value if the specified name is not listed."""
+    """Return an input's name in the operator's specification, or the name of its value if unknown."""
     names = INPUT_NAMES.get(node.op_type, ())
     return names[position] if 0 <= position < len(names) else str(node.input[position])

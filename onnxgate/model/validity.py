@@ -1,4 +1,4 @@
-"""Validity of a model: the full `onnx.checker` on a copy without weights, and checks that it does not do."""
+"""Validity of a model: the full `onnx.checker` on a copy without weights, and additional checks."""
 
 from __future__ import annotations
 
@@ -56,41 +56,41 @@ _TOPIC_PATTERNS = {
     "arguments": r"has (?:in|out)put size \d+ not in range",
     "type": r"has inconsistent type |has unsupported type: ",
 }
-"""Topics of onnx's messages that a runtime checks by its own schemas too. Source: onnx 1.16 to 1.23."""
+"""Topics of onnx's messages that runtimes check too. Source: onnx 1.16–1.23."""
 _MISSING_DATA_MESSAGE = "Cannot parse data from external tensors"
-"""Shape inference needs data that the copy does not have: not a fault of the model."""
+"""Message if shape inference needs data that the copy does not have; not a fault of the model."""
 
 
 class ModelFault(msgspec.Struct, frozen=True):
     """A fault that makes a model invalid."""
 
     message: str
-    node: str = ""  # the node concerned, if there is one
-    harmless: bool = False  # every runtime that we know loads it all the same
+    node: str = ""  # affected node, if any
+    harmless: bool = False  # every known runtime loads the model anyway
     about: str = ""  # a key of `_TOPIC_PATTERNS`, or "input shape", "output shape"
 
 
 class CheckedModel(msgspec.Struct, frozen=True):
-    """A model with its first fault, None if it is valid; and its messages with the types that onnx inferred."""
+    """A model with its first fault, None if valid, and the types that onnx inferred."""
 
     view: ModelView
     fault: ModelFault | None
     unchecked: str = ""  # why the installed onnx could not check it
-    inferred: ModelProto | None = None  # None if a check failed or did not run, or saw a copy with changes
+    inferred: ModelProto | None = None  # None if a check failed, did not run or used a modified copy
 
 
 def find_fault(model: ModelView, path: Path) -> ModelFault | None:
-    """Return the first fault of the model at `path`; None if it is valid. See `check_model`."""
+    """Return the first fault of the model at `path`, or None. See `check_model`."""
     return check_model(model, path).fault
 
 
 def check_model(model: ModelView, path: Path) -> CheckedModel:
-    """Check the model at `path`, and infer the types of its values.
+    """Check the model at `path` and infer the types of its values.
 
-    The installed onnx does not check a model that is newer than it; only onnxgate's own checks run then.
+    If the model is newer than the installed onnx, only onnxgate's own checks run.
 
     Raises:
-        OSError, UnreadableModel: data that were left in the file cannot be read there.
+        OSError, UnreadableModel: omitted data cannot be read from the file.
     """
     own = next(_iter_own_faults(model, path), None)
     unchecked = explain_unchecked(model)
@@ -99,13 +99,13 @@ def check_model(model: ModelView, path: Path) -> CheckedModel:
     copy = copy_for_checker(model.proto, path) if needs_copy_for_checker(model) else model.proto
     fault, inferred = _run_checker(copy)
     if copy is not model.proto or copy.graph.sparse_initializer:
-        inferred = None  # the types of what was changed may differ
+        inferred = None  # types of changed parts may differ
     if fault is not None:
         return CheckedModel(model, fault)
     for role, values in (("input", model.proto.graph.input), ("output", model.proto.graph.output)):
         for value in values:
             if kind_without_shape(value):
-                message = f"{role} `{value.name}` says no shape, not even a rank"
+                message = f"{role} `{value.name}` has no shape (unknown rank)"
                 return CheckedModel(model, ModelFault(message, harmless=True, about=f"{role} shape"), "", inferred)
     return CheckedModel(model, None, "", inferred)
 
@@ -127,31 +127,33 @@ def _iter_own_faults(view: ModelView, path: Path) -> Iterator[ModelFault]:
             yield ModelFault(f"two initializers are named `{name}`")
         yield from _find_mistyped_initializers(graph.proto) if view.declared else ()
     for name, tensor in view.tensors:
-        is_right = not view.declared and _has_right_raw_data(tensor)  # most are, and this runs often
+        is_right = not view.declared and _has_right_raw_data(tensor)  # fast path for most tensors
         if not is_right and (wrong := check_tensor_size(tensor, path)):
             yield ModelFault(f"tensor `{name}` {wrong}")
 
 
 def _has_right_raw_data(tensor: TensorProto) -> bool:
-    """Return whether the tensor has raw data of the size that its shape and type need."""
+    """Return whether the tensor has raw data of the size required by its shape and type."""
     element = ELEMENT_TYPES.get(tensor.data_type)
     raw = len(tensor.raw_data)
     return bool(raw and element is not None and element.bits) and required_bytes(tensor) == raw
 
 
 def _find_mistyped_initializers(graph: GraphProto) -> Iterator[ModelFault]:
-    """Check initializers whose data are elsewhere, which `onnx.checker` skips."""
+    """Check initializers without data in the message, which `onnx.checker` skips."""
     types = {value.name: value.type.tensor_type.elem_type for value in graph.input}
     for tensor in graph.initializer:
         declared = types.get(tensor.name, tensor.data_type)
         if declared not in (0, tensor.data_type) and has_data_elsewhere(tensor):
             own, of_input = element_name(tensor.data_type), element_name(declared)
-            message = f"initializer `{tensor.name}` is tensor({own}), and the input of its name tensor({of_input})"
+            message = (
+                f"initializer `{tensor.name}` is tensor({own}), but the input of the same name is tensor({of_input})"
+            )
             yield ModelFault(message)
 
 
 def _find_repeated(names: Sequence[str]) -> Iterator[str]:
-    """Source: ONNX Runtime 1.15 to 1.31 refuses two nodes of one name in one graph; onnx.checker does not look."""
+    """Yield repeated names. Source: ONNX Runtime 1.15–1.31 refuses duplicate node names; onnx.checker accepts them."""
     unique: set[str] = set()
     for name in names if len(set(names)) < len(names) else ():
         if name in unique:
@@ -173,16 +175,14 @@ def explain_unchecked(view: ModelView) -> str:
         if imported.version > newest.get(domain, imported.version):
             unknown.append(f"opset {imported.version} of `{domain}`")
     if not unknown and (reason := explain_unfollowed_calls(view)):
-        return f"{reason}: only onnxgate's own checks ran"
+        return f"{reason}; skipped `onnx.checker`"
     if not unknown:
         return ""
-    return (
-        f"onnx {onnx.__version__} does not know {' and '.join(dict.fromkeys(unknown))}: only onnxgate's own checks ran"
-    )
+    return f"onnx {onnx.__version__} does not support {' and '.join(dict.fromkeys(unknown))}; skipped `onnx.checker`"
 
 
 def _run_checker(copy: ModelProto) -> tuple[ModelFault | None, ModelProto | None]:
-    """Run `check_model(full_check=True)` in two steps; only the first one may see the added shapes."""
+    """Run `check_model(full_check=True)` in two steps; only the first one uses the added shapes."""
     from onnx import checker, shape_inference
 
     content = copy.SerializeToString()
@@ -205,7 +205,7 @@ def _run_checker(copy: ModelProto) -> tuple[ModelFault | None, ModelProto | None
 
 
 def _parse_checker_message(text: str) -> ModelFault | None:
-    """Parse onnx's message into a fault: one line, without its tags and its context."""
+    """Parse onnx's message into a fault with one line, without tags and context."""
     if _MISSING_DATA_MESSAGE in text:
         return None
     message = re.sub(_INFERENCE_PREFIX, "", text.partition("\n\n==> Context:")[0]).strip()
@@ -228,7 +228,7 @@ _FIELD_BY_TYPE = {
     7: _INT64_FIELD,
     **dict.fromkeys((12, 13), _UINT64_FIELD),
 }
-"""Element type -> field of TensorProto; all others are in `int32_data`. Source: onnx.proto."""
+"""Element type -> field of TensorProto; all other types use `int32_data`. Source: onnx.proto."""
 _FIXED_BYTES = {_FLOAT_FIELD: 4, _DOUBLE_FIELD: 8}
 _COMPLEX_TYPES = (14, 15)
 _CHUNK_BYTES = 1024 * 1024
@@ -236,37 +236,37 @@ _CONTINUATION_BYTES = bytes(range(0x80, 0x100))
 
 
 def check_tensor_size(tensor: TensorProto, path: Path) -> str:
-    """Explain why a tensor's amount of data is wrong; "" if it is right.
+    """Describe a wrong amount of data in a tensor; "" if it is correct.
 
     External data, tensors without data and unknown types are not checked.
 
     Raises:
-        OSError, UnreadableModel: the file that data were left in cannot be read, or has changed.
+        OSError, UnreadableModel: omitted data cannot be read from the file, or the file has changed.
     """
     count = count_tensor_elements(tensor)
     if count > MAX_ELEMENTS:
-        return f"announces more than {MAX_ELEMENTS:,} elements"
+        return f"has more than {MAX_ELEMENTS:,} elements"
     element = ELEMENT_TYPES.get(tensor.data_type)
     if is_external(tensor) or element is None or any(dim < 0 for dim in tensor.dims):
         return ""
     omitted = find_omitted_data(tensor)
     fields = {name for name in (*DATA_FIELDS.values(), "string_data") if getattr(tensor, name)}
     if omitted and len(fields | {DATA_FIELDS[piece.field] for piece in omitted}) > 1:
-        return "holds data in more than one field"
+        return "has data in more than one field"
     raw = sum(piece.length for piece in omitted if piece.field == RAW_DATA) or len(tensor.raw_data)
     if not raw:
         return _check_value_count(tensor, omitted, count, path)
     if tensor.data_type == STRING:
-        return "holds `raw_data`, which is not for its type"
+        return "has `raw_data`, which its type does not allow"
     needed = required_bytes(tensor)
-    return "" if needed in (None, raw) else f"holds {raw:,} bytes; its shape and type need {needed:,}"
+    return "" if needed in (None, raw) else f"has {raw:,} bytes, but its shape and type require {needed:,}"
 
 
 def _check_value_count(tensor: TensorProto, omitted: Sequence[OmittedData], count: int, path: Path) -> str:
     field = _FIELD_BY_TYPE.get(tensor.data_type, _INT32_FIELD)
     for piece in omitted:
         if piece.field != field or tensor.data_type == STRING:
-            return f"holds `{DATA_FIELDS[piece.field]}`, which is not for its type"
+            return f"has `{DATA_FIELDS[piece.field]}`, which its type does not allow"
     name = "string_data" if tensor.data_type == STRING else DATA_FIELDS[field]
     count_in_field = len(getattr(tensor, name)) + _count_omitted_entries(omitted, field, path)
     bits = ELEMENT_TYPES[tensor.data_type].bits
@@ -276,7 +276,7 @@ def _check_value_count(tensor: TensorProto, omitted: Sequence[OmittedData], coun
     elif bits == 6:
         needed = None
     return (
-        f"holds {count_in_field:,} values; its shape and type need {needed:,}"
+        f"has {count_in_field:,} values, but its shape and type require {needed:,}"
         if count_in_field and needed not in (None, count_in_field)
         else ""
     )
@@ -287,35 +287,35 @@ def _count_omitted_entries(omitted: Sequence[OmittedData], field: int, path: Pat
         return 0
     if width := _FIXED_BYTES.get(field):
         if any(piece.length % width for piece in omitted):
-            raise UnreadableModel("a damaged model (a number of a tensor is cut)")
+            raise UnreadableModel("a damaged model (truncated number in a tensor)")
         return sum(piece.length // width for piece in omitted)
     with open_regular(path) as file:
         source, count = FileWindow(file), 0
         for piece in omitted:
             end = piece.offset + piece.length
             if source.read(end - 1, end)[0] >= _CONTINUATION_BYTES[0]:
-                raise UnreadableModel("a damaged model (a number of a tensor is cut)")
+                raise UnreadableModel("a damaged model (truncated number in a tensor)")
             for at in range(piece.offset, end, _CHUNK_BYTES):  # the last byte of each varint is below 128
                 count += len(source.read(at, min(at + _CHUNK_BYTES, end)).translate(None, _CONTINUATION_BYTES))
     return count
 
 
 MAX_FUNCTION_NODES = 100_000
-"""Calls are not followed if all of a model together become more nodes."""
+"""Maximum number of nodes after inlining all calls of a model; otherwise calls are not followed."""
 MAX_CALL_DEPTH = 64
-"""Nor are calls that nest deeper than this."""
+"""Maximum depth of nested calls that are followed."""
 RECURSION_MESSAGE = "calls itself, directly or through others"
 
 
 class CallSize(msgspec.Struct, frozen=True):
-    """Number of nodes and depth of one inlined call of a function."""
+    """Number of nodes and depth of an inlined call of a function."""
 
     nodes: int  # at most `MAX_FUNCTION_NODES` + 1
     depth: int
 
 
 def measure_calls(model: ModelView) -> dict[OperatorKey, CallSize]:
-    """Measure each local function, in linear time; recursive ones have no size."""
+    """Measure each local function in linear time; recursive ones have no size."""
     functions = {function_key(function.proto): function for function in model.functions}
     sizes: dict[OperatorKey, int] = {}
     callees: dict[OperatorKey, Counter[OperatorKey]] = {}
@@ -328,7 +328,7 @@ def measure_calls(model: ModelView) -> dict[OperatorKey, CallSize]:
 def _measure_bottom_up(
     sizes: Mapping[OperatorKey, int], callees: Mapping[OperatorKey, Counter[OperatorKey]]
 ) -> dict[OperatorKey, CallSize]:
-    """Measure each function after those that it calls; recursive ones and their callers are never reached."""
+    """Measure each function after its callees; recursive functions and their callers are left out."""
     callers: dict[OperatorKey, list[OperatorKey]] = {key: [] for key in sizes}
     waiting = {key: len(called) for key, called in callees.items()}
     for key, called in callees.items():
@@ -354,17 +354,17 @@ def find_recursive_functions(model: ModelView, call_sizes: Mapping[OperatorKey, 
 
 
 def explain_unfollowed_calls(model: ModelView) -> str:
-    """Explain why the calls of a model's local functions are not followed; "" if they are."""
+    """Return the reason why calls of local functions are not followed; "" if they are."""
     if not model.functions:
         return ""
     call_sizes = measure_calls(model)
     if unending := find_recursive_functions(model, call_sizes):
         return f"its local function `{format_function_key(unending[0])}` {RECURSION_MESSAGE}"
     if any(called.depth > MAX_CALL_DEPTH for called in call_sizes.values()):
-        return f"its local functions call one another more than {MAX_CALL_DEPTH} deep"
+        return f"calls of its local functions are nested more than {MAX_CALL_DEPTH} levels deep"
     calls = (node.operator for graph in model.graphs for node in graph.nodes)
     if sum(call_sizes[key].nodes for key in calls if key in call_sizes) > MAX_FUNCTION_NODES:
-        return f"its local functions become more than {MAX_FUNCTION_NODES:,} nodes"
+        return f"its local functions expand to more than {MAX_FUNCTION_NODES:,} nodes"
     return ""
 
 
@@ -381,11 +381,11 @@ _SERVICE_ACCOUNTS = frozenset(
         *("ubuntu", "docker", "app", "user", "nonroot", "vscode", "codespace", "jovyan", "Shared", "Public"),
     }
 )
-"""Accounts that services and images have for everybody. Source: images of GitHub, CircleCI, Azure, GitLab, Jupyter."""
+"""Default accounts of CI images. Source: images of GitHub, CircleCI, Azure, GitLab, Jupyter."""
 
 
 def find_leaked_paths(model: ModelView) -> tuple[str, ...]:
-    """List the paths of home directories in the model's metadata, sorted."""
+    """List paths in home directories in the model's metadata, sorted."""
     texts = (it if isinstance(it, str) else it.decode(errors="replace") for it in model.remarks)
     suspect = (text for text in texts if "/home/" in text or "Users" in text)
     paths = {hit[0] for text in suspect for hit in re.finditer(_HOME_PATTERN, text) if hit[1] not in _SERVICE_ACCOUNTS}

@@ -1,1 +1,1 @@
-"""When two outputs agree: comparison and tolerance, written once."""
+"""Comparison of outputs: criteria, tolerances and metrics."""

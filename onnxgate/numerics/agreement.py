@@ -1,8 +1,8 @@
 """Agreement of two arrays, and the bounds on their difference.
 
-The meaning of `|a - b| <= atol + rtol * |b|`, NaN and infinity is written only here. b is the reference. NaN agrees
-with NaN at the same place, an infinity with the same infinity. Arrays of different shapes, or of different kinds of
-type (numbers, integers, booleans, words), never agree.
+This module defines the meaning of `|a - b| <= atol + rtol * |b|`, NaN and infinity; b is the reference. NaN agrees with
+NaN at the same position, and an infinity with the same infinity. Arrays with different shapes or different kinds of
+types (floats, integers, booleans, strings) never agree.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ if TYPE_CHECKING:
 Metric = Literal["worst_abs", "mismatched elements", "shape", "type", "not finite"]
 
 KIND_NAMES = {"f": "number", "c": "complex", "i": "integer", "u": "integer", "b": "boolean", "U": "word", "S": "word"}
-"""numpy's kind of a dtype -> what may be compared with each other."""
+"""NumPy kind of a dtype -> group of comparable kinds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How a candidate stands to its reference.
+    """Result of the comparison of a candidate with its reference.
 
-    `worst_abs` is the absolute difference at the element that uses up most of what it is allowed; `bound` is what that
-    element is allowed, so that `agrees` is `value <= bound`. The other metrics count elements (or are 1) against 0,
-    "mismatched elements" against how many may differ.
+    `agrees` is `value <= bound`. For `worst_abs`, `value` is the absolute difference and `bound` the tolerance of the
+    element with the largest ratio of the two. For "mismatched elements", `bound` is the allowed number of differing
+    elements. Other metrics count elements (or are 1) with a bound of 0.
     """
 
     agrees: bool
     metric: Metric
     value: float
     bound: float
-    mismatched: int  # elements
-    max_abs: float  # over the elements that are finite on both sides
+    mismatched: int  # number of elements
+    max_abs: float  # over elements that are finite on both sides
     detail: str = ""  # position of the worst element and both values; "" if the arrays agree
 
 
 def compare_arrays(candidate: Array, reference: Array, rtol: float, atol: float, share: float = 0.0) -> Agreement:
-    """Compare `candidate` with `reference` in float64 (integers without rounding; true is one more than false).
+    """Compare `candidate` with `reference` in float64 (integers exactly; booleans as 0 and 1).
 
-    Of integers and booleans without `rtol` and `atol`, a `share` of the elements may differ by whatever it be.
+    For integers and booleans without `rtol` and `atol`, a `share` of the elements may differ by any amount.
     """
     kind = KIND_NAMES.get(candidate.dtype.kind)
     if kind is None or kind != KIND_NAMES.get(reference.dtype.kind):
@@ -79,14 +79,14 @@ def compare_arrays(candidate: Array, reference: Array, rtol: float, atol: float,
 
 
 def find_not_finite(array: Array) -> Array:
-    """Return a boolean array that marks NaN and infinities; all False for types without them."""
+    """Return a boolean mask of NaN and infinities, all False for types without them."""
     if array.dtype.kind not in "fc":
         return np.zeros(array.shape, dtype=bool)
     return np.asarray(~np.isfinite(array))
 
 
 def _view_as_reals(array: Array) -> Array:
-    """Return a complex array with a last axis of real and imaginary part."""
+    """Return a complex array as real numbers with an additional last axis (real, imaginary)."""
     return array.reshape(*array.shape, 1).view(array.real.dtype)
 
 
@@ -95,20 +95,20 @@ def _view_as_integers(array: Array) -> Array:
 
 
 def _as_strings(array: Array) -> Array:
-    """Return words as Python's own, so that bytes and text can be compared."""
+    """Convert elements to Python strings, so that bytes and text are comparable."""
     words = [word.decode("utf-8", "replace") if isinstance(word, bytes) else str(word) for word in array.flat]
     return np.array(words, dtype=object).reshape(array.shape)
 
 
 @dataclass(frozen=True, slots=True)
 class _ChunkResult:
-    """Comparison of one chunk of two arrays; positions count from the beginning of the arrays."""
+    """Comparison of one chunk of two arrays; positions are relative to the start of the arrays."""
 
-    not_finite: int  # elements of which one side is not finite, and the other not the same
+    not_finite: int  # number of elements with a non-finite value on one side that the other side does not have
     not_finite_at: int
     mismatched: int
     peak: float
-    used: float  # the largest share of what is allowed
+    used: float  # the largest ratio of difference and tolerance
     worst_at: int
     value: float
     bound: float
@@ -117,7 +117,7 @@ class _ChunkResult:
 def _compare_within(
     a: Array, b: Array, compare_chunk: Callable[[int, Array, Array], _ChunkResult], atol: float
 ) -> Agreement:
-    """Compare chunk by chunk: in float64, outputs of a language model would take many times their own memory."""
+    """Compare in chunks, because float64 copies of large outputs need too much memory."""
     if a.size == 0:
         return Agreement(True, "worst_abs", 0.0, atol, 0, 0.0)
     parts = [compare_chunk(*chunk) for chunk in iter_chunks(a, b)]
@@ -143,7 +143,7 @@ def _compare_numbers(start: int, a: Array, b: Array, rtol: float, atol: float) -
 
 def _compare_integers(start: int, a: Array, b: Array, rtol: float, atol: float) -> _ChunkResult:
     difference = _integer_distance(a, b)
-    # Rounded down to whole numbers, so that differences above 2**53 are not rounded towards agreement.
+    # Rounded down to integers, so that differences above 2**53 are not rounded towards agreement.
     allowed = np.minimum(np.floor(atol + rtol * np.abs(b.astype(np.float64))), 2.0**63).astype(np.uint64)
     return _summarize_chunk(start, difference, allowed, np.zeros(a.shape, bool))
 
@@ -164,7 +164,7 @@ def _summarize_chunk(start: int, difference: Array, allowed: Array, not_finite: 
 
 
 def _integer_distance(a: Array, b: Array) -> Array:
-    """Return `|a - b|` of integers as uint64, exact: subtraction modulo 2**64 of the smaller from the larger one."""
+    """Return the exact `|a - b|` of integers as uint64, computed modulo 2**64."""
     if {a.dtype.kind, b.dtype.kind} == {"i", "u"}:
         exact = [abs(int(x) - int(y)) for x, y in zip(a.flat, b.flat, strict=True)]
         return np.array([min(value, 2**64 - 1) for value in exact], dtype=np.uint64).reshape(a.shape)
@@ -175,9 +175,10 @@ def _integer_distance(a: Array, b: Array) -> Array:
 
 
 def _used_share(difference: Array, allowed: Array) -> Array:
-    """Return the share of its bound that each element uses; infinite for a difference with a bound of 0.
+    """Return the ratio of difference and bound of each element; infinite for a difference with a bound of 0.
 
-    An element beyond its bound always uses more than one within it, whatever rounding does to the quotient.
+    The ratio of an element beyond its bound is always larger than that of an element within its bound, in spite of
+    rounding.
     """
     over = difference > allowed
     difference, allowed = difference.astype(np.float64), allowed.astype(np.float64)
@@ -190,7 +191,7 @@ def _used_share(difference: Array, allowed: Array) -> Array:
 def _compare_exactly(
     a: Array, b: Array, measure_distance: Callable[[Array, Array], Array], share: float = 0.0
 ) -> Agreement:
-    """Count the elements at any distance, which is a number or a boolean."""
+    """Compare by the number of differing elements. `distance` is numeric or boolean."""
     count, first, peak = 0, 0, 0.0
     for start, part_a, part_b in iter_chunks(a, b):
         distance = measure_distance(part_a, part_b)
@@ -221,7 +222,7 @@ def _format_value(value: Any) -> str:
 
 
 def are_both_nan(candidate: Array, reference: Array) -> bool:
-    """Return whether both are NaN everywhere, which proves no agreement. An infinity is a value."""
+    """Return whether all elements of both arrays are NaN, which does not prove agreement."""
     return all(
         a.dtype.kind in "fc" and a.size > 0 and all(np.isnan(part).all() for part in iter_parts(a))
         for a in (candidate, reference)
@@ -229,9 +230,9 @@ def are_both_nan(candidate: Array, reference: Array) -> bool:
 
 
 def is_negligible(candidate: Array, reference: Array, allowed: float, close: float) -> bool:
-    """Return whether two arrays agree only as zeros would, too: the reference is nowhere larger than what may differ.
+    """Return whether zeros would agree too, because no element of the reference exceeds its tolerance.
 
-    What is as near as the share `close` of the largest element agrees, however small that is.
+    Arrays that agree within the share `close` of the largest element are never negligible.
     """
     if reference.dtype.kind not in "fc" or candidate.shape != reference.shape:
         return False
@@ -245,46 +246,46 @@ def is_negligible(candidate: Array, reference: Array, allowed: float, close: flo
 
 
 DEFAULT_BOUNDS = {"half": (1e-2, 5e-3), "single": (1e-4, 1e-5), "exact": (0.0, 0.0)}
-"""Precision -> (rtol, atol). Source: facts of four networks on five releases of ONNX Runtime, measured 2026-11-20.
+"""Precision -> (rtol, atol). Source: four networks on five releases of ONNX Runtime, measured 2026-11-20.
 
-There is no tighter bound for float64: a double output is often the cast result of a network that computes in float32.
+There is no tighter bound for float64, because double outputs are often the cast results of float32 computations.
 """
 
 LARGEST_VALUE_SHARE = {"half": 5e-3, "single": 1e-6, "exact": 0.0}
-"""Precision -> the least absolute part of a default, as a share of the largest reference value that is not met exactly.
+"""Precision -> minimum `atol` of a default, as a share of the largest reference value that is not equal.
 
-Where large numbers cancel, what is left of them carries their rounding. Source: a healthy network of two layers with
-outputs about 1e5 is off by 0.017 where its own output is 120 (126 dB, onnxruntime 1.18.1 to 1.31.1), measured
-2026-11-20: 5 to 8 units in the last place of the largest.
+Small results of cancellation contain the rounding of the large numbers. Source: a correct network of two layers with
+outputs about 1e5 differs by 0.017 at an output of 120 (126 dB, onnxruntime 1.18.1–1.31.1), which is 5 to 8 ULP of the
+largest output; measured 2026-11-20.
 """
 
 MAX_HALF_SHARE = 0.01
-"""The share of elements of an integer or boolean output that may differ if a model computes in 16 bits.
+"""Share of elements of an integer or boolean output that may differ if a model computes in 16 bits.
 
-Such an output is decided from numbers that are right to about one part in a hundred (`BY_TYPE`): where two lie nearer
-than that, either is right. Source: `argmax` over 21 classes of an untrained float16 network on onnxruntime 1.18.1 and
-1.31.1, 2 of 6144 elements, measured 2026-11-20. Outputs of fewer than 100 elements are held exactly.
+Such outputs are decided by numbers with a relative error of about 1 %, so that ties are broken arbitrarily. Source:
+`argmax` over 21 classes of an untrained float16 network on onnxruntime 1.18.1 and 1.31.1, 2 of 6144 elements, measured
+2026-11-20. Outputs with fewer than 100 elements must be equal.
 """
 
 MIN_HALF_DB = 45.0
-"""Signal to noise that a float16 output needs in addition to its bound, which misses a weight wrong by one per cent.
+"""Required SNR of a float16 output in addition to its bound, which does not detect weights wrong by 1 %.
 
-Source: two to six layers of four networks keep 54 to 69 dB, a weight that is wrong by 1 % leaves about 40 dB; measured
+Source: two to six layers of four networks have 54 to 69 dB, a weight that is wrong by 1 % causes about 40 dB; measured
 2026-11-20.
 """
 MIN_HALF_POWER = 0.1
-"""The least mean square that `HALF_DB` is counted from: a small output may be what is left where large ones cancel."""
+"""Minimum mean square of the signal for `HALF_DB`, because small outputs may result from cancellation."""
 
 NOISE_FACTOR = 8.0
-"""A runtime's distance from the source's float32 was 0.9 to 1.5 times the source's own from float64 (five networks)."""
+"""Factor on the source's noise. Source: distances of runtimes were 0.9 to 1.5 times that noise (five networks)."""
 
 MIN_BOUND_SHARE = 1e-6
-"""The least bound, as a share of the largest reference value (of 1 if that is smaller)."""
+"""Minimum bound, as a share of the largest reference value (of 1 if that is smaller)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ElementBound:
-    """`|a - b| <= atol + rtol * |b|` with b the reference; `share` of the elements need not, if no figure is given."""
+    """`|a - b| <= atol + rtol * |b|` with b the reference; without tolerances, a `share` of the elements may differ."""
 
     rtol: float
     atol: float
@@ -293,7 +294,7 @@ class ElementBound:
     of_largest: float = 0.0  # `atol` is at least this share of the largest reference value
 
     def at(self, candidate: Array, reference: Array) -> ElementBound:
-        """Return the bound for two arrays; values that both have exactly, such as the fill of a mask, do not count."""
+        """Return the bound for two arrays; equal elements, such as the fill value of a mask, are ignored."""
         if not self.of_largest or candidate.shape != reference.shape or reference.dtype.kind not in "fc":
             return self
         largest = 0.0
@@ -311,10 +312,10 @@ def choose_bound(
     *,
     half: bool,
 ) -> ElementBound:
-    """Return the config's tolerance for this output or for all, or the lock's measured one, or the type's default.
+    """Return the tolerance of the config for this output or all outputs, the measured one in the lock or the default.
 
-    Only a tolerance that names the output is applied to integers: class labels are never nearly right, though some may
-    be wrong in 16 bits. `half` says that the model computes in 16 bits somewhere, whatever its outputs are cast to.
+    For integers, only a tolerance with the name of the output is used. `half`: some nodes of the model compute in 16
+    bits, even if outputs have another type.
     """
     settings = settings or {}
     named = settings.get(output)
@@ -336,10 +337,10 @@ def _as_number(value: float | Tolerance | None) -> float:
 
 
 def measure_tolerance(cases: Iterable[tuple[Outputs, Outputs]]) -> dict[str, MeasuredTolerance]:
-    """Return per output the noise of the source (float32, float64 outputs per case) and the bound that follows from it.
+    """Return per output the noise of the source (float32, float64 outputs per case) and the resulting bound.
 
-    Outputs of other types and outputs whose two versions cannot be subtracted have none, nor have those whose bound
-    would accept zeros: for them, float64 computes something else (a mask filled with the type's smallest number).
+    Outputs of other types, outputs that cannot be subtracted, and outputs whose bound would accept zeros are left out;
+    the latter have different values in float64, such as a mask filled with the smallest number of the type.
     """
     noises: dict[str, list[tuple[float, float] | None]] = {}
     for narrow, wide in cases:
@@ -358,7 +359,7 @@ def measure_tolerance(cases: Iterable[tuple[Outputs, Outputs]]) -> dict[str, Mea
 
 
 def _measure_noise(narrow: Array, wide: Array) -> tuple[float, float] | None:
-    """Return the largest distance and the largest magnitude over elements that are finite on both sides."""
+    """Return the largest distance and magnitude over elements that are finite on both sides."""
     if narrow.shape != wide.shape or narrow.dtype.kind != "f" or wide.dtype.kind != "f":
         return None
     noise, largest = 0.0, 0.0

@@ -1,7 +1,7 @@
-"""Where two computations of one graph part: how far their values are from each other, and which node it comes from.
+"""First difference between two runs of one graph: distances of values, and the node that causes them.
 
-Rounding grows from node to node, so that no fixed bound separates it from a fault. A node's own fault shows when the
-node is fed with the other side's inputs: earlier differences then do not count.
+Rounding errors accumulate, so that no fixed bound separates them from a fault. A fault of a single node is found by
+running it in isolation with the reference's inputs, which excludes earlier differences.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 ROUNDING_BY_WIDTH = {2: 4e-3, 4: 4e-6, 8: 4e-6}
-"""Bytes of a float -> the share of its largest value by which one node alone may be off on another engine.
+"""Size of a float in bytes -> relative difference by which a single node may differ on another engine.
 
-Source: units in the last place of float16 and float32, times 4 to 32. Doubles are often casts of float32.
+Source: 4 to 32 ULP of float16 and float32. Doubles are often casts of float32.
 """
 MIN_GROWTH = 2.0
-"""A node is suspected where what it gives is so many times farther off than what it is given."""
+"""Minimum growth of the distance from a node's inputs to its outputs that makes it a suspect."""
 NEAR_WORST_FACTOR = 16.0
-"""Nodes that are off by themselves by as much as this part of the worst one began it as well."""
+"""Minimum own distance of an origin, as a share of the worst node's own distance."""
 MAX_SUSPECTS = 48
 MASKED_MAGNITUDE = 1e30
-"""Beyond this a number stands for "nothing": masks are filled with the smallest number of their type."""
+"""Magnitude from which on a number is the fill value of a mask."""
 
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """Distance of a value from its reference; infinite if it is not a number."""
+    """Distance of a value from its reference; infinite for NaN."""
 
     largest: float  # absolute
-    relative: float  # of the reference's own largest magnitude
-    rounding: float = 0.0  # what `relative` may be for this type
+    relative: float  # to the largest magnitude of the reference
+    rounding: float = 0.0  # limit of `relative` for rounding of this type
 
 
 NO_DISTANCE = Distance(0.0, 0.0)
@@ -50,21 +50,21 @@ _INCOMPARABLE = Distance(math.inf, math.inf)
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A node whose output is much farther off than its inputs."""
+    """A node whose output differs much more than its inputs."""
 
     step: SearchNode
-    output: str  # the worst one
+    output: str  # its worst output
     before: Distance
     after: Distance
 
     @property
     def growth(self) -> float:
-        """How much farther off, in units of rounding where the inputs are equal."""
+        """Growth of the distance; in units of rounding if the inputs are equal."""
         return self.after.relative / max(self.before.relative, 1e-7)
 
 
 def measure_distance(candidate: Array, reference: Array) -> Distance:
-    """Return the distance of two values, which may be larger than memory."""
+    """Return the distance of two values, reading them in chunks."""
     kind = reference.dtype.kind
     if candidate.shape != reference.shape or candidate.dtype.kind not in _COMPARABLE_KINDS.get(kind, ""):
         return _INCOMPARABLE
@@ -102,7 +102,7 @@ def _difference_and_peak(a: Array, b: Array) -> tuple[float, float]:
 
 
 def _difference_and_peak_scaled(a: Array, b: Array) -> tuple[float, float]:
-    """Return the same without masked numbers, and those that are not finite on both sides."""
+    """Return the same without fill values of masks and without elements that are not finite on both sides."""
     finite = np.isfinite(a) & np.isfinite(b)
     if (~finite & (a != b) & ~(np.isnan(a) & np.isnan(b))).any():
         return math.inf, 1.0
@@ -115,9 +115,9 @@ def _difference_and_peak_scaled(a: Array, b: Array) -> tuple[float, float]:
 
 
 def find_suspects(steps: Sequence[SearchNode], distances: Mapping[str, Distance]) -> tuple[Suspect, ...]:
-    """The nodes at which the distance grows, as far as it is known; the most striking ones, in the graph's order.
+    """Return the nodes at which the distance grows most, in graph order.
 
-    A value whose distance is not known counts as the worst that went into it.
+    A value with an unknown distance counts as the worst of its inputs.
     """
     reach = dict(distances)
     suspects = []
@@ -136,10 +136,10 @@ def find_suspects(steps: Sequence[SearchNode], distances: Mapping[str, Distance]
 
 
 def find_first_difference(suspects: Sequence[Suspect], own: Mapping[str, Distance], *, exact: bool) -> Suspect | None:
-    """Return the first suspect that differs by itself; None if all differences are rounding.
+    """Return the first suspect that differs in isolation; None if all differences are rounding.
 
-    `own` says how far each suspect's output is off where its inputs are the reference's. `exact` says that both sides
-    compute alike, so that nothing is rounding.
+    `own` is the distance of each suspect's output with the reference's inputs. `exact`: both sides compute
+    identically, so that no difference is rounding.
     """
     pairs = [(suspect, own[suspect.output]) for suspect in suspects if suspect.output in own]
     pairs = [(suspect, off) for suspect, off in pairs if off.relative > (0.0 if exact else off.rounding)]
@@ -148,7 +148,7 @@ def find_first_difference(suspects: Sequence[Suspect], own: Mapping[str, Distanc
 
 
 def longest_path(steps: Sequence[SearchNode], output: str) -> tuple[str, ...]:
-    """The longest way from what is fed to an output, as the values along it: whatever is fused lies somewhere on it."""
+    """Return the values on the longest path from an input to an output, which includes the fused nodes."""
     makers = {name: step for step in steps for name in step.outputs}
     depth: dict[str, int] = {}
     for step in steps:

@@ -1,7 +1,8 @@
-"""Metrics of two arrays of numbers, and when outputs of a quantized model agree: by these, never by element.
+"""Metrics of two numeric arrays, and the agreement of outputs of quantized models by these metrics.
 
-What is quantized rounds to steps: one step more or less is right, and grows on its way to the output. All metrics but
-ULP are computed in float64. They leave out elements that are not finite on both sides: `agreement` decides on those.
+Outputs of quantized models are not compared by element, because a difference of one quantization step is correct and
+may increase towards the output. All metrics except ULP are computed in float64, without elements that are not finite on
+both sides, which `agreement` compares.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 MAX_DB = 200.0
-"""Larger ratios are reported as this: the rounding of float64 alone is about 300 dB below a signal."""
+"""Maximum reported ratio; rounding in float64 is about 300 dB below a signal."""
 TAIL_QUANTILE = 0.99
-"""The high quantile that is reported with the median and the maximum."""
+"""High quantile that is reported with the median and the maximum."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """The figures of one array against its reference, over `elements` that are finite on both sides.
+    """Metrics of an array and its reference, over `elements` that are finite on both sides.
 
-    `max_rel` leaves out references of 0. ULP are None where both arrays are not of one floating-point type. `rows` are
-    those of the last axis that have a largest element; in `top1` of them both agree on which one it is.
+    `max_rel` leaves out references of 0. ULP metrics are None unless both arrays have the same floating-point type.
+    `rows` is the number of rows of the last axis with a largest element; in `top1` of them, both arrays have the same.
     """
 
     elements: int
@@ -49,18 +50,18 @@ class Metrics:
     sqnr_db: float
     rows: int
     top1: int
-    top5: int  # rows in which the reference's largest element is among the candidate's five largest
+    top5: int  # number of rows in which the reference's largest element is among the candidate's five largest
 
     @property
     def top1_share(self) -> float:
-        """The share of rows that agree; 1 without rows."""
+        """Share of rows that agree; 1 without rows."""
         return self.top1 / self.rows if self.rows else 1.0
 
 
 def compute_metrics(candidate: Array, reference: Array, tie: float = 0.0) -> Metrics:
-    """Return all figures of two arrays of numbers that have one shape.
+    """Return all metrics of two numeric arrays of one shape.
 
-    Two of the reference's elements within `tie` of each other are equally large: either may be the largest.
+    Elements of the reference within `tie` of each other count as equal: either may be the largest.
     """
     both_finite = partial(_iter_finite, candidate, reference)
     has_ulp = _has_ulp(candidate, reference)
@@ -98,11 +99,11 @@ def compute_metrics(candidate: Array, reference: Array, tie: float = 0.0) -> Met
 
 
 Pairs = Callable[[], Iterable[tuple["Array", "Array"]]]
-"""Returns the elements of two arrays, chunk by chunk; called once for each pass over them."""
+"""Returns the elements of two arrays in chunks; called once per pass."""
 
 
 def _iter_finite(candidate: Array, reference: Array, dtype: type | None) -> Iterator[tuple[Array, Array]]:
-    """Yield the elements that are finite on both sides, as `dtype` or as they are."""
+    """Yield the elements that are finite on both sides, converted to `dtype` if set."""
     for _, a, b in iter_chunks(candidate, reference):
         finite = np.isfinite(a) & np.isfinite(b)
         a, b = a[finite], b[finite]
@@ -119,9 +120,9 @@ def _count_ulps(a: Array, b: Array) -> Array:
 
 
 def compute_ulp_distance(a: Array, b: Array) -> Array | None:
-    """Return how many representable numbers lie between two elements, as float64; None if their types differ.
+    """Return the distance in ULP of each pair of elements as float64; None if their types differ.
 
-    Both zeros are one number, and subnormal numbers count like any others.
+    Both zeros are equal, and subnormal numbers count like any others.
     """
     if not _has_ulp(a, b):
         return None
@@ -132,12 +133,12 @@ def compute_ulp_distance(a: Array, b: Array) -> Array | None:
 
 
 def compute_sqnr_db(candidate: Array, reference: Array) -> float:
-    """Return power of the reference over power of the difference, in dB, within +-200; 200 if they are equal."""
+    """Return the SQNR (power of the reference divided by power of the difference) in dB, within ±200; 200 if equal."""
     return compute_chunked_sqnr_db(lambda: ((a, b) for _, a, b in iter_chunks(candidate, reference)))
 
 
 def compute_chunked_sqnr_db(pairs: Pairs) -> float:
-    """Return the same of a candidate and a reference that are computed chunk by chunk."""
+    """Return the SQNR of a candidate and a reference that are computed in chunks."""
     scale = _largest_of(largest for a, b in pairs() for largest in (_largest_value(a), _largest_value(b)))
     if scale == 0.0:
         return MAX_DB
@@ -153,7 +154,7 @@ def compute_chunked_sqnr_db(pairs: Pairs) -> float:
 
 
 def compute_cosine(a: Array, b: Array) -> float:
-    """Return the cosine of the angle between two vectors: 1 for two zero vectors, 0 if one of them is zero."""
+    """Return the cosine similarity of two vectors: 1 for two zero vectors, 0 if only one is zero."""
     return _compute_cosine(lambda: ((part_a, part_b) for _, part_a, part_b in iter_chunks(a, b)))
 
 
@@ -170,7 +171,7 @@ def _compute_cosine(pairs: Pairs) -> float:
 
 
 def _largest_of(values: Iterable[float]) -> float:
-    """Return the largest value, 0 if there is none; NaN if one is NaN."""
+    """Return the largest value; 0 without values, NaN if one is NaN."""
     return float(np.max([*values], initial=0.0))
 
 
@@ -183,10 +184,10 @@ _DIGITS = 1 << _DIGIT_BITS
 
 
 def _quantile(parts: Callable[[], Iterable[Array]], count: int, share: float) -> float:
-    """Return the smallest value that this share does not exceed: a measured one, not one between two.
+    """Return a quantile without interpolation.
 
-    `parts` returns `count` values in float64, 0 or more, chunk by chunk. Such numbers have the order of their bits: the
-    digits of the value are found one after the other, until few enough values begin with them.
+    `parts` returns `count` nonnegative float64 values in chunks. Such numbers have the same order as their bits, so the
+    bits of the quantile are determined from the highest one until few values with this prefix remain.
     """
     if not count:
         return 0.0
@@ -207,14 +208,14 @@ def _quantile(parts: Callable[[], Iterable[Array]], count: int, share: float) ->
 
 
 def _iter_bits(parts: Callable[[], Iterable[Array]], prefix: int, shift: int) -> Iterator[Array]:
-    """Yield the bits of the values whose bits above `shift` are `prefix`."""
+    """Yield the bit patterns of values whose bits above `shift` equal `prefix`."""
     for part in parts():
         bits = part.view(np.uint64)
         yield bits if shift == 64 else bits[bits >> np.uint64(shift) == np.uint64(prefix)]
 
 
 def _count_ranked(candidate: Array, reference: Array, tie: float) -> tuple[int, int, int]:
-    """Count rows of the last axis without NaN: all, those with the same largest element, those with it in the top 5."""
+    """Count rows of the last axis without NaN: all, with equal largest element, and with it among the five largest."""
     if reference.ndim == 0 or reference.shape[-1] < 2 or not reference.size:
         return 0, 0, 0
     width = reference.shape[-1]
@@ -229,7 +230,7 @@ def _count_ranked(candidate: Array, reference: Array, tie: float) -> tuple[int, 
 
 
 def _count_ranked_row(a: Array, b: Array, tie: float) -> tuple[int, int, int]:
-    """Count one row of any length: its largest elements are among those of its chunks."""
+    """Count one row of any length by combining the largest elements of its chunks."""
     places = []
     for start, part_a, part_b in iter_chunks(a, b):
         if np.isnan(part_a).any() or np.isnan(part_b).any():
@@ -261,7 +262,7 @@ RatioResult = tuple[str, float, float]  # metric, value, bound; the value must b
 
 @dataclass(frozen=True, slots=True)
 class RatioBounds:
-    """What a quantized output must keep of its reference; `step` is a difference that is right in any case."""
+    """Bounds for a quantized output; differences of at most `step` are always correct."""
 
     sqnr_db: float
     cosine: float
@@ -271,32 +272,32 @@ class RatioBounds:
 
 
 FLOAT_BOUNDS = RatioBounds(20.0, 0.99, 0.98, "type")
-"""Against the float model, where the lock has no figures. Source: small int8 networks keep 27 to 41 dB; one whose
-calibration failed kept 4.6 dB, half of its classes and cosine 0.8; measured 2026-11-20."""
+"""Defaults for float models without measured values in the lock. Source: small int8 networks have 27 to 41 dB; one
+with a failed calibration has 4.6 dB, half of its classes and cosine 0.8; measured 2026-11-20."""
 
 SAME_FILE_BOUNDS = RatioBounds(20.0, 0.99, 0.98, "type")
-"""The same file on two releases, or at two levels. Source: 61 models of onnxruntime.quantization (static QDQ and
-QOperator, dynamic, 4 and 16 bits) on 1.18.1, 1.23.2 and 1.31.1: across releases equal or above 43 dB, across levels
-equal except for attention in QDQ, whose 27 dB are as much noise as its distance from the float model; 2026-11-20."""
+"""Bounds for the same file on two releases or at two levels. Source: 61 models of onnxruntime.quantization (static QDQ
+and QOperator, dynamic, 4 and 16 bits) on 1.18.1, 1.23.2 and 1.31.1: equal or above 43 dB across releases; equal across
+levels except for attention in QDQ (27 dB, the same as its distance from the float model); measured 2026-11-20."""
 
 MARGIN_DB = 3.0
-"""How far the ratio may fall below the recorded one: to twice the noise. Source: on one machine releases differ by less
-than 0.1 dB and levels by less than 0.6 dB; kernels of other processors round otherwise."""
+"""Allowed decrease of the recorded ratio, equal to twice the noise. Source: on one machine, releases differ by less
+than 0.1 dB and levels by less than 0.6 dB; kernels of other processors round differently."""
 MARGIN_TOP1 = 0.02
 MAX_REQUIRED_DB = 60.0
-"""Upper limit of recorded requirements: a thousandth of the signal is not drift of a quantized model."""
+"""Upper limit of recorded requirements, since noise of 0.1 % is acceptable for a quantized model."""
 
 MIN_COSINE_ELEMENTS = 10
-"""Elements that make an angle: the cosine of one element is its sign."""
+"""Minimum number of elements for a cosine: that of one element is its sign."""
 MIN_LABELS = 50
-"""Below this, one wrong label is more than a share of 0.02."""
+"""Minimum number of labels, so that one wrong label is at most a share of 0.02."""
 ZERO_ATOL = 5e-3
-"""Bound for an output that is 0 throughout, which has no power to compare noise with."""
+"""Absolute bound for an output of zeros, which has no signal power."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputScale:
-    """Usual scale of an output over all cases, so that values near zero are not compared with their own size."""
+    """Usual scale of an output over all cases, so that values near zero are not compared with their own magnitude."""
 
     power: float = 0.0  # mean square
     spread: float = 0.0  # mean square of the distance from the mean
@@ -304,7 +305,7 @@ class OutputScale:
 
 @dataclass(frozen=True, slots=True)
 class RatioAgreement:
-    """How a quantized output stands to its reference."""
+    """Result of the comparison of a quantized output with its reference."""
 
     agreement: Agreement
     metric: str
@@ -312,11 +313,11 @@ class RatioAgreement:
     bound: float
     figures: tuple[RatioResult, ...] = ()
     metrics: Metrics | None = None
-    too_few: bool = False  # labels differ, and are too few to say what that means
+    too_few: bool = False  # labels differ, but there are too few for a verdict
 
 
 def choose_float_bounds(locked: LockedModel | None, output: str) -> RatioBounds:
-    """Return the bounds of an output: the lock's recorded figures less a margin, or the defaults."""
+    """Return the bounds of an output: recorded values in the lock minus a margin, or the defaults."""
     measured = locked.quantization.get(output) if locked is not None else None
     if measured is None:
         return FLOAT_BOUNDS
@@ -329,7 +330,7 @@ def choose_float_bounds(locked: LockedModel | None, output: str) -> RatioBounds:
 
 
 def measure_scale(arrays: Collection[Array]) -> OutputScale:
-    """Return the scale of an output from its arrays, one for each case."""
+    """Return the scale of an output from its arrays, one per case."""
     count = sum(values.size for values in _iter_values(arrays))
     if not count:
         return OutputScale()
@@ -341,7 +342,7 @@ def measure_scale(arrays: Collection[Array]) -> OutputScale:
 
 
 def _iter_values(arrays: Collection[Array]) -> Iterator[Array]:
-    """Yield all finite values in float64, as many at a time as a chunk has."""
+    """Yield all finite values in float64, in chunks."""
     pending: list[Array] = []
     for part in (part for array in arrays if array.dtype.kind == "f" for part in iter_parts(array)):
         if sum(values.size for values in pending) + part.size > CHUNK_ELEMENTS:
@@ -355,7 +356,7 @@ def _iter_values(arrays: Collection[Array]) -> Iterator[Array]:
 def compare_quantized(candidate: Array, reference: Array, bounds: RatioBounds, scale: OutputScale) -> RatioAgreement:
     """Compare one quantized output with its reference.
 
-    Elements of which the reference is not finite say nothing; one that is finite there must be finite here.
+    Elements at which the reference is not finite are ignored. All others must be finite in the candidate.
     """
     exact = compare_arrays(candidate, reference, 0.0, 0.0)
     if exact.metric in ("shape", "type"):
@@ -376,7 +377,7 @@ def _compare_numbers(
     spread = max(own.spread, scale.spread)
     metrics = compute_metrics(candidate, reference, tie=2.0 * 10.0 ** (-bounds.sqnr_db / 20.0) * math.sqrt(spread))
     power = max(own.power, scale.power)
-    if power == 0.0:  # an output of zeros has no signal: it gets a small absolute bound
+    if power == 0.0:  # an output of zeros has no signal, and gets a small absolute bound
         agreement = replace(exact, agrees=metrics.max_abs <= ZERO_ATOL)
         return RatioAgreement(agreement, "worst_abs", metrics.max_abs, ZERO_ATOL, (), metrics)
     figures = [("sqnr_db", _signal_ratio_db(candidate, reference, power), bounds.sqnr_db)]
@@ -391,7 +392,7 @@ def _compare_numbers(
 
 
 def compute_snr_db(candidate: Array, reference: Array, scale: OutputScale) -> float:
-    """Return signal to noise in decibels over elements finite on both sides; the maximum without a signal."""
+    """Return the SNR in dB over elements that are finite on both sides; the maximum without a signal."""
     both_finite = partial(_iter_finite, candidate, reference, np.float64)
     count = sum(b.size for _, b in both_finite())
     with np.errstate(over="ignore"):
@@ -401,7 +402,7 @@ def compute_snr_db(candidate: Array, reference: Array, scale: OutputScale) -> fl
 
 
 def _signal_ratio_db(candidate: Array, reference: Array, power: float) -> float:
-    """Return `sqnr_db` with the usual power of the output as the signal if that is more."""
+    """Return the SQNR in dB; the signal is at least the usual power of the output."""
     root, noise, count = math.sqrt(power), 0.0, 0
     for a, b in _iter_finite(candidate, reference, np.float64):
         noise, count = noise + float(np.square((a - b) / root).sum()), count + a.size
@@ -411,7 +412,7 @@ def _signal_ratio_db(candidate: Array, reference: Array, power: float) -> float:
 
 
 def _compare_labels(candidate: Array, reference: Array, exact: Agreement, bounds: RatioBounds) -> RatioAgreement:
-    """Integers of 8 bits may be steps: one is right. All else are decisions, of which a share must be the same."""
+    """Compare integers and booleans: 8-bit integers may differ by one step, others must be equal up to a share."""
     agrees = exact.agrees or (reference.dtype.itemsize == 1 and reference.dtype.kind in "iu" and exact.max_abs <= 1)
     share = 1.0 - exact.mismatched / max(reference.size, 1)
     if agrees or share >= bounds.top1:
@@ -422,9 +423,9 @@ def _compare_labels(candidate: Array, reference: Array, exact: Agreement, bounds
 def measure_quantization(
     cases: Iterable[tuple[dict[str, Array], dict[str, Array]]], source: str, runtime: str
 ) -> dict[str, MeasuredQuantization]:
-    """Return per output the worst figures over all cases of (quantized, float) outputs, rounded to be stable.
+    """Return per output the worst metrics over all cases of (quantized, float) outputs, rounded for stability.
 
-    Outputs of other types than floating point, or of unlike shapes, have none.
+    Outputs that are not floating point or have different shapes are left out.
     """
     pairs = list(cases)
     measured = {}
@@ -448,6 +449,6 @@ def measure_quantization(
 
 
 def _round_down(value: float, digits: int) -> float:
-    """Round down, never up: the measured value must satisfy its own record."""
+    """Round down, so that the measured value satisfies the recorded requirement."""
     steps = 10.0**digits
     return round(math.floor(value * steps + 1e-9) / steps, digits)

@@ -1,4 +1,4 @@
-"""Arrays of any size, read chunk by chunk: outputs stay in their files, and little of them is in memory at a time."""
+"""Access to arrays of any size in chunks. Large outputs stay in their files."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 CHUNK_ELEMENTS = 1 << 19
-"""Elements of each array that are in memory at a time."""
+"""Number of elements of each array that are in memory at the same time."""
 MAPPED_BYTES = 1 << 20
-"""Larger files are mapped."""
+"""Size of files from which on they are memory-mapped."""
 
 
 def load_array(path: str | Path) -> Array:
-    """Return the array in a `.npy` file; a large one stays in the file until its elements are read."""
+    """Load an array from a `.npy` file; large files are memory-mapped."""
     is_large = Path(path).stat().st_size > MAPPED_BYTES
     return np.asarray(np.load(path, allow_pickle=False, mmap_mode="r" if is_large else None))
 
 
 def save_chunks(path: Path, chunks: Iterable[bytes], dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
-    """Write an array to a `.npy` file, given its elements in C order.
+    """Write the elements of an array in C order to a `.npy` file.
 
     Raises:
-        ValueError: there are more or fewer bytes than the array has.
+        ValueError: the number of bytes does not match shape and type.
     """
     size_bytes = 0
     with path.open("wb") as file:
@@ -39,11 +39,11 @@ def save_chunks(path: Path, chunks: Iterable[bytes], dtype: np.dtype[Any], shape
         for chunk in chunks:
             size_bytes += file.write(chunk)
     if size_bytes != math.prod(shape) * dtype.itemsize:
-        raise ValueError(f"{size_bytes} bytes are not an array of shape {shape} and type {dtype}")
+        raise ValueError(f"{size_bytes} bytes do not match shape {shape} and type {dtype}")
 
 
 def iter_chunks(first: Array, second: Array) -> Iterator[tuple[int, Array, Array]]:
-    """Yield the elements of two arrays of one shape, flat, with the position of the first element."""
+    """Yield flat chunks of two arrays of one shape, with the position of their first element."""
     a, b = first.reshape(-1), second.reshape(-1)
     for start in range(0, a.size, CHUNK_ELEMENTS):
         chunk = slice(start, start + CHUNK_ELEMENTS)
@@ -51,5 +51,5 @@ def iter_chunks(first: Array, second: Array) -> Iterator[tuple[int, Array, Array
 
 
 def iter_parts(array: Array) -> Iterator[Array]:
-    """Yield the elements of one array, flat."""
+    """Yield flat chunks of one array."""
     return (part for _, part, _ in iter_chunks(array, array))

@@ -163,8 +163,8 @@ def test_formats(tmp_path: Path) -> None:
     ("content", "said"),
     [
         (POINTER.encode(), f"Git LFS pointer\noid sha256:{'0' * 64}\nsize 123\n"),
-        (b"<!doctype html>", "no ONNX model: an HTML page\nsize 15\nsha256 "),
-        (b"", "no ONNX model: an empty file\nsize 0\n"),
+        (b"<!doctype html>", "not an ONNX model: an HTML page\nsize 15\nsha256 "),
+        (b"", "not an ONNX model: an empty file\nsize 0\n"),
     ],
 )
 def test_git_is_told_what_is_no_model(tmp_path: Path, content: bytes, said: str) -> None:
@@ -211,7 +211,7 @@ def test_git_shows_what_changed(repository: Path) -> None:
     (repository / "models/net.onnx").write_bytes(b"broken")
     git(repository, "commit", "--quiet", "-am", "third")
 
-    assert "+no ONNX model: plain text\n" in git(repository, "show")
+    assert "+not an ONNX model: plain text\n" in git(repository, "show")
     assert git(repository, "log", "-p").count("y = Sigmoid(x)") == 2
 
 

@@ -86,7 +86,7 @@ def test_long_lists_are_cut() -> None:
 def test_headlines(verdict: Verdict, expected: str) -> None:
     """What is the same, and what is other and does not count."""
     found = msgspec.structs.replace(
-        sample(), verdict=verdict, beside=("names of nodes",), functions=(), files=(), weights=()
+        sample(), verdict=verdict, beside=("node names",), functions=(), files=(), weights=()
     )
     unread = (WeightChange(change="unreadable", name="w", text="cannot be compared: it is missing"),)
     found = msgspec.structs.replace(found, weights=unread if verdict == "undecided" else ())

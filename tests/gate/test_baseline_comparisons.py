@@ -194,7 +194,7 @@ def test_weights_that_cannot_be_read(repository: Repository, calls: Calls, what:
     else:
         data.write_bytes(data.read_bytes()[:-4])
         commit(repository.root)
-        reason = "weight `w` cannot be read: `w.bin` ends too early"
+        reason = "weight `w` cannot be read: `w.bin` is truncated"
     repository.write_external("b.onnx", NET.replace("4}", "5}"))
     first = compare(repository)
     calls()

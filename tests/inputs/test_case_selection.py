@@ -43,7 +43,7 @@ def test_unknown_name_lists_the_nearest() -> None:
         require_known_cases(CaseSelection(cases=("sizes batch=3",)), USUAL, sourced=False)
 
     assert caught.value.message == "no selected model has the input case `sizes batch=3`"
-    assert caught.value.hint == "there is `sizes batch=3 time=16` and `sizes batch=1 time=16`"
+    assert caught.value.hint == "similar cases: `sizes batch=3 time=16` and `sizes batch=1 time=16`"
 
 
 def test_example_of_a_source_is_known() -> None:

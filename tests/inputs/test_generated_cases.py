@@ -111,7 +111,7 @@ def test_no_array_can_hold_it(tmp_path: Path, head: str, reason: str) -> None:
 
 @pytest.mark.parametrize(
     ("head", "reason"),
-    [("float x, int64[1] s", "input `s` decides a shape, an axis or a size of `Reshape`")],
+    [("float x, int64[1] s", "input `s` cannot be generated: it determines a shape, an axis or a size of `Reshape`")],
 )
 def test_no_values_where_none_are_sure(tmp_path: Path, head: str, reason: str) -> None:
     """The reason names the input; the hint says how to give real ones."""
@@ -133,7 +133,7 @@ def test_unknown_rank_cannot_be_fed(tmp_path: Path) -> None:
     onnx.save(model, path)
     reading = read_model(path, "model.onnx")
 
-    with pytest.raises(InputGenerationError, match="does not say how many axes"):
+    with pytest.raises(InputGenerationError, match="does not declare its rank"):
         generate_cases(reading.facts, reading.view, {}, tmp_path / "cases")
 
 

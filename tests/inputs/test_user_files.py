@@ -63,10 +63,10 @@ def test_all_that_is_wrong_is_said(tmp_path: Path) -> None:
     _save(tmp_path, "b.npz", x=np.ones((2, 4), np.float32))
 
     assert _problems(tmp_path) == (
-        "`a.npz`: lacks the input `x`",
-        "`a.npz`: has `mask`, which is no input of the model",
-        "`a.npz`: `ids` is int32; the model takes int64",
-        "`b.npz`: `x` has the shape (2, 4); the model takes (batch, 3)",
+        "`a.npz`: has no array for input `x`",
+        "`a.npz`: has `mask`, which is not an input of the model",
+        "`a.npz`: `ids` is int32, but the model expects int64",
+        "`b.npz`: `x` has shape (2, 4), but the model expects (batch, 3)",
     )
 
 
@@ -92,7 +92,7 @@ def test_single_array_is_no_case(tmp_path: Path) -> None:
     with (tmp_path / "a.npz").open("wb") as file:
         np.save(file, np.zeros(2))
 
-    assert _problems(tmp_path) == ("`a.npz`: is a single array; `numpy.savez` writes named ones",)
+    assert _problems(tmp_path) == ("`a.npz`: is a single array; use `numpy.savez` to write named arrays",)
 
 
 def test_glob_without_files(tmp_path: Path) -> None:

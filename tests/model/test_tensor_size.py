@@ -54,7 +54,7 @@ def test_typed(tmp_path: Path, kind: int, large_bytes: int) -> None:
 
     assert said(tmp_path / "m.onnx", tensor_of(kind, needed), large_bytes) == ""
     for entries in (needed + 1, needed // 2):
-        expected = f"tensor `w` holds {entries} values; its shape and type need {needed}"
+        expected = f"tensor `w` has {entries} values, but its shape and type require {needed}"
         assert said(tmp_path / "m.onnx", tensor_of(kind, entries), large_bytes) == expected
 
 
@@ -63,9 +63,7 @@ def test_typed(tmp_path: Path, kind: int, large_bytes: int) -> None:
 def test_numbers_of_any_length(tmp_path: Path, number: int, large_bytes: int) -> None:
     """Small numbers take a byte in the file, negative ones ten."""
     assert said(tmp_path / "m.onnx", tensor_of(TensorProto.INT64, ELEMENTS, number), large_bytes) == ""
-    assert "holds 59 values" in said(
-        tmp_path / "m.onnx", tensor_of(TensorProto.INT64, ELEMENTS - 1, number), large_bytes
-    )
+    assert "has 59 values" in said(tmp_path / "m.onnx", tensor_of(TensorProto.INT64, ELEMENTS - 1, number), large_bytes)
 
 
 @LARGE
@@ -73,7 +71,7 @@ def test_strings(tmp_path: Path, large_bytes: int) -> None:
     """Strings are counted as well."""
     tensor = TensorProto(data_type=TensorProto.STRING, dims=[3], name="w", string_data=[b"a" * 99] * 4)
 
-    assert said(tmp_path / "m.onnx", tensor, large_bytes) == "tensor `w` holds 4 values; its shape and type need 3"
+    assert said(tmp_path / "m.onnx", tensor, large_bytes) == "tensor `w` has 4 values, but its shape and type require 3"
     tensor.string_data.pop()
     assert said(tmp_path / "m.onnx", tensor, large_bytes) == ""
 

@@ -74,7 +74,7 @@ def test_valid(tmp_path: Path, name: str, large_bytes: int, capfd: pytest.Captur
 )
 def test_unchecked(head: str, unknown: str) -> None:
     """What the installed onnx does not know it does not judge, and that is said."""
-    reason = f"onnx {onnx.__version__} does not know {unknown}: only onnxgate's own checks ran"
+    reason = f"onnx {onnx.__version__} does not support {unknown}; skipped `onnx.checker`"
 
     assert (reason if unknown else "") == explain_unchecked(ModelView(parse(head=head)))
 
@@ -110,7 +110,7 @@ FAULTS = {
     ),
     "no rank": (
         "g (float[N] x) => (float[] y) { [n] y = Relu (x) }",
-        ModelFault("output `y` says no shape, not even a rank", harmless=True, about="output shape"),
+        ModelFault("output `y` has no shape (unknown rank)", harmless=True, about="output shape"),
     ),
     "harm and no harm": (
         "g (float[2] x, float[2, 3] a, float[4, 5] b) => (float[3] y, float[2, 5] z)"
@@ -159,7 +159,7 @@ def weighty(data: bytes) -> onnx.ModelProto:
 @pytest.mark.parametrize("size", [156, 160, 164])
 def test_size_of_data(tmp_path: Path, size: int, large_bytes: int) -> None:
     """Data are as long as shape and type need, also where they were left in the file."""
-    expected = None if size == 160 else ModelFault(f"tensor `w` holds {size} bytes; its shape and type need 160")
+    expected = None if size == 160 else ModelFault(f"tensor `w` has {size} bytes, but its shape and type require 160")
 
     assert judged(tmp_path, weighty(bytes(size)), large_bytes) == expected
 
@@ -182,7 +182,7 @@ def test_weights_that_are_inputs_of_another_type(tmp_path: Path, away: bool) -> 
 
     assert found is not None
     assert not found.harmless
-    assert ("of its name tensor(float16)" in found.message) == away
+    assert ("of the same name is tensor(float16)" in found.message) == away
 
 
 @pytest.mark.parametrize(

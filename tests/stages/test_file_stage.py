@@ -63,7 +63,7 @@ def test_model_newer_than_onnx(project: Path) -> None:
     write(project / "m.onnx", parse(head='<ir_version: 8, opset_import: ["": 99]>'))
     file = look(project, "m.onnx")
 
-    assert "does not know opset 99 of `ai.onnx`" in file.graph.unchecked
+    assert "does not support opset 99 of `ai.onnx`" in file.graph.unchecked
     assert file.graph.invalid is None
 
 
@@ -138,7 +138,7 @@ def test_no_model_has_no_facts(project: Path, content: bytes) -> None:
 
 def test_absent_model(project: Path) -> None:
     """A model that git tracks and that is not in the working tree is no crash."""
-    assert look(project, "a.onnx").other_type == "not there"
+    assert look(project, "a.onnx").other_type == "missing"
 
 
 def test_unreadable_file(project: Path) -> None:

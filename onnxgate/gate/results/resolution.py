@@ -226,7 +226,7 @@ def _join_message(message: str, states: Sequence[OnRuntime], availability: Seque
 
 
 def _describe_runtimes(states: Sequence[OnRuntime], locked: Sequence[str]) -> str:
-    """Describe details by runtime: "onnxruntime 1.16.3 supports up to 19 and 1.17.3 up to 20"."""
+    """Describe each runtime's part: "onnxruntime 1.16.3 supports up to 19 and 1.17.3 up to 20"."""
     groups: dict[str, list[str]] = {}
     for on in states:
         runtimes = groups.setdefault(on.detail, [])

@@ -1,1 +1,1 @@
-"""Differences between two models, and the text that git compares."""
+"""Differences between two models, and the text representation for git diffs."""

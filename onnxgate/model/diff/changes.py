@@ -40,7 +40,7 @@ COMMUTATIVE_OPERATORS = {
 
 
 def collect_node_changes(models: ModelMatching) -> tuple[list[NodeChange], list[EndChange]]:
-    """Those of all graphs, each in the order of its file."""
+    """Collect the changes of all graphs, in the order of the file."""
     nodes: list[NodeChange] = []
     ends: list[EndChange] = []
     for scope in models.scopes:
@@ -68,17 +68,17 @@ def _format_source(wiring: Graph, source: ValueSource) -> str:
             which = f"output {source.index} of " if source.index else ""
             return f"{which}{_format_node(wiring.nodes[source.node])}"
         case "nothing":
-            return "not given"
+            return "not provided"
         case "outer" if wiring.parent is not None:
             return _format_source(wiring.parent, wiring.parent.resolve(source.name))
         case "unknown":
-            return f"`{source.name}`, which nothing makes"
+            return f"`{source.name}`, which no node produces"
         case _:
             return f"{source.kind} `{source.name}`"
 
 
 class NodeChangeCollector:
-    """Collector of the changed nodes and outputs of one pair of graphs."""
+    """Collector of changed nodes and outputs of one pair of graphs."""
 
     def __init__(self, scope: MatchedScope, models: ModelMatching) -> None:
         self._scope = tuple(map(_format_step, scope.steps))
@@ -103,7 +103,7 @@ class NodeChangeCollector:
                 yield self._unmatched("removed", node, self._old)
 
     def ends(self) -> Iterator[EndChange]:
-        """Yield the graph outputs that have another producer."""
+        """Yield the graph outputs with a different producer."""
         for before, after in self._outputs():
             a, b = self._old.outputs[before], self._new.outputs[after]
             if self._rewired(a, b):
@@ -115,7 +115,7 @@ class NodeChangeCollector:
                 )
 
     def _outputs(self) -> Iterator[tuple[int, int]]:
-        """Pair outputs of the main graph by name, renamed ones and those of other graphs by position."""
+        """Pair outputs of the main graph by name; renamed outputs and those of other graphs by position."""
         old, new = self._old.output_names, self._new.output_names
         named = set(old) & set(new) if self._old.parent is None else set()
         yield from ((old.index(name), new.index(name)) for name in new if name in named)
@@ -124,7 +124,7 @@ class NodeChangeCollector:
             yield from zip(*rest, strict=True)
 
     def _replacements(self) -> Iterator[tuple[int, int]]:
-        """Pair removed nodes with added ones of another operator that have the same input and a common reader."""
+        """Pair removed nodes with added ones of a different operator that have the same input and a common reader."""
         free = {node.index for node in self._new.nodes if node.index not in self._it.back}
         by_reads: dict[object, list[int]] = {}
         for index in sorted(free):
@@ -139,7 +139,7 @@ class NodeChangeCollector:
                     break
 
     def _first(self, wiring: Graph, index: int) -> object:
-        """Return the origins of the node's first input that is not a weight."""
+        """Return the origin of the node's first input that is not a weight."""
         for source in wiring.nodes[index].sources:
             if source.kind != "nothing" and wiring.weight(source) is None:
                 return self._it.origins(source, is_old=wiring is self._old)
@@ -151,7 +151,7 @@ class NodeChangeCollector:
         return bool(first & set(self._new.consumers[new])) or (old, new) in ends
 
     def _rewired(self, old: ValueSource, new: ValueSource) -> bool:
-        """Return whether a value has another origin that no added or removed node explains."""
+        """Return whether a value has a different origin that no added or removed node explains."""
         if self._it.same(old, new):
             return False
         before, after = self._old.weight(old), self._new.weight(new)
@@ -205,10 +205,10 @@ class NodeChangeCollector:
         new = self._new.nodes[reader].sources[slot]
         if self._it.through(old, new):
             return ""
-        return "which was not given" if old is NO_VALUE else f"which was {_format_source(self._old, old)}"
+        return "was not provided" if old is NO_VALUE else f"was {_format_source(self._old, old)}"
 
     def _on_an_edge(self, node: Node, wiring: Graph) -> bool:
-        """Return whether, in the other graph, the node's readers read its first input directly."""
+        """Return whether the node's readers use its first input directly in the other graph."""
         first = next((it for it in node.reads if it.kind in ("node", "input", "outer") and not wiring.weight(it)), None)
         if first is None:
             return False
@@ -234,12 +234,12 @@ class NodeChangeCollector:
         for name in sorted({*before.attributes, *after.attributes}):
             first, second = before.attributes.get(name), after.attributes.get(name)
             is_tensor = name in before.tensors or name in after.tensors
-            if first != second and not is_tensor and name in explicit:  # inferred ones depend on known shapes
+            if first != second and not is_tensor and name in explicit:  # inferred attributes depend on known shapes
                 yield Detail(kind="attribute", text=f"attribute `{name}` {format_change(first, second)}")
         for name in sorted({*before.tensors, *after.tensors, *before.bodies, *after.bodies}):
             counts = [len(it.tensors.get(name, ())) + len(it.bodies.get(name, ())) for it in (before, after)]
             if counts[0] != counts[1]:
-                change = "is new" if not counts[0] else "is gone" if not counts[1] else "holds another number of values"
+                change = "was added" if not counts[0] else "was removed" if not counts[1] else "has a different size"
                 yield Detail(kind="attribute", text=f"attribute `{name}` {change}")
 
     def _inputs(self, before: Node, after: Node) -> Iterator[Detail]:
@@ -249,7 +249,7 @@ class NodeChangeCollector:
         for i, j in combinations(common, 2):
             if self._it.same(pairs[i][0], pairs[j][1]) and self._it.same(pairs[j][0], pairs[i][1]):
                 harmless = after.operator[0] == DEFAULT_DOMAIN and after.operator[1] in COMMUTATIVE_OPERATORS
-                remark = f", which is the same to `{after.operator[1]}`" if harmless else ""
+                remark = f" (no effect on `{after.operator[1]}`)" if harmless else ""
                 yield Detail(kind="input", text=f"inputs {i} and {j} are swapped{remark}")
                 slots = [slot for slot in slots if slot not in (i, j)]
                 break
@@ -260,7 +260,7 @@ class NodeChangeCollector:
             for a, b in zip(before.captured, after.captured, strict=True):
                 if not any(self._it.same(source, b) for source in before.captured) and self._rewired(a, b):
                     was = _format_source(self._old, a)
-                    yield Detail(kind="input", text=f"takes {_format_source(self._new, b)} from around, was {was}")
+                    yield Detail(kind="input", text=f"captures {_format_source(self._new, b)}, was {was}")
 
     def _shape(self, before: Node, after: Node) -> Iterator[Detail]:
         counts = [len(trim_trailing_empty(it.proto.output)) for it in (before, after)]
@@ -276,7 +276,7 @@ class NodeChangeCollector:
 
 _BOOL_TYPE = 9
 MAX_SHOWN_ELEMENTS = 8
-"""Elements are shown only of weights up to this size."""
+"""Maximum number of elements of a weight whose values are shown."""
 
 
 def collect_weight_changes(models: ModelMatching) -> Iterator[WeightChange]:
@@ -313,18 +313,18 @@ def _measure_change(old: Weight, new: Weight, names_by_content: dict[tuple[objec
     except (UnreadableWeightError, OSError) as reason:
         problem = str(reason)
     if problem is not None:
-        return {"change": "unreadable", "text": f"cannot be compared: {problem}"}
+        return {"change": "unreadable", "text": f"could not be compared: {problem}"}
     fields: dict[str, object] = {"change": "changed"}
     remarks = []
     elsewhere = names_by_content.get(new.content, "")
     if elsewhere and count_elements(new.dims) > 1:
-        remarks.append(f"holds what `{elsewhere}` held")
+        remarks.append(f"has the former content of `{elsewhere}`")
     if distance is not None:
         fields |= {"elements": distance.elements, "total": distance.total, "largest": distance.largest}
         fields["relative"] = distance.relative
         if distance.unbounded:
-            are = "element is, or was," if distance.unbounded == 1 else "elements are, or were,"
-            remarks.append(f"{distance.unbounded:,} {are} NaN or infinite")
+            elements = "changed element is" if distance.unbounded == 1 else "changed elements are"
+            remarks.append(f"{distance.unbounded:,} {elements} NaN or infinite in one of the models")
     return {**fields, "text": "; ".join(remarks)}
 
 
@@ -339,7 +339,7 @@ def format_elements(weight: Weight) -> str:
     elements = decode_weight(weight)
     if elements is None:
         return ""
-    shown = [str(value) for stretch in elements for value in stretch]  # shortest text that reads back as the same value
+    shown = [str(value) for stretch in elements for value in stretch]  # shortest text that parses to the same value
     if weight.type == _BOOL_TYPE:
         shown = ["true" if value != "0" else "false" for value in shown]
     return shown[0] if not weight.dims and shown else f"[{', '.join(shown)}]"

@@ -1,4 +1,4 @@
-"""Comparison of two model files: the difference that `onnxgate diff` reports."""
+"""Comparison of two model files for `onnxgate diff`."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NamedModel:
-    """A model's file, and what the user calls it."""
+    """A model file and its name in the output."""
 
     name: str
     path: Path
-    view: ModelView | None = None  # if the file has been read already
+    view: ModelView | None = None  # if the file has already been read
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class _LoadedModel:
 
 
 def compute_diff(old: NamedModel, new: NamedModel, version: str) -> Difference:
-    """Compare two models. `version` is onnxgate's own.
+    """Compare two models. `version` is that of onnxgate.
 
     Raises:
         UnreadableModel: one of the files is not a model.
@@ -142,14 +142,14 @@ def _compare_values(
     common = [[name for name in names if name in before and name in after] for names in (before, after)]
     if common[0] != common[1]:
         order = ", ".join(f"`{name}`" for name in after)
-        yield InterfaceChange(role=role, change="reordered", name="", text=f"the order is {order}")
+        yield InterfaceChange(role=role, change="reordered", name="", text=f"new order: {order}")
 
 
 def _compare_headers(old: ModelProto, new: ModelProto) -> Iterator[Changed]:
-    """Compare IR version, opsets, producer and version fields."""
+    """Compare IR version, opsets, producer and other header fields."""
     before, after = (_list_headers(model) for model in (old, new))
     opsets = (name for name in {*before, *after} if name.startswith("opset "))
-    by_domain = sorted(opsets, key=lambda name: name.strip("`"))  # `ai.onnx` before `ai.onnx.ml`
+    by_domain = sorted(opsets, key=lambda name: name.strip("`"))  # sorts `ai.onnx` before `ai.onnx.ml`
     yield from _compare_entries(before, after, ("IR version", *by_domain, *_HEADER_FIELDS))
 
 
@@ -193,7 +193,7 @@ def _compare_operator_counts(old: ModelView, new: ModelView) -> Iterator[Operato
 
 
 def _compare_functions(models: ModelMatching) -> Iterator[FunctionChange]:
-    """Compare local functions without their nodes."""
+    """Compare local functions, except for their nodes."""
     matched = {old: new for new, old in models.functions.items()}
     for name in models.new.functions:
         was = models.functions.get(name)
@@ -213,7 +213,7 @@ def _describe_function_change(old: Graph, new: Graph) -> Iterator[str]:
     for domain in sorted({*old.imports, *new.imports}):
         before, after = old.imports.get(domain), new.imports.get(domain)
         if before != after:
-            yield f"imports opset {after or 'none'} of `{domain}`, imported {before or 'none'}"
+            yield f"opset of `{domain}` is {after or 'not imported'}, was {before or 'not imported'}"
     functions = (old.holder, new.holder)
     for what in ("input", "output", "attribute"):
         counts = [len(getattr(it, what)) + (len(it.attribute_proto) if what == "attribute" else 0) for it in functions]
@@ -224,48 +224,48 @@ def _describe_function_change(old: Graph, new: Graph) -> Iterator[str]:
     )
     for name in sorted(set(first) & set(second)):
         if first[name] != second[name]:
-            yield f"default of its attribute `{name}` is another"
+            yield f"default of attribute `{name}` changed"
 
 
 def _list_harmless_changes(old: ModelView, new: ModelView, models: ModelMatching) -> Iterator[str]:
-    """List differences that do not affect what the model computes."""
+    """Yield differences that do not affect the results of the model."""
     pairs = [
         (scope.alignment.old.nodes[a], scope.alignment.new.nodes[b])
         for scope in models.scopes
         for a, b in scope.alignment.forth.items()
     ]
     if any(a.proto.name != b.proto.name for a, b in pairs):
-        yield "names of nodes"
+        yield "node names"
     if any(list(a.proto.output) != list(b.proto.output) for a, b in pairs):
-        yield "names of inner values"
+        yield "names of intermediate values"
     weights = [(it.old, it.new) for it in models.weights if it.old is not None and it.new is not None]
     if any(a.name != b.name for a, b in weights):
-        yield "names of weights"
+        yield "weight names"
     orders = ([new for _, new in sorted(scope.alignment.forth.items())] for scope in models.scopes)
     if any(order != sorted(order) for order in orders):
-        yield "the order of nodes"
+        yield "node order"
     if any(_attribute_names(a.proto) != _attribute_names(b.proto) and a.attributes == b.attributes for a, b in pairs):
-        yield "defaults that are spelled out"
+        yield "explicit default values"
     if any(a.kind != b.kind or is_external(a.tensors[0]) != is_external(b.tensors[0]) for a, b in weights):
-        yield "where weights are kept"
+        yield "storage of weights"
     if old.proto.graph.name != new.proto.graph.name:
-        yield "the graph's name"
+        yield "graph name"
     before, after = _collect_remarks(old), _collect_remarks(new)
     yield from (what for what in before if before[what] != after[what])
 
 
 def _collect_remarks(view: ModelView) -> dict[str, object]:
-    """Return parts of a model that nothing is computed from, by their name."""
+    """Return the parts of a model that do not affect its results, by description."""
     model, nodes, graphs = view.proto, [node.proto for node in view.nodes()], [graph.proto for graph in view.graphs]
     values = (value for graph in graphs for value in (*graph.input, *graph.output))
     described = (model, *graphs, *nodes, *model.functions, *(it for _, it in view.tensors), *values)
     inner = (value.type for graph in graphs for value in graph.value_info)
     return {
-        "document strings": Counter(text for it in described if (text := it.doc_string)),
-        "metadata of nodes": Counter((it.key, it.value) for node in nodes for it in node.metadata_props),
-        "types and shapes of inner values": Counter(it.SerializeToString(deterministic=True) for it in inner),
+        "doc strings": Counter(text for it in described if (text := it.doc_string)),
+        "node metadata": Counter((it.key, it.value) for node in nodes for it in node.metadata_props),
+        "types and shapes of intermediate values": Counter(it.SerializeToString(deterministic=True) for it in inner),
         "quantization annotations": [it.SerializeToString() for it in model.graph.quantization_annotation],
-        "metadata of the graph": [it.SerializeToString() for it in model.graph.metadata_props],
+        "graph metadata": [it.SerializeToString() for it in model.graph.metadata_props],
         "training information": [it.SerializeToString() for it in model.training_info],
     }
 
@@ -275,10 +275,10 @@ def _attribute_names(node: object) -> list[str]:
 
 
 def measure_weight_changes(old: ModelGraphs, new: ModelGraphs) -> WeightChanges | None:
-    """Compare the weights of two models, without loading them into memory; None if they are equal.
+    """Compare the weights of two models without loading them into memory; None if they are equal.
 
     Raises:
-        UnreadableWeightError: some of the weights cannot be read.
+        UnreadableWeightError: a weight cannot be read.
     """
     models = match_models(old, new)
     of = sum(it.new is not None for it in models.weights)

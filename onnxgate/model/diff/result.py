@@ -1,7 +1,7 @@
-"""What differs between two models, as values: what `onnxgate diff --output json` says.
+"""Difference between two models, the output of `onnxgate diff --output json`.
 
-In the order of the new model; no clock, no host. What counts makes another model of it; what is in `beside` does not
-change what is computed.
+Lists are in the order of the new model. The output does not depend on time or machine. Everything except `beside` is a
+change that may affect the results of the model.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from onnxgate.model.facts import ValueInfo
 SCHEMA_VERSION = 1
 
 Verdict = Literal["identical", "same", "different", "undecided"]
-"""Byte for byte; but for what is in `beside` and around; another model; the same as far as it could be read."""
+"""Equal files; equal models except for `beside`; different models; no difference found, but not all could be read."""
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the two models. `name` is what the user called it."""
+    """One of the two models. `name` is its name on the command line."""
 
     name: str
     sha256: str
     size_bytes: int
-    nodes: int  # graphs inside and local functions included
+    nodes: int  # including subgraphs and local functions
     weights: int
 
 
 class Changed(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is said of a model: a stamp, a metadata key, a data file. None: it is not there."""
+    """One version field, metadata key or data file; `before` and `after` are None if absent."""
 
     what: str
     before: str | None = None
@@ -37,19 +37,19 @@ class Changed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InterfaceChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One input or output; `text` says what changed of one that is in both, after its name."""
+    """One input or output; `text` describes a change, as a continuation of the name."""
 
     role: Literal["input", "output"]
     change: Literal["added", "removed", "renamed", "changed", "reordered"]
     name: str
-    was: str = ""  # its name before, where that is another
+    was: str = ""  # former name, if it differs
     before: ValueInfo | None = None
     after: ValueInfo | None = None
     text: str = ""
 
 
 class OperatorChange(msgspec.Struct, frozen=True, kw_only=True):
-    """How many nodes of one operator there are."""
+    """Number of nodes of one operator."""
 
     operator: str
     before: int
@@ -57,30 +57,32 @@ class OperatorChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Detail(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that changed of a node: an attribute, an input, its outputs, a graph inside."""
+    """One change of a node: an attribute, an input, its outputs or a subgraph."""
 
     kind: Literal["attribute", "input", "outputs", "graph"]
     text: str  # "attribute `strides` is [2, 2], was [1, 1]"
 
 
 class NodeChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One node. `name` and `operator` are those of the new model where it is in it."""
+    """One node. `name` and `operator` are those of the new model, unless the node was removed."""
 
     change: Literal["added", "removed", "replaced", "changed"]
-    scope: tuple[str, ...] = ()  # where it is, from the outside in: "local function `my.f`"; empty in the main graph
+    scope: tuple[
+        str, ...
+    ] = ()  # enclosing functions and nodes, outermost first: "local function `my.f`"; empty in the main graph
     operator: str
     name: str
-    was: str = ""  # of a replaced one, the operator before
+    was: str = ""  # former operator of a replaced node
     was_name: str = ""
-    position: int  # among the graph's nodes, in the file of the new model, of a removed one in that of the old
-    inserted: bool = False  # it stands where before, or after, there is a plain edge from `reads` to `feeds`
-    reads: tuple[str, ...] = ()  # "`Conv` `c1`", "input `x`"; weights are left out
+    position: int  # in the new model's graph; in the old model's graph for a removed node
+    inserted: bool = False  # in the other model, `reads` and `feeds` are connected directly
+    reads: tuple[str, ...] = ()  # "`Conv` `c1`", "input `x`"; without weights
     feeds: tuple[str, ...] = ()
     details: tuple[Detail, ...] = ()
 
 
 class EndChange(msgspec.Struct, frozen=True, kw_only=True):
-    """An output of a graph that is made by something else."""
+    """A graph output with a different producer."""
 
     scope: tuple[str, ...] = ()
     output: str
@@ -89,7 +91,7 @@ class EndChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FunctionChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A local function that is in one model only, or is called otherwise."""
+    """A local function that was added, removed, renamed or changed."""
 
     change: Literal["added", "removed", "renamed", "changed"]
     name: str
@@ -98,35 +100,35 @@ class FunctionChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WeightChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One weight: an initializer, a `Constant`, or a tensor that a node holds."""
+    """One weight: an initializer, a `Constant` or a tensor attribute."""
 
     change: Literal["added", "removed", "changed", "copied", "unreadable"]
     name: str
-    was: str = ""  # its name before, or the weight that a copy repeats
+    was: str = ""  # former name, or the original of a copy
     type: str = ""
     shape: tuple[int, ...] = ()
     sha256: str = ""
-    values: str = ""  # of a small one, what it holds
+    values: str = ""  # elements of a small weight
     was_type: str = ""
     was_shape: tuple[int, ...] = ()
     was_sha256: str = ""
     was_values: str = ""
-    elements: int = 0  # that differ
+    elements: int = 0  # number of differing elements
     total: int = 0
     largest: float | None = None  # the largest absolute change of one element
-    relative: float | None = None  # the distance of all elements, by the length of the old ones
-    text: str = ""  # what else there is to say: why it cannot be read, what it holds now
+    relative: float | None = None  # relative L2 change: L2 norm of the difference divided by the old L2 norm
+    text: str = ""  # remarks, such as the reason why it could not be read
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """Two models side by side."""
+    """Difference between two models."""
 
     version: int = SCHEMA_VERSION
     onnxgate: str
     verdict: Verdict
     old: Side
     new: Side
-    beside: tuple[str, ...] = ()  # what is other and makes no other model of it: "names of nodes"
+    beside: tuple[str, ...] = ()  # differences that do not affect the results: "node names"
     interface: tuple[InterfaceChange, ...] = ()
     stamps: tuple[Changed, ...] = ()
     metadata: tuple[Changed, ...] = ()
@@ -139,11 +141,11 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WeightChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """How the weights of two models differ, matched by the structure of their graphs."""
+    """Summary of the differences between the weights of two models, matched by graph structure."""
 
-    changed: int  # tensors that hold other values, or are of another type or shape
-    of: int  # tensors of the model now
+    changed: int  # tensors with different values, type or shape
+    of: int  # all tensors of the new model
     added: int = 0
     removed: int = 0
     largest: float | None = None  # the largest absolute change of one element; None if it is not known
-    name: str = ""  # the tensor in which it is
+    name: str = ""  # tensor with the largest change

@@ -1,8 +1,8 @@
-"""Text form of a model, which git compares. Equal models have equal texts, independent of the file's location.
+"""Text representation of a model for git diffs. Equal models have equal texts, independent of the file's location.
 
-One line for each node, in topological order, with names that other changes do not affect: a name that a person chose
-stays; one that an exporter generated is replaced by the operator and a digest of the smallest surroundings that
-identify the node.
+Each node has one line, in topological order, with names that do not depend on other changes: names chosen by a person
+are kept; generated names are replaced by the operator and a digest of the smallest neighborhood that identifies the
+node.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ if TYPE_CHECKING:
 
 
 FORMAT_VERSION = 1
-"""Raised when the text of an unchanged model changes: git keeps texts, and may compare an older one with a new one."""
+"""Incremented when the text of unchanged models changes, because git caches texts and compares them with new ones."""
 _MAX_LISTED = 64
-"""Attributes show lists up to this length whole."""
+"""Maximum length of attribute lists that are shown completely."""
 _SHOWN_DIGEST_CHARACTERS = 12
 _SELF_EVIDENT_TYPES = (1, 7, 9)
-"""Types whose values show it: 1.0, 1, true."""
+"""Types that are obvious from their values: 1.0, 1, true."""
 _DIGIT_RUN = re.compile(r"(\d+)")
 
 
 def describe_model(path: Path) -> Iterator[str]:
-    """Yield the lines of the text, with strings of the model as they are; for another file, its type.
+    """Yield the lines of the text, without escaping strings; for files that are not models, the file type.
 
     Raises:
         OSError: the file cannot be opened.
@@ -68,7 +68,7 @@ def describe_model(path: Path) -> Iterator[str]:
 
 
 def _describe_other_file(path: Path, what: str) -> Iterator[str]:
-    yield f"no ONNX model: {what}"
+    yield f"not an ONNX model: {what}"
     if not path.is_file():
         return
     size_bytes = path.stat().st_size
@@ -79,7 +79,7 @@ def _describe_other_file(path: Path, what: str) -> Iterator[str]:
 
 def _describe_structure(view: ModelView, path: Path) -> Iterator[str]:
     proto = view.proto
-    yield f"ONNX model, described in form {FORMAT_VERSION}"
+    yield f"ONNX model, text format {FORMAT_VERSION}"
     yield f"ir version {proto.ir_version}"
     yield from (f"opset {domain} {version}" for domain, version in read_opsets(proto).items())
     for what in ("producer_name", "producer_version", "domain", "model_version", "doc_string"):
@@ -172,14 +172,14 @@ def _format_digest(content: bytes) -> str:
 
 
 def _format_reference(weight: Weight) -> str:
-    """Refer to a weight by the name that a person gave it, or by its content."""
+    """Return the user-given name of a weight, or its content."""
     if weight.kind != "attribute" and (name := find_user_given_name(weight.name)):
         return name
     return _format_small_weight(weight) or f"{_format_weight_type(weight)}#{_describe_content(weight)}"
 
 
 def _describe_weights(graph: Graph) -> list[str]:
-    """Describe the weights that are not shown where they are used: large ones, and those with a name of their own."""
+    """Describe the weights that are not shown at their nodes: large weights and those with user-given names."""
     lines = []
     for weight in graph.weights.values():
         name, small = find_user_given_name(weight.name), _format_small_weight(weight)
@@ -197,13 +197,13 @@ def _format_weight_type(weight: Weight) -> str:
 
 
 def _format_small_weight(weight: Weight) -> str:
-    """Format a small weight's elements, with the type unless the elements show it."""
+    """Format a small weight's elements, with the type unless it is obvious."""
     shown = "" if is_external(weight.tensors[0]) else format_elements(weight)
     return f"{element_name(weight.type)} {shown}" if shown and weight.type not in _SELF_EVIDENT_TYPES else shown
 
 
 def _describe_content(weight: Weight) -> str:
-    """Return a digest of the data, or the location of external data: git has only the model's own file."""
+    """Return a digest of the data, or the location of external data, which git does not provide."""
     if is_external(weight.tensors[0]):
         entries = read_external_entries(weight.tensors[0])
         return " ".join(
@@ -213,7 +213,7 @@ def _describe_content(weight: Weight) -> str:
 
 
 def _natural_sort_key(line: str) -> list[tuple[int, int, str]]:
-    """`layer.2` before `layer.10`, however many digits there are."""
+    """Return a sort key that orders `layer.2` before `layer.10`."""
     parts = _DIGIT_RUN.split(line)
     return [
         (index % 2, len(part.lstrip("0")) * (index % 2), part.lstrip("0") or part) for index, part in enumerate(parts)
@@ -221,22 +221,22 @@ def _natural_sort_key(line: str) -> list[tuple[int, int, str]]:
 
 
 _MAX_STEPS = 6
-"""Producers up to this distance make a node's generated name unique."""
+"""Maximum distance of producers that are used to make a generated name unique."""
 _DIGEST_CHARACTERS = 6
 _OUTPUT_SUFFIX = re.compile(r"(_output_\d+|:\d+)$")
 _COUNT_SUFFIX = re.compile(r"_\d+$")
 _GENERATED_NAME = re.compile(r"(^|[_:.#-])\d+$|^[a-zA-Z]\d+$|^onnx::")
-"""What exporters number as they go.
-Source: torch 1.13 to 2.13 (`/Add_5_output_0`, `onnx::Conv_123`, `val_72`, `relu_1`), tf2onnx 1.17 (`Relu__5:0`)."""
+"""Names that exporters number.
+Source: torch 1.13–2.13 (`/Add_5_output_0`, `onnx::Conv_123`, `val_72`, `relu_1`), tf2onnx 1.17 (`Relu__5:0`)."""
 
 
 def find_user_given_name(name: str) -> str:
-    """Return the name if a person chose it; "" if an exporter generated it."""
+    """Return the name if it was chosen by a person; "" if an exporter generated it."""
     return "" if not name or _GENERATED_NAME.search(_OUTPUT_SUFFIX.sub("", name)) else name
 
 
 class ValueNames:
-    """Names of one graph's values; `around` has those of the enclosing graph."""
+    """Names of the values of one graph; `around` has those of the enclosing graph."""
 
     def __init__(self, wiring: Graph, around: ValueNames | None) -> None:
         self._wiring, self._around = wiring, around
@@ -246,7 +246,7 @@ class ValueNames:
         self._named = self._chosen()
 
     def of(self, source: ValueSource) -> str:
-        """Return the name of a value that a node reads."""
+        """Return the name of an input value of a node."""
         weight = self._wiring.weight(source) if source.kind in ("weight", "outer") else None
         if weight is not None:
             return _format_reference(weight)
@@ -264,11 +264,11 @@ class ValueNames:
         return f"{self._named[node.index]}:{index}" if index else self._named[node.index]
 
     def _find_chosen_name(self, name: str) -> str:
-        """Return the name if a person chose it; `relu` is generated too if there is a `relu_1`."""
+        """Return the name if it was chosen by a person; `relu` counts as generated if there is a `relu_1`."""
         return "" if name in self._counted else find_user_given_name(name)
 
     def _chosen(self) -> list[str]:
-        """Name nodes by operator and digest of their smallest unique surroundings; equal names are numbered."""
+        """Name nodes by operator and digest of their smallest unique neighborhood; equal names are numbered."""
         digests = self._digests()
         counts = [Counter(level) for level in digests]
         repeats: Counter[str] = Counter()
@@ -295,7 +295,7 @@ class ValueNames:
         return levels
 
     def _own(self, node: Node) -> str:
-        """Describe a node by its operator, attributes and weights, and the chosen names of its outputs."""
+        """Describe a node by its operator, attributes, weights and user-given output names."""
         weights = [
             (it, _format_reference(weight))
             for it, source in enumerate(node.sources)

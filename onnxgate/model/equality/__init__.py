@@ -1,1 +1,1 @@
-"""Comparison of graphs and matching of their nodes and weights."""
+"""Comparison of models, and matching of their nodes and weights."""

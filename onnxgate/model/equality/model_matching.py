@@ -1,4 +1,4 @@
-"""Matching of two whole models: their graphs, nodes and weights."""
+"""Matching of the graphs, nodes and weights of two models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onnxgate.model.reading.view import OperatorKey
 
 @dataclass(frozen=True, slots=True)
 class ScopeStep:
-    """One step to an inner graph: the local function, or the node and its attribute."""
+    """One step to a nested graph: a local function, or a node and its attribute."""
 
     node: Node | None = None
     attribute: str = ""
@@ -22,7 +22,7 @@ class ScopeStep:
 
 @dataclass(frozen=True, slots=True)
 class MatchedScope:
-    """A graph or function body that is in both models; `steps` lead to it in the new one."""
+    """A graph or function body of both models; `steps` is the path to it in the new model."""
 
     steps: tuple[ScopeStep, ...]
     alignment: NodeMatching
@@ -30,7 +30,7 @@ class MatchedScope:
 
 @dataclass(frozen=True, slots=True)
 class WeightMatch:
-    """A pair of matched weights; None if added or removed. `copy_of` is an old weight with a new one's content."""
+    """A pair of matched weights, None if added or removed. `copy_of` is an old weight equal to an added one."""
 
     old: Weight | None
     new: Weight | None
@@ -38,13 +38,13 @@ class WeightMatch:
 
     @property
     def same(self) -> bool:
-        """Both have the same content."""
+        """Whether both have the same content."""
         return self.old is not None and self.new is not None and self.old.content == self.new.content
 
 
 @dataclass(slots=True)
 class ModelMatching:
-    """Two wired models and how they match."""
+    """Two models with their matched graphs, functions and weights."""
 
     old: ModelGraphs
     new: ModelGraphs
@@ -55,14 +55,14 @@ class ModelMatching:
 
 
 def match_models(old: ModelGraphs, new: ModelGraphs) -> ModelMatching:
-    """Match the two."""
+    """Match two models."""
     models = match_graphs(old, new)
     _match_weights(models)
     return models
 
 
 def match_graphs(old: ModelGraphs, new: ModelGraphs) -> ModelMatching:
-    """Match the two except for their weights."""
+    """Match two models without their weights."""
     models = ModelMatching(old, new, functions=_match_functions(old, new))
     numbers: KeyNumbers = {}
 
@@ -85,7 +85,7 @@ def match_graphs(old: ModelGraphs, new: ModelGraphs) -> ModelMatching:
 
 
 def _match_functions(old: ModelGraphs, new: ModelGraphs) -> dict[OperatorKey, OperatorKey]:
-    """Match local functions by name, the others by their bodies."""
+    """Match local functions by name, or by body if names differ."""
     matched = {name: name for name in new.functions if name in old.functions}
     numbers: KeyNumbers = {}
     by_body: defaultdict[object, list[OperatorKey]] = defaultdict(list)
@@ -146,7 +146,7 @@ def iter_linked_weights(alignment: NodeMatching) -> Iterator[tuple[Weight, Weigh
         before, after = old.nodes[first], new.nodes[second]
         pairs = list(_link_inputs(old, before.sources, new, after.sources))
         first_contents, second_contents = (Counter(pair[side].content for pair in pairs) for side in (0, 1))
-        if first_contents == second_contents:  # the same ones, perhaps in another order
+        if first_contents == second_contents:  # equal weights, possibly in a different order
             by_content = {weight.content: weight for _, weight in pairs}
             pairs = [(weight, by_content[weight.content]) for weight, _ in pairs]
         yield from pairs

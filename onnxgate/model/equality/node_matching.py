@@ -1,9 +1,9 @@
 """Matching of the nodes of two graphs by their connections; names only break ties.
 
-Graphs of equal structure are matched node by node. Of other graphs, nodes that compute the same from the inputs and
-are read the same way up to the outputs are matched first, then nodes with equal or similar weights, then the neighbours
-of matched nodes, the best fit first. Unmatched nodes are transparent to the fit, so that an added or removed node does
-not affect how the others are matched.
+Graphs of equal structure are matched node by node. In other graphs, nodes with equal computations from the inputs and
+equal uses up to the outputs are matched first, then nodes with equal or similar weights, then neighbors of matched
+nodes, the best fit first. Unmatched nodes are skipped when comparing neighbors, so that an added or removed node does
+not affect other matches.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from onnxgate.model.reading.graph import Graph, Node, ValueSource, Weight
 from onnxgate.model.reading.view import OperatorKey
 
 _MAX_EXACT_PAIRS = 1_000_000
-"""Of longer sequences, keys of many nodes do not count: difflib's time grows with the pairs."""
+"""Length of sequences from which on keys of many nodes are ignored, since difflib's time grows with the pairs."""
 _DISTINCTIVE_ELEMENTS = 4
 """Smallest number of elements of a weight whose content distinguishes nodes."""
 MAX_FOLLOWED_NODES = 200
-"""At most this many unmatched nodes are followed from a value."""
+"""Maximum number of unmatched nodes to follow from a value."""
 
 
 KeyNumbers = dict[Hashable, int]
-"""One number for each key, the same number for equal keys, in all graphs that share it."""
+"""Mapping of keys to numbers, shared by several graphs."""
 
 
 class NodeHashes:
     """Hashes of one graph's nodes. `leaf` returns the key of a value from outside the graph.
 
-    Exact hashes compare everything; others only operators, and which inputs are weights.
+    Exact hashes include everything; others only operators and the positions of weights.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class NodeHashes:
         return self._numbers.setdefault(key, len(self._numbers))
 
     def forward(self) -> list[int]:
-        """Hash each node by what it computes from the graph's inputs."""
+        """Hash each node by its computation from the graph's inputs."""
         numbers = [-1] * len(self._graph.nodes)
         for index in self._graph.order:
             sources = tuple([self._hash_source(source, numbers) for source in self._graph.nodes[index].reads])
@@ -63,7 +63,7 @@ class NodeHashes:
         return numbers
 
     def backward(self) -> list[int]:
-        """Hash each node by its readers up to the graph's outputs, without those that no output needs."""
+        """Hash each node by its readers up to the graph's outputs, without unused readers."""
         numbers = [-1] * len(self._graph.nodes)
         for index in reversed(self._graph.order):
             uses = tuple(
@@ -100,7 +100,7 @@ class NodeHashes:
         return operator, tuple(sorted(node.attributes.items())), tuple(tensors), tuple(bodies)
 
     def _hash_body(self, body: Graph, node: Node) -> Hashable:
-        """Hash a graph inside a node; captured values are identified by their position among all captured ones."""
+        """Hash a subgraph; captured values are identified by their position among all captured values."""
         positions = {source.name: position for position, source in enumerate(node.captured)}
 
         def leaf(source: ValueSource) -> Hashable:
@@ -110,7 +110,7 @@ class NodeHashes:
 
 
 class NodeMatching:
-    """Matched nodes of one pair of graphs; `around` is the matching of the enclosing graphs, if any."""
+    """Matched nodes of a pair of graphs; `around` is the matching of the enclosing graphs, if any."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class NodeMatching:
         around: NodeMatching | None,
     ) -> None:
         self.old, self.new, self.around = old, new, around
-        self.operator = operator  # the old model's name of an operator of the new one
+        self.operator = operator  # maps operators of the new model to names in the old one
         self.forth: dict[int, int] = {}
         self.back: dict[int, int] = {}
         self._inputs = _number_inputs(old, new, by_name=around is None)
@@ -146,16 +146,16 @@ class NodeMatching:
         del self.back[self.forth.pop(old)]
 
     def unmatched(self, *, is_old: bool) -> list[int]:
-        """Return the nodes without a counterpart in topological order."""
+        """Return the unmatched nodes in topological order."""
         graph, matched = (self.old, self.forth) if is_old else (self.new, self.back)
         return [index for index in graph.order if index not in matched]
 
     def same(self, old: ValueSource, new: ValueSource) -> bool:
-        """Return whether both are the same value by the matched nodes; weights are compared by content."""
+        """Return whether both are the same value according to matched nodes; weights are compared by content."""
         return self.value(old, is_old=True) == self.value(new, is_old=False)
 
     def value(self, source: ValueSource, *, is_old: bool) -> Hashable:
-        """Return a key that is equal for the same value in both graphs."""
+        """Return a key for the value that is equal in both graphs."""
         graph = self.old if is_old else self.new
         match source.kind:
             case "node":
@@ -203,7 +203,7 @@ class NodeMatching:
     def _match_equal_hashes(
         self, hashes: tuple[NodeHashes, NodeHashes], old: Iterable[int], new: Iterable[int]
     ) -> None:
-        """Match nodes of equal hashes: several by name, then by order if there are as many in both graphs."""
+        """Match nodes with equal hashes; ambiguous ones by name, then by order if their number is equal."""
         groups: defaultdict[Hashable, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
         for side, nodes in enumerate((old, new)):
             keys = list(zip(hashes[side].forward(), hashes[side].backward(), strict=True))
@@ -220,7 +220,7 @@ class NodeMatching:
                     self.pair(*pair)
 
     def _match_weights(self, key: Callable[[Weight], Hashable]) -> None:
-        """Match nodes of one operator with large weights of equal keys, as far as their order is the same."""
+        """Match nodes of the same operator that have large weights with equal keys, in the same order."""
         sides: list[list[tuple[Hashable, int]]] = []
         for graph, operator in ((self.old, lambda it: it), (self.new, self.operator)):
             sides.append([])
@@ -238,7 +238,7 @@ class NodeMatching:
 
 
 def _number_inputs(old: Graph, new: Graph, *, by_name: bool) -> tuple[dict[str, int], dict[str, int]]:
-    """Number the inputs of both graphs, equally for the same name, and for renamed ones at the same position."""
+    """Number the inputs of both graphs, matched by name, and renamed ones by position."""
     if not by_name:
         return old.inputs, new.inputs
     numbers = {name: index for index, name in enumerate(old.inputs)}
@@ -250,16 +250,16 @@ def _number_inputs(old: Graph, new: Graph, *, by_name: bool) -> tuple[dict[str, 
 
 
 _MAX_PAIRS = 400
-"""Of nodes or readers with more pairs than this, none is tried."""
+"""Maximum number of pairs of nodes or readers; larger groups are skipped."""
 _MAX_INDIRECT_NODES = 40
-"""At most this many unmatched nodes are followed to score a pair."""
+"""Maximum number of unmatched nodes to follow when scoring a pair."""
 _INPUT_FACTOR, _ATTRIBUTE_FACTOR, _SURROUNDINGS_FACTOR, _NAME_FACTOR = 1.2, 0.3, 0.2, 0.1
 _INDIRECT_FACTOR = 0.9
-"""Neighbours that agree only through unmatched nodes, and weights that are only similar, count a little less."""
+"""Scores of neighbors that agree only through unmatched nodes, and of similar weights."""
 
 
 class NeighbourMatching:
-    """Matching of nodes by their matched neighbours, the best fit first."""
+    """Matching of nodes by their matched neighbors, the best fit first."""
 
     def __init__(self, matching: NodeMatching) -> None:
         self._it = matching
@@ -271,7 +271,7 @@ class NeighbourMatching:
         self._similar: dict[tuple[int, int], bool] = {}
 
     def match(self, old_keys: Sequence[Hashable], new_keys: Sequence[Hashable]) -> None:
-        """Match nodes until none is left that fits; the keys are those of the nodes alone."""
+        """Match nodes until no fitting pair is left. The keys are those of isolated nodes."""
         heap: list[tuple[float, int, int]] = []
 
         def push(pairs: Iterable[tuple[int, int]]) -> None:
@@ -298,7 +298,7 @@ class NeighbourMatching:
         return self._it.old.nodes[old].operator == self._it.operator(self._it.new.nodes[new].operator)
 
     def _seeds(self, old_keys: Sequence[Hashable], new_keys: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
-        """Yield pairs of nodes of equal keys, neighbours of matched nodes, and producers of the same output."""
+        """Yield pairs of nodes with equal keys, neighbors of matched nodes, and producers of the same output."""
         groups: defaultdict[Hashable, list[int]] = defaultdict(list)
         for index in self._it.unmatched(is_old=False):
             groups[new_keys[index]].append(index)
@@ -324,7 +324,7 @@ class NeighbourMatching:
             yield from ((a, b) for (_, a, _), (_, b, _) in product(first, second))
 
     def _fit(self, old: int, new: int) -> float:
-        """Score two nodes by their support, attributes, and operators of the neighbours."""
+        """Score two nodes by their support, attributes and the operators of their neighbors."""
         attributes = self._it.old.nodes[old].attributes == self._it.new.nodes[new].attributes
         around = _share(*(it[index] for it, index in zip(self._surroundings, (old, new), strict=True)))
         return self._support(old, new) + _ATTRIBUTE_FACTOR * attributes + _SURROUNDINGS_FACTOR * around
@@ -357,7 +357,7 @@ class NeighbourMatching:
         return direct if direct == 1 else max(direct, _INDIRECT_FACTOR * _share(*self._collect_readers(old, new)))
 
     def _collect_readers(self, old: int, new: int, *, direct: bool = False) -> Iterator[set[Hashable]]:
-        """Yield each node's direct uses, or its uses by matched nodes and outputs through unmatched nodes."""
+        """Yield the direct uses of each node, or its uses by matched nodes and outputs through unmatched nodes."""
         for graph, ends, start, number in (
             (self._it.old, self._ends[0], old, self._it.forth.get),
             (self._it.new, self._ends[1], new, lambda it: it if it in self._it.back else None),
@@ -392,7 +392,7 @@ class NeighbourMatching:
 
 
 def _share(first: Iterable[Hashable], second: Iterable[Hashable]) -> float:
-    """Return the number of common elements divided by the number of all."""
+    """Return the number of common elements divided by the number of all elements."""
     a, b = Counter(first), Counter(second)
     return (a & b).total() / max((a | b).total(), 1)
 
@@ -403,7 +403,7 @@ def _weights_by_slot(graph: Graph, index: int) -> dict[int, Weight]:
 
 
 def index_outputs(graph: Graph) -> dict[int, list[tuple[int, int]]]:
-    """Map each node to the graph outputs that it produces: (its output, the graph's)."""
+    """Map each node to its graph outputs as (output of the node, output of the graph)."""
     outputs: dict[int, list[tuple[int, int]]] = {}
     for position, source in enumerate(graph.outputs):
         if source.kind == "node":
@@ -414,7 +414,7 @@ def index_outputs(graph: Graph) -> dict[int, list[tuple[int, int]]]:
 def _count_neighbours(
     graph: Graph, ends: dict[int, list[tuple[int, int]]], operator: Callable[[OperatorKey], OperatorKey]
 ) -> list[Counter[Hashable]]:
-    """Count, for each node, the operators that read it and that it reads, by output and input."""
+    """Count the operators of each node's readers and producers, by output and input."""
     neighbours: list[Counter[Hashable]] = [Counter(ends.get(node.index, ())) for node in graph.nodes]
     for node in graph.nodes:
         uses = [

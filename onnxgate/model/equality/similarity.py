@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 _MIN_ELEMENTS, _COMPARED_ELEMENTS, _SKETCH_ELEMENTS = 16, 256, 65536
-"""Smallest size of a weight that is compared by similarity, and numbers of elements that are read."""
+"""Minimum number of elements for a comparison by similarity, and numbers of elements that are read."""
 _MAX_RELATIVE_DISTANCE = 0.5
 """Independent random weights have a relative distance of about 1.4."""
 
@@ -27,12 +27,12 @@ _MAX_RELATIVE_DISTANCE = 0.5
 class WeightDistance:
     """Difference between two tensors of one shape. `relative` is the L2 distance divided by the old L2 norm.
 
-    There is no distance if elements of either are NaN or infinite.
+    It is None if an element is NaN or infinite.
     """
 
     elements: int
     total: int
-    unbounded: int = 0  # differing elements that are NaN or infinite
+    unbounded: int = 0  # number of differing elements that are NaN or infinite
     largest: float | None = None  # None if there is no finite difference
     relative: float | None = None
 
@@ -41,18 +41,18 @@ def measure_distance(old: Weight, new: Weight) -> WeightDistance | None:
     """Measure the distance between two weights; None if shapes differ or elements are not numeric.
 
     Raises:
-        UnreadableWeightError: the data of one of them are missing.
+        UnreadableWeightError: data are missing.
     """
     if old.dims != new.dims or len(old.tensors) != len(new.tensors):
         return None
     indices = [b"".join(read_chunks(it.tensors[1], it.model)) for it in (old, new) if len(it.tensors) == 2]
-    if len(set(indices)) > 1:  # sparse ones, of other elements
+    if len(set(indices)) > 1:  # sparse weights with different positions
         return None
     return _sum_distances(decode_weight(old), decode_weight(new), count_elements(new.tensors[0].dims))
 
 
 def locate_extremes(weight: Weight) -> tuple[object, ...] | None:
-    """Return the positions of the extreme elements; None for small, constant and unreadable weights."""
+    """Return the positions of the extreme elements; None for small, constant or unreadable weights."""
     values = _read_sample(weight, _SKETCH_ELEMENTS)
     if values is None or values.max() == values.min():
         return None
@@ -61,7 +61,7 @@ def locate_extremes(weight: Weight) -> tuple[object, ...] | None:
 
 
 def is_similar(old: Weight, new: Weight) -> bool:
-    """Return whether the first elements are close, as after fine-tuning or conversion to another type."""
+    """Return whether the first elements are close, as after fine-tuning or type conversion."""
     if old.dims != new.dims:
         return False
     first, second = _read_sample(old, _COMPARED_ELEMENTS), _read_sample(new, _COMPARED_ELEMENTS)
@@ -71,7 +71,7 @@ def is_similar(old: Weight, new: Weight) -> bool:
 
 
 def _read_sample(weight: Weight, most: int) -> Array | None:
-    """Return the first elements; None for weights that are small, unreadable or not finite."""
+    """Return the first elements; None for small, unreadable or non-finite weights."""
     if count_elements(weight.dims) < _MIN_ELEMENTS:
         return None
     try:
@@ -85,7 +85,7 @@ def _read_sample(weight: Weight, most: int) -> Array | None:
 
 
 def decode_weight(weight: Weight) -> Iterator[Array] | None:
-    """Decode the weight's elements in chunks; None if they are not numbers."""
+    """Decode the weight's elements in chunks; None if they are not numeric."""
     tensor = weight.tensors[0]
     if decode_elements(b"", tensor.data_type) is None:
         return None
@@ -121,7 +121,7 @@ def _sum_distances(old: Iterator[Array] | None, new: Iterator[Array] | None, tot
         largest = max(largest, float(finite.max()) if finite.size else -math.inf)
         squared_distance += float(np.dot(finite, finite))
     if compared < total:
-        raise UnreadableWeightError(f"it holds {compared:,} elements, and its shape needs {total:,}")
+        raise UnreadableWeightError(f"it has {compared:,} elements, but its shape requires {total:,}")
     if unbounded:
         return WeightDistance(elements, total, unbounded)
     relative = math.sqrt(squared_distance / length) if length > 0 and math.isfinite(squared_distance) else None

@@ -1,1 +1,1 @@
-"""Reading of model files: wire format, structure, facts, external data and tensors."""
+"""Readers of model files: wire format, structure, facts, external data and tensors."""

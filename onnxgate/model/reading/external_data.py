@@ -1,4 +1,4 @@
-"""External data of a model: its files, and whether each tensor's bytes can be read."""
+"""External data of a model: its files, and validation of each tensor's data range."""
 
 from __future__ import annotations
 
@@ -22,48 +22,48 @@ if TYPE_CHECKING:
 
 
 MAX_OFFSET = 2**63 - 1
-"""No file is longer: offsets in files are signed numbers of 64 bits. What says more is taken to say this."""
+"""Maximum size of a file, since file offsets are signed 64-bit numbers. Larger declared values are clamped."""
 _MAX_DIGITS = 20
 _MAX_SHOWN_CHARACTERS = 80
 
 ExternalProblem = Literal[
-    "missing",  # there is no such file
-    "escapes",  # absolute, or outside the model's folder; it was not looked at
+    "missing",  # the file does not exist
+    "escapes",  # absolute, or outside the model's folder; not opened
     "lfs-pointer",
-    "not-a-file",  # a folder, a pipe
-    "no-location",  # the tensor names no file
+    "not-a-file",  # a folder or a pipe
+    "no-location",  # the tensor has no location
     "bad-range",  # offset or length is not a number
-    "wrong-length",  # the length is not what shape and type need
+    "wrong-length",  # the length does not match shape and type
     "short",  # the file ends before the tensor's last byte
 ]
 
 DataLayout = Literal[
-    "inside",  # below the model's folder, links followed
+    "inside",  # in the model's folder or below, with links followed
     "linked-model",  # model and data are links into one folder, as in a Hugging Face cache
-    "link",  # a link in the model's folder that leads elsewhere
-    "outside",  # a relative path that leads out of the model's folder
+    "link",  # a link in the model's folder to a file outside
+    "outside",  # a relative path to a file outside the model's folder
     "absolute",
 ]
 _ESCAPES: dict[DataLayout, str] = {
     "absolute": "is an absolute path",
-    "outside": "lies outside the model's folder",
+    "outside": "is outside the model's folder",
     "link": "is a link to a file outside the model's folder",
 }
-"""Source: ONNX Runtime 1.24.2 and later refuse these, and follow links of a linked model."""
+"""Layouts that ONNX Runtime refuses since 1.24.2; it follows links of a linked model."""
 
 
 class ExternalUse(msgspec.Struct, frozen=True):
     """One use of external data by one tensor; `problem` is None if it is valid."""
 
-    location: str  # as the model writes it
+    location: str  # as written in the model
     tensor: str
     problem: ExternalProblem | None = None
-    detail: str = ""  # "ends at byte 4096; the tensor needs 8192"
+    detail: str = ""  # "has 4,096 of at least 8,192 bytes"
     pointer_sha256: str = ""  # of an LFS pointer
 
 
 class DataFile(msgspec.Struct, frozen=True):
-    """One file of external data; `problem` if no tensor can be read from it."""
+    """One external data file; `problem` is set if no tensor can be read from it."""
 
     location: str
     path: Path
@@ -74,33 +74,33 @@ class DataFile(msgspec.Struct, frozen=True):
 
 
 def is_external(tensor: TensorProto) -> bool:
-    """Return whether the tensor declares that its data are in another file."""
+    """Return whether the tensor declares external data."""
     return bool(tensor.data_location == EXTERNAL)
 
 
 def read_external_entries(tensor: TensorProto) -> dict[str, str]:
-    """Return the tensor's declaration of external data: location, offset, length."""
+    """Return the tensor's declared location, offset and length of external data."""
     return {entry.key: entry.value for entry in tensor.external_data}
 
 
 def iter_data_locations(model: ModelView) -> Iterator[str]:
-    """Yield the location of the data of each external tensor; "" if it names none."""
+    """Yield the data location of each external tensor; "" if missing."""
     return (read_external_entries(tensor).get("location", "") for _, tensor in model.external)
 
 
 def check_external_data(model: ModelView, path: Path) -> tuple[ExternalUse, ...]:
-    """Each use of external data by the model at `path`, checked. A file outside the model's folder is never opened."""
+    """Check each use of external data by the model at `path`. Files outside the model's folder are never opened."""
     files = find_data_files(model, path)
     return tuple(_check_use(name, tensor, files) for name, tensor in model.external)
 
 
 def hash_external_files(model: ModelView, path: Path) -> tuple[ExternalFile, ...]:
-    """The files of external data that are there, hashed; of a Git LFS pointer, what it stands for."""
+    """Hash the existing external data files; for a Git LFS pointer, return the hash of its content."""
     return find_external_files(model, path)[0]
 
 
 def find_external_files(model: ModelView, path: Path) -> tuple[tuple[ExternalFile, ...], tuple[str, ...]]:
-    """The same, and the locations of those that are not there, or must not be looked at."""
+    """Return the hashed external data files, and the locations of files that are missing or must not be opened."""
     files = find_data_files(model, path)
     external = []
     for file in files.values():
@@ -123,12 +123,12 @@ def read_data_range(tensor: TensorProto) -> tuple[int, int | None]:
 
 
 def _parse_byte_count(text: str) -> int | None:
-    """Parse a number of bytes; None if there is none."""
+    """Parse a number of bytes; None if empty."""
     if not text:
         return None
     digits = text.removeprefix("+").lstrip("0") or text[-1]
     if not (digits.isascii() and digits.isdecimal()):
-        raise ValueError(f"`{shorten_text(text)}` is no number of bytes")
+        raise ValueError(f"`{shorten_text(text)}` is not a number of bytes")
     return min(int(digits), MAX_OFFSET) if len(digits) <= _MAX_DIGITS else MAX_OFFSET
 
 
@@ -138,13 +138,13 @@ def shorten_text(text: str) -> str:
 
 
 def find_data_files(model: ModelView, path: Path) -> dict[str, DataFile]:
-    """Return the files that tensors refer to, by location; nothing is read from them."""
+    """Return the external data files by location, without reading their content."""
     locations = dict.fromkeys(filter(None, iter_data_locations(model)))
     return {location: inspect_data_file(path, location) for location in locations}
 
 
 def inspect_data_file(model: Path, location: str) -> DataFile:
-    """Inspect the data file `location` of the model at `model`, only if it is inside the model's folder."""
+    """Inspect the data file `location` of the model at `model`. Files outside the model's folder are not opened."""
     path = model.parent / location
     if reason := _ESCAPES.get(classify_layout(model, location)):
         return DataFile(location, path, "escapes", reason)
@@ -153,7 +153,7 @@ def inspect_data_file(model: Path, location: str) -> DataFile:
     except OSError:
         return DataFile(location, path, "missing")
     if not stat.S_ISREG(status.st_mode):
-        kind = "is a folder" if stat.S_ISDIR(status.st_mode) else "is no regular file"
+        kind = "is a folder" if stat.S_ISDIR(status.st_mode) else "is not a regular file"
         return DataFile(location, path, "not-a-file", kind)
     if pointer := read_pointer(path):
         return DataFile(location, path, "lfs-pointer", size_bytes=status.st_size, pointer=pointer)
@@ -161,10 +161,10 @@ def inspect_data_file(model: Path, location: str) -> DataFile:
 
 
 def classify_layout(model: Path, location: str) -> DataLayout:
-    """Where the data that the model at `model` names `location` lie; nothing is opened."""
+    """Classify where `location` is relative to the model at `model`, without opening files."""
     if "\0" in location or PurePosixPath(location).is_absolute() or PureWindowsPath(location).drive:
         return "absolute"
-    folder = Path(os.path.abspath(model.parent))  # noqa: PTH100 - links are not to be followed here
+    folder = Path(os.path.abspath(model.parent))  # noqa: PTH100 - links must not be followed here
     if not Path(os.path.abspath(folder / location)).is_relative_to(folder):  # noqa: PTH100
         return "outside"
     real = Path(os.path.realpath(folder / location))
@@ -191,20 +191,22 @@ def _check_use(name: str, tensor: TensorProto, files: dict[str, DataFile]) -> Ex
             use, problem="bad-range", detail=f"offset `{declared.get('offset')}`, length `{declared.get('length')}`"
         )
     if length is not None and needed is not None and length != needed:
-        return replace(use, problem="wrong-length", detail=f"names {length:,} bytes; shape and type need {needed:,}")
+        return replace(
+            use, problem="wrong-length", detail=f"has {length:,} bytes, but its shape and type require {needed:,}"
+        )
     end = offset + (needed if length is None and needed is not None else length or 0)
     if end > file.size_bytes:
-        detail = f"ends at byte {file.size_bytes:,}; the tensor needs it up to byte {end:,}"
+        detail = f"has {file.size_bytes:,} of at least {end:,} bytes"
         return replace(use, problem="short", detail=detail)
     return use
 
 
 def hash_content(facts: ModelFacts) -> str:
     """
-    The SHA-256 of a model's content: that of its file, where the file holds all of it.
+    Return the SHA-256 of a model's content: without external data, that of its file.
 
-    With external data it is that of the files' digests, one a line: the model's, then each data file's by location.
-    `sha256sum m.onnx m.onnx.data | cut -c1-64 | sha256sum` prints it.
+    With external data, it is the SHA-256 of the digests of all files, one per line: the model, then its data files by
+    location. `sha256sum m.onnx m.onnx.data | cut -c1-64 | sha256sum` prints it.
     """
     if not facts.external:
         return facts.sha256
@@ -213,10 +215,10 @@ def hash_content(facts: ModelFacts) -> str:
 
 
 def list_content_files(facts: ModelFacts, model: Path) -> dict[Path, str]:
-    """The files that a model's content lies in, with the SHA-256 of each."""
+    """Return the files of a model's content, each with its SHA-256."""
     return {model: facts.sha256, **{model.parent / tensor.location: tensor.sha256 for tensor in facts.external}}
 
 
 def classify_layouts(facts: ModelFacts, model: Path) -> tuple[DataLayout, ...]:
-    """Classify the location of each data file: some runtimes only read files next to the model."""
+    """Classify the location of each data file, since some runtimes refuse files outside the model's folder."""
     return tuple(classify_layout(model, tensor.location) for tensor in sorted(facts.external))

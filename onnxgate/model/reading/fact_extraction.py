@@ -1,4 +1,4 @@
-"""Facts of a model, read from its file in one pass with little memory."""
+"""Extraction of a model's facts from its file, in one pass with little memory."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ FIRST_IR_WITH_OPTIONAL_INPUTS = 4
 
 
 class ParsedModel(msgspec.Struct, frozen=True):
-    """A model's facts, and its structure without large weights."""
+    """A model's facts and its structure without large weights."""
 
     facts: ModelFacts
     view: ModelView
 
     @property
     def proto(self) -> ModelProto:
-        """Its messages."""
+        """Protobuf message of the model."""
         return self.view.proto
 
 
 def read_model(path: Path, relative: str, *, lightly: bool = False) -> ParsedModel:
-    """Read a model once. `relative` is how it is called in reports: `/`, relative to the config's folder.
+    """Read a model. `relative` is its path in reports, with `/` and relative to the folder of the config.
 
-    `lightly` is for those who only judge it; see `read_light_view`.
+    `lightly` is for static checks; see `read_light_view`.
 
     Raises:
         UnreadableModel: the file is not a model.
@@ -60,12 +60,12 @@ def read_model(path: Path, relative: str, *, lightly: bool = False) -> ParsedMod
 
 
 def read_facts(path: Path, relative: str) -> ModelFacts:
-    """The facts of a model; see `read`."""
+    """Read the facts of a model; see `read_model`."""
     return read_model(path, relative).facts
 
 
 def extract_facts(view: ModelView, path: Path, relative: str) -> ModelFacts:
-    """The facts of a model that was read from `path`."""
+    """Return the facts of a model that was read from `path`."""
     proto, (external, unread) = view.proto, find_external_files(view, path)
     return ModelFacts(
         path=relative,
@@ -89,7 +89,7 @@ def extract_facts(view: ModelView, path: Path, relative: str) -> ModelFacts:
 
 
 def read_opsets(proto: ModelProto) -> dict[str, int]:
-    """Domain -> version, sorted; of a domain that is imported twice, the newer."""
+    """Map domains to versions, sorted; the newer version if a domain is imported twice."""
     return _newest_versions(proto.opset_import)
 
 
@@ -102,15 +102,15 @@ def _newest_versions(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:
 
 
 def list_inputs(graph: GraphProto) -> list[ValueInfoProto]:
-    """The graph's inputs that no initializer gives a value to."""
+    """List the graph inputs without an initializer."""
     initializers = _initializer_names(graph)
     return [value for value in graph.input if value.name not in initializers]
 
 
 def list_optional_inputs(proto: ModelProto) -> list[ValueInfoProto]:
-    """The graph's inputs that need not be fed, and may be.
+    """List the graph inputs with a default value.
 
-    Source: ONNX Runtime 1.23 feeds them from IR version 4 on; below, such an input is a constant.
+    Source: in ONNX Runtime 1.23, inputs with an initializer can be fed since IR version 4; before, they are constants.
     """
     initializers = _initializer_names(proto.graph) if proto.ir_version >= FIRST_IR_WITH_OPTIONAL_INPUTS else set()
     return [value for value in proto.graph.input if value.name in initializers]
@@ -123,7 +123,7 @@ def _initializer_names(graph: GraphProto) -> set[str]:
 
 
 def read_value_infos(protos: Sequence[ValueInfoProto]) -> tuple[ValueInfo, ...]:
-    """Name, type and shape of graph inputs or outputs."""
+    """Read name, type and shape of graph inputs or outputs."""
     return tuple(ValueInfo(proto.name, format_type(proto.type), _read_shape(proto)) for proto in protos)
 
 
@@ -139,7 +139,7 @@ def _read_shape(value: ValueInfoProto) -> tuple[Dim, ...] | None:
 
 
 def count_operators(view: ModelView) -> dict[str, int]:
-    """Operator -> how many nodes, sorted; subgraphs and local functions included."""
+    """Map operators to numbers of nodes, sorted, including subgraphs and local functions."""
     counts = Counter(node.operator[:2] for node in view.nodes())
     return dict(sorted((_qualify_name(domain, name), count) for (domain, name), count in counts.items()))
 
@@ -154,16 +154,16 @@ def _qualify_name(domain: str, name: str) -> str:
 
 
 _MAX_TUPLE_ELEMENTS = 4096
-"""Longer lists of attributes are not in memory."""
+"""Maximum length of attribute lists that are kept in memory."""
 
 
 class LongList:
-    """A long list of an attribute, read when it is needed. Lists are equal if their elements are, wherever they lie."""
+    """A long list of an attribute, read on demand. Lists are equal if their elements are equal."""
 
     __slots__ = ("_count", "_digest", "_kind", "_read")
 
     def __init__(self, kind: int, count: int, read: Callable[[], Iterator[AttributeProto]]) -> None:
-        self._kind, self._count, self._read = kind, count, read  # `read` returns pieces of the attribute
+        self._kind, self._count, self._read = kind, count, read  # `read` yields the attribute in pieces
         self._digest = b""
 
     def __len__(self) -> int:
@@ -188,7 +188,7 @@ class LongList:
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of the elements; NaN is always the same, and so is zero."""
+        """SHA-256 of the elements; all NaNs are equal, and so are both zeros."""
         if not self._digest:
             digest = hashlib.sha256()
             for piece in self._read():
@@ -198,7 +198,7 @@ class LongList:
 
 
 def _encode_elements(piece: AttributeProto, kind: int) -> bytes:
-    """Encode the elements of one list one after the other, the same however many there are in a piece."""
+    """Encode the elements of one list independently of the division into pieces."""
     import numpy as np
 
     own = type(piece)()
@@ -218,7 +218,7 @@ def _encode_elements(piece: AttributeProto, kind: int) -> bytes:
 AttributeValue = int | float | bytes | str | LongList | tuple["AttributeValue", ...]
 """Value of an attribute that is neither a tensor nor a graph."""
 DimsLookup = Callable[[str], Sequence[int] | None]
-"""Function that returns the dims of a weight by name; None if there is no such weight."""
+"""Function that returns the dims of a weight by name, or None."""
 
 _FLOAT, _INT, _STRING, _FLOATS, _INTS, _STRINGS = 1, 2, 3, 6, 7, 8
 _NESTED_TYPES = {4, 5, 9, 10, 11, 12}
@@ -233,18 +233,18 @@ _DECODERS: dict[int, Callable[[AttributeProto], AttributeValue]] = {
 }
 _LIST_NAMES = {_FLOATS: "floats", _INTS: "ints", _STRINGS: "strings"}
 _KERNEL_INPUT = {"Conv": 1, "ConvTranspose": 1, "ConvInteger": 1, "DeformConv": 1, "QLinearConv": 3}
-"""Input whose dims define a missing `kernel_shape`."""
+"""Operator -> position of the input whose dims define a missing `kernel_shape`."""
 _WINDOW_OPERATORS = {*_KERNEL_INPUT, "MaxPool", "AveragePool", "LpPool", "MaxUnpool"}
 _MAX_OPSET = 2**31 - 1
-"""Source: onnx keeps versions of operators in an `int`."""
+"""Source: onnx stores operator versions in an `int`."""
 MAX_LISTED = 8
-"""Messages show lists up to this length."""
+"""Maximum length of lists in messages."""
 
 
 def read_attributes(node: NodeProto, opset: int, dims: DimsLookup, model: Path) -> dict[str, AttributeValue]:
-    """The node's attributes that are neither tensors nor graphs; defaults of its schema are filled in.
+    """Return the node's attributes except tensors and graphs, with the default values of its schema.
 
-    `model` is the file that omitted lists are read from.
+    `model` is the file for reading omitted lists.
     """
     explicit = {
         attribute.name: _decode_list(attribute, model) or _decode_attribute(attribute)
@@ -263,7 +263,7 @@ def _is_plain(attribute: AttributeProto) -> bool:
 
 
 def _decode_list(attribute: AttributeProto, model: Path) -> AttributeValue | None:
-    """A list that is long, or was omitted; None for any other attribute."""
+    """Return a long or omitted list; None for any other attribute."""
     if attribute.ref_attr_name or attribute.type not in _LIST_NAMES:
         return None
     omitted = find_omitted_list(attribute)
@@ -276,7 +276,7 @@ def _decode_list(attribute: AttributeProto, model: Path) -> AttributeValue | Non
 
 
 def _decode_attribute(attribute: AttributeProto) -> AttributeValue:
-    """A value; one that a local function takes from its caller is the name that it has there."""
+    """Return the value of an attribute; the name of the parameter if it refers to one of the local function."""
     if attribute.ref_attr_name:
         return str(attribute.ref_attr_name)
     if attribute.type in _DECODERS:
@@ -285,7 +285,7 @@ def _decode_attribute(attribute: AttributeProto) -> AttributeValue:
 
 
 def _normalize_nan(value: float) -> AttributeValue:
-    """Replace NaN by a value that equals itself."""
+    """Replace NaN by a value that is equal to itself."""
     return "nan" if math.isnan(value) else value
 
 
@@ -308,7 +308,7 @@ def _schema_defaults(operator: str, opset: int, domain: str) -> tuple[tuple[str,
 def _fill_window_attributes(
     node: NodeProto, attributes: dict[str, AttributeValue], dims: DimsLookup
 ) -> dict[str, AttributeValue]:
-    """Convolutions and pools: the kernel's shape is its weight's, strides and dilations are 1, pads 0."""
+    """Add defaults of convolutions and pools: kernel shape from the weight, strides and dilations 1, pads 0."""
     if node.op_type not in _WINDOW_OPERATORS or canonical_domain(node.domain) != DEFAULT_DOMAIN:
         return attributes
     index = _KERNEL_INPUT.get(node.op_type, len(node.input))
@@ -326,7 +326,7 @@ def _fill_window_attributes(
 
 
 def format_value(value: AttributeValue | None) -> str:
-    """A value as a message shows it: `[1, 1]`, `0.5`, `"reflect"`."""
+    """Format a value for messages: `[1, 1]`, `0.5`, `"reflect"`."""
     match value:
         case None:
             return "absent"
@@ -341,7 +341,7 @@ def format_value(value: AttributeValue | None) -> str:
 
 
 def format_float(value: float) -> str:
-    """Format a 32-bit float with the fewest digits that read back as the same value."""
+    """Format a 32-bit float with the fewest digits that parse to the same value."""
     return next(
         (text for digits in range(6, 9) if _float32_bytes(text := f"{value:.{digits}g}") == _float32_bytes(value)),
         f"{value:.9g}",
@@ -356,7 +356,7 @@ def _float32_bytes(value: float | str) -> bytes:
 
 
 def format_change(before: AttributeValue | None, after: AttributeValue | None) -> str:
-    """Describe the change of an attribute: both values, or the number of differences of a long list."""
+    """Describe the change of an attribute: both values, or the number of differing elements of a long list."""
     lists = (tuple, LongList)
     if isinstance(before, lists) and isinstance(after, lists) and max(len(before), len(after)) > MAX_LISTED:
         if len(before) != len(after):

@@ -1,4 +1,4 @@
-"""Protobuf's wire format, Git LFS pointers, and descriptions of files that are not models."""
+"""Protobuf wire format, Git LFS pointers, and detection of other file types."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ import msgspec
 from onnxgate.core.files import open_regular
 
 VARINT, FIXED64, LENGTH, GROUP, GROUP_END, FIXED32 = range(6)
-"""Wire types. No ONNX file needs groups; protobuf skips one that it does not know. Source: protobuf.dev, "Encoding"."""
+"""Wire types. ONNX does not use groups; protobuf skips unknown ones. Source: protobuf.dev, "Encoding"."""
 _FIXED_BYTES = {FIXED64: 8, FIXED32: 4}
 _WINDOW_BYTES = 64 * 1024
 _VARINT_BYTES = 10
 _MAX_FIELD_NUMBER = (1 << 29) - 1
 _MAX_GROUP_DEPTH = 100
-"""Groups inside each other that protobuf accepts."""
+"""Maximum nesting of groups in protobuf."""
 _MAX_GROUP_FIELDS = 10_000
 
 
-class UnreadableModel(ValueError):  # noqa: N818 - a state of the file, and no fault of ours
-    """The file cannot be read as a model; the message is a noun phrase that describes it."""
+class UnreadableModel(ValueError):  # noqa: N818 - describes the file, not an error of onnxgate
+    """The file is not a readable model; the message is a noun phrase that describes the file."""
 
 
 class TruncatedModel(UnreadableModel):
-    """The file ends before a field that it announces."""
+    """The file ends inside a field."""
 
 
 class FileWindow:
-    """A file's bytes at any place. Only a small window is held in memory, and nothing is mapped."""
+    """Random access to a file through a small window in memory, without memory mapping."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -45,7 +45,7 @@ class FileWindow:
         self.size_bytes = os.fstat(file.fileno()).st_size
 
     def read(self, start: int, end: int) -> bytes:
-        """The bytes from `start` to `end`."""
+        """Return the bytes from `start` to `end`."""
         offset = start - self._window_start
         if offset >= 0 and end - self._window_start <= len(self._window):
             return self._window[offset : end - self._window_start]
@@ -58,7 +58,7 @@ class FileWindow:
         return self._window[: end - start]
 
     def varint(self, position: int) -> tuple[int, int]:
-        """The number at `position`, and the position after it."""
+        """Return the varint at `position` and the position after it."""
         piece = self.read(position, min(position + _VARINT_BYTES, self.size_bytes))
         value = 0
         for index, byte in enumerate(piece):
@@ -67,7 +67,7 @@ class FileWindow:
                 return value & 0xFFFF_FFFF_FFFF_FFFF, position + index + 1
         if len(piece) < _VARINT_BYTES:
             raise TruncatedModel(_truncation_message(self.size_bytes))
-        raise UnreadableModel(f"a damaged model (no number at byte {position:,})")
+        raise UnreadableModel(f"a damaged model (invalid varint at byte {position:,})")
 
     def _exactly(self, start: int, count: int) -> bytes:
         pieces = []
@@ -87,22 +87,22 @@ class FileWindow:
 
 
 class Field(msgspec.Struct):
-    """One field of a message. A varint's value is in `value`; the bytes of the others lie from `start` to `end`."""
+    """One field of a message. `value` is the value of a varint; other fields have their bytes from `start` to `end`."""
 
     number: int
     wire: int
-    tag: int  # where the field begins
+    tag: int  # position of the field
     start: int
     end: int
     value: int = 0
 
 
 def iter_fields(source: FileWindow, start: int, end: int) -> Iterator[Field]:
-    """Each field of the message between `start` and `end`, in the file's order.
+    """Yield each field of the message between `start` and `end`, in file order.
 
     Raises:
-        Truncated: a field reaches past the end of the file.
-        UnreadableModel: these bytes are not a message.
+        TruncatedModel: a field extends beyond the end of the file.
+        UnreadableModel: the bytes are not a message.
     """
     position = start
     while position < end:
@@ -116,7 +116,7 @@ def iter_fields(source: FileWindow, start: int, end: int) -> Iterator[Field]:
 
 def _read_field(source: FileWindow, number: int, wire: int, tag: int, after: int, end: int) -> Field:
     if not 0 < number <= _MAX_FIELD_NUMBER:
-        raise UnreadableModel(f"a damaged model (no field at byte {tag:,})")
+        raise UnreadableModel(f"a damaged model (invalid field at byte {tag:,})")
     if wire == VARINT:
         value, position = source.varint(after)
         return Field(number, wire, tag, after, position, value)
@@ -127,11 +127,11 @@ def _read_field(source: FileWindow, number: int, wire: int, tag: int, after: int
         return Field(number, wire, tag, after, after + _FIXED_BYTES[wire])
     if wire == GROUP:
         return Field(number, wire, tag, after, _skip_group(source, number, after, end))
-    raise UnreadableModel(f"a damaged model (no field at byte {tag:,})")
+    raise UnreadableModel(f"a damaged model (invalid field at byte {tag:,})")
 
 
 def _skip_group(source: FileWindow, number: int, position: int, end: int) -> int:
-    """The position behind the group whose fields begin there; it must lie before `end`."""
+    """Return the position after the group whose fields begin at `position`; it must be before `end`."""
     within = [number]
     for _ in range(_MAX_GROUP_FIELDS):
         tag = position
@@ -143,29 +143,29 @@ def _skip_group(source: FileWindow, number: int, position: int, end: int) -> int
             if not within:
                 return position
         elif wire in (GROUP, GROUP_END):
-            raise UnreadableModel(f"a damaged model (no field at byte {tag:,})")
+            raise UnreadableModel(f"a damaged model (invalid field at byte {tag:,})")
         else:
             field = _read_field(source, number, wire, tag, position, end)
             position = field.end
             if position > end:
                 raise _overrun_error(source, field, end)
-    raise UnreadableModel(f"a model with a group of more than {_MAX_GROUP_FIELDS:,} fields, which no model needs")
+    raise UnreadableModel(f"an unsupported model (a protobuf group has more than {_MAX_GROUP_FIELDS:,} fields)")
 
 
 def _overrun_error(source: FileWindow, field: Field, end: int) -> UnreadableModel:
     if end == source.size_bytes:
         return TruncatedModel(_truncation_message(source.size_bytes, field.end))
-    return UnreadableModel(f"a damaged model (the field at byte {field.tag:,} is longer than what holds it)")
+    return UnreadableModel(f"a damaged model (the field at byte {field.tag:,} exceeds its message)")
 
 
 def _truncation_message(size_bytes: int, needed_bytes: int = 0) -> str:
     if not needed_bytes:
-        return f"a truncated model (it ends at byte {size_bytes:,}, in the middle of a field)"
-    return f"a truncated model (it ends at byte {size_bytes:,}; its own lengths ask for {needed_bytes:,})"
+        return f"a truncated model (it ends at byte {size_bytes:,}, inside a field)"
+    return f"a truncated model (it has {size_bytes:,} of at least {needed_bytes:,} bytes)"
 
 
 def encode_varint(value: int) -> bytes:
-    """A number as the wire has it."""
+    """Encode a number as a varint."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -175,26 +175,26 @@ def encode_varint(value: int) -> bytes:
 
 
 def encode_length_prefix(number: int, size_bytes: int) -> bytes:
-    """What precedes the bytes of a length-delimited field."""
+    """Encode the tag and length of a length-delimited field."""
     return encode_varint(number << 3 | LENGTH) + encode_varint(size_bytes)
 
 
 MAX_POINTER_BYTES = 1024
-"""A pointer is smaller than this. Source: the Git LFS specification."""
+"""Maximum size of a Git LFS pointer. Source: Git LFS specification."""
 _POINTER_FIRST_LINE = b"version https://git-lfs.github.com/spec/v1\n"
 _POINTER_OID = re.compile(rb"^oid sha256:([0-9a-f]{64})\r?$", re.MULTILINE)
 _POINTER_SIZE = re.compile(rb"^size ([0-9]+)\r?$", re.MULTILINE)
 
 
 class LfsPointer(msgspec.Struct, frozen=True):
-    """A Git LFS pointer that stands where the content should be."""
+    """A Git LFS pointer."""
 
     sha256: str
     size_bytes: int
 
 
 def read_pointer(path: Path) -> LfsPointer | None:
-    """Parse the file as a Git LFS pointer; None if it is anything else."""
+    """Parse the file as a Git LFS pointer; None if it is not one."""
     if not path.is_file() or path.stat().st_size >= MAX_POINTER_BYTES:
         return None
     with open_regular(path) as file:
@@ -202,7 +202,7 @@ def read_pointer(path: Path) -> LfsPointer | None:
 
 
 def parse_pointer(content: bytes) -> LfsPointer | None:
-    """The pointer that these bytes are; line ends may have been changed by a checkout on Windows."""
+    """Parse a Git LFS pointer, also with CRLF line ends from a checkout on Windows; None if it is not one."""
     if not content.replace(b"\r\n", b"\n").startswith(_POINTER_FIRST_LINE):
         return None
     oid, size = _POINTER_OID.search(content), _POINTER_SIZE.search(content)
@@ -236,12 +236,12 @@ _MODEL_FIELDS = {
     **dict.fromkeys((1, 5), VARINT),
     **dict.fromkeys((2, 3, 4, 6, 7, 8, 14, 20, 25, 26), LENGTH),
 }
-"""The fields of ModelProto and their wire types. Source: onnx.proto at IR version 14."""
+"""Fields of ModelProto -> wire types. Source: onnx.proto at IR version 14."""
 _GRAPH_FIELD = 7
 _IR_VERSION_FIELD = 1
 _MAX_IR_VERSION = 1000
 _MAX_TOP_LEVEL_FIELDS = 10_000
-"""So many top-level fields are looked at; real models have a few, and one for each local function."""
+"""Maximum number of inspected top-level fields. Models have a few, and one for each local function."""
 _CONTROL_CHARACTER = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 
 
@@ -250,9 +250,9 @@ def detect_other_type(path: Path) -> str:
     try:
         status = path.stat()
     except FileNotFoundError:
-        return "not there"
+        return "missing"
     if not stat.S_ISREG(status.st_mode):
-        return "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
+        return "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
     with open_regular(path) as file:
         source = FileWindow(file)
         head = source.read(0, min(_HEAD_BYTES, source.size_bytes))
@@ -287,7 +287,7 @@ def _describe_zip(path: Path) -> str:
     if any(name.endswith("/data.pkl") or name == "data.pkl" for name in names):
         return "a PyTorch checkpoint (a zip archive)"
     inside = [name for name in names if name.endswith(".onnx")]
-    return f"a zip archive that holds `{inside[0]}`" if inside else "a zip archive"
+    return f"a zip archive that contains `{inside[0]}`" if inside else "a zip archive"
 
 
 def _is_text(head: bytes) -> bool:
@@ -296,7 +296,7 @@ def _is_text(head: bytes) -> bool:
     try:
         head.decode()
     except UnicodeDecodeError as error:
-        if error.start < len(head) - 3:  # not merely a character cut in two by the end of `head`
+        if error.start < len(head) - 3:  # not a character that is cut at the end of `head`
             return False
     return not _CONTROL_CHARACTER.search(head)
 
@@ -330,13 +330,13 @@ def _is_json(head: bytes) -> bool:
 
 
 def _detect_from_fields(source: FileWindow) -> str:
-    """Describe a file without any field of a model, or one whose last field is truncated."""
+    """Describe a file without fields of a model, or with a truncated last field."""
     fields: list[Field] = []
-    unknown = "binary data of no known kind"
+    unknown = "binary data of an unknown type"
     try:
         fields.extend(islice(iter_fields(source, 0, source.size_bytes), _MAX_TOP_LEVEL_FIELDS))
     except TruncatedModel as reason:
-        if fields:  # every exporter begins with the IR version, or else with the graph itself
+        if fields:  # exporters write the IR version or the graph first
             first = fields[0]
             is_model = first.number == _IR_VERSION_FIELD and first.wire == VARINT and first.value <= _MAX_IR_VERSION
         else:

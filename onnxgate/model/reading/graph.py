@@ -1,7 +1,7 @@
 """Graphs with resolved names: nodes, and the source of each of their inputs.
 
-A `Constant` is a weight like any other here; graphs inside nodes are wired of their own, and what they take from around
-them counts as inputs of the node that holds them.
+A `Constant` is treated as a weight. Subgraphs are separate graphs; the values that they capture count as inputs of
+their node.
 """
 
 from __future__ import annotations
@@ -27,22 +27,21 @@ _CONSTANT_ATTRIBUTES = {"value", "value_float", "value_floats", "value_int", "va
 
 
 class Weight(msgspec.Struct, eq=False):
-    """A tensor that a model holds: an initializer, a `Constant`, or an attribute of a node. Nothing of it is in memory
-    that the model's structure does not have."""
+    """A tensor of a model: an initializer, a `Constant` or an attribute. Omitted data are not kept in memory."""
 
     name: str
-    tensors: tuple[TensorProto, ...]  # one; of a sparse one its values and its indices
+    tensors: tuple[TensorProto, ...]  # one tensor; for sparse weights, values and indices
     dims: tuple[int, ...]
     type: int
     model: Path
     kind: Literal["initializer", "sparse", "constant", "attribute"] = "initializer"
-    overridable: bool = False  # an input of the graph too
-    problem: str = ""  # why it cannot be read; set by `digest`
+    overridable: bool = False  # also an input of the graph
+    problem: str = ""  # why it is unreadable; set by `digest`
     _digest: str | None = None
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the content, in whatever field or file it is stored; "" if it cannot be read."""
+        """SHA-256 of the content, independent of its storage; "" if it is unreadable."""
         if self._digest is None:
             try:
                 self._digest = self._hashed()
@@ -59,12 +58,12 @@ class Weight(msgspec.Struct, eq=False):
 
     @property
     def content(self) -> tuple[object, ...]:
-        """Equal for weights of the same type, shape and data; of what cannot be read, equal only to itself."""
+        """Key that is equal for weights with equal type, shape and data; it is unique for unreadable weights."""
         return (self.type, self.dims, self.digest or id(self))
 
     @property
     def form(self) -> tuple[object, ...]:
-        """Its type and shape."""
+        """Type and shape."""
         return (self.type, self.dims)
 
 
@@ -81,7 +80,7 @@ NO_VALUE = ValueSource("nothing")
 
 
 class Node(msgspec.Struct, eq=False):
-    """One node. `captured` is what graphs inside it take from around it, in the order of its first use there."""
+    """One node. `captured` are the outer values that its subgraphs use, in the order of first use."""
 
     proto: NodeProto
     index: int
@@ -95,12 +94,12 @@ class Node(msgspec.Struct, eq=False):
 
     @property
     def name(self) -> str:
-        """Name of the node, or of its first output if it has none."""
+        """Name of the node, or of its first output for an unnamed node."""
         return str(self.proto.name or next(filter(None, self.proto.output), ""))
 
     @property
     def reads(self) -> tuple[ValueSource, ...]:
-        """All that it reads."""
+        """Inputs and captured values."""
         return (*self.sources, *self.captured)
 
 
@@ -125,7 +124,7 @@ class Graph:
             if name in self.weights:
                 self.weights[name].overridable = True
         self.inputs = {name: index for index, name in enumerate(it for it in names if it not in self.weights)}
-        self.free: dict[str, None] = {}  # names that something around this graph must know
+        self.free: dict[str, None] = {}  # names that are defined outside this graph
         self._made: dict[str, tuple[int, int]] = {}
         self.nodes: list[Node] = []
         self._fill(view)
@@ -178,7 +177,7 @@ class Graph:
             yield Weight(label, both, tuple(it.dims), it.values.data_type, self.model, "attribute")
 
     def dims(self, name: str) -> Sequence[int] | None:
-        """The dims of a weight, here or around."""
+        """Return the dims of a weight of this graph or an enclosing one."""
         scope: Graph | None = self
         while scope is not None:
             if name in scope.weights:
@@ -187,7 +186,7 @@ class Graph:
         return None
 
     def resolve(self, name: str) -> ValueSource:
-        """What a name means here; what it does not mean here is taken from around."""
+        """Resolve a name in this graph; unknown names refer to enclosing graphs."""
         if not name:
             return NO_VALUE
         if name in self.weights:
@@ -201,7 +200,7 @@ class Graph:
         return ValueSource("outer" if self.parent is not None else "unknown", name)
 
     def weight(self, source: ValueSource) -> Weight | None:
-        """The weight that a source is, here or around."""
+        """Return the weight of a source, in this graph or an enclosing one; None if it is not a weight."""
         scope: Graph | None = self
         while scope is not None and source.kind == "outer":
             scope = scope.parent
@@ -210,19 +209,19 @@ class Graph:
 
 
 class ModelGraphs(msgspec.Struct, frozen=True):
-    """A whole model: its main graph and its local functions, each wired."""
+    """Main graph and local functions of a model."""
 
     main: Graph
     functions: dict[OperatorKey, Graph]
 
     def scopes(self) -> Iterator[Graph]:
-        """Every graph and function body, outer ones first."""
+        """Yield every graph and function body, outer ones first."""
         for wiring in (self.main, *self.functions.values()):
             yield from _iter_nested(wiring)
 
 
 def build_graphs(view: ModelView, model: Path, *, constants_as_nodes: bool = False) -> ModelGraphs:
-    """Build the graphs of the model that was read from `model`; a `Constant` is a weight unless a node."""
+    """Build the graphs of the model that was read from `model`. A `Constant` is a weight by default."""
 
     def build(graph: GraphView, imports: dict[str, int]) -> Graph:
         return Graph(graph, imports, model, constants_as_nodes=constants_as_nodes)
@@ -267,7 +266,7 @@ def _iter_initializers(holder: GraphProto | FunctionProto, model: Path) -> Itera
 
 
 def _constant_weight(node: NodeView, model: Path) -> Weight | None:
-    """The tensor that a `Constant` stands for; None for any other node, and for strings and sparse tensors."""
+    """Return the weight of a `Constant`; None for any other node, and for strings and sparse tensors."""
     from onnx import TensorProto
 
     if node.operator[:2] != (DEFAULT_DOMAIN, "Constant") or len(node.outputs) != 1 or not node.outputs[0]:
@@ -292,7 +291,7 @@ def _constant_weight(node: NodeView, model: Path) -> Weight | None:
 
 
 def _topological_order(wiring: Graph) -> list[int]:
-    """The nodes, makers before users, in an order that follows from how they are wired and not from the file's."""
+    """Return the nodes in a topological order that depends on their connections, not on the file order."""
     ordered: dict[int, None] = {}
     begun: set[int] = set()
     for root in (*_producer_indices(wiring.outputs), *range(len(wiring.nodes))):
@@ -313,7 +312,7 @@ def _producer_indices(sources: Iterable[ValueSource]) -> Iterator[int]:
 
 
 def _index_consumers(wiring: Graph) -> list[list[tuple[int, int, int]]]:
-    """For each node who reads it: (its output, reader, the reader's input); `-1` is what a graph inside captures."""
+    """List the readers of each node as (output, reader, input of the reader); input -1 is a captured value."""
     consumers: list[list[tuple[int, int, int]]] = [[] for _ in wiring.nodes]
     for node in wiring.nodes:
         for slot, source in (*enumerate(node.sources), *((-1, source) for source in node.captured)):

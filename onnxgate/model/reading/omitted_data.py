@@ -1,7 +1,7 @@
-"""What is left out of a model's messages: where it lies in the file, and how it is read back.
+"""Data that are omitted from a model's messages: their position in the file, and functions to read them.
 
-A tensor whose data was left out has an entry of ours in `external_data`, while its `data_location` stays as it was. An
-attribute whose list was left out has its first element only, and an entry of ours in `doc_string`.
+A tensor with omitted data has an additional entry in `external_data`; its `data_location` is unchanged. An attribute
+with an omitted list has only its first element, and the position in `doc_string`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorProto
 
 OMITTED_KEY = f"onnxgate.omitted.{os.urandom(8).hex()}"
-"""Differs from run to run, so that no file can hold it."""
+"""Random key per process, so that no file can contain it."""
 _ML_DOMAIN = "ai.onnx.ml"
 _NODE_LISTS = (
     *("nodes_falsenodeids", "nodes_featureids", "nodes_hitrates", "nodes_missing_value_tracks_true", "nodes_modes"),
@@ -45,25 +45,26 @@ OMITTED_LISTS: dict[str, frozenset[str]] = {
     "LinearClassifier": frozenset(("coefficients",)),
     "LinearRegressor": frozenset(("coefficients",)),
 }
-"""Operator of `ai.onnx.ml` -> attributes whose lists are omitted: onnx checks their type and that they have elements,
-and reads neither the elements nor, except for `TreeEnsemble` (see `shorten_ensembles`), their number. Others are
-complete: onnx compares lengths in `LabelEncoder`, and reads class labels, categories, intercepts, n-grams and values of
-`Constant`.
+"""Operator of `ai.onnx.ml` -> attributes whose lists are omitted.
+
+onnx only checks that these have the right type and at least one element and, for `TreeEnsemble`, equal lengths (see
+`shorten_ensembles`). Other lists are kept: onnx compares lengths in `LabelEncoder`, and reads class labels, categories,
+intercepts, n-grams and values of `Constant`.
 Source: onnx's `defs/traditionalml`; measured with onnx 1.18 and 1.23."""
 _ENSEMBLE = (_ML_DOMAIN, "TreeEnsemble")
 _ENSEMBLE_PREFIXES = ("nodes_", "leaf_")
-"""onnx compares the lengths of the attributes whose names begin so. Source: its inference for `TreeEnsemble`."""
+"""Prefixes of attributes whose lengths onnx compares. Source: shape inference of `TreeEnsemble` in onnx."""
 _LIST_NUMBERS = (7, 8, 9)
-"""Fields of an attribute that are lists of plain values. Source: onnx.proto; they are not packed."""
+"""Fields of an attribute with lists of plain values, which are not packed. Source: onnx.proto."""
 LEADING_FIELDS = 3
-"""Name, type and the first element of a list."""
+"""Maximum size of name, type and the first element of a list."""
 PIECE_BYTES = 128 * 1024
 _MAX_SPLITS = 16
-"""Number of bytes that are tried as the start of an element; of numbers at least each 11th is one."""
+"""Number of bytes to try as the start of an element; for numbers, at least every 11th byte is one."""
 
 
 class OmittedData(msgspec.Struct, frozen=True):
-    """Data of a tensor that was left out: the field that it came from, and where in the file it lies."""
+    """Omitted data of a tensor: field, and position in the file."""
 
     field: int
     offset: int
@@ -79,7 +80,7 @@ def find_omitted_data(tensor: TensorProto) -> tuple[OmittedData, ...]:
 
 
 class OmittedList(msgspec.Struct, frozen=True):
-    """List of an attribute that was left out: how many elements it has, and where in the file the attribute lies."""
+    """Omitted list of an attribute: number of elements, and position of the attribute in the file."""
 
     count: int
     offset: int
@@ -87,18 +88,18 @@ class OmittedList(msgspec.Struct, frozen=True):
 
 
 def find_omitted_list(attribute: AttributeProto) -> OmittedList | None:
-    """Return the position of the omitted list; None if the attribute is complete."""
+    """Return the omitted list; None if the attribute is complete."""
     text: object = attribute.doc_string
-    if not isinstance(text, str) or not text.startswith(OMITTED_KEY):  # protobuf returns bytes that are not UTF-8
+    if not isinstance(text, str) or not text.startswith(OMITTED_KEY):  # protobuf returns bytes if they are not UTF-8
         return None
     return OmittedList(*map(int, text.split(":")[1:]))
 
 
 def iter_list_pieces(source: FileWindow, start: int, end: int) -> Iterator[AttributeProto]:
-    """The attribute between `start` and `end` in consecutive pieces, each with some of the elements.
+    """Yield the attribute between `start` and `end` in consecutive pieces, each with some of the elements.
 
     Raises:
-        DecodeError: the attribute is damaged, or one element is longer than a piece.
+        DecodeError: the attribute is damaged, or an element is longer than a piece.
     """
     from onnx import AttributeProto
 
@@ -113,9 +114,9 @@ def iter_list_pieces(source: FileWindow, start: int, end: int) -> Iterator[Attri
 
 
 def _parse_elements(content: bytes, tag: bytes) -> tuple[AttributeProto, int]:
-    """Parse the complete elements at the start of `content`, which begin with `tag`; return their size in bytes, too.
+    """Parse the complete elements at the start of `content`, which begin with `tag`; also return their size in bytes.
 
-    A byte of an element can look like the start of another; only if all before it are complete does protobuf parse it.
+    A byte inside an element can look like the start of another, but protobuf parses only complete elements.
     """
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     from onnx import AttributeProto
@@ -129,7 +130,7 @@ def _parse_elements(content: bytes, tag: bytes) -> tuple[AttributeProto, int]:
             return AttributeProto.FromString(content[:end]), end
         except DecodeError:
             continue
-    raise DecodeError(f"no element ends in the last bytes of {len(content):,}")
+    raise DecodeError(f"no element ends within {len(content):,} bytes")
 
 
 def list_omitted_names(domain: str, operator: str) -> frozenset[str]:
@@ -138,10 +139,10 @@ def list_omitted_names(domain: str, operator: str) -> frozenset[str]:
 
 
 def restore_needed_lists(model: ModelView, path: Path) -> None:
-    """Give the model those omitted lists that something reads, from its file.
+    """Restore the omitted lists that later checks read.
 
-    Training information is compared as it is, bodies of functions with such names could read the lists, and onnx
-    reports lengths of a `TreeEnsemble` that differ.
+    These are lists in training information, in calls of functions with the names of such operators, and in a
+    `TreeEnsemble` whose lengths differ.
 
     Raises:
         OSError, UnreadableModel: the file cannot be read, or has changed.
@@ -156,7 +157,7 @@ def restore_needed_lists(model: ModelView, path: Path) -> None:
 
 
 def restore_lists(holders: Iterable[GraphProto | FunctionProto], path: Path) -> None:
-    """Give the nodes of these graphs, and of the graphs inside them, their omitted lists, from the model's file.
+    """Restore the omitted lists of the nodes of these graphs and their subgraphs from the model file.
 
     Raises:
         OSError, UnreadableModel: the file cannot be read, or has changed.
@@ -174,14 +175,14 @@ def _restore_node(node: NodeProto, path: Path) -> None:
 
 
 def list_ensemble_tensors(model: ModelView) -> list[TensorProto]:
-    """List the tensors of each `TreeEnsemble` whose lists are omitted: onnx compares their lengths with those."""
+    """List the tensors of each `TreeEnsemble` with omitted lists, since onnx compares their lengths."""
     nodes = (node for node in _list_ensembles(model) if any(map(find_omitted_list, node.attributes)))
     attributes = (attribute for node in nodes for attribute in node.attributes)
     return [it.t for it in attributes if it.name.startswith(_ENSEMBLE_PREFIXES) and it.HasField("t")]
 
 
 def shorten_ensembles(model: ModelView) -> None:
-    """Give these tensors one element: the omitted lists have one, too."""
+    """Shorten these tensors to one element, like the omitted lists."""
     for tensor in list_ensemble_tensors(model):
         tensor.dims[:] = [1]
 
@@ -191,7 +192,7 @@ def _list_ensembles(model: ModelView) -> list[NodeView]:
 
 
 def _has_equal_lengths(node: NodeView) -> bool:
-    """Return whether the lists and tensors of a `TreeEnsemble` are omitted, and of equal lengths as onnx wants them."""
+    """Return whether the lists and tensors of a `TreeEnsemble` are omitted, with equal lengths as onnx requires."""
     for prefix in _ENSEMBLE_PREFIXES:
         lengths: set[tuple[int, ...]] = set()
         for attribute in (attribute for attribute in node.attributes if attribute.name.startswith(prefix)):
@@ -205,7 +206,7 @@ def _has_equal_lengths(node: NodeView) -> bool:
 
 
 def read_omitted_list(omitted: OmittedList, path: Path) -> AttributeProto:
-    """Read the whole attribute.
+    """Read the complete attribute.
 
     Raises:
         OSError, UnreadableModel: the file cannot be read, or has changed.
@@ -218,7 +219,7 @@ def read_omitted_list(omitted: OmittedList, path: Path) -> AttributeProto:
 
 
 def iter_omitted_list(omitted: OmittedList, path: Path) -> Iterator[AttributeProto]:
-    """The attribute in consecutive pieces, each with some of the elements.
+    """Yield the attribute in consecutive pieces, each with some of the elements.
 
     Raises:
         OSError, UnreadableModel: the file cannot be read, or has changed.
@@ -229,4 +230,4 @@ def iter_omitted_list(omitted: OmittedList, path: Path) -> Iterator[AttributePro
         try:
             yield from iter_list_pieces(FileWindow(file), omitted.offset, omitted.offset + omitted.length)
         except DecodeError as error:
-            raise UnreadableModel("a damaged model (its messages do not parse)") from error
+            raise UnreadableModel("a damaged model (invalid protobuf message)") from error

@@ -1,6 +1,6 @@
-"""Reading a model: its messages, of large files without weights and long lists of attributes.
+"""Read the messages of a model; large files are read without weights and long attribute lists.
 
-The result is an ordinary serialized `ModelProto` that protobuf itself parses.
+The result is a regular serialized `ModelProto`, which protobuf parses.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ if TYPE_CHECKING:
 
 
 SMALL_BYTES = 4096
-"""Messages and tensor data up to this size are kept as they are. Whatever shape inference reads is smaller."""
+"""Maximum size of messages and tensor data that are kept; everything that shape inference reads is smaller."""
 _MAX_DEPTH = 100
-"""Nesting that protobuf accepts. Source: protobuf's default recursion limit."""
+"""Maximum nesting of messages. Source: default recursion limit of protobuf."""
 _MAX_PLAIN_VALUES = 256
-"""An attribute with more plain values than this holds numbers or strings, and no tensor or graph."""
+"""Number of plain values from which on an attribute contains only numbers or strings, no tensor or graph."""
 
 
 _LIST_FIELDS = {6: "floats", 7: "ints", 8: "strings"}
-"""Type of an attribute -> its field."""
+"""Attribute type -> field."""
 _MAX_STUB_BYTES = 2 * PIECE_BYTES
 
 
 class MessageKind(enum.Enum):
-    """The messages that large weights may lie in."""
+    """Messages that may contain large weights."""
 
     MODEL = enum.auto()
     TRAINING = enum.auto()
@@ -80,7 +80,7 @@ _NESTED_MESSAGES: dict[MessageKind, dict[int, MessageKind]] = {
     MessageKind.SPARSE: {1: MessageKind.TENSOR, 2: MessageKind.TENSOR},
     MessageKind.TENSOR: {},
 }
-"""Field number -> message, as `onnx.proto` has them."""
+"""Field number -> message. Source: onnx.proto."""
 RAW_DATA = 9
 DATA_FIELDS = {
     4: "float_data",
@@ -90,17 +90,17 @@ DATA_FIELDS = {
     10: "double_data",
     11: "uint64_data",
 }
-"""Fields of TensorProto that hold a tensor's data in one run of bytes."""
+"""Fields of TensorProto with contiguous data of a tensor."""
 _EXTERNAL_DATA = 13
 _NAME, _OPERATOR, _DOMAIN = 1, 4, 7
 """Fields of AttributeProto and NodeProto."""
 _MAX_NAME_BYTES = 100
-"""Names in `OMITTED_LISTS` are shorter."""
+"""Upper limit of the lengths of names in `OMITTED_LISTS`."""
 _NO_LISTS: frozenset[str] = frozenset()
 
 
 def strip_weights(source: FileWindow, small_bytes: int = SMALL_BYTES, *, describes_lists: bool = True) -> bytes:
-    """The file's bytes without the data of tensors, and the lists of attributes, that hold more than `small_bytes`.
+    """Return the file's bytes without tensor data and attribute lists of more than `small_bytes`.
 
     Raises:
         UnreadableModel: the file is not a sequence of complete messages.
@@ -116,9 +116,9 @@ class _WeightStripper:
         self._describes_lists = describes_lists
 
     def message(self, kind: MessageKind, start: int, end: int, depth: int) -> list[bytes]:
-        """The parts of one message. Spans without anything large are copied whole, unread."""
+        """Return the parts of one message. Spans without large fields are copied without parsing."""
         if depth > _MAX_DEPTH:
-            raise UnreadableModel(f"a model nested more than {_MAX_DEPTH} messages deep")
+            raise UnreadableModel(f"an unsupported model (its messages are nested more than {_MAX_DEPTH} levels deep)")
         parts: list[bytes] = []
         copied = start
         plain = 0
@@ -146,19 +146,19 @@ class _WeightStripper:
         return parts
 
     def _find_omitted_lists(self, start: int, end: int) -> frozenset[str]:
-        """Return the attributes of the node between `start` and `end` whose lists need not be held."""
+        """Return the attributes of the node between `start` and `end` whose lists can be omitted."""
         texts = {_OPERATOR: b"", _DOMAIN: b""}
         try:
             for field in iter_fields(self._source, start, end):
-                if field.number in texts and field.wire == LENGTH:  # the last one counts
+                if field.number in texts and field.wire == LENGTH:  # the last value counts
                     end_of_text = min(field.end, field.start + _MAX_NAME_BYTES)
                     texts[field.number] = self._source.read(field.start, end_of_text)
-        except UnreadableModel:  # of several errors the first one in the file is reported
+        except UnreadableModel:  # report the first error in the file
             return _NO_LISTS
         return list_omitted_names(*(texts[number].decode(errors="replace") for number in (_DOMAIN, _OPERATOR)))
 
     def _describe_list(self, start: int, end: int, names: frozenset[str]) -> bytes:
-        """The attribute with the first element of its list only; b"" if it is not a plain list of such a name."""
+        """Return the attribute with only the first element of its list; b"" if it is not a plain list in `names`."""
         from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
         from onnx import AttributeProto
 
@@ -189,7 +189,7 @@ class _WeightStripper:
         return bytes(stub.SerializeToString())
 
     def _read_attribute_name(self, start: int, end: int) -> str:
-        """Return the name, which exporters write first; "" if it comes late."""
+        """Return the name if it is the first field, as exporters write it; otherwise ""."""
         for field in islice(iter_fields(self._source, start, end), LEADING_FIELDS):
             if field.number == _NAME and field.wire == LENGTH and field.end - field.start <= _MAX_NAME_BYTES:
                 return self._source.read(field.start, field.end).decode(errors="replace")
@@ -205,14 +205,14 @@ class _WeightStripper:
                 parts.append(self._source.read(copied, field.tag))
                 omitted.append(OmittedData(field.number, field.start, field.end - field.start))
                 copied = field.end
-            elif not omitted and index > _MAX_PLAIN_VALUES:  # strings, or numbers that are not packed
+            elif not omitted and index > _MAX_PLAIN_VALUES:  # strings or unpacked numbers
                 break
         parts.append(self._source.read(copied, end))
         return [*parts, *_encode_omitted_data(omitted)] if omitted else parts
 
 
 def _encode_omitted_data(omitted: list[OmittedData]) -> list[bytes]:
-    raw = [piece for piece in omitted if piece.field == RAW_DATA][-1:]  # not repeated: the last one counts
+    raw = [piece for piece in omitted if piece.field == RAW_DATA][-1:]  # not a repeated field: the last value counts
     omitted = [piece for piece in omitted if piece.field != RAW_DATA] + raw
     value = ",".join(f"{piece.field}:{piece.offset}:{piece.length}" for piece in omitted).encode()
     entry = (
@@ -222,21 +222,21 @@ def _encode_omitted_data(omitted: list[OmittedData]) -> list[bytes]:
 
 
 LARGE_BYTES = 50 * 1000 * 1000
-"""Files of this size and more are read without their weights."""
+"""Minimum size of files that are read without their weights."""
 LIGHT_BYTES = 8 * 1000 * 1000
-"""The same for static checks."""
+"""Minimum size for static checks of files that are read without their weights."""
 FIRST_IR_WITHOUT_INPUTS = 4
-"""From here on an initializer need not be an input too. Source: IR.md of ONNX."""
+"""IR version since which initializers need not be inputs. Source: IR.md of ONNX."""
 MAX_PROTOBUF_BYTES = 2**31 - 1
-"""Source: protobuf refuses messages of 2 GiB and more, and with it every runtime."""
+"""Source: protobuf, and therefore every runtime, refuses messages of 2 GiB and more."""
 
 
 def read_view(
     path: Path, *, large_bytes: int = LARGE_BYTES, small_bytes: int = SMALL_BYTES, describes_lists: bool = True
 ) -> ModelView:
-    """View the model, without external data; from `large_bytes` on also without the data of its large tensors.
+    """Read a view of the model without external data; files from `large_bytes` on are read without large tensors.
 
-    To describe an omitted list, all its elements are read. Attributes whose lists are not described are empty.
+    Describing omitted lists requires reading all their elements; without descriptions, their attributes are empty.
 
     Raises:
         UnreadableModel: the file is not a model.
@@ -250,9 +250,9 @@ def read_view(
         proto = ModelProto.FromString(content)
     except DecodeError as error:
         with open_regular(path) as file:
-            strip_weights(FileWindow(file))  # raises a more exact error, if it finds one
-        raise UnreadableModel("a damaged model (its messages do not parse)") from error
-    is_hashed = is_whole and len(content) < REMEMBERED_BYTES  # what was omitted is part of the file's digest
+            strip_weights(FileWindow(file))  # raises a more specific error if possible
+        raise UnreadableModel("a damaged model (invalid protobuf message)") from error
+    is_hashed = is_whole and len(content) < REMEMBERED_BYTES  # omitted data are included in the digest of the file
     view = ModelView(proto, hashlib.sha256(content).hexdigest() if is_hashed else "")
     if not is_whole and OMITTED_KEY.encode() in content:
         restore_needed_lists(view, path)
@@ -265,9 +265,9 @@ def read_structure(path: Path, *, large_bytes: int = LARGE_BYTES, small_bytes: i
 
 
 def read_light_view(path: Path) -> ModelView:
-    """View the model for static checks: plain weights from `LIGHT_BYTES` on are omitted.
+    """Read a view for static checks, in which plain weights of files from `LIGHT_BYTES` on are omitted.
 
-    If an omitted tensor is anything else, which onnx's checker would read, the model is read as by `read_view`.
+    If the onnx checker would read an omitted tensor, the model is read as by `read_view`.
 
     Raises:
         UnreadableModel: the file is not a model.
@@ -279,9 +279,9 @@ def read_light_view(path: Path) -> ModelView:
 
 
 def _omits_only_plain_weights(model: ModelView) -> bool:
-    """Return whether all omitted data are those of tree ensembles, or initializers that onnx's checker does not read.
+    """Return whether all omitted data belong to tree ensembles or to initializers that the onnx checker does not read.
 
-    These are in one piece, of a known type, and no inputs.
+    Such initializers are contiguous, of a known type, and not inputs.
     """
     graphs = [graph.proto for graph in model.graphs]
     inputs = {value.name for graph in graphs for value in graph.input}
@@ -299,11 +299,11 @@ def _omits_only_plain_weights(model: ModelView) -> bool:
 
 
 def _read_content(path: Path, large_bytes: int, small_bytes: int, describes_lists: bool) -> tuple[bytes, bool]:
-    """Return the serialized model, and whether that is the whole file."""
+    """Return the serialized model, and whether it is the complete file."""
     with open_regular(path) as file:
         source = FileWindow(file)
         if source.size_bytes > MAX_PROTOBUF_BYTES:
-            raise UnreadableModel(f"a file of {source.size_bytes:,} bytes, and a protobuf message ends before 2 GiB")
+            raise UnreadableModel(f"a file of {source.size_bytes:,} bytes, above the protobuf limit of 2 GiB")
         if source.size_bytes < large_bytes:
             return source.read(0, source.size_bytes), True
         return strip_weights(source, small_bytes, describes_lists=describes_lists), False

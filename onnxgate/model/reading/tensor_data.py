@@ -1,4 +1,4 @@
-"""Data of tensors: in the message, omitted from it, or external."""
+"""Reader of tensor data: in the message, omitted from it, or external."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 4 * 1024 * 1024
 _MAX_EQUAL_ULPS = 4
-"""Floats this close are equal: another machine's exporter may round so. Source: DESIGN, "Re-export"."""
+"""Maximum difference due to rounding by an exporter on another machine."""
 _FLOAT_DATA, _DOUBLE_DATA = 4, 10
 _INT4_TYPES = {21: 0, 22: 8}
-"""Types of four bits, low half first, with the first value that is negative."""
+"""4-bit types, low half first -> first negative value."""
 _FLOAT8_TYPES = {17: "float8_e4m3fn", 18: "float8_e4m3fnuz", 19: "float8_e5m2", 20: "float8_e5m2fnuz"}
 
 
 class UnreadableWeightError(Exception):
-    """A tensor's data are not there; the message says why."""
+    """The data of a tensor cannot be read; the message is the reason."""
 
 
 class TensorDifference(msgspec.Struct, frozen=True):
-    """How two tensors of one type and shape differ."""
+    """Difference between two tensors of one type and shape."""
 
-    elements: int  # 0 where all that differs is rounded
+    elements: int  # 0 if all differences are rounding
     total: int
-    largest: float | None = None  # None: not a number that can be compared
+    largest: float | None = None  # None if not numeric
     rounded: int = 0  # floats that differ by at most 4 ULP
 
 
 def read_chunks(tensor: TensorProto, model: Path) -> Iterator[bytes]:
-    """The tensor's data as raw little-endian bytes, in chunks of `CHUNK_BYTES`, however the model keeps them.
+    """Yield the tensor's data as raw little-endian bytes in chunks of `CHUNK_BYTES`, independent of their storage.
 
     Raises:
-        UnreadableWeightError: its external data are not there.
+        UnreadableWeightError: external data are missing.
     """
     if is_external(tensor):
         yield from _read_external(tensor, model)
@@ -94,13 +94,13 @@ def _read_omitted(tensor: TensorProto, omitted: tuple[OmittedData, ...], model: 
 
 def _read_span(path: Path, offset: int, length: int) -> Iterator[bytes]:
     with open_regular(path) as file:
-        if length > 0 and offset >= path.stat().st_size:  # further than any file can be read, perhaps
-            raise UnreadableWeightError(f"`{path.name}` ends too early")
+        if length > 0 and offset >= path.stat().st_size:  # the offset may exceed the limits of `seek`
+            raise UnreadableWeightError(f"`{path.name}` is truncated")
         file.seek(offset)
         while length > 0:
             piece = _read_fully(file.read, min(length, CHUNK_BYTES))
             if not piece:
-                raise UnreadableWeightError(f"`{path.name}` ends too early")
+                raise UnreadableWeightError(f"`{path.name}` is truncated")
             yield piece
             length -= len(piece)
 
@@ -114,7 +114,7 @@ def _read_fully(read: Callable[[int], bytes | None], count: int) -> bytes:
 
 
 def _encode_typed_data(tensor: TensorProto) -> bytes:
-    """Data that stand in a field of their own type. Source: onnx.proto says which type uses which field."""
+    """Encode data from typed fields as raw bytes. Source: onnx.proto specifies the field of each type."""
     import numpy as np
 
     if tensor.data_type == STRING:
@@ -133,7 +133,7 @@ def _encode_typed_data(tensor: TensorProto) -> bytes:
 
 
 def decode_elements(content: bytes, data_type: int) -> Array | None:
-    """Decode all complete elements of little-endian bytes; None if the type is not numeric."""
+    """Decode all complete elements from little-endian bytes; None if the type is not numeric."""
     import numpy as np
 
     element = ELEMENT_TYPES.get(data_type)
@@ -166,7 +166,7 @@ def compare_tensors(old: TensorProto, old_model: Path, new: TensorProto, new_mod
     """Compare two tensors of one type and shape; None if they are equal.
 
     Raises:
-        UnreadableWeightError: the data of one of them are not there.
+        UnreadableWeightError: data are missing.
     """
     total = count_tensor_elements(new)
     elements, largest, rounded = 0, -math.inf, 0
@@ -199,7 +199,7 @@ def _align_chunks(old: Iterator[bytes], new: Iterator[bytes]) -> Iterator[tuple[
 
 
 def _compare_chunk(before: bytes, after: bytes, data_type: int) -> tuple[int, float, int]:
-    """Return how many elements differ, the largest difference (-inf if unknown), and how many are rounded."""
+    """Return the number of differing elements, the largest difference (-inf if unknown) and the number rounded."""
     import numpy as np
 
     element = ELEMENT_TYPES.get(data_type)
@@ -215,7 +215,7 @@ def _compare_chunk(before: bytes, after: bytes, data_type: int) -> tuple[int, fl
 
 
 def _compare_float_chunk(before: bytes, after: bytes, data_type: int) -> tuple[int, float, int]:
-    """Compare floats, and complex numbers by their two parts."""
+    """Compare floats, and both parts of complex numbers."""
     import numpy as np
 
     element = ELEMENT_TYPES[data_type]
@@ -234,10 +234,10 @@ def _compare_float_chunk(before: bytes, after: bytes, data_type: int) -> tuple[i
 
 
 def count_ulps(old: Array, new: Array) -> Array:
-    """Return how many representable numbers lie between two floats that are given by their bits."""
+    """Return the distance in ULP between floats that are given by their bits."""
     import numpy as np
 
-    def ordered(bits: Array) -> Array:  # integers in the order of the floats; both zeros are 0
+    def ordered(bits: Array) -> Array:  # integers in the order of the floats; 0 for both zeros
         wide = bits.astype(np.int64)
         return np.where(wide < 0, -(1 << (8 * bits.dtype.itemsize - 1)) - wide, wide)
 

@@ -1,6 +1,6 @@
-"""A view of a model: what its messages contain, collected in one walk over them.
+"""View of a model: the contents of its messages, collected in one traversal.
 
-Static checks read the view, because each access to a message from Python takes longer than the check itself.
+Static checks read the view, because accessing messages from Python takes longer than the checks themselves.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ if TYPE_CHECKING:
 EXTERNAL = 1
 """`TensorProto.EXTERNAL`, without importing onnx."""
 OperatorKey = tuple[str, str, str]
-"""Domain ("ai.onnx" for the default one), name, overload."""
+"""(domain, name, overload); the default domain is "ai.onnx"."""
 
 
 class NodeView(msgspec.Struct, frozen=True, eq=False, gc=False):
     """One node."""
 
     proto: Any  # NodeProto
-    name: str  # its own, often ""
+    name: str  # often ""
     operator: OperatorKey
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     attributes: tuple[Any, ...]  # AttributeProto
-    graphs: tuple[GraphView, ...]  # inside its attributes
+    graphs: tuple[GraphView, ...]  # subgraphs in its attributes
 
 
 class GraphView(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """One graph, or the body of one local function."""
+    """One graph or local function body."""
 
     proto: Any  # GraphProto or FunctionProto
     nodes: tuple[NodeView, ...]
 
     def all_nodes(self) -> Iterator[NodeView]:
-        """Yield the nodes, then those of the graphs inside them."""
+        """Yield the nodes, then those of their subgraphs."""
         yield from self.nodes
         for node in self.nodes:
             for graph in node.graphs:
@@ -58,7 +58,7 @@ class GraphView(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 class ModelView:
-    """Graphs, nodes, tensors and texts of one model. The data of large tensors may be left out of its messages."""
+    """Graphs, nodes, tensors and strings of one model. Data of large tensors may be omitted from its messages."""
 
     __slots__ = (
         "declared",
@@ -73,10 +73,10 @@ class ModelView:
     )
 
     def __init__(self, proto: ModelProto, sha256: str = "") -> None:
-        """Walk over the model. `sha256` is that of the file it was parsed from, if it is known.
+        """Collect the contents of a model. `sha256` is that of its file, if known.
 
         Raises:
-            UnreadableModel: a name is not UTF-8. protobuf returns such a name as bytes, which fail wherever it is used.
+            UnreadableModel: a name is not UTF-8; protobuf returns such names as bytes.
         """
         walk = _Walk()
         walk.header(proto)
@@ -85,22 +85,22 @@ class ModelView:
         walk.require_utf8()
         self.proto = proto
         self.sha256 = sha256
-        self.graphs: tuple[GraphView, ...] = tuple(walk.graphs)  # the main one first, and outer ones before inner ones
+        self.graphs: tuple[GraphView, ...] = tuple(walk.graphs)  # main graph first, outer graphs before subgraphs
         self.functions: tuple[GraphView, ...] = functions
         self.tensors: tuple[tuple[str, TensorProto], ...] = tuple(walk.tensors())
-        """Each by its own name, or by the output of the Constant that holds it."""
-        self.declared: tuple[TensorProto, ...] = tuple(walk.declared)  # those that say where their data are
+        """Pairs of name and tensor; a tensor without a name has that of its Constant's output."""
+        self.declared: tuple[TensorProto, ...] = tuple(walk.declared)  # tensors that declare external data
         self.external = tuple(it for it in self.tensors if it[1].data_location == EXTERNAL) if self.declared else ()
-        self.spells_default_domain = DEFAULT_DOMAIN in walk.domains  # a node names it, instead of ""
-        self.remarks: tuple[str | bytes, ...] = tuple(walk.remarks)  # documentation, and values of metadata
+        self.spells_default_domain = DEFAULT_DOMAIN in walk.domains  # a node uses it instead of ""
+        self.remarks: tuple[str | bytes, ...] = tuple(walk.remarks)  # documentation and metadata values
 
     @property
     def scopes(self) -> tuple[GraphView, ...]:
-        """All that holds nodes: every graph and every local function."""
+        """All graphs and local functions."""
         return (*self.graphs, *self.functions)
 
     def nodes(self) -> Iterator[NodeView]:
-        """Yield every node, those of graphs inside nodes and of local functions included."""
+        """Yield every node, including those of subgraphs and local functions."""
         return chain.from_iterable(scope.nodes for scope in self.scopes)
 
 
@@ -108,16 +108,16 @@ NamedTensors = list[tuple[str, "TensorProto"]]
 
 
 class _Walk:
-    """What a walk over one model has collected so far."""
+    """State of the traversal of one model."""
 
     def __init__(self) -> None:
         self.graphs: list[GraphView] = []
         self.declared: list[TensorProto] = []
         self.remarks: list[str | bytes] = []
-        self.domains: set[str] = set()  # as nodes spell them
-        self._names: list[Any] = []  # which must be UTF-8
+        self.domains: set[str] = set()  # as written in nodes
+        self._names: list[Any] = []  # must be UTF-8
         self._initializers: NamedTensors = []
-        self._of_graphs: list[NamedTensors] = []  # tensors in the attributes of each graph
+        self._of_graphs: list[NamedTensors] = []  # tensors in attributes, by graph
         self._of_functions: list[NamedTensors] = []
 
     def require_utf8(self) -> None:
@@ -133,7 +133,7 @@ class _Walk:
         return chain(self._initializers, *self._of_graphs, *self._of_functions)
 
     def header(self, proto: ModelProto) -> None:
-        """Collect the texts of the model itself."""
+        """Collect the strings of the model message."""
         self._names += (proto.producer_name, proto.producer_version)
         self._names += [imported.domain for imported in proto.opset_import]
         self._names += [text for entry in proto.metadata_props for text in (entry.key, entry.value)]
@@ -151,7 +151,7 @@ class _Walk:
         return GraphView(proto, self._nodes(proto, tensors))
 
     def graph(self, proto: GraphProto) -> GraphView:
-        """View a graph and those inside it."""
+        """View a graph and its subgraphs."""
         place = len(self.graphs)
         self.graphs.append(GraphView(proto, ()))
         self._names.append(proto.name)
@@ -191,7 +191,7 @@ class _Walk:
     def _attributes(
         self, attributes: tuple[AttributeProto, ...], holder: str, tensors: NamedTensors
     ) -> tuple[GraphView, ...]:
-        """Collect the tensors in attributes, and view the graphs in them. `holder` names a tensor without a name."""
+        """Collect tensors and graphs in attributes. `holder` is the name for tensors without one."""
         graphs: list[GraphView] = []
         for attribute in attributes:
             self._names += (attribute.name, attribute.ref_attr_name)
@@ -238,19 +238,19 @@ class _Walk:
 
 
 def iter_subgraphs(attribute: AttributeProto) -> Iterator[GraphProto]:
-    """The graphs that an attribute holds."""
+    """Yield the graphs in an attribute."""
     if attribute.HasField("g"):
         yield attribute.g
     yield from attribute.graphs
 
 
 def iter_node_subgraphs(node: NodeProto) -> Iterator[GraphProto]:
-    """The graphs that a node holds."""
+    """Yield the graphs in the attributes of a node."""
     return (graph for attribute in node.attribute for graph in iter_subgraphs(attribute))
 
 
 def iter_sparse_tensors(attribute: AttributeProto) -> Iterator[SparseTensorProto]:
-    """The sparse tensors that an attribute holds."""
+    """Yield the sparse tensors in an attribute."""
     if attribute.HasField("sparse_tensor"):
         yield attribute.sparse_tensor
     yield from attribute.sparse_tensors

@@ -1,1 +1,1 @@
-"""Models derived from a model: reduced copies, isolated nodes, neighbourhoods of nodes."""
+"""Parts of models: reduced copies, isolated nodes and neighborhoods of nodes."""

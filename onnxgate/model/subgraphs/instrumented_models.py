@@ -1,4 +1,4 @@
-"""Models for running: isolated nodes, exposed inner values, and replacement of a model with its data."""
+"""Derived models for runs: isolated nodes and intermediate values as outputs; replacement of model files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ISOLATED_SUFFIX = "#apart"
 
 @dataclass(frozen=True, slots=True)
 class KnownValue:
-    """A value that can be fed."""
+    """Type and shape of a value that can be an input."""
 
     element: int  # `TensorProto.DataType`
     shape: tuple[int, ...]
@@ -39,18 +39,18 @@ class KnownValue:
 
 @dataclass(frozen=True, slots=True)
 class IsolatedNodes:
-    """The model, what it must be fed, and what its outputs are called."""
+    """A model of isolated nodes, with its inputs and outputs."""
 
     model: ModelProto
-    values: tuple[str, ...]  # values of the model, fed by name
-    weights: tuple[TensorProto, ...]  # whose data are not at hand, fed by name too
-    outputs: dict[str, str]  # value that a node makes -> its name here
+    values: tuple[str, ...]  # values of the original model that are inputs
+    weights: tuple[TensorProto, ...]  # weights without data, which are inputs too
+    outputs: dict[str, str]  # output of a node -> name in this model
 
 
 def isolate_nodes(proto: ModelProto, targets: Sequence[int], values: Mapping[str, KnownValue]) -> IsolatedNodes:
-    """Build a model of the nodes at `targets`, each fed with known values.
+    """Build a model of the nodes at `targets`, with known values as inputs.
 
-    Values that a node reads and that are unknown are computed by copies of their producers.
+    Unknown inputs of a node are computed by copies of their producers.
     """
     graph = proto.graph
     needed_values, needed_weights, inner = _find_needed(graph, targets, values)
@@ -81,7 +81,7 @@ def isolate_nodes(proto: ModelProto, targets: Sequence[int], values: Mapping[str
 def _find_needed(
     graph: GraphProto, targets: Sequence[int], known: Collection[str]
 ) -> tuple[dict[str, None], list[TensorProto], list[int]]:
-    """Return what the targets need, back to what is known: known values, weights, and nodes in the graph's order."""
+    """Return the known values, weights and nodes (in graph order) that the targets depend on."""
     producers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
     initializers = {tensor.name: tensor for tensor in graph.initializer}
     values: dict[str, None] = {}
@@ -105,7 +105,7 @@ def _find_needed(
 
 
 def _add_inner(graph: GraphProto, node: NodeProto, known: Collection[str]) -> None:
-    """Add a node whose values others need; what is known already is fed instead."""
+    """Add a node whose outputs other nodes need; known outputs are inputs instead."""
     added = graph.node.add()
     added.CopyFrom(node)
     added.name = f"{node.name}#inner" if node.name else ""
@@ -120,15 +120,15 @@ ASSUMED_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class SearchNode:
-    """A node of the main graph as a search sees it; subgraphs and local functions are part of their node."""
+    """A node of the main graph for a search; subgraphs and local functions are part of their node."""
 
     index: int
-    inputs: tuple[str, ...]  # values that depend on what the model is fed; constants and weights are left out
+    inputs: tuple[str, ...]  # inputs that depend on model inputs, without constants and weights
     outputs: tuple[str, ...]
 
 
 def list_search_nodes(proto: ModelProto, outputs: Collection[str]) -> tuple[SearchNode, ...]:
-    """The nodes that these outputs need and that depend on what is fed, in the order of the file."""
+    """List the nodes that these outputs need and that depend on model inputs, in file order."""
     needed, nodes = set(outputs), []
     alive = find_live_values(proto.graph)
     for index in range(len(proto.graph.node) - 1, -1, -1):
@@ -143,7 +143,7 @@ def list_search_nodes(proto: ModelProto, outputs: Collection[str]) -> tuple[Sear
 
 
 def find_live_values(graph: GraphProto) -> set[str]:
-    """The values that depend on what the model is fed; nodes are in topological order."""
+    """Return the values that depend on model inputs. Nodes must be in topological order."""
     alive = {value.name for value in list_inputs(graph)}
     for node in graph.node:
         if not alive.isdisjoint(list_needed_values(node)):
@@ -152,9 +152,9 @@ def find_live_values(graph: GraphProto) -> set[str]:
 
 
 def expose_values(proto: ModelProto, model: Path, names: Iterable[str], folder: Path) -> Path:
-    """Write the model at `model` with these values as outputs behind its own into `folder`, which must not exist.
+    """Write the model at `model` with these values as additional outputs to `folder`, which must not exist.
 
-    `proto` is its structure. External data are linked there, or copied where that is not possible.
+    `proto` is its structure. External data are linked, or copied if that is not possible.
 
     Raises:
         OSError: the data cannot be read, or the disk is full.
@@ -171,11 +171,11 @@ def expose_values(proto: ModelProto, model: Path, names: Iterable[str], folder: 
 
 
 def link_data(proto: ModelProto, model: Path, folder: Path) -> None:
-    """Put the external data of a model next to a copy of it. Runtimes reject symbolic links."""
+    """Hard-link or copy the external data of a model to the folder of its copy. Runtimes refuse symbolic links."""
     for location in filter(None, sorted(set(iter_data_locations(ModelView(proto))))):
         file = inspect_data_file(model, location)
         if file.problem:
-            raise OSError(f"its external data `{location}` are not there")
+            raise OSError(f"external data `{location}` is missing")
         target = folder / location
         target.parent.mkdir(parents=True, exist_ok=True)
         link_or_copy(file.path, target)
@@ -184,7 +184,7 @@ def link_data(proto: ModelProto, model: Path, folder: Path) -> None:
 def split_by_size(
     proto: ModelProto, names: Sequence[str], sizes: Mapping[str, int], most_bytes: int
 ) -> list[list[str]]:
-    """The names in portions whose values take no more than `most_bytes` together, as far as shapes are known."""
+    """Split names into portions whose values take at most `most_bytes`, as far as shapes are known."""
     types = {value.name: value for value in (*proto.graph.value_info, *proto.graph.output)}
     portions: list[list[str]] = [[]]
     filled = 0
@@ -203,10 +203,10 @@ def split_by_size(
 
 
 def replace_model(fresh: Path, committed: Path) -> None:
-    """Replace `committed` (which need not be there yet) by the model at `fresh`.
+    """Replace `committed` (which may be missing) by the model at `fresh`.
 
-    Data files have the name that the committed model uses for its own; if it has none, they are named after the model.
-    They are replaced first, so that no model ever points at data that are not there.
+    Data files keep the name that the committed model uses; without one, they are named after the model. They are
+    replaced first, so that the model never refers to missing data.
     """
     target = Path(os.path.realpath(committed))
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -227,12 +227,12 @@ def replace_model(fresh: Path, committed: Path) -> None:
 
 
 def find_unused_data(before: tuple[str, ...], committed: Path) -> tuple[str, ...]:
-    """Data files that the model named `before` and names no longer, sorted."""
+    """Return the data files in `before` that the model no longer uses, sorted."""
     return tuple(sorted(set(before) - set(read_data_locations(committed))))
 
 
 def read_data_locations(path: Path) -> tuple[str, ...]:
-    """List the names of a model's data files, sorted; empty if there is no readable model."""
+    """List the names of a model's data files, sorted; empty if the model is unreadable."""
     try:
         structure = read_structure(path)
     except (OSError, UnreadableModel):
@@ -241,7 +241,7 @@ def read_data_locations(path: Path) -> tuple[str, ...]:
 
 
 def _choose_data_names(fresh: Path, target: Path) -> dict[str, str]:
-    """Location in the fresh model -> the name that its file gets."""
+    """Map data locations in the fresh model to the names of the new files."""
     locations, previous = read_data_locations(fresh), read_data_locations(target)
     if len(locations) == 1:
         (own,) = previous if len(previous) == 1 and Path(previous[0]).name == previous[0] else (f"{target.name}.data",)
@@ -251,7 +251,7 @@ def _choose_data_names(fresh: Path, target: Path) -> dict[str, str]:
 
 @contextmanager
 def _atomic_replacement(target: Path) -> Iterator[Path]:
-    """A file to be written, which then takes the place of the target, and its permissions."""
+    """Yield a temporary file that replaces the target at the end, with the same permissions."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with replace_atomically(target) as temporary:
         yield temporary

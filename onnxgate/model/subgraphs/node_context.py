@@ -1,4 +1,4 @@
-"""Context of a node that a finding names: its source line, its neighbourhood, and drawings of it."""
+"""Context of a node in a finding: its source line, its neighborhood and a drawing."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
 
 
 MAX_DIAGRAMS = 20
-"""Drawings of one report."""
+"""Maximum number of drawings in a report."""
 _UNNAMED_NODE = r"\bthat makes `([^`]+)`"
-"""Text in a message that names a node without a name."""
+"""Description of a node without a name in messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedNode:
-    """A node of a model as a finding names it."""
+    """A node of a model that a finding names."""
 
     model: str
-    node: str  # its name, or its first output's if it has none
+    node: str  # name of the node, or of its first output
     unnamed: bool = field(compare=False)
 
 
 def find_named_nodes(findings: Iterable[Finding]) -> list[NamedNode]:
-    """List the nodes that errors and warnings name, the most severe first, without repetition."""
+    """List the nodes in errors and warnings without duplicates, the most severe first."""
     severe = [finding for finding in findings if finding.level in LEVELS[:2] and not finding.ignored and finding.model]
     severe.sort(key=lambda finding: LEVELS.index(finding.level))
     unique: dict[NamedNode, None] = {}
@@ -55,12 +55,12 @@ def find_named_nodes(findings: Iterable[Finding]) -> list[NamedNode]:
 
 
 def draw_named_nodes(findings: Sequence[Finding], files: Mapping[str, Path]) -> tuple[Drawing, ...]:
-    """Draw at most `MAX_DIAGRAMS` nodes that are in their model's file, sorted by model and node."""
+    """Draw at most `MAX_DIAGRAMS` nodes, sorted by model and node."""
     return _select_drawings(_iter_drawings(find_named_nodes(findings), files))
 
 
 def select_most_severe(findings: Sequence[Finding], drawings: Iterable[Drawing]) -> tuple[Drawing, ...]:
-    """Select, of the drawings of several reports, those that one report of all these findings would have."""
+    """Select from the drawings of several reports those for a merged report of all findings."""
     by_name = {(drawing.model, drawing.node): drawing for drawing in drawings}
     drawn = (by_name.get((named.model, named.node)) for named in find_named_nodes(findings))
     return _select_drawings(filter(None, drawn))
@@ -82,7 +82,7 @@ def _iter_drawings(names: Iterable[NamedNode], files: Mapping[str, Path]) -> Ite
 def describe_nodes(name: str, output: str, others: int = 0, function: str = "", inside: str = "") -> str:
     """Return `node `conv0`, and 3 more`.
 
-    A node without a name is named by its first output. `inside` is the node in whose subgraph it is.
+    A node without a name is described by its first output. `inside` is the node whose subgraph contains it.
     """
     text = f"node `{name}`" if name else f"the node that makes `{output}`"
     if inside:
@@ -93,20 +93,20 @@ def describe_nodes(name: str, output: str, others: int = 0, function: str = "", 
 
 
 _STACK_TRACE = "pkg.torch.onnx.stack_trace"
-"""Source: torch.onnx (dynamo=True) in torch 2.5 and later writes it into each node's metadata_props."""
+"""Metadata key. Source: torch.onnx (dynamo=True) since torch 2.5 writes it to each node's metadata_props."""
 _FRAME = r'(?m)^ *File "(?P<path>[^"\n]+)", line (?P<line>[0-9]{1,9}), in [^\n]*(?:\n(?! *File ")(?P<text>[^\n]*))?'
 _THIRD_PARTY_FOLDERS = {"site-packages", "dist-packages"}
 _MAX_PATH_PARTS = 64
-"""Folders of a source's path; one of more is none. Each of its tails is looked for."""
+"""Maximum number of folders in the path of a source file, since each suffix of the path is searched."""
 _MAX_SOURCE_BYTES = 4 * 1024 * 1024
 _source_lookup_happened = ContextVar("consulted", default=False)
 
 
 def find_source_line(node: NodeProto, root: Path, folder: Path) -> Place | None:
-    """The innermost line of the repository at `root` that made the node; its path is relative to `folder`.
+    """Find the innermost line of the repository at `root` that created the node; its path is relative to `folder`.
 
-    A path of another checkout is matched by its longest tail that exists below `folder`, or else below `root`. The line
-    must still be the one that the trace quotes.
+    A path of another checkout is matched by its longest suffix that exists below `folder` or, if there is none, below
+    `root`. The line must still have the text in the trace.
     """
     traces = [entry.value for entry in node.metadata_props if entry.key == _STACK_TRACE]
     for frame in reversed([frame for trace in traces for frame in re.finditer(_FRAME, trace)]):
@@ -121,7 +121,7 @@ def find_source_line(node: NodeProto, root: Path, folder: Path) -> Place | None:
 
 @contextlib.contextmanager
 def track_source_lookups() -> Iterator[Callable[[], bool]]:
-    """Tells whether, since the block began, a place was looked for among the files of the repository."""
+    """Yield a function that returns whether the block has searched for source lines in the repository."""
     before = _source_lookup_happened.get()
     _source_lookup_happened.set(False)
     try:
@@ -131,12 +131,12 @@ def track_source_lookups() -> Iterator[Callable[[], bool]]:
 
 
 def find_node(model: ModelView, name: str) -> NodeProto | None:
-    """Find the node of that name, also in subgraphs and local functions; None if there is none."""
+    """Find a node by name, including subgraphs and local functions; None if there is none."""
     return next((node.proto for node in model.nodes() if node.name == name), None) if name else None
 
 
 def _iter_candidates(path: str, root: Path, folder: Path) -> Iterator[Path]:
-    """Yield the files of the repository that `path` may mean: itself, then its tails, the longest first."""
+    """Yield the files of the repository that match `path`: the path itself, then its suffixes, the longest first."""
     parts = PurePath(path.replace("\\", "/")).parts
     if len(parts) > _MAX_PATH_PARTS or _THIRD_PARTY_FOLDERS.intersection(parts) or ".." in parts or "\0" in path:
         return
@@ -144,13 +144,13 @@ def _iter_candidates(path: str, root: Path, folder: Path) -> Iterator[Path]:
     bases = dict.fromkeys((Path(os.path.realpath(folder)), top))
     for start in range(len(parts)):
         for base in bases:
-            real = Path(os.path.realpath(base.joinpath(*parts[start:])))  # an absolute path stays what it is
-            if real.is_relative_to(top) and not _THIRD_PARTY_FOLDERS.intersection(real.parts) and os.path.isfile(real):  # noqa: PTH113 - no name is too long for it
+            real = Path(os.path.realpath(base.joinpath(*parts[start:])))  # an absolute path is unchanged
+            if real.is_relative_to(top) and not _THIRD_PARTY_FOLDERS.intersection(real.parts) and os.path.isfile(real):  # noqa: PTH113 - accepts names of any length
                 yield real
 
 
 def _has_line(path: Path, line: int, text: str) -> bool:
-    """Return whether the file still has the line that a trace quotes; one without a quotation proves nothing."""
+    """Return whether the file still has the line in a trace; a trace without the text of the line is no proof."""
     if not text or path.stat().st_size > _MAX_SOURCE_BYTES:
         return False
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -158,15 +158,15 @@ def _has_line(path: Path, line: int, text: str) -> bool:
 
 
 MAX_BOXES = 16
-"""Boxes of a drawing; each box next to the node has at least one of its own beyond these."""
+"""Maximum number of boxes in a drawing, apart from one neighbor of each box next to the node."""
 MAX_INPUT_BOXES, MAX_OUTPUT_BOXES, MAX_SECOND_STEP_BOXES = 5, 3, 3
-"""Boxes on either side of the node, and of each box next to it."""
+"""Maximum number of boxes on each side of the node, and of each box next to it."""
 
 
 def extract_neighbourhood(model: ModelView, named: NamedNode) -> Drawing | None:
-    """Draw a node with those around it; None if there is no such node, or more than one.
+    """Draw a node with its neighbors; None if the name is unknown or ambiguous.
 
-    Subgraphs and local functions are searched too. Edges are in the order of what they come from and go to.
+    Subgraphs and local functions are included in the search. Edges are sorted by source and target.
     """
     matches = [
         (chain, node)
@@ -183,7 +183,7 @@ def extract_neighbourhood(model: ModelView, named: NamedNode) -> Drawing | None:
 
 
 def _iter_scope_chains(chain: tuple[GraphView, ...]) -> Iterator[tuple[GraphView, ...]]:
-    """Each graph and function with those around it, whose values its nodes see too; the innermost comes first."""
+    """Yield each graph or function with its enclosing graphs, the innermost first."""
     yield chain
     for node in chain[0].nodes:
         for graph in node.graphs:
@@ -191,11 +191,11 @@ def _iter_scope_chains(chain: tuple[GraphView, ...]) -> Iterator[tuple[GraphView
 
 
 BoxKey = tuple[str, int] | tuple[str, str]
-"""What a box stands for: ("node", its identity), or a kind and a value's name."""
+"""Identity of a box: ("node", id), or a kind and the name of a value."""
 
 
 class _Scope(msgspec.Struct):
-    """Who makes and who takes each value that the nodes of one graph see."""
+    """Producers and consumers of the values that are visible in one graph."""
 
     chain: Sequence[GraphView]
     nodes: dict[BoxKey, NodeProto] = msgspec.field(default_factory=dict)
@@ -203,7 +203,7 @@ class _Scope(msgspec.Struct):
     takers: dict[str, list[BoxKey]] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for graph in reversed(self.chain):  # an inner value hides an outer one of its name
+        for graph in reversed(self.chain):  # an inner value hides an outer one of the same name
             holder: GraphProto | FunctionProto = graph.proto
             self.makers.update((value, ("input", value)) for value in _value_names(holder.input))
             weights = [tensor.name for tensor in getattr(holder, "initializer", ())]
@@ -224,11 +224,11 @@ class _Scope(msgspec.Struct):
         return key
 
     def before(self, key: BoxKey) -> list[BoxKey]:
-        """What makes the values that a box takes, in its own order."""
+        """Return the producers of a box's inputs, in the order of the inputs."""
         return [self.makers[value] for value in self._values_read(key) if value in self.makers]
 
     def after(self, key: BoxKey) -> list[BoxKey]:
-        """What takes the values that a box makes."""
+        """Return the consumers of a box's outputs."""
         outputs = (
             (value for value in self.nodes[key].output if value and self.makers[value] == key)
             if key in self.nodes
@@ -237,7 +237,7 @@ class _Scope(msgspec.Struct):
         return [taker for value in outputs for taker in self.takers.get(value, ())]
 
     def values(self, source: BoxKey, target: BoxKey) -> Iterator[str]:
-        """Yield the values that flow from one box to another."""
+        """Yield the values that one box passes to another."""
         return (value for value in self._values_read(target) if self.makers.get(value) == source)
 
     def _values_read(self, key: BoxKey) -> Iterable[str]:
@@ -246,7 +246,7 @@ class _Scope(msgspec.Struct):
         return (str(key[1]),) if key[0] == "output" else ()
 
     def box(self, key: BoxKey) -> DrawnNode:
-        """What is drawn: a Constant is a weight."""
+        """Return the box to draw; a Constant is drawn as a weight."""
         if key not in self.nodes:
             kind: Literal["input", "output", "weight"]
             kind = "input" if key[0] == "input" else "output" if key[0] == "output" else "weight"
@@ -263,15 +263,15 @@ def _value_names(values: Iterable[ValueInfoProto | str]) -> Iterator[str]:
 
 
 class _NeighbourhoodBuilder(msgspec.Struct):
-    """Boxes gathered around one node, the nearest first."""
+    """Boxes around one node, the nearest first."""
 
     scope: _Scope
     boxes: dict[BoxKey, DrawnNode] = msgspec.field(default_factory=dict)
-    # (box, before it, how many are left out)
+    # (box, whether before it, number of omitted boxes)
     more: list[tuple[BoxKey, bool, int]] = msgspec.field(default_factory=list)
 
     def drawn(self, node: NodeProto) -> tuple[tuple[DrawnNode, ...], tuple[DrawnEdge, ...]]:
-        """Two steps each way."""
+        """Return the nodes and edges up to two steps in each direction."""
         centre: BoxKey = ("node", id(node))
         self.boxes[centre] = msgspec.structs.replace(self.scope.box(centre), kind="failing")
         up = self._extend(centre, self.scope.before(centre), True, MAX_INPUT_BOXES)
@@ -284,7 +284,7 @@ class _NeighbourhoodBuilder(msgspec.Struct):
         return self._numbered()
 
     def _extend(self, key: BoxKey, others: Iterable[BoxKey], before: bool, limit: int) -> list[BoxKey]:
-        """Keep the neighbours on one side that fit, and count the rest."""
+        """Add the neighbors on one side up to the limit, and count the others."""
         fresh = [it for it in dict.fromkeys(others) if it not in self.boxes]
         shown = fresh if len(fresh) <= limit else fresh[: limit - 1]
         self.boxes.update((item, self.scope.box(item)) for item in shown)

@@ -1,4 +1,4 @@
-"""Reduced models: a copy without weights for `onnx.checker`, and a single extracted node."""
+"""Reduced models: copies without weights for `onnx.checker`, and single nodes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _EXTERNAL_LOCATION = 1
 _ABSENT_LOCATION = "#"
-"""onnx takes a location that begins so for data in memory, and opens nothing. Source: onnx 1.16 and later."""
+"""Prefix of locations for data in memory, for which onnx opens no file. Source: onnx since 1.16."""
 _CONTRIB_DOMAIN = "com.microsoft"
 _EXPERIMENTAL_DOMAIN = "onnxgate.experimental"
 _EXPERIMENTAL_OPERATORS = frozenset(
@@ -33,7 +33,7 @@ _EXPERIMENTAL_OPERATORS = frozenset(
         *("GivenTensorFill", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh"),
     )
 )
-"""onnx.checker passes these, and prints a warning past `sys.stdout`. Source: onnx 1.23, checker.cc."""
+"""Operators that onnx.checker accepts with a warning that bypasses `sys.stdout`. Source: onnx 1.23, checker.cc."""
 
 
 _ADDED_OPERATORS = frozenset(
@@ -42,41 +42,41 @@ _ADDED_OPERATORS = frozenset(
         *("MultilevelCropAndResize_TRT", "PyramidROIAlign_TRT", "MemcpyFromHost", "MemcpyToHost"),
     )
 )
-"""ONNX Runtime adds these to the default domain; its optimizer writes some. Source: schemas of 1.16 to 1.31."""
+"""Operators that ONNX Runtime adds to the default domain. Source: schemas of 1.16–1.31."""
 _LAYER_NORMALIZATION_SINCE = 17
-"""Before this opset of ONNX, ONNX Runtime has a LayerNormalization of its own."""
+"""Opset before which ONNX Runtime has its own LayerNormalization."""
 
 
 def copy_for_checker(model: ModelProto, path: Path) -> ModelProto:
-    """The copy. Large and external weights of the main graph are typed inputs there; others have no data.
+    """Return a copy in which large and external weights of the main graph are typed inputs; others have no data.
 
-    `path` is where the model lies, for external data that are small enough to be read.
+    `path` is the file of the model, for reading small external data.
     """
     copy = deepcopy(model)
     view = ModelView(copy)
     shorten_ensembles(view)
     for _, tensor in view.tensors:
         _inline_small_data(tensor, path)
-    _weights_to_inputs(copy.graph)  # the view still has them; what is done to them changes nothing in the copy
+    _weights_to_inputs(copy.graph)  # the view still contains them; changing them there does not affect the copy
     _empty_sparse_tensors(view)
     for _, tensor in view.tensors:
         if has_data_elsewhere(tensor):
             _clear_data(tensor)
             tensor.data_location = _EXTERNAL_LOCATION
             tensor.external_data.add(key="location", value=_ABSENT_LOCATION)
-    # The checker takes the two spellings of the default domain for two domains; ONNX Runtime 1.16 to 1.31 loads a node
-    # of one spelling under an import of the other. Source: onnx 1.23, checker.cc.
+    # The checker treats "" and "ai.onnx" as different domains; ONNX Runtime 1.16–1.31 treats them as equal.
+    # Source: onnx 1.23, checker.cc.
     imports = (imported for holder in (copy, *copy.functions) for imported in holder.opset_import)
     for holder in (*(node.proto for node in view.nodes()), *imports):
         holder.domain = model_domain(holder.domain)
     _rename_experimental(view)
     if any(node.operator[0] == _CONTRIB_DOMAIN for node in view.nodes()):
-        _import_domain(copy, _CONTRIB_DOMAIN)  # ONNX Runtime needs no import of it. Source: measured on 1.3 to 1.31
+        _import_domain(copy, _CONTRIB_DOMAIN)  # ONNX Runtime does not require its import. Source: measured on 1.3–1.31
     return copy
 
 
 def needs_copy_for_checker(model: ModelView) -> bool:
-    """Return whether `copy_for_checker` would change anything in the model."""
+    """Return whether `copy_for_checker` would change the model."""
     imports = [{opset.domain for opset in holder.opset_import} for holder in (model.proto, *model.proto.functions)]
     operators = {node.operator[:2] for node in model.nodes()}
     renamed = {(DEFAULT_DOMAIN, name) for name in _list_renamed_operators(model.proto)}
@@ -91,7 +91,7 @@ def needs_copy_for_checker(model: ModelView) -> bool:
 
 
 def add_missing_shapes(model: ModelProto) -> ModelProto:
-    """A copy in which each input and output of the main graph says a shape, as `onnx.checker` wants; mostly itself."""
+    """Return the model with a shape for each input and output, as `onnx.checker` requires; copied only if needed."""
     if not any(map(kind_without_shape, (*model.graph.input, *model.graph.output))):
         return model
     copy = deepcopy(model)
@@ -102,10 +102,10 @@ def add_missing_shapes(model: ModelProto) -> ModelProto:
 
 
 def replace_sparse_weights(model: ModelProto) -> ModelProto:
-    """A copy in which sparse weights of the main graph are inputs; mostly itself.
+    """Return the model with sparse weights of the main graph as dense inputs; copied only if needed.
 
-    They are dense to the nodes that use them, and onnx's shape inference takes them for sparse tensors.
-    Source: onnx.proto, `sparse_initializer`; ONNX Runtime makes them dense when it loads them.
+    Nodes use them as dense tensors, but onnx's shape inference treats them as sparse.
+    Source: onnx.proto, `sparse_initializer`; ONNX Runtime converts them to dense tensors when it loads a model.
     """
     if not model.graph.sparse_initializer:
         return model
@@ -117,7 +117,7 @@ def replace_sparse_weights(model: ModelProto) -> ModelProto:
 
 
 def kind_without_shape(value: object) -> str:
-    """Return the kind of tensor of a graph input or output without a rank; "" if it has a rank."""
+    """Return the kind of a graph input or output without a rank; "" if it has one."""
     kind = value.type.WhichOneof("value")  # type: ignore[attr-defined]
     if kind in ("tensor_type", "sparse_tensor_type") and not getattr(value.type, kind).HasField("shape"):  # type: ignore[attr-defined]
         return str(kind)
@@ -130,7 +130,7 @@ def has_data_elsewhere(tensor: TensorProto) -> bool:
 
 
 def _inline_small_data(tensor: TensorProto, path: Path) -> None:
-    """Read small external data, since shape inference may need them; other checks report those that are invalid."""
+    """Read small external data for shape inference; invalid data are reported by other checks."""
     needed = required_bytes(tensor)
     location = read_external_entries(tensor).get("location")
     if not is_external(tensor) or needed is None or needed > SMALL_BYTES or not location:
@@ -181,7 +181,7 @@ def declare_input(graph: GraphProto, name: str, data_type: int, dims: Iterable[i
 
 
 def _empty_sparse_tensors(model: ModelView) -> None:
-    """The checker reads a sparse tensor's indices; one whose data are away becomes one without any value."""
+    """Replace sparse tensors with omitted data by empty ones, since the checker reads the indices."""
     attributes = (attribute for node in model.nodes() for attribute in node.attributes)
     nested = (sparse for attribute in attributes for sparse in iter_sparse_tensors(attribute))
     for sparse in itertools.chain(*(graph.proto.sparse_initializer for graph in model.graphs), nested):
@@ -202,7 +202,7 @@ def _rename_experimental(model: ModelView) -> None:
 
 
 def _list_renamed_operators(model: ModelProto) -> frozenset[str]:
-    """List the operators of the default domain that get a domain of their own in the copy."""
+    """List the operators of the default domain that are moved to another domain in the copy."""
     opsets = (
         imported.version for imported in model.opset_import if canonical_domain(imported.domain) == DEFAULT_DOMAIN
     )
@@ -217,24 +217,23 @@ def _import_domain(model: ModelProto, domain: str) -> None:
 
 
 MAX_CONSTANT_BYTES = 64 * 1024
-"""Constants up to this size stay constants: shapes, axes, scales, which inference and constructors read."""
+"""Maximum size of constants that are kept, such as shapes, axes and scales for inference and constructors."""
 
 
 class NodeSurroundings(msgspec.Struct, frozen=True):
-    """What a node sees of its model."""
+    """Context of a node in its model."""
 
-    imports: Mapping[str, int]  # what the node needs of them, by domain; "ai.onnx" is the default one
-    type_of: Callable[[str], TypeProto | None]  # the type of a value, with its shape if known
-    constants: Mapping[str, TensorProto | NodeProto]  # initializers, and nodes `Constant`, by the value's name
-    functions: Mapping[OperatorKey, FunctionProto]  # the model's own
+    imports: Mapping[str, int]  # required opsets by domain; the default domain is "ai.onnx"
+    type_of: Callable[[str], TypeProto | None]  # type of a value, with its shape if known
+    constants: Mapping[str, TensorProto | NodeProto]  # initializers and `Constant` nodes by name of the value
+    functions: Mapping[OperatorKey, FunctionProto]  # local functions of the model
 
 
 def extract_node(node: NodeProto, around: NodeSurroundings, ir_version: int, path: Path) -> bytes | None:
-    """Extract a model of the node and the functions that it calls; None if that is impossible.
+    """Extract a model of the node and the functions that it calls; None if that is not possible.
 
-    It cannot where the type of something that it is given is not known, or where its own data is not at hand; omitted
-    lists of its attributes are read from the model at `path`.
-    Inputs have the shapes that are known: without them `Shape` of a static input would not be folded.
+    The types of all inputs must be known and the node's own data available. Omitted lists of its attributes are read
+    from the model at `path`. Inputs keep known shapes, so that `Shape` of a static input is still folded.
     """
     from onnx import ModelProto
 
@@ -250,7 +249,7 @@ def extract_node(node: NodeProto, around: NodeSurroundings, ir_version: int, pat
     for name in filter(None, node.output):
         output = model.graph.output.add(name=name, type=around.type_of(name))
         if output.type.HasField("tensor_type"):
-            output.type.tensor_type.ClearField("shape")  # a wrong one would be another fault
+            output.type.tensor_type.ClearField("shape")  # a wrong shape would be a different fault
     if any(has_data_elsewhere(tensor) for _, tensor in ModelView(model).tensors):
         return None
     try:
@@ -261,23 +260,23 @@ def extract_node(node: NodeProto, around: NodeSurroundings, ir_version: int, pat
 
 
 def list_needed_values(node: NodeProto) -> tuple[str, ...]:
-    """List the values that a node reads: its inputs, then those that its subgraphs capture."""
+    """List the values that a node needs: its inputs, then values that its subgraphs capture."""
     captured = (name for graph in iter_node_subgraphs(node) for name in _iter_free_names(graph))
     return tuple(dict.fromkeys((*filter(None, node.input), *captured)))
 
 
 def function_key(function: FunctionProto) -> OperatorKey:
-    """Return the key by which nodes call a local function."""
+    """Return the key of a local function."""
     return (canonical_domain(function.domain), function.name, function.overload)
 
 
 def called_function_key(node: NodeProto) -> OperatorKey:
-    """Return the key of the local function that a node calls, if the model has it."""
+    """Return the key of the local function that a node would call."""
     return (canonical_domain(node.domain), node.op_type, node.overload)
 
 
 def _iter_free_names(graph: GraphProto) -> Iterator[str]:
-    """Yield the names that a graph reads from outside."""
+    """Yield the names that a graph uses from outside."""
     own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
     own |= {sparse.values.name for sparse in graph.sparse_initializer}
     own |= {name for node in graph.node for name in node.output}
@@ -286,7 +285,7 @@ def _iter_free_names(graph: GraphProto) -> Iterator[str]:
 
 
 def _provide_value(graph: GraphProto, name: str, around: NodeSurroundings) -> bool:
-    """Add a value to the graph as constant or input; return whether that is possible."""
+    """Add a value to the graph as a constant or input; return False if that is not possible."""
     constant = around.constants.get(name)
     if constant is not None and constant.ByteSize() <= MAX_CONSTANT_BYTES and not _has_data_elsewhere_in(constant):
         holder = graph.node if hasattr(constant, "op_type") else graph.initializer
@@ -308,9 +307,9 @@ def _has_data_elsewhere_in(constant: TensorProto | NodeProto) -> bool:
 def _find_called_functions(
     node: NodeProto, functions: Mapping[OperatorKey, FunctionProto]
 ) -> dict[OperatorKey, FunctionProto]:
-    """Return the local functions that a node calls, directly or indirectly, each after those that it calls itself.
+    """Return the local functions that a node calls directly or indirectly, callees first.
 
-    Source: the reference evaluator of onnx 1.23 refuses a function that comes before its callees.
+    Source: the reference evaluator of onnx 1.23 refuses a function before its callees.
     """
     called: dict[OperatorKey, FunctionProto] = {}
     entered: set[OperatorKey] = set()
@@ -328,7 +327,7 @@ def _find_called_functions(
 
 
 def _iter_nested_nodes(node: NodeProto) -> Iterator[NodeProto]:
-    """Yield the node and all nodes inside it."""
+    """Yield the node and all nodes in its subgraphs."""
     yield node
     for graph in iter_node_subgraphs(node):
         for inner in graph.node:

@@ -152,7 +152,7 @@ def test_what_the_user_sees(here: Path) -> None:
         assert (f"external-data-{'escapes' if problem == 'escapes' else ''}" in _about(name, done.stdout)) == bool(
             problem
         )
-    assert "lies outside the model's folder" in _about("t04.onnx", done.stdout)
+    assert "is outside the model's folder" in _about("t04.onnx", done.stdout)
     assert "is an absolute path" in _about("t07.onnx", done.stdout)
     assert r"w.bin\n" in _about("t15.onnx", done.stdout)
 

@@ -154,7 +154,7 @@ def test_a_pipe_is_no_input(tmp_path: Path, name: str) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     os.mkfifo(tmp_path / name)
 
-    assert "is no file" in _refused(name.partition("/")[0], tmp_path)
+    assert "is not a file" in _refused(name.partition("/")[0], tmp_path)
 
 
 def test_an_encrypted_archive(tmp_path: Path) -> None:

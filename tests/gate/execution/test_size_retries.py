@@ -174,7 +174,7 @@ def test_indices_out_of_bounds_everywhere(tmp_path: Path) -> None:
 
     assert len(host.jobs) == 4
     assert (undone.stage, undone.reason) == (Stage.RUNTIME, "the model does not run on the generated inputs")
-    assert undone.hint == 'give real inputs: `inputs = "samples/*.npz"`'
+    assert undone.hint == 'add real inputs: `inputs = "samples/*.npz"`'
 
 
 @pytest.mark.parametrize(("source_fits", "searched"), [(True, False), (False, True)])
@@ -217,7 +217,7 @@ def test_inputs_that_no_array_can_hold(tmp_path: Path) -> None:
     (undone,) = done.step.undone
 
     assert {cases for _, cases in host.jobs} == {()}
-    assert ("`seq(tensor(float))` cannot be fed" in undone.reason, undone.hint) == (True, "")
+    assert ("of type `seq(tensor(float))`" in undone.reason, undone.hint) == (True, "")
 
 
 def test_proven_sizes_are_tried_first_and_failed_ones_never(tmp_path: Path) -> None:

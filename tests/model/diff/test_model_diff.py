@@ -81,7 +81,7 @@ def test_every_name(tmp_path: Path) -> None:
     found = compare(tmp_path, net(), new)
 
     assert (found.verdict, told(found), found.weights) == ("same", [], ())
-    assert found.beside == ("names of nodes", "names of inner values", "names of weights", "the graph's name")
+    assert found.beside == ("node names", "names of intermediate values", "weight names", "graph name")
 
 
 def test_another_order(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_another_order(tmp_path: Path) -> None:
     assert new.graph.node[1] == right
     found = compare(tmp_path, net(), new)
 
-    assert (found.verdict, found.beside) == ("same", ("the order of nodes",))
+    assert (found.verdict, found.beside) == ("same", ("node order",))
 
 
 @pytest.mark.parametrize("operator", ["Identity", "Relu", "Cast"])
@@ -158,7 +158,7 @@ def test_an_attribute(tmp_path: Path) -> None:
     )
 
     assert told(found) == [("changed", "LeakyRelu", "shrink", "attribute `alpha` is 0.5, was 0.25")]
-    assert (spelled.verdict, spelled.beside) == ("same", ("defaults that are spelled out",))
+    assert (spelled.verdict, spelled.beside) == ("same", ("explicit default values",))
 
 
 def test_swapped_operands(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_swapped_operands(tmp_path: Path) -> None:
     harmless = compare(tmp_path, net(), net(NET.replace("Add (h, x)", "Add (x, h)")))
 
     assert told(swapped) == [("changed", "Sub", "mix", "inputs 0 and 1 are swapped")]
-    assert told(harmless) == [("changed", "Add", "last", "inputs 0 and 1 are swapped, which is the same to `Add`")]
+    assert told(harmless) == [("changed", "Add", "last", "inputs 0 and 1 are swapped (no effect on `Add`)")]
 
 
 def test_wired_otherwise(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_a_new_node_that_takes_the_place_of_an_input(tmp_path: Path) -> None:
     found = compare(tmp_path, net(), net(text))
 
     assert told(found) == [("added", "Neg", "new")]
-    assert (found.nodes[0].inserted, found.nodes[0].feeds) == (False, ("`Add` `last` (input 1, which was input `x`)",))
+    assert (found.nodes[0].inserted, found.nodes[0].feeds) == (False, ("`Add` `last` (input 1, was input `x`)",))
 
 
 def test_swapped_weights_of_one_node(tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_a_weight_behind_a_node(tmp_path: Path) -> None:
     found = compare(tmp_path, old, new)
 
     assert told(found) == [("added", "DequantizeLinear", "unpack")]
-    assert found.nodes[0].feeds == ("`Conv` `conv` (input 1, which was weight `w`)",)
+    assert found.nodes[0].feeds == ("`Conv` `conv` (input 1, was weight `w`)",)
 
 
 def test_one_weight(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_a_weight_that_is_not_finite(tmp_path: Path) -> None:
 
     for found in (there, back):
         assert (found.elements, found.largest, found.relative) == (3, None, None)
-    assert there.text == back.text == "2 elements are, or were, NaN or infinite"
+    assert there.text == back.text == "2 changed elements are NaN or infinite in one of the models"
 
 
 def test_two_weights_swapped(tmp_path: Path) -> None:
@@ -274,8 +274,8 @@ def test_two_weights_swapped(tmp_path: Path) -> None:
 
     assert told(found) == []
     assert [(it.name, it.text) for it in found.weights] == [
-        ("w1", "holds what `w1` held"),
-        ("w3", "holds what `w3` held"),
+        ("w1", "has the former content of `w1`"),
+        ("w3", "has the former content of `w3`"),
     ]
 
 
@@ -434,7 +434,7 @@ def test_constants_and_initializers(tmp_path: Path) -> None:
     found = compare(tmp_path, net(), new)
 
     assert (found.verdict, told(found)) == ("same", [])
-    assert found.beside == ("where weights are kept",)
+    assert found.beside == ("storage of weights",)
     assert [(it.operator, it.before, it.after) for it in found.operators] == [("Constant", 0, 1)]
 
 
@@ -446,7 +446,7 @@ def test_data_that_are_not_there(tmp_path: Path) -> None:
 
     assert found.verdict == "undecided"
     assert {(it.change, it.text) for it in found.weights} == {
-        ("unreadable", "cannot be compared: `gone.bin` is missing")
+        ("unreadable", "could not be compared: `gone.bin` is missing")
     }
 
 

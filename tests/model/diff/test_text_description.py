@@ -51,7 +51,7 @@ def test_a_small_model(tmp_path: Path) -> None:
     model.metadata_props.add(key="author", value="someone")
 
     assert text(tmp_path, model) == [
-        "ONNX model, described in form 1",
+        "ONNX model, text format 1",
         "ir version 8",
         "opset ai.onnx 18",
         "metadata author = someone",

@@ -216,9 +216,9 @@ CHANGES = {
     "type": (NET.replace("float[N, 4] y", "float16[N, 4] y"), ("output `y` is tensor(float16), was tensor(float)",)),
     "another output": (
         NET.replace("4] y)", "4] y, float[N, 72] f)"),
-        ("output `f` is new",),
+        ("output `f` was added",),
     ),
-    "another input": (NET.replace("8] x)", "8] x, float[N] z)"), ("input `z` is new",)),
+    "another input": (NET.replace("8] x)", "8] x, float[N] z)"), ("input `z` was added",)),
     "shape of a weight": (
         NET.replace("72, 4] m", "72, 5] m"),
         ("weight `m` has shape [72, 5], had [72, 4]",),
@@ -324,7 +324,7 @@ def test_a_missing_local_function_is_reported_once(tmp_path: Path) -> None:
     graph = f"{head} g (float[N] x0) => (float[N] x3) {{ {calls} }}"
     body = '<domain: "l", opset_import: ["" : 18]> f (v) => (w) { w = Neg (v) }'
 
-    assert compare(tmp_path, parse(graph, ""), parse(f"{graph} {body}", "")) == ("local function `l.f` is new",)
+    assert compare(tmp_path, parse(graph, ""), parse(f"{graph} {body}", "")) == ("local function `l.f` was added",)
 
 
 def test_removed_attributes_are_reported_in_the_order_of_the_file(tmp_path: Path) -> None:
@@ -336,7 +336,7 @@ def test_removed_attributes_are_reported_in_the_order_of_the_file(tmp_path: Path
 
     gone = [text.rpartition("attribute ")[2] for text in compare(tmp_path, old, new)]
 
-    assert gone == ["`s` is gone", "`r` is gone", "`q` is gone", "`p` is gone"]
+    assert gone == ["`s` was removed", "`r` was removed", "`q` was removed", "`p` was removed"]
 
 
 def test_missing_data_are_no_equality(tmp_path: Path) -> None:
@@ -344,7 +344,7 @@ def test_missing_data_are_no_equality(tmp_path: Path) -> None:
     old, new = net(), net()
     make_external(new, "gone.bin")
 
-    assert compare(tmp_path, old, new)[0] == "weight `w` cannot be compared: `gone.bin` is missing"
+    assert compare(tmp_path, old, new)[0] == "weight `w` could not be compared: `gone.bin` is missing"
 
 
 def test_many_differences_are_cut(tmp_path: Path) -> None:
@@ -443,7 +443,7 @@ PAIRS = {
     "weight that can be fed": (
         "g (float[1] x) => (float[1] y) <float[1] w = {1}> { y = Add (x, w) }",
         "g (float[1] x, float[1] w) => (float[1] y) <float[1] w = {1}> { y = Add (x, w) }",
-        ("weight `w` can be given as an input too",),
+        ("weight `w` is now also an input",),
     ),
     "weight that nothing needs": (
         "g (float[1] x) => (float[1] y) <float[1] w = {1}> { y = Relu (x) }",
@@ -475,12 +475,12 @@ PAIRS = {
     "node of the same operator put in": (
         "g (float[1] x) => (float[1] y) { a = Relu (x) b = Exp (a) c = Neg (a) y = Add (b, c) }",
         "g (float[1] x) => (float[1] y) { a = Relu (x) b = Exp (a) d = Relu (a) c = Neg (d) y = Add (b, c) }",
-        ("node 3 `Neg`: input 0 is another `Relu`",),
+        ("node 3 `Neg`: input 0 is a different `Relu`",),
     ),
     "optional input": (
         "g (float[1] x, float l, float h) => (float[1] y) { y = Clip (x, l, h) }",
         "g (float[1] x, float l, float h) => (float[1] y) { y = Clip (x, , h) }",
-        ("node 0 `Clip`: input 1 is not given, was input `l`",),
+        ("node 0 `Clip`: input 1 is not provided, was input `l`",),
     ),
 }
 
@@ -505,5 +505,5 @@ def test_attribute_references(tmp_path: Path) -> None:
 
     assert said == [
         ("local function `local.act`: node 0 `LeakyRelu`: attribute `alpha` is other, was slope",),
-        ("local function `local.act` imports other opsets",),
+        ("local function `local.act` imports different opsets",),
     ]

@@ -61,7 +61,7 @@ KINDS = {
     b"outs:\n- md5: a\n  path: model.onnx\n": "a DVC file",
     archive("a.txt"): "a zip archive",
     archive("m/data.pkl", "m/data/0"): "a PyTorch checkpoint (a zip archive)",
-    archive("a/model.onnx"): "a zip archive that holds `a/model.onnx`",
+    archive("a/model.onnx"): "a zip archive that contains `a/model.onnx`",
     archive("a.txt")[:40]: "a damaged zip archive",
     gzip.compress(b"x"): "gzip-compressed data",
     tar(): "a tar archive",
@@ -71,7 +71,7 @@ KINDS = {
     b"\x1c\x00\x00\x00TFL3" + bytes(30): "a TensorFlow Lite model",
     b"\x18\x00\x00\x00ORTM" + bytes(30): "a model in ONNX Runtime's own format (.ort)",
     b"GGUF\x03" + bytes(30): "a GGUF model",
-    b"\xff\x00\xff\x00" * 9: "binary data of no known kind",
+    b"\xff\x00\xff\x00" * 9: "binary data of an unknown type",
 }
 
 
@@ -90,7 +90,7 @@ def test_no_file(tmp_path: Path) -> None:
 
     said = [detect_other_type(tmp_path / name) for name in ("", "pipe", "absent")]
 
-    assert said == ["a folder", "no regular file", "not there"]
+    assert said == ["a folder", "not a regular file", "missing"]
 
 
 def test_model(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_truncated_says_how_much_is_missing(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(content[:30])
 
-    assert detect_other_type(path) == "a truncated model (it ends at byte 30; its own lengths ask for 72)"
+    assert detect_other_type(path) == "a truncated model (it has 30 of at least 72 bytes)"
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def test_missing_external_data_are_said(tmp_path: Path) -> None:
     tensor.external_data.add(key="location", value="gone.data")
     tensor.data_location = onnx.TensorProto.EXTERNAL
 
-    with pytest.raises(OSError, match=r"`gone\.data` are not there"):
+    with pytest.raises(OSError, match=r"`gone\.data` is missing"):
         expose_values(model, path, ["a"], tmp_path / "exposed")
 
 
