@@ -197,7 +197,7 @@ def _render_matrix_legend(cells: Sequence[Cell]) -> Markup:
         if counts[state]
     )
     compared = any(cell.compared for cell in cells)
-    note = tag("li", "• outputs compared with the source", class_="quiet") if compared else None
+    note = tag("li", "underlined: outputs compared with the source", class_="quiet") if compared else None
     return tag("ul", items, note, class_="legend")
 
 
@@ -248,11 +248,11 @@ def render_replays(report: Report) -> Markup | None:
         rules = join_markup((render_code(rule) for rule in replay.rules), ", ")
         about = tag("p", render_code(truncate(replay.model)), ": ", rules)
         replays.append(tag("div", about, tag("pre", render_code(replay.command), tabindex=0), class_="replay"))
-    folder = join_markup(("in ", render_code(report.folder))) if report.folder else "in the folder of the config"
+    folder = join_markup(("the folder ", render_code(report.folder))) if report.folder else "the folder of the config"
     return tag(
         "section",
         tag("h2", "Replay"),
-        tag("p", "Each command reproduces findings of a run. Run it ", folder, class_="lead"),
+        tag("p", "Each command reproduces findings of a run. Run it in ", folder, ".", class_="lead"),
         join_lines(replays),
         id="replay",
     )

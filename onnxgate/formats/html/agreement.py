@@ -14,8 +14,8 @@ from onnxgate.formats.html.markup import Markup, join_lines, join_markup, render
 
 MAX_TABLE_ROWS = 10_000
 """Maximum number of figures in tables; those furthest from their bounds are left out and counted."""
-LEAD_TEXT = "Marks are measured values, bars are their bounds. Overlapping marks are merged."
-TABLE_HEAD = ("case", "metric", "value", "bound", "source of bound")
+LEAD_TEXT = "Marks are measured values, bars are their limits. Overlapping marks are merged."
+TABLE_HEAD = ("case", "metric", "value", "limit", "source of limit")
 
 
 def render_agreement(report: Report) -> Markup | None:
@@ -30,7 +30,7 @@ def render_agreement(report: Report) -> Markup | None:
         "section",
         tag("h2", "Agreement"),
         tag("p", LEAD_TEXT, class_="lead"),
-        tag("p", f"The tables omit the {left_out} values furthest from their bounds; see the JSON report.")
+        tag("p", f"The tables omit the {left_out} values furthest from their limits; see the JSON report.")
         if left_out
         else None,
         tag(
@@ -56,7 +56,7 @@ def _render_model(model: str, figures: Sequence[Measured], tabled: Set[int]) -> 
         "section",
         tag("h3", render_code(truncate(model))),
         tag("div", render_plots(figures), class_="plots"),
-        tag("details", tag("summary", pluralize(len(shown), "figure")), tables) if shown else None,
+        tag("details", tag("summary", pluralize(len(shown), "value")), tables) if shown else None,
         class_="model",
     )
 
@@ -136,7 +136,7 @@ def _render_plot(figures: Sequence[Measured], spread: Spread) -> Markup:
     rows = list(_group(figures, "pair").values())
     nearest = sorted(range(len(rows)), key=lambda index: -max(map(bound_nearness, rows[index])))[:MAX_PLOT_ROWS]
     selected = [rows[index] for index in sorted(nearest)]
-    left_out = f"{pluralize(len(rows) - len(selected), 'more pair')} further from the bounds"
+    left_out = f"{pluralize(len(rows) - len(selected), 'more pair')} further from the limits"
     return tag(
         "figure",
         tag(
@@ -170,7 +170,7 @@ def _render_axis(scale: Scale, rows: Sequence[Sequence[Measured]], worst: Measur
     height = len(rows) * ROW_HEIGHT
     figures = [figure for row in rows for figure in row]
     over = sum(map(_exceeds_bound, figures))
-    extent = f"{pluralize(len(figures), 'value')} of {pluralize(len(rows), 'pair')}; {over} beyond the bound"
+    extent = f"{pluralize(len(figures), 'value')} of {pluralize(len(rows), 'pair')}; {over} beyond the limit"
     outside = {ZERO_POSITION: "0", NOT_FINITE_POSITION: "∞"}
     places = {scale.at(figure.value) for figure in figures}
     ticks = []
