@@ -211,7 +211,7 @@ def test_a_report_that_is_sealed_and_lies(change: dict[str, object], why: str) -
 
 
 def test_sound_shards_are_a_pass() -> None:
-    """Those that lies are told from."""
+    """The shards from which manipulated ones are made pass."""
     from onnxgate.gate.sharding import merge, shard_report
 
     given = [
