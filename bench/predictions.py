@@ -1,4 +1,4 @@
-"""How long predicting takes: small models from their files on 16 releases, and how the time grows with their number.
+"""Measure the time of predictions for small models on 16 releases, and its growth with the number of models.
 
     python bench/predictions.py [COUNT ...]
 
@@ -30,17 +30,17 @@ from onnxgate.support.matching.type_inference import infer_model_types
 from onnxgate.support.operators import get_implementation, list_known_releases
 names = list_known_releases()
 chosen = [names[round(i * (len(names) - 1) / (RELEASES - 1))] for i in range(RELEASES)]
-asked = [(get_implementation(name), get_limits(name)) for name in chosen]
-said = Counter()
+releases = [(get_implementation(name), get_limits(name)) for name in chosen]
+verdicts = Counter()
 for path in sorted(Path(sys.argv[1]).iterdir())[: int(sys.argv[2])]:
     typed = infer_model_types(read_view(path))
-    said.update(predict(typed, each, known).verdict for each, known in asked)
-print(time.perf_counter() - begin, sum(said.values()), *sorted(said.items()))
+    verdicts.update(predict(typed, each, known).verdict for each, known in releases)
+print(time.perf_counter() - begin, sum(verdicts.values()), *sorted(verdicts.items()))
 """
 
 
 def write_models(folder: Path, count: int) -> None:
-    """That many models, each a file with a name of its own in its graph."""
+    """Write that many models with different graph names."""
     warnings.simplefilter("ignore")
     from onnx.backend.test.case.node import collect_testcases
 
@@ -52,7 +52,7 @@ def write_models(folder: Path, count: int) -> None:
 
 
 def seconds(folder: Path, count: int) -> tuple[float, str]:
-    """The time that one process takes from its first import on, and what it found."""
+    """Return the time of one process including imports, and its output."""
     script = f"RELEASES = {RELEASES}\n{CHILD}"
     words = [sys.executable, "-c", script, str(folder), str(count)]
     done = subprocess.run(words, check=True, capture_output=True, text=True)

@@ -1,11 +1,10 @@
-"""False alarms: one model of a project against its source over many seeds, on locked runtimes, at every level.
+"""Count false alarms: compare a model with its source over many seeds, on locked runtimes, at every level.
 
     python bench/seeds.py PROJECT MODEL [--seeds 50] [--releases 1.18.1,1.23.2,1.31.1] [--sizes batch=1,time=16]...
 
-Each `--sizes` is one size setting of the dynamic axes; without any, those that `check` tries. All seeds and sizes are
-the cases of one job per runtime and level, so that each session is made once; the source is asked once for all of them.
-The model is committed and healthy: whatever disagrees is a false alarm. The exit status is 1 where there is one, and
-where a case did not run.
+Each `--sizes` sets the dynamic axes once; the default is the sizes that `check` uses. All seeds and sizes are cases of
+one job per runtime and level, so that each session is created once; the source runs once for all of them. The model
+is correct, so every disagreement is a false alarm. The exit status is 1 on a false alarm, or if a case did not run.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from onnxgate.stages.runtime import ObservedRun
 
 
 def main() -> int:
-    """Count what disagrees, by runtime and pair."""
+    """Count disagreements by runtime and pair."""
     asked = _arguments()
     project = load_config(asked.project / "onnxgate.toml")
     lock = load_lock(project.lock_path)
@@ -88,7 +87,7 @@ def _eager(
     folder: Path,
     host: WorkerPool,
 ) -> tuple[dict[str, CaseResult] | None, InputCase | None]:
-    """What the source computes, and its example; (None, None) where the model has no source."""
+    """Return the outputs of the source and its example; (None, None) if the model has no source."""
     if model.settings.source is None:
         return None, None
     toolchain = jobs.ProjectToolchain.of_project(project)
@@ -98,7 +97,7 @@ def _eager(
     job = msgspec.structs.replace(source, export=False)
     answer = host.submit(toolchain.spec, job).result()
     if not isinstance(answer, Completed) or not isinstance(answer.result, ExportResult):
-        raise SystemExit(f"the source gives nothing: {answer}")
+        raise SystemExit(f"the source returned no outputs: {answer}")
     result = answer.result
     eager = {case.name: found for case, found in zip(cases, result.eager, strict=False)}
     sample = make_example_case(reading.facts, result.input_names, result.sample)
@@ -150,8 +149,8 @@ def _say(ran: list[ObservedRun], comparisons: tuple[Comparison, ...], undone: li
         beyond = [one for one in comparison.differences if not one.agrees]
         alarms += len(beyond)
         used = max((one.value / one.bound for one in comparison.differences if one.bound), default=0.0)
-        said = f"{len(beyond)} of {len(comparison.differences)} disagree; at most {used:.2f} of a bound is used up"
-        print(f"{comparison.runtime} against {comparison.reference}: {said}")
+        result = f"{len(beyond)} of {len(comparison.differences)} disagree; largest share of a tolerance: {used:.2f}"
+        print(f"{comparison.runtime} compared with {comparison.reference}: {result}")
         for one in beyond[:5]:
             print(f"  {one.output} in {one.case}, {one.optimization}: {one.value:.3g} > {one.bound:.3g}")
     print(f"{sum(done.values())} cases ran, {failed} did not; {alarms} false alarms")

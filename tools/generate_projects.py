@@ -1,12 +1,12 @@
-"""Make the models of the projects below `fixtures/projects`, and what the gate must find in them.
+"""Generate the models of `fixtures/projects`, and the findings expected in them.
 
-Run it with a Python that has what the projects' `requirements.txt` asks for; twice gives the same bytes:
+Run it with a Python that has the projects' `requirements.txt` installed; the output is reproducible:
 
     python tools/generate_projects.py              # writes
-    python tools/generate_projects.py --check      # writes nothing; exits 1 where a file differs
+    python tools/generate_projects.py --check      # writes nothing; exits 1 if a file differs
     python tools/generate_projects.py --as-locked FOLDER
 
-The last one writes `broken` as it was before it broke: `onnxgate lock` there makes the `onnxgate.lock` that it has.
+The last one writes `broken` as it was when it was locked; `onnxgate lock` there reproduces its `onnxgate.lock`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ MADE = ("models/*", "*.bin", "expected.json", "samples/*")
 
 
 def main() -> int:
-    """Write or check all projects, or write one as it was locked."""
+    """Write or check all projects, or write `broken` as it was when it was locked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where a file differs")
-    parser.add_argument("--handmade", action="store_true", help="leave out the models that need torch")
-    parser.add_argument("--as-locked", type=Path, metavar="FOLDER", help="write `broken` as it was before it broke")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file differs")
+    parser.add_argument("--handmade", action="store_true", help="skip models that need torch")
+    parser.add_argument("--as-locked", type=Path, metavar="FOLDER", help="write `broken` as it was when it was locked")
     options = parser.parse_args()
     if options.as_locked:
         _write_as_locked(options.as_locked)
@@ -46,7 +46,7 @@ def main() -> int:
 
 
 def made(*, with_exported: bool) -> dict[Path, dict[str, bytes]]:
-    """All files that are made, by project and by path in it."""
+    """Return all generated files by project and path."""
     files = {
         quickstart.FOLDER: {},
         broken.FOLDER: broken.handmade_files() | _expected(broken.FOLDER, broken.EXPECTED),
@@ -63,7 +63,7 @@ def _expected(folder: Path, findings: tuple[expected.Expected, ...]) -> dict[str
 
 
 def differences(folder: Path, files: Mapping[str, bytes], partly: bool) -> list[str]:
-    """What differs between the files that a project has and those that it should have, one line each."""
+    """Return the differences between a project's files and the generated ones, one per line."""
     there = {path.relative_to(ROOT / folder).as_posix() for glob in MADE for path in (ROOT / folder).glob(glob)}
     surplus = set() if partly else there - files.keys()
     changed = {name for name in there & files.keys() if not _is(ROOT / folder / name, files[name])}

@@ -1,15 +1,14 @@
-"""Harvest what releases of ONNX Runtime implement from their official wheels, and write the shipped data of it.
+"""Harvest kernels, schemas and limits from the official wheels of ONNX Runtime, and write the shipped data.
 
-    python tools/harvest_support.py                       # every release that the index has since 1.8
-    python tools/harvest_support.py --missing             # those of them that are not in the data yet
-    python tools/harvest_support.py --missing --list      # only names them
-    python tools/harvest_support.py 1.31.0 1.31.1         # these; all others stay as they are
-    python tools/harvest_support.py --check [RELEASE …]   # writes nothing; exits 1 where a file would differ
+    python tools/harvest_support.py                       # every release on the index since 1.8
+    python tools/harvest_support.py --missing             # only releases that are not in the data yet
+    python tools/harvest_support.py --missing --list      # list them without harvesting
+    python tools/harvest_support.py 1.31.0 1.31.1         # only these; others stay unchanged
+    python tools/harvest_support.py --check [RELEASE …]   # write nothing; exit 1 if a file would differ
 
-Each release is installed in a throw-away environment, as the gate installs a locked one, and asked there by the gate's
-own worker: its kernels and schemas, and which tiny models it loads. What was found out about a release lies in the
-work folder, so that a run that was ended goes on where it was; the same wheels give the same bytes. For Linux x86_64
-alone; interpreters are found as the gate finds them (`ONNXGATE_PYTHON_PATH`).
+Each release is installed in a temporary environment like a locked runtime; a worker reports its kernels and schemas,
+and loads tiny models. Measurements are stored in the work folder, so that an interrupted run can continue; equal wheels
+give equal bytes. Linux x86_64 only; interpreters are found as for `onnxgate lock` (`ONNXGATE_PYTHON_PATH`).
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def main() -> int:
-    """Harvest, then write or compare."""
+    """Harvest, then write or compare the files."""
     options = _parser().parse_args()
     known = data.read(options.data)
-    wanted = releases.find(options.releases)
+    selected = releases.find(options.releases)
     if options.missing:
-        wanted = tuple(each for each in wanted if each.release not in known.limits)
+        selected = tuple(each for each in selected if each.release not in known.limits)
     if options.list:
-        print("".join(f"{each.release}\n" for each in wanted), end="")
+        print("".join(f"{each.release}\n" for each in selected), end="")
         return 0
-    records = [_record(options.work, each) for each in wanted]
+    records = [_record(options.work, each) for each in selected]
     made = data.files(data.merged(known, records))
     return _check(options.data, made) if options.check else _write(options.data, made)
 
@@ -44,8 +43,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("releases", nargs="*", metavar="RELEASE")
     parser.add_argument("--missing", action="store_true", help="only releases that are not in the data yet")
-    parser.add_argument("--list", action="store_true", help="name the releases, one a line, and harvest nothing")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where a file would differ")
+    parser.add_argument("--list", action="store_true", help="list the releases, one per line, without harvesting")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file would differ")
     parser.add_argument("--data", type=Path, default=ROOT / "onnxgate" / "support" / "data", metavar="FOLDER")
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "harvest", metavar="FOLDER")
     return parser
@@ -53,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _record(work: Path, installable: releases.Installable) -> measuring.Record:
     record = measuring.recorded(work, installable)
-    print(installable.release, "is known from before" if record else "is harvested", flush=True)
+    print(installable.release, "is already measured" if record else "is being measured", flush=True)
     return record or measuring.measure(work, installable)
 
 

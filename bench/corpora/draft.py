@@ -1,4 +1,4 @@
-"""A model while it is put together: its nodes, and weights of which only type and shape are known."""
+"""A model under construction: its nodes, and weights with only type and shape."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FIRST_IR_WITH_NODE_METADATA = 10
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """An initializer whose data is made when it is written."""
+    """An initializer whose data is generated when it is written."""
 
     name: str
     data_type: int
@@ -34,13 +34,13 @@ class Weight:
 
     @property
     def size_bytes(self) -> int:
-        """What its data takes."""
+        """Size of its data."""
         return math.prod(self.dims) * _ITEM_BYTES[self.data_type]
 
 
 @dataclass(slots=True)
 class Draft:
-    """Nodes in their order, and what they need; every name is used once."""
+    """Nodes in order and their weights; names are unique."""
 
     name: str
     ir_version: int = 8
@@ -51,19 +51,19 @@ class Draft:
     constants: dict[str, TensorProto] = field(default_factory=dict)
     weights: list[Weight] = field(default_factory=list)
     functions: list[FunctionProto] = field(default_factory=list)
-    traced: bool = False  # nodes say where in a source they were made, as torch's exporter has them say
+    traced: bool = False  # nodes have source lines in metadata, like those of torch's exporter
 
     def input(self, name: str, data_type: int, shape: Sequence[str | int]) -> str:
-        """An input of the graph."""
+        """Add an input of the graph."""
         self.inputs.append(helper.make_tensor_value_info(name, data_type, shape))
         return name
 
     def output(self, name: str, data_type: int, shape: Sequence[str | int]) -> None:
-        """An output of the graph; the value is there already."""
+        """Declare an existing value as output of the graph."""
         self.outputs.append(helper.make_tensor_value_info(name, data_type, shape))
 
     def node(self, operator: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
-        """One more node of one output; the name of that."""
+        """Add a node with one output, and return the output's name."""
         number = len(self.nodes)
         name = f"{operator.lower()}_{number}"
         node = helper.make_node(operator, list(inputs), [name], f"/layers/{name}", domain=domain, **attributes)
@@ -74,24 +74,24 @@ class Draft:
         return name
 
     def weight(self, *dims: int, data_type: int = FLOAT) -> str:
-        """One more weight."""
+        """Add a weight."""
         name = f"weight_{len(self.weights)}"
         self.weights.append(Weight(name, data_type, dims))
         return name
 
     def constant(self, name: str, value: Any, dtype: str) -> str:
-        """A small initializer whose values matter, made once for all nodes that use it."""
+        """Return a small initializer with given values, shared by all nodes."""
         if name not in self.constants:
             self.constants[name] = numpy_helper.from_array(np.asarray(value, dtype), name)
         return name
 
     @property
     def weights_bytes(self) -> int:
-        """What the data of all weights takes."""
+        """Size of the data of all weights."""
         return sum(weight.size_bytes for weight in self.weights)
 
     def model(self) -> ModelProto:
-        """The model without its weights."""
+        """Return the model without its weights."""
         graph = GraphProto(name=self.name, node=self.nodes, input=self.inputs, output=self.outputs)
         graph.initializer.extend(self.constants.values())
         imports = [helper.make_opsetid("", self.opset)]

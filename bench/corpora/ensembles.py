@@ -1,4 +1,4 @@
-"""Tree ensembles, written tree by tree: a model of any size needs the memory of one tree."""
+"""Tree ensembles, written tree by tree in the memory of one tree."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bench.corpora.streams import field_header
 FEATURES, CLASSES = 20, 3
 _DEPTH = 12
 _TREE_BYTES = 323_000
-"""Size of one tree of that depth, about."""
+"""Approximate size of one tree of that depth."""
 _GRAPH, _NODE, _ATTRIBUTE = 7, 1, 5
 """Fields of ModelProto, GraphProto and NodeProto. Source: onnx.proto."""
 _FLOATS_TAG, _INTS_TAG, _STRINGS_TAG = 7 << 3 | 5, 8 << 3, 9 << 3 | 2
@@ -23,23 +23,23 @@ _FLOATS_TAG, _INTS_TAG, _STRINGS_TAG = 7 << 3 | 5, 8 << 3, 9 << 3 | 2
 _LARGEST_INT = 1 << 21
 
 Items = Callable[[int], bytes]
-"""The serialized items of one tree, by its number; the same bytes on each call."""
+"""Returns the serialized items of one tree by its number; reproducible."""
 
 
 @dataclass(frozen=True, slots=True)
 class _List:
-    """One attribute: a list with items from every tree."""
+    """An attribute: a list with items of every tree."""
 
     name: str
     kind: int
     items: Items
 
     def head(self) -> bytes:
-        """The serialized attribute without its items."""
+        """Return the serialized attribute without its items."""
         return bytes(AttributeProto(name=self.name, type=self.kind).SerializeToString(deterministic=True))
 
     def pieces(self, trees: int) -> Iterator[bytes]:
-        """The serialized attribute, piece by piece."""
+        """Yield the serialized attribute in pieces."""
         yield self.head()
         yield from map(self.items, range(trees))
 
@@ -66,7 +66,7 @@ def write_ensemble(path: Path, size_bytes: int, depth: int = _DEPTH) -> int:
 
 
 def _model() -> ModelProto:
-    """The model without its node."""
+    """Return the model without its node."""
     inputs = [helper.make_tensor_value_info("features", TensorProto.FLOAT, ["batch", FEATURES])]
     outputs = [
         helper.make_tensor_value_info("label", TensorProto.INT64, ["batch"]),
@@ -78,7 +78,7 @@ def _model() -> ModelProto:
 
 
 def _node() -> NodeProto:
-    """The node without its long lists."""
+    """Return the node without its long lists."""
     return helper.make_node(
         "TreeEnsembleClassifier",
         ["features"],
@@ -91,7 +91,7 @@ def _node() -> NodeProto:
 
 
 def _lists(depth: int, trees: int) -> list[_List]:
-    """All long attributes. Nodes are numbered level by level: the children of n are 2n + 1 and 2n + 2."""
+    """Return all long attributes. Nodes are numbered by level: the children of n are 2n + 1 and 2n + 2."""
     nodes = np.arange(2 ** (depth + 1) - 1)
     is_branch = nodes < 2**depth - 1
     leaves = nodes[~is_branch]

@@ -1,4 +1,4 @@
-"""The kinds of models in the corpora: each grows block by block until it has the requested number of nodes."""
+"""Families of models in the corpora; blocks are added up to the requested number of nodes."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from onnx import GraphProto, TensorProto, helper
 from bench.corpora.draft import FLOAT, INT8, Draft
 
 Family = Callable[[Draft, int, int], None]
-"""Fills a draft with at least that many nodes, in layers of that width."""
+"""Adds at least that many nodes to a draft, in layers of that width."""
 _LOCAL = "bench.local"
 _HEADS = 4
 _CLASSES = 10
 
 
 def cnn(draft: Draft, nodes: int, width: int) -> None:
-    """Residual blocks of convolutions, with normalisation and pooling."""
+    """Add residual blocks of convolutions, with normalization and pooling."""
     x = draft.input("images", FLOAT, ["batch", 3, 32, 32])
     x = draft.node("Conv", x, draft.weight(width, 3, 3, 3), draft.weight(width), pads=[1, 1, 1, 1])
     while len(draft.nodes) < nodes - 3:
@@ -40,7 +40,7 @@ def _classifier(draft: Draft, x: str, width: int) -> None:
 
 
 def transformer(draft: Draft, nodes: int, width: int) -> None:
-    """Blocks of attention and feed-forward layers over token numbers, with lengths computed in the graph."""
+    """Add attention and feed-forward layers over token ids, with lengths computed in the graph."""
     width = max(_HEADS, width - width % _HEADS)
     tokens = draft.input("tokens", TensorProto.INT64, ["batch", "time"])
     x = draft.node("Gather", draft.weight(256, width), tokens)
@@ -63,7 +63,7 @@ def _attention(draft: Draft, x: str, width: int) -> str:
 
 
 def _split_shape(draft: Draft, x: str, width: int) -> str:
-    """The shape with its heads apart, computed from the value's own, as exporters write it."""
+    """Return the shape with separate heads, computed from the value's shape as exporters do."""
     shape = draft.node("Shape", x)
     sizes = [draft.node("Gather", shape, draft.constant(f"axis_{axis}", [axis], "int64"), axis=0) for axis in range(2)]
     heads = draft.constant("heads", [_HEADS, width // _HEADS], "int64")
@@ -86,7 +86,7 @@ def _feed_forward(draft: Draft, x: str, width: int) -> str:
 
 
 def mlp(draft: Draft, nodes: int, width: int) -> None:
-    """Dense layers, each with another activation."""
+    """Add dense layers, each with another activation."""
     x = draft.input("features", FLOAT, ["batch", width])
     activations = ("Relu", "Sigmoid", "Tanh", "Elu", "Softplus", "HardSigmoid")
     while len(draft.nodes) < nodes - 1:
@@ -97,7 +97,7 @@ def mlp(draft: Draft, nodes: int, width: int) -> None:
 
 
 def quantized(draft: Draft, nodes: int, width: int) -> None:
-    """Convolutions between QuantizeLinear and DequantizeLinear, weights of 8 bits with a scale per channel."""
+    """Add convolutions between QuantizeLinear and DequantizeLinear, with 8-bit weights and a scale per channel."""
     x = _quantize(draft, draft.input("images", FLOAT, ["batch", width, 16, 16]))
     while len(draft.nodes) < nodes - 4:
         x = _quantize(draft, draft.node("Relu", _quantized_conv(draft, x, width)))
@@ -125,7 +125,7 @@ def _dequantize(draft: Draft, x: str) -> str:
 
 
 def branching(draft: Draft, nodes: int, width: int) -> None:
-    """Graphs inside nodes: an If whose branches use outer values, and a Loop with a state; layers between them."""
+    """Add subgraphs: an If whose branches use outer values, and a Loop with a state, with layers between them."""
     x = draft.input("features", FLOAT, ["batch", width])
     flag = draft.input("flag", TensorProto.BOOL, [])
     count = draft.constant("count", 3, "int64")
@@ -159,7 +159,7 @@ def _body(name: str) -> GraphProto:
 
 
 def functional(draft: Draft, nodes: int, width: int) -> None:
-    """Calls of local functions, of which one calls the other."""
+    """Add calls of local functions, one of which calls the other."""
     imports = [helper.make_opsetid("", draft.opset), helper.make_opsetid(_LOCAL, 1)]
     swish = [helper.make_node("Sigmoid", ["x"], ["s"]), helper.make_node("Mul", ["x", "s"], ["y"])]
     dense = [

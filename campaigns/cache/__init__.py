@@ -1,1 +1,1 @@
-"""A warm cache beside a cold one: whatever happened to a repository, both say the same."""
+"""A check with a warm cache must report the same as one with an empty cache, after any change of a repository."""

@@ -1,4 +1,4 @@
-"""The same command in the same repository, with the cache of all steps before and with none."""
+"""Compare a command with the cache of earlier steps and with an empty cache."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Said = tuple[int, str, str]
 
 
 def differences(walk: Walk, steps: int, scratch: Path, counts: Counter[str]) -> Iterator[str]:
-    """Where the two disagree; `counts` says what was done, and how it ended."""
+    """Differences of the two runs; `counts` counts steps and results."""
     done: list[str] = []
     warm = walk.repository.given(ONNXGATE_CACHE_DIR=scratch / "warm")
     for number in range(1, steps + 1):

@@ -1,4 +1,4 @@
-"""A repository that changes at random, as people and programs change one, and what is said of it after each step."""
+"""A repository that changes at random, and the report of a check after each step."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ PROJECT = "fixtures/projects/broken"
 
 @dataclass(slots=True)
 class Walk:
-    """One repository on its way; `random` makes every choice."""
+    """One repository and its random changes; `random` makes every choice."""
 
     repository: Repository
     random: random.Random
-    kept: Path  # contents that came and went
+    kept: Path  # earlier contents
 
     @property
     def folder(self) -> Path:
-        """Where the models lie."""
+        """Folder of the models."""
         return self.repository.folder / "models"
 
     def files(self) -> list[Path]:
-        """Models, and what lies beside them; links are left out."""
+        """Return the files in the models' folder, without links."""
         return sorted(each for each in self.folder.iterdir() if each.is_file() and not each.is_symlink())
 
     def step(self) -> str:
-        """Change something; what."""
+        """Make a change, and return its description."""
         change = self.random.choice(CHANGES)
         change(self)
         return change.__name__.strip("_")
 
     def any_file(self) -> Path:
-        """One of the files."""
+        """Return a random file."""
         return self.random.choice(self.files())
 
 
@@ -70,7 +70,7 @@ def _swap(walk: Walk) -> None:
 
 
 def _change_one_byte(walk: Walk) -> None:
-    """With the size and the time of before, as a careless tool leaves them."""
+    """Keep size and time stamp, as some tools do."""
     file = walk.any_file()
     told, content = file.stat(), bytearray(file.read_bytes())
     if content:
@@ -191,24 +191,26 @@ CHANGES: tuple[Callable[[Walk], None], ...] = (
 
 
 def started(command: Repository, root: Path, scratch: Path, seed: int) -> Walk:
-    """The project of `fixtures/` in which everything is wrong once, as its own repository, at the begin of a walk."""
+    """Create a repository of `fixtures/projects/broken` as the start of a walk."""
     folder = copy_tree(root / PROJECT, scratch / "repository" / PROJECT)
     repository = command.at(folder)
-    repository.write("onnxgate.toml", repository.read("onnxgate.toml").partition("\n[[model]]")[0])  # any file may go
+    repository.write(
+        "onnxgate.toml", repository.read("onnxgate.toml").partition("\n[[model]]")[0]
+    )  # any file may be removed
     commit(scratch / "repository")
     (scratch / "kept").mkdir()
     return Walk(repository, random.Random(seed), scratch / "kept")
 
 
 def says(repository: Repository, arguments: tuple[str, ...]) -> tuple[int, str, str]:
-    """Status and all that is said."""
+    """Return exit status and output."""
     with repository.start(*arguments) as process:
         ended = wait(process)
     return ended.status, ended.out, ended.err
 
 
 def divided(repository: Repository, folder: Path) -> tuple[int, str, str]:
-    """What the shards of a check say together."""
+    """Return the merged report of the shards of a check."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     for index in range(1, SHARDS + 1):

@@ -1,1 +1,1 @@
-"""Predictions against real loads: what is predicted of thousands of models, and what each release really does."""
+"""Compare predictions for thousands of models with real loads on each release."""

@@ -1,11 +1,11 @@
-"""Compare predictions with real loads, and fail where they differ without an explanation.
+"""Compare predictions with real loads, and fail on an unexplained difference.
 
     python -m campaigns.conformance [--corpus backend|fuzz|pairs] [--releases 1.16.3,1.31.1]
         [--optimization all|disabled]
 
-Without arguments all corpora run on the releases that they are meant for; `--releases all` are those whose kernels are
-known, and `--list` says every disagreement and every model that is left out. What is fetched and measured is kept in
-`ONNXGATE_CONFORMANCE_CACHE`, so that a run that was ended goes on where it was.
+Without arguments, all corpora run on their default releases. `--releases all` selects all releases with known kernels,
+and `--list` prints every disagreement and every ignored model. Downloads and measurements are stored in
+`ONNXGATE_CONFORMANCE_CACHE`, so that an interrupted run can continue.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from campaigns.conformance.real_loads import LEVELS
 from campaigns.conformance.suite import RELEASES, compared
 from onnxgate.support.operators import list_known_releases
 
-COLUMNS = ("release", "models", "counted", "loads", "refused", "refused but loads", "loads but refused", "not told")
+COLUMNS = ("release", "models", "counted", "loads", "refused", "refused but loads", "loads but refused", "unknown")
 
 
 def main() -> int:
-    """Run what is asked for; 1 where something is wrong that nobody has explained."""
+    """Run the selected corpora; return 1 on an unexplained disagreement."""
     arguments = _arguments()
     failures = 0
     for corpus in arguments.corpus or RELEASES:
@@ -56,7 +56,7 @@ def _releases(asked: str, corpus: str) -> tuple[str, ...]:
 
 
 def figures(comparison: Comparison) -> str:
-    """One row of the table."""
+    """Return one row of the table."""
     right = comparison.right
     cells = (
         comparison.release,
@@ -66,7 +66,7 @@ def figures(comparison: Comparison) -> str:
         right["refused"],
         comparison.number("refused but loads"),
         comparison.number("loads but refused"),
-        comparison.number("not told"),
+        comparison.number("unknown"),
     )
     return f"{_row(cells)}  {100 * right.total() / comparison.counted:7.3f} %"
 
@@ -76,7 +76,7 @@ def _row(cells: tuple[object, ...]) -> str:
 
 
 def report(comparisons: list[Comparison], every: bool) -> int:
-    """Say what is left out and what differs; how much of it is unexplained."""
+    """Print ignored models and disagreements; return the number of unexplained ones."""
     _excluded(comparisons, every)
     disagreements = [each for comparison in comparisons for each in comparison.disagreements]
     reasons = Counter(found.why for each in disagreements if (found := explanation(each)))
@@ -86,13 +86,13 @@ def report(comparisons: list[Comparison], every: bool) -> int:
     _differing(disagreements, wrong, every)
     idlers = idle(comparisons)
     for idler in idlers:
-        print(f"  IDLE explanation, take it out: {idler.why}")
+        print(f"  UNUSED explanation, remove it: {idler.why}")
     print(f"  {len(disagreements)} disagreements, {len(wrong)} unexplained\n")
     return len(wrong) + len(idlers)
 
 
 def _differing(disagreements: list[Disagreement], wrong: list[Disagreement], every: bool) -> None:
-    """Every disagreement, or the first unexplained one of each operator, or test, and kind."""
+    """Return every disagreement, or the first unexplained one per operator or test and kind."""
     if every:
         for each in disagreements:
             print(f"  {'' if explanation(each) else 'UNEXPLAINED '}{each.line()}")
@@ -107,7 +107,7 @@ def _differing(disagreements: list[Disagreement], wrong: list[Disagreement], eve
 def _excluded(comparisons: list[Comparison], every: bool) -> None:
     reasons = Counter(reason for comparison in comparisons for reason in comparison.excluded.values())
     for reason, number in reasons.most_common():
-        print(f"  left out, {number}: {reason}")
+        print(f"  ignored, {number}: {reason}")
         names = {name for each in comparisons for name, said in each.excluded.items() if said == reason}
         for name in sorted(names) if every or "locale" in reason else ():
             print(f"    {name}")

@@ -1,4 +1,4 @@
-"""Attributes for one node of the fuzz: what a schema requires, with values that its operator can be made with."""
+"""Attributes of a fuzzed node: those that its schema requires, with values that its operator accepts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from campaigns.conformance.schemas import Schema
 from campaigns.conformance.type_names import element, inner, tensor, type_proto
 
 OF_RESULT = ("to", "dtype", "output_dtype", "output_datatype")
-"""Attributes that name the element type of a result."""
+"""Attributes with the element type of an output."""
 BY_KIND: Mapping[str, object] = {
     "INT": 1,
     "FLOAT": 1.0,
@@ -53,7 +53,7 @@ NODES: Mapping[str, object] = {
     "nodes_truenodeids": [1, 0, 0],
     "nodes_values": [0.5, 0.0, 0.0],
 }
-# What an operator cannot be made without although its schema does not require it.
+# Attributes that kernels require although the schema does not.
 BY_OPERATOR: Mapping[str, Mapping[str, object]] = {
     "AttnLSTM": RECURRENT,
     "CategoryMapper": {"cats_int64s": [1, 2], "cats_strings": ["a", "b"]},
@@ -113,7 +113,7 @@ LISTS: Mapping[str, tuple[str, object]] = {
 
 
 def values(schema: Schema, binding: Mapping[str, str], full: bool) -> dict[str, object]:
-    """The attributes of one node by name; graphs are not among them."""
+    """Return the attributes of a node by name, without graphs."""
     of_operator = {**BY_OPERATOR.get(schema.name, {}), **_of_types(schema, binding, full)}
     chosen = {name: _plausible(name, schema.attributes[name]) for name in schema.required if name not in of_operator}
     chosen |= {name: value for name, value in of_operator.items() if name in schema.attributes}
@@ -131,7 +131,7 @@ def _plausible(name: str, kind: str) -> object:
 
 
 def _of_result(schema: Schema, binding: Mapping[str, str]) -> dict[str, object]:
-    """The attribute that says which type a result has, where no input says it."""
+    """Return the attribute that sets the type of an output that no input determines."""
     of_inputs = {formal.type for formal in schema.inputs}
     for formal in schema.outputs:
         for name in OF_RESULT:
@@ -142,7 +142,7 @@ def _of_result(schema: Schema, binding: Mapping[str, str]) -> dict[str, object]:
 
 
 def _of_types(schema: Schema, binding: Mapping[str, str], full: bool) -> dict[str, object]:
-    """What an operator cannot be made without, and that depends on the types of its arguments."""
+    """Return required attributes that depend on the types of the arguments."""
     types = [*binding.values()] or [""]
     first, last, text = types[0], types[-1], "string" in types[0]
     match schema.name:

@@ -1,4 +1,4 @@
-"""ONNX's own backend test models: those of older wheels, and those that the installed `onnx` generates."""
+"""ONNX's backend test models: those of older wheels, and those that the installed `onnx` generates."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ DATA = "onnx/backend/test/data"
 
 
 def every(cache: Path) -> dict[str, bytes]:
-    """All distinct models by name, `1.14.1/node/test_abs`: the oldest onnx that has exactly this content names it."""
+    """Return all distinct models by name, `1.14.1/node/test_abs`, with the oldest onnx that has this content."""
     return distinct(models(WHEELS, cache))
 
 
 def distinct(models: Iterable[tuple[str, bytes]]) -> dict[str, bytes]:
-    """The models without those that say the same as an earlier one."""
+    """Yield the models without duplicates of earlier ones."""
     found: dict[str, bytes] = {}
     known: set[bytes] = set()
     for name, data in models:
@@ -56,14 +56,14 @@ def distinct(models: Iterable[tuple[str, bytes]]) -> dict[str, bytes]:
 
 
 def models(wheels: Iterable[str], cache: Path) -> Iterator[tuple[str, bytes]]:
-    """The models of some wheels, then those of the installed onnx."""
+    """Yield the models of some wheels, then those of the installed onnx."""
     for release in wheels:
         yield from _shipped(release, _unpacked(release, cache))
     yield from generated()
 
 
 def _unpacked(release: str, cache: Path) -> Path:
-    """The folder of a wheel's test data, fetched once; the package itself is never imported."""
+    """Return the folder of a wheel's test data, downloaded once; the package is never imported."""
     home = cache / "onnx" / release
     if not (home / "ready").exists():
         for_wheel = ["--python-version", WHEELS[release], "--python-platform", PLATFORM, "--only-binary", ":all:"]
@@ -81,12 +81,12 @@ def _shipped(release: str, folder: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def generated() -> Iterator[tuple[str, bytes]]:
-    """What the installed onnx generates; its files that need no generating are among these of the wheels."""
+    """Yield the models that the installed onnx generates; its stored files are also in the wheels."""
     import onnx
     from onnx.backend.test.case import model, node
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # numpy's, about overflows that the cases are made to have
+        warnings.simplefilter("ignore")  # warnings of numpy about intended overflows
         cases = [*node.collect_testcases(), *model.collect_testcases()]
     for case in sorted(cases, key=lambda case: (case.kind, case.name)):
         if case.model is not None:
@@ -96,7 +96,7 @@ def generated() -> Iterator[tuple[str, bytes]]:
 
 
 def _content(data: bytes) -> bytes:
-    """What is left of a model when who made it, and what it is called, is left out."""
+    """Return the content of a model without producer and name."""
     import onnx
 
     model = onnx.ModelProto.FromString(data)

@@ -1,4 +1,4 @@
-"""Runs under the Python of one release: loads models one after another, or says which operator schemas it has.
+"""Run under the Python of one release: load models one after another, or list its operator schemas.
 
     python child.py load CORPUS.zip LEVEL FIRST RECORD
     python child.py schemas RECORD
@@ -18,7 +18,7 @@ import onnxruntime
 
 
 def load(corpus: str, level: str, first: int, record: Path) -> None:
-    """Load every model from the one at `first` on; "" is a model that loads, else the error text."""
+    """Load every model from index `first` on, and record its error text, "" if it loads."""
     onnxruntime.set_default_logger_severity(4)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -31,7 +31,7 @@ def load(corpus: str, level: str, first: int, record: Path) -> None:
 
 
 def attempt(model: bytes, options: Any) -> str:
-    """The error text of one model, "" where it loads."""
+    """Return the error text of a model; "" if it loads."""
     try:
         onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # noqa: BLE001
@@ -40,13 +40,13 @@ def attempt(model: bytes, options: Any) -> str:
 
 
 def say(lines: TextIO, *record: int | str) -> None:
-    """One line, at once."""
+    """Write one line immediately."""
     lines.write(json.dumps(record) + "\n")
     lines.flush()
 
 
 def schemas(record: Path) -> None:
-    """Every operator schema that the release lists."""
+    """Write every operator schema of the release."""
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
     found = [described(schema) for schema in state.get_all_operator_schema()]
@@ -54,7 +54,7 @@ def schemas(record: Path) -> None:
 
 
 def described(schema: Any) -> dict[str, object]:
-    """One schema as JSON."""
+    """Return a schema as JSON."""
     return {
         "domain": schema.domain or "ai.onnx",
         "name": schema.name,
@@ -71,12 +71,12 @@ def described(schema: Any) -> dict[str, object]:
 
 
 def formal(parameter: Any) -> dict[str, str]:
-    """One formal parameter as JSON."""
+    """Return a formal parameter as JSON."""
     return {"name": parameter.name, "type": parameter.typeStr, "option": last_word(parameter.option)}
 
 
 def last_word(value: object) -> str:
-    """`INT` of `AttrType.INT`."""
+    """Return `INT` for `AttrType.INT`."""
     return str(value).rpartition(".")[2]
 
 

@@ -1,4 +1,4 @@
-"""Predictions beside what really happens."""
+"""Comparison of predictions with real loads."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from onnxgate.support.matching.kernels import predict
 from onnxgate.support.matching.operations import NodeProblem, Prediction, TypedModel
 from onnxgate.support.operators import get_implementation
 
-Kind = Literal["refused but loads", "loads but refused", "not told"]
+Kind = Literal["refused but loads", "loads but refused", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """A model of which the prediction is not what happens."""
+    """A model whose prediction differs from its real load."""
 
     corpus: str
     optimization: str
     release: str
     name: str
     kind: Kind
-    predicted: str  # why it is said to be refused, or why it cannot be told
+    predicted: str  # reason of the predicted refusal, or why it is unknown
     text: str
 
     def line(self) -> str:
-        """All of it in one line."""
+        """Return the disagreement as one line."""
         predicted, really = self.predicted or "loads", " ".join(self.text.split()) or "loads"
-        return f"{self.release} {self.name}: {self.kind}; predicted: {predicted}; really: {really}"
+        return f"{self.release} {self.name}: {self.kind}; predicted: {predicted}; observed: {really}"
 
 
 @dataclass(slots=True)
@@ -47,16 +47,16 @@ class Comparison:
 
     @property
     def counted(self) -> int:
-        """How many models count."""
+        """Number of compared models."""
         return self.right.total() + len(self.disagreements)
 
     def number(self, kind: Kind) -> int:
-        """How many disagreements there are of a kind."""
+        """Return the number of disagreements of a kind."""
         return sum(each.kind == kind for each in self.disagreements)
 
 
 def compare(comparison: Comparison, prepared: Iterable[tuple[str, TypedModel]], texts: Mapping[str, str]) -> Comparison:
-    """The comparison with every model in it."""
+    """Return the comparison of all models."""
     implemented, limits = get_implementation(comparison.release), get_limits(comparison.release)
     assert implemented is not None
     assert limits is not None
@@ -78,13 +78,13 @@ def _judge(comparison: Comparison, name: str, prediction: Prediction, observed: 
 
 
 def _kind(prediction: Prediction, observed: Real) -> Kind | None:
-    """How a prediction differs from what happens, None where it does not."""
+    """Return how a prediction differs from the real load; None if they agree."""
     if observed.outcome == "excluded":
         return "refused but loads" if observed.reason == KERNEL_IS_THERE and _lacks_a_kernel(prediction) else None
     if prediction.verdict == observed.outcome:
         return None
     if prediction.verdict == "unknown":
-        return "not told"
+        return "unknown"
     return "refused but loads" if prediction.verdict == "refused" else "loads but refused"
 
 
@@ -93,7 +93,7 @@ def _lacks_a_kernel(prediction: Prediction) -> bool:
 
 
 def why(prediction: Prediction) -> str:
-    """The first reason of a prediction, "" where it says that the model loads."""
+    """Return the first reason of a prediction; "" if the model is predicted to load."""
     if prediction.ir_too_new:
         return "IR version too new"
     if prediction.opsets_too_new:

@@ -1,4 +1,4 @@
-"""A corpus is a zip file of models, each under its name: the same models always make the same bytes."""
+"""A corpus is a zip file of models by name; equal models give equal bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LONG_AGO = (1980, 1, 1, 0, 0, 0)
 
 
 def write(models: Mapping[str, bytes], path: Path) -> Path:
-    """Store models in their order; the path."""
+    """Store models in order, and return the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(f".{os.getpid()}.partial")
     with zipfile.ZipFile(partial, "w") as corpus:
@@ -22,18 +22,18 @@ def write(models: Mapping[str, bytes], path: Path) -> Path:
 
 
 def names(path: Path) -> list[str]:
-    """The names of all models, in order."""
+    """Return the names of all models, in order."""
     with zipfile.ZipFile(path) as corpus:
         return corpus.namelist()
 
 
 def models(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Every model with its name, in order."""
+    """Yield every model with its name, in order."""
     with zipfile.ZipFile(path) as corpus:
         for name in corpus.namelist():
             yield name, corpus.read(name)
 
 
 def digest(path: Path) -> str:
-    """What tells one corpus from another."""
+    """Return a digest of the corpus."""
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Where the suite keeps what it fetches and measures, and the Python of each release."""
+"""Cache folder of the suite, and the Python of each release."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from uv import find_uv_bin
 
 from onnxgate.runtimes.environments.storage import cache_dir
 
-PYTHON = "3.11"  # every release from 1.16.0 on has a wheel for it
+PYTHON = "3.11"  # every release since 1.16.0 has a wheel for it
 FIRST_WITH_NUMPY_2 = Version("1.19")
 FOLDER = "ONNXGATE_CONFORMANCE_CACHE"
 PYTHONS = "ONNXGATE_CONFORMANCE_PYTHONS"
 
 
 def cache(default: Path | None = None) -> Path:
-    """The folder named by `ONNXGATE_CONFORMANCE_CACHE`, else the default, else one in the cache of onnxgate."""
+    """Return `ONNXGATE_CONFORMANCE_CACHE`, the default folder, or a folder in the cache of onnxgate."""
     named = os.environ.get(FOLDER)
     return Path(named).absolute() if named else default or cache_dir() / "conformance"
 
 
 def python_of(release: str, cache: Path) -> Path:
-    """An interpreter that has the release; `ONNXGATE_CONFORMANCE_PYTHONS` may name a folder with one per release."""
+    """Return an interpreter with the release; `ONNXGATE_CONFORMANCE_PYTHONS` may name a folder with one per release."""
     home = Path(os.environ.get(PYTHONS) or cache / "runtimes") / release
     python = home / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     if os.environ.get(PYTHONS):

@@ -1,4 +1,4 @@
-"""Every disagreement that is understood and left: what no entry here covers fails the suite, as an idle entry does."""
+"""Explained disagreements. A disagreement without an entry fails the suite, and so does an unused entry."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from campaigns.conformance.load_outcome import BACKEND, PAIRS
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Disagreements of one kind by name, by what the runtime says, and by release. `why` is the cause."""
+    """Disagreements of one kind, selected by model name, error text and release. `why` is the cause."""
 
     why: str
     kind: Kind
@@ -23,7 +23,7 @@ class Explanation:
     optimization: tuple[str, ...] = ("all", "disabled")
 
     def covers(self, each: Disagreement) -> bool:
-        """Whether this is why."""
+        """Return whether this explains the disagreement."""
         return (
             self.concerns(each.corpus, each.optimization, each.release)
             and each.kind == self.kind
@@ -32,7 +32,7 @@ class Explanation:
         )
 
     def concerns(self, corpus: str, optimization: str, release: str) -> bool:
-        """Whether the disagreement is to be seen there."""
+        """Return whether the disagreement is expected on this release."""
         on_release = re.fullmatch(self.releases, release) is not None
         return corpus == self.corpus and optimization in self.optimization and on_release
 
@@ -84,17 +84,17 @@ EXPLANATIONS = (
 
 
 def explanation(disagreement: Disagreement) -> Explanation | None:
-    """Why predicted and real differ, None where nobody knows yet."""
+    """Return why prediction and load differ; None if it is unexplained."""
     return next((each for each in EXPLANATIONS if each.covers(disagreement)), None)
 
 
 def unexplained(disagreements: Iterable[Disagreement]) -> list[Disagreement]:
-    """What fails the suite; that a model is said to be refused and loads can never be explained away."""
+    """Return the disagreements that fail the suite; a false refusal always does."""
     return [each for each in disagreements if each.kind == "refused but loads" or explanation(each) is None]
 
 
 def idle(comparisons: Sequence[Comparison]) -> list[Explanation]:
-    """Explanations of which nothing is left to explain on these releases."""
+    """Return the explanations that are unused on these releases."""
     found = [explanation(each) for comparison in comparisons for each in comparison.disagreements]
     return [
         each

@@ -1,4 +1,4 @@
-"""What a real load says about a prediction: the model loads, is refused, or is refused for reasons of its own."""
+"""Classify a real load: the model loads, is refused, or is refused for reasons that predictions do not cover."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ BACKEND, FUZZ, PAIRS = "backend", "fuzz", "pairs"
 KERNEL_IS_THERE = "the kernel is there, its constructor wants other values"
 Outcome = Literal["loads", "refused", "excluded"]
 
-# Of a node that the runtime made itself: of a function's body, or beside a cast that it put in.
+# A node that the runtime created, from a function body or next to an implicit cast.
 _OTHER_NODES = re.compile(r"_inlfunc_|_inline_|Inserted\w*Cast")
-# A constructor may refuse a type, and not a value.
+# A constructor may reject a type rather than a value.
 _TYPES = re.compile(r"tensor type \d+ is not supported|Unsupported value attribute datatype")
 _DECLARED = re.compile(r"of output arg \(y\d+\) of node \(\) does not match expected type")
 
 
 @dataclass(frozen=True, slots=True)
 class Real:
-    """What one release did with one model. `reason` says why the model does not count, else it is empty."""
+    """Outcome of one model on one release. `reason` states why the model is ignored; "" if it counts."""
 
     outcome: Outcome
     reason: str
@@ -30,7 +30,7 @@ class Real:
 
 
 def real(corpus: str, name: str, text: str) -> Real:
-    """What a load means. Backend models count whatever is refused of them; what the fuzz made badly does not."""
+    """Classify a load. Every refusal of a backend model counts; invalid fuzzed models are ignored."""
     reason = _everywhere(text) or (_fuzz(name, text) if corpus != BACKEND else "")
     if reason:
         return Real("excluded", reason, text)
@@ -46,7 +46,7 @@ def _everywhere(text: str) -> str:
 
 
 def _fuzz(name: str, text: str) -> str:
-    """Why a refusal is the case's own fault: values that no schema states, and types that it declares wrongly."""
+    """Return why a fuzzed case is invalid: values beyond the schema, or wrongly declared types."""
     match failure_family(text):
         case "shape_inference" if not _OTHER_NODES.search(text):
             return "the operator's own inference wants other values"

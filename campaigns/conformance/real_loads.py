@@ -1,4 +1,4 @@
-"""What one release really does with each model of a corpus: loaded in child processes, a crash costs one model."""
+"""Load each model of a corpus on one release, in child processes: a crash affects one model."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ POLL_S = 0.1
 
 
 class Observed(msgspec.Struct):
-    """What became of every model, by name: "" for one that loads, else the error text, a crash or a timeout."""
+    """Results by model name: "" if it loads, otherwise the error text, a crash or a timeout."""
 
     corpus: str
     texts: dict[str, str]
 
 
 def observed(python: Path, corpus: Path, stored: Path, optimization: str = "all") -> dict[str, str]:
-    """What a release does with each model; read from `stored` where these very models were loaded already."""
+    """Return the result of each model; read from `stored` if the same models were loaded before."""
     digest = f"{corpora.digest(CHILD)}-{corpora.digest(corpus)}"
     if stored.exists():
         kept = msgspec.json.decode(stored.read_bytes(), type=Observed)
@@ -40,14 +40,14 @@ def observed(python: Path, corpus: Path, stored: Path, optimization: str = "all"
 
 
 def listed(python: Path, path: Path) -> Path:
-    """The file of schemas that a release lists."""
+    """Return the file with the schemas of a release."""
     path.parent.mkdir(parents=True, exist_ok=True)
     subprocess.run([str(python), "-I", str(CHILD), "schemas", str(path)], check=True, stdin=subprocess.DEVNULL)
     return path
 
 
 def load_all(python: Path, corpus: Path, record: Path, level: str) -> dict[str, str]:
-    """Load every model, starting a new child after each one that a child does not survive."""
+    """Load every model, with a new child after each crash."""
     names = corpora.names(corpus)
     texts: dict[str, str] = {}
     record.parent.mkdir(parents=True, exist_ok=True)
@@ -63,7 +63,7 @@ def load_all(python: Path, corpus: Path, record: Path, level: str) -> dict[str, 
 
 
 def _child(python: Path, corpus: Path, record: Path, level: str, first: int) -> str:
-    """Run one child until it ends or says nothing new for too long; how it ended."""
+    """Run a child until it ends or stops making progress; return how it ended."""
     command = [str(python), "-I", str(CHILD), "load", str(corpus), level, str(first), str(record)]
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     said, since = 0, time.monotonic()
@@ -80,7 +80,7 @@ def _child(python: Path, corpus: Path, record: Path, level: str, first: int) -> 
 
 
 def _records(record: Path) -> dict[int, str | None]:
-    """The text of each model that a child began; None where it did not finish."""
+    """Return the text of each model that a child started; None if it did not finish."""
     found: dict[int, str | None] = {}
     lines = record.read_bytes().splitlines() if record.exists() else []
     for line in lines:

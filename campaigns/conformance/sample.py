@@ -1,4 +1,4 @@
-"""The part of the suite that every test run has: a sample of both corpora, always the same one."""
+"""A fixed sample of both corpora for every test run."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from campaigns.conformance.load_outcome import BACKEND
 from campaigns.conformance.suite import RELEASES
 
 QUICK_RELEASES = RELEASES[BACKEND]
-WHEELS = ("1.12.0",)  # one that is old enough for every release to load its models
-SIZE = 500  # of each sample
+WHEELS = ("1.12.0",)  # old enough that every release loads its models
+SIZE = 500  # size of each sample
 SEED = 3
 
 
 def sampled(models: Iterable[tuple[str, bytes]]) -> dict[str, bytes]:
-    """Some models, in their order."""
+    """Return a sample of models, in order."""
     found: Mapping[str, bytes] = dict(models)
     chosen = set(random.Random(SEED).sample(sorted(found), min(SIZE, len(found))))
     return {name: data for name, data in found.items() if name in chosen}
 
 
 def backend_models(cache: Path) -> dict[str, bytes]:
-    """Some of the models that the installed onnx generates and that one older wheel has."""
+    """Return a sample of the models of the installed onnx and of one older wheel."""
     return sampled(conformance_backend_models.distinct(conformance_backend_models.models(WHEELS, cache)).items())

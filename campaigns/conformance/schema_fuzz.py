@@ -1,4 +1,4 @@
-"""Schema fuzz: each operator schema of a release with each type that it allows, one node in one model each."""
+"""Schema fuzz: one-node models of each operator schema of a release with each allowed type."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from campaigns.conformance.attribute_values import values
 from campaigns.conformance.schemas import Formal, Schema, in_force
 from campaigns.conformance.type_names import inner, type_proto
 
-IR_VERSION = 8  # every release takes it
+IR_VERSION = 8  # every release supports it
 USUAL = ("tensor(float)", "tensor(int64)", "tensor(int32)", "tensor(uint8)", "tensor(int8)", "tensor(bool)")
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One node to be made. `binding` is the type of each type parameter."""
+    """One node to create. `binding` is the type of each type parameter."""
 
     schema: Schema
     opset: int
     full: bool  # with every optional input and output, and two of each variadic one
     binding: tuple[tuple[str, str], ...]
-    typed: bool  # outputs say their types
+    typed: bool  # outputs have declared types
 
     @property
     def name(self) -> str:
@@ -37,13 +37,13 @@ class Case:
         return " ".join(filter(None, (head, types, extent, "typed" if self.typed else "untyped")))
 
 
-THREES = "QLinearConcat"  # its variadic inputs come in threes: values, scale, zero point
+THREES = "QLinearConcat"  # its variadic inputs are triples: values, scale, zero point
 Given = list[Formal | None]
-"""The parameters of a node's arguments, None where it leaves one out."""
+"""Parameters of a node's arguments; None for an omitted one."""
 
 
 def every(schemas: list[Schema], newest_opsets: dict[str, int], paired: bool = False) -> Iterator[tuple[str, bytes]]:
-    """Every model of a release by name; with `paired` these with other types for two parameters."""
+    """Yield every model of a release by name; with `paired`, those with other types for two parameters."""
     for schema, last in in_force(schemas, newest_opsets):
         for opset in sorted({schema.since, last}):
             for case in cases(schema, opset, paired):
@@ -51,7 +51,7 @@ def every(schemas: list[Schema], newest_opsets: dict[str, int], paired: bool = F
 
 
 def cases(schema: Schema, opset: int, paired: bool = False) -> Iterator[Case]:
-    """All cases of one schema at one opset. Of the pairs, which are many, results say their types."""
+    """Yield all cases of one schema at one opset. Outputs of pairs have declared types."""
     known = set()
     ways = (True,) if paired else (True, False)
     for full in (False, True):
@@ -64,7 +64,7 @@ def cases(schema: Schema, opset: int, paired: bool = False) -> Iterator[Case]:
 
 
 def arguments(schema: Schema, full: bool) -> tuple[Given, Given]:
-    """The inputs and the outputs that a node has."""
+    """Return the inputs and outputs of a node."""
     inputs = _given(schema.inputs, 5 if schema.name == THREES else schema.least_inputs, full)
     outputs = _given(schema.outputs, schema.least_outputs, full)
     return inputs, outputs if any(outputs) else [*schema.outputs[:1]]
@@ -83,7 +83,7 @@ def _given(formals: tuple[Formal, ...], least: int, full: bool) -> Given:
 
 
 def bindings(schema: Schema, given: Given) -> list[tuple[tuple[str, str], ...]]:
-    """Each type of each parameter, once with the others as usual and once with the others as like it as they can."""
+    """Yield each type of each parameter, once with default types and once with similar types for the others."""
     active = _active(schema, given)
     usual = {parameter: _usual(types) for parameter, types in active.items()}
     found = {tuple(usual.items()): None}
@@ -96,7 +96,7 @@ def bindings(schema: Schema, given: Given) -> list[tuple[tuple[str, str], ...]]:
 
 
 def pairs(schema: Schema, given: Given) -> list[tuple[tuple[str, str], ...]]:
-    """Every pair of types of every two parameters, the others as usual, that `bindings` does not have."""
+    """Yield every other pair of types of two parameters, with default types for the others."""
     active = _active(schema, given)
     usual = {parameter: _usual(types) for parameter, types in active.items()}
     found = {
@@ -109,7 +109,7 @@ def pairs(schema: Schema, given: Given) -> list[tuple[tuple[str, str], ...]]:
 
 
 def _active(schema: Schema, given: Given) -> dict[str, tuple[str, ...]]:
-    """The type parameters of these arguments, with what each allows."""
+    """Return the type parameters of these arguments with their allowed types."""
     return {each.type: schema.constraints[each.type] for each in given if each and each.type in schema.constraints}
 
 
@@ -118,13 +118,13 @@ def _usual(types: tuple[str, ...]) -> str:
 
 
 def _alike(type_: str, allowed: tuple[str, ...]) -> str | None:
-    """The same type; else one that holds it, or what it holds."""
+    """Return the same type, its container type or its element type."""
     others = (type_, f"seq({type_})", f"optional({type_})", inner(type_))
     return next((other for other in others if other in allowed), None)
 
 
 def model(case: Case, opset: int) -> ModelProto:
-    """The one-node model of a case; `opset` is imported of ai.onnx where the node is of another domain."""
+    """Return the one-node model of a case; `opset` of ai.onnx is imported if the node has another domain."""
     domain = "" if case.schema.domain == "ai.onnx" else case.schema.domain
     imports = {"": opset, domain: case.opset}
     opsets = [helper.make_opsetid(name, version) for name, version in imports.items()]
@@ -145,7 +145,7 @@ def _graph(case: Case, domain: str) -> GraphProto:
 
 
 def _named(given: Given, prefix: str, types: dict[str, str]) -> list[tuple[str, str]]:
-    """Name and type of each argument, both "" for one that is left out."""
+    """Return name and type of each argument, both "" for an omitted one."""
     return [
         (f"{prefix}{index}", types.get(formal.type, formal.type)) if formal else ("", "")
         for index, formal in enumerate(given)
@@ -153,7 +153,7 @@ def _named(given: Given, prefix: str, types: dict[str, str]) -> list[tuple[str, 
 
 
 def _inner(case: Case, inputs: Given, outputs: Given, types: dict[str, str]) -> dict[str, GraphProto]:
-    """The graphs of an operator that has some."""
+    """Return the graphs of an operator."""
     passed = [formal for formal in inputs if formal and (formal.option == "Variadic" or formal.type == "S")]
     taken, made = ([types.get(formal.type, formal.type) for formal in given if formal] for given in (passed, outputs))
     return subgraphs.graphs(case.schema.name, taken, made)

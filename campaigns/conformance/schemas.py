@@ -1,4 +1,4 @@
-"""The operator schemas of one release, as its own wheel lists them."""
+"""Operator schemas that the wheel of a release lists."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Schema(msgspec.Struct, frozen=True):
 
 
 def read(path: Path) -> list[Schema]:
-    """The schemas that `child.py` wrote."""
+    """Read the schemas that `child.py` wrote."""
     return msgspec.json.decode(path.read_bytes(), type=list[Schema])
 
 
 def in_force(schemas: list[Schema], newest_opsets: dict[str, int]) -> list[tuple[Schema, int]]:
-    """Every schema that is not deprecated, with the newest released opset at which an import chooses it."""
+    """Yield every schema that is not deprecated, with the newest released opset that selects it."""
     versions: dict[tuple[str, str], list[int]] = {}
     for schema in schemas:
         versions.setdefault((schema.domain, schema.name), []).append(schema.since)

@@ -1,4 +1,4 @@
-"""Subgraphs for the operators that have some: they pass on what they are given."""
+"""Subgraphs for operators that have them; they return their inputs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from onnx import GraphProto, NodeProto, ValueInfoProto, helper
 from campaigns.conformance.type_names import inner, type_proto
 
 OUTER = "outer"
-"""A value of the model around a branch of If, which has no inputs of its own."""
+"""An outer value for the branches of If, which have no inputs."""
 
 
 def graphs(name: str, inputs: list[str], outputs: list[str]) -> dict[str, GraphProto]:
-    """The graph attributes of an operator; `inputs` and `outputs` are the types of its variadic ones."""
+    """Return the graph attributes of an operator; `inputs` and `outputs` are the types of its variadic arguments."""
     match name:
         case "If":
             branch = _graph([], [(OUTER, type_) for type_ in outputs])
@@ -28,12 +28,12 @@ def graphs(name: str, inputs: list[str], outputs: list[str]) -> dict[str, GraphP
 
 
 def _held(type_: str) -> str:
-    """What one call for one element of a sequence is given."""
+    """Return the input types of one call for one element of a sequence."""
     return inner(type_) if type_.startswith("seq") else type_
 
 
 def _graph(extra: list[tuple[str, str]], passed: list[tuple[str, str]], given: bool = False) -> GraphProto:
-    """A graph that passes values on; with `given` they are its inputs, after the extra ones."""
+    """Return a graph that returns values; with `given`, they are its inputs after the extra ones."""
     results = [f"r{index}" for index in range(len(passed))]
     nodes: list[NodeProto] = []
     for (name, _), result in zip(passed, results, strict=True):

@@ -1,4 +1,4 @@
-"""One corpus on some releases: made, really loaded, predicted, compared."""
+"""Generate a corpus, load and predict it on some releases, and compare."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RELEASES = {
 
 
 def compared(corpus: str, releases: Sequence[str], cache: Path, optimization: str = "all") -> Iterator[Comparison]:
-    """Each release in turn; loads of several run beside each other."""
+    """Yield the comparison of each release; loads of several releases run in parallel."""
     paths = made(corpus, releases, cache)
 
     def load(release: str) -> dict[str, str]:
@@ -43,7 +43,7 @@ def compared(corpus: str, releases: Sequence[str], cache: Path, optimization: st
 
 
 def made(corpus: str, releases: Sequence[str], cache: Path) -> dict[str, Path]:
-    """The file of models of each release: one for all, or one each."""
+    """Return the corpus of each release: one for all, or one each."""
     if corpus == BACKEND:
         return dict.fromkeys(releases, corpora.write(backend_models.every(cache), cache / "backend.zip"))
     return {
@@ -53,7 +53,7 @@ def made(corpus: str, releases: Sequence[str], cache: Path) -> dict[str, Path]:
 
 
 def fuzzed(release: str, cache: Path, paired: bool = False) -> Iterator[tuple[str, bytes]]:
-    """The fuzz of the schemas that a release itself lists."""
+    """Return the fuzz corpus of a release's schemas."""
     limits = get_limits(release)
     assert limits is not None
     found = schemas.read(listed(environments.python_of(release, cache), cache / f"schemas-{release}.json"))
@@ -61,6 +61,6 @@ def fuzzed(release: str, cache: Path, paired: bool = False) -> Iterator[tuple[st
 
 
 def prepared(models: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, TypedModel]]:
-    """Every model as predictions are made of it."""
+    """Return every model in the form that predictions need."""
     for name, data in models:
         yield name, infer_model_types(ModelView(onnx.ModelProto.FromString(data)))

@@ -1,4 +1,4 @@
-"""Types as runtimes spell them, made into what a model says."""
+"""Convert types as spelled by runtimes to ONNX types."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ _MAP = re.compile(r"map\((\w+), ?(.*)\)")
 
 
 def element(name: str) -> int:
-    """The number of the innermost element type: of `float`, `tensor(float)` or `seq(tensor(float))`."""
+    """Return the number of the innermost element type of `float`, `tensor(float)` or `seq(tensor(float))`."""
     return int(TensorProto.DataType.Value(name.rstrip(")").rpartition("(")[2].upper()))
 
 
 def inner(name: str) -> str:
-    """What a sequence or an optional holds."""
+    """Return the element type of a sequence or an optional."""
     return name.partition("(")[2][:-1]
 
 
 def tensor(name: str) -> TensorProto:
-    """One element of the type `tensor(float)`: zero, or a text."""
+    """Return one element of a tensor type: zero or a string."""
     made = TensorProto(name="t", data_type=element(name), dims=[1])
     if made.data_type == TensorProto.STRING:
         made.string_data.append(b"a")
@@ -31,11 +31,11 @@ def tensor(name: str) -> TensorProto:
 
 
 def _size_bytes(number: int) -> int:
-    return int(helper.tensor_dtype_to_np_dtype(number).itemsize)  # of less than a byte too: one
+    return int(helper.tensor_dtype_to_np_dtype(number).itemsize)  # one, also for types smaller than a byte
 
 
 def type_proto(name: str) -> TypeProto:
-    """The type `seq(tensor(float))`; no tensor has a shape."""
+    """Return the type of a spelling such as `seq(tensor(float))`, without shapes."""
     if found := _MAP.fullmatch(name):
         return helper.make_map_type_proto(element(found.group(1)), type_proto(found.group(2)))
     found = _WRAPPED.fullmatch(name)

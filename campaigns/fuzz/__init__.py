@@ -1,1 +1,1 @@
-"""Hostile models, made from small sound ones, put through everything that reads a model."""
+"""Mutations of small valid models, read by every reader of models."""

@@ -1,12 +1,12 @@
-"""Put hostile models through everything that reads models, and say what none of them may do.
+"""Run all readers of models on hostile models, and report violations.
 
     python -m campaigns.fuzz models --count 1000000 --jobs 2 --seed 1
     python -m campaigns.fuzz onnx --count 20000 --jobs 2 --seed 1
     python -m campaigns.fuzz guided --time-s 600 --corpus corpus
     python -m campaigns.fuzz show --seed 1 --index 4711 --save found.onnx
 
-An input is what its seed and its index make it, on every machine. A find is a reader that raises anything but what it
-documents, or that crashes, hangs, or needs far more memory than the file has bytes; the exit status is then 1.
+An input depends only on its seed and its index. A reader fails if it raises an undocumented error, crashes, hangs or
+needs far more memory than the file has bytes; the exit status is then 1.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def main() -> int:
-    """Run what is asked for."""
+    """Run the selected campaign."""
     arguments = _arguments()
     return int(arguments.run(arguments))
 
@@ -101,7 +101,7 @@ def _guided(arguments: argparse.Namespace) -> int:
 
 
 def report(result: Result) -> None:
-    """Inputs by kind, then each find once."""
+    """Print inputs by kind, then each distinct failure."""
     for kind, count in sorted(result.inputs.items()):
         print(f"{count:>9,}  {kind}")
     rate = result.count / max(result.seconds, 1e-9)
@@ -121,7 +121,7 @@ def report(result: Result) -> None:
 
 
 def distinct(result: Result) -> list[Found]:
-    """One input for each find."""
+    """Save one input per failure."""
     return list({(each.find.reader, each.find.what): each for each in reversed(result.found)}.values())
 
 

@@ -1,4 +1,4 @@
-"""Mutations of a model's bytes: blind ones, and ones that know where fields, numbers and lengths lie."""
+"""Mutations of a model's bytes: random ones, and ones of fields, numbers and lengths."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from random import Random
 from onnxgate.model.reading.file_format import FIXED32, FIXED64, LENGTH, VARINT, encode_varint
 
 LIES = (0, 1, 127, 128, 255, 256, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**62, 2**63 - 1, 2**63, 2**64 - 1)
-"""Numbers at the edges of what readers keep them in; 2^64 - 1 is -1 as protobuf writes it."""
+"""Boundary values of integer types; 2^64 - 1 is protobuf's encoding of -1."""
 _DEPTH = 24
 _START_GROUP, _END_GROUP = 3, 4
 
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """A field: where its tag, its content and its end are, and the lengths that hold it."""
+    """Offsets of a field's tag, content and end, and of the lengths that enclose it."""
 
     number: int
     wire: int
@@ -27,7 +27,7 @@ class Spot:
 
 
 def spots(data: bytes, start: int = 0, end: int | None = None, depth: int = 0) -> list[Spot]:
-    """All fields, those of messages within as well, as far as the bytes can be taken for messages."""
+    """Return all fields, including nested ones, as far as the bytes can be parsed as messages."""
     found: list[Spot] = []
     position, end = start, len(data) if end is None else end
     while position < end:
@@ -68,7 +68,7 @@ def _number(data: bytes, position: int, end: int) -> tuple[int, int]:
 
 
 def flip(data: bytes, random: Random) -> bytes:
-    """Some bits are turned."""
+    """Flip some bits."""
     found = bytearray(data)
     for _ in range(random.choice((1, 1, 1, 2, 4, 8))):
         found[random.randrange(len(found))] ^= 1 << random.randrange(8)
@@ -76,7 +76,7 @@ def flip(data: bytes, random: Random) -> bytes:
 
 
 def overwrite(data: bytes, random: Random) -> bytes:
-    """Some bytes are others."""
+    """Change some bytes."""
     found = bytearray(data)
     for _ in range(random.choice((1, 2, 8))):
         found[random.randrange(len(found))] = random.choice((0, 1, 0x7F, 0x80, 0xFF, random.randrange(256)))
@@ -84,17 +84,17 @@ def overwrite(data: bytes, random: Random) -> bytes:
 
 
 def truncate(data: bytes, random: Random) -> bytes:
-    """It ends too early."""
+    """Truncate the file."""
     return data[: random.randrange(len(data))]
 
 
 def splice(data: bytes, random: Random, other: bytes) -> bytes:
-    """The beginning of one and the end of another."""
+    """Join the beginning of one model and the end of another."""
     return data[: random.randrange(len(data) + 1)] + other[random.randrange(len(other) + 1) :]
 
 
 def merge(data: bytes, random: Random, other: bytes) -> bytes:
-    """One behind the other, which protobuf takes for one message; or one within the other."""
+    """Concatenate two models, which protobuf merges, or insert one into the other."""
     if random.random() < 0.5:
         return data + other
     where = random.choice(spots(data))
@@ -102,18 +102,18 @@ def merge(data: bytes, random: Random, other: bytes) -> bytes:
 
 
 def cut_out(data: bytes, random: Random) -> bytes:
-    """A piece is missing, and lengths say that it is there."""
+    """Remove a piece without correcting lengths."""
     start = random.randrange(len(data))
     return data[:start] + data[start + random.choice((1, 2, 8, 64)) :]
 
 
 def lie_number(data: bytes, random: Random) -> bytes:
-    """A number is one that its reader may not hold."""
+    """Set a number to a boundary value."""
     return _with_varint(data, random, VARINT)
 
 
 def lie_length(data: bytes, random: Random) -> bytes:
-    """A length is wrong."""
+    """Change a length."""
     return _with_varint(data, random, LENGTH)
 
 
@@ -130,7 +130,7 @@ def _with_varint(data: bytes, random: Random, wire: int) -> bytes:
 
 
 def _spelled(value: int, random: Random) -> bytes:
-    """A number, at times with more bytes than it needs, or than any number has."""
+    """Encode a varint, sometimes with superfluous or too many bytes."""
     plain = encode_varint(value)
     if random.random() < 0.8:
         return plain
@@ -138,7 +138,7 @@ def _spelled(value: int, random: Random) -> bytes:
 
 
 def relabel(data: bytes, random: Random) -> bytes:
-    """A field has another number or wire type."""
+    """Change a field's number or wire type."""
     spot = random.choice(spots(data))
     _, after = _number(data, spot.tag, len(data))
     number = random.choice((spot.number, random.randrange(1, 32), 0, 536870911))
@@ -147,13 +147,13 @@ def relabel(data: bytes, random: Random) -> bytes:
 
 
 def repeat(data: bytes, random: Random) -> bytes:
-    """A top-level field comes more than once."""
+    """Repeat a top-level field."""
     spot = random.choice([spot for spot in spots(data) if not spot.depth])
     return data + data[spot.tag : spot.end] * random.choice((1, 2, 50))
 
 
 def strange(data: bytes, random: Random) -> bytes:
-    """A field that nobody knows, or a group, somewhere."""
+    """Insert an unknown field or a group."""
     spot = random.choice(spots(data))
     return data[: spot.tag] + b"".join(_strange(random)) + data[spot.tag :]
 
@@ -167,5 +167,5 @@ def _strange(random: Random) -> Iterator[bytes]:
 
 
 def noise(data: bytes, random: Random) -> bytes:
-    """Nothing but random bytes, behind a beginning that is a model's."""
+    """Return random bytes after a valid beginning."""
     return data[: random.choice((0, 2, 16))] + random.randbytes(random.randrange(1, 200))

@@ -1,6 +1,6 @@
-"""Coverage-guided fuzzing of our own readers, by atheris: inputs that reach lines nobody reached are kept and mutated.
+"""Coverage-guided fuzzing of onnxgate's readers with atheris: inputs that reach new lines are kept and mutated.
 
-Atheris is no dependency of ours: `pip install atheris` brings it for Python 3.11 on Linux.
+Atheris is not a dependency: run `pip install atheris` (Python 3.11 on Linux).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ LARGEST_BYTES = 4096
 
 
 def guide(runs: int, time_s: int, seed: int, corpus: Path | None) -> None:
-    """Fuzz until so many inputs or seconds; a find ends the process with the input written beside it."""
+    """Fuzz for a number of inputs or seconds; a failure ends the process and saves the input."""
     import atheris
 
     with atheris.instrument_imports(include=["onnxgate"]):

@@ -1,4 +1,4 @@
-"""Models that are small or plain, and ask for much: depth, numbers, repetition, recursion, multiplication."""
+"""Small models with extreme cost: depth, numbers, repetition, recursion, multiplication."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FLOATS = helper.make_tensor_type_proto(TensorProto.FLOAT, [2])
 
 
 def nested(numbers: Sequence[int], innermost: bytes = b"") -> bytes:
-    """Messages within messages, the outermost first; made from within, in linear time."""
+    """Return nested messages, the outermost first; built from the inside in linear time."""
     heads: list[bytes] = []
     size = len(innermost)
     for number in reversed(numbers):
@@ -25,7 +25,7 @@ def nested(numbers: Sequence[int], innermost: bytes = b"") -> bytes:
 
 
 def model_of(nodes: Iterable[NodeProto] = (), **more: object) -> ModelProto:
-    """A model of these nodes, from x to y."""
+    """Return a model of these nodes, from x to y."""
     model = ModelProto(ir_version=8)
     model.opset_import.add(domain="", version=18)
     model.opset_import.add(domain="local", version=1)
@@ -37,12 +37,12 @@ def model_of(nodes: Iterable[NodeProto] = (), **more: object) -> ModelProto:
 
 
 def node(operator: str, inputs: Sequence[str], outputs: Sequence[str], domain: str = "", **more: Any) -> NodeProto:
-    """A node."""
+    """Return a node."""
     return helper.make_node(operator, inputs, outputs, domain=domain, **more)
 
 
 def function(model: ModelProto, name: str, nodes: Iterable[NodeProto], attributes: Sequence[str] = ()) -> None:
-    """A local function from `a` to `b`."""
+    """Return a local function from `a` to `b`."""
     made = model.functions.add(name=name, domain="local", input=["a"], output=["b"], attribute=attributes)
     made.opset_import.add(domain="", version=18)
     made.opset_import.add(domain="local", version=1)
@@ -50,13 +50,13 @@ def function(model: ModelProto, name: str, nodes: Iterable[NodeProto], attribute
 
 
 def deep_graphs(random: Random) -> bytes:
-    """Subgraphs within subgraphs."""
+    """Nest subgraphs."""
     levels = random.choice((10, 30, 32, 33, 34, 40, 1000, 100_000))
     return b"\x08\x08" + nested([GRAPH, *([NODE, ATTRIBUTE, SUBGRAPH] * levels)])
 
 
 def deep_branches(random: Random) -> bytes:
-    """If within If, as deep as protobuf allows, each naming what the outermost one has."""
+    """Nest If as deep as protobuf allows, each using an outermost value."""
     graph = GraphProto(name="g", node=[node("Neg", ["x"], ["o"])])
     graph.output.add(name="o")
     for level in range(random.choice((5, 20, 31))):
@@ -73,7 +73,7 @@ def deep_branches(random: Random) -> bytes:
 
 
 def deep_types(random: Random) -> bytes:
-    """A sequence of sequences, an optional of optionals, a map of maps."""
+    """Nest sequences, optionals and maps."""
     levels = random.choice((10, 40, 46, 47, 48, 49, 60, 10_000, 100_000))
     kinds = {"sequence": [4, 1], "optional": [9, 1], "map": [5, 2]}
     pair = kinds[random.choice(list(kinds))]
@@ -83,7 +83,7 @@ def deep_types(random: Random) -> bytes:
 
 
 def groups(random: Random) -> bytes:
-    """Groups within groups, closed or not."""
+    """Nest groups, closed or not."""
     levels = random.choice((1, 99, 101, 10_000, 100_000))
     begin, end = encode_varint(99 << 3 | 3), encode_varint(99 << 3 | 4)
     inside = begin * levels + end * random.choice((levels, 0, levels - 1))
@@ -91,7 +91,7 @@ def groups(random: Random) -> bytes:
 
 
 def recursion(random: Random) -> bytes:
-    """Local functions that call themselves, or one another in a ring, also out of a subgraph."""
+    """Add recursive local functions, direct and indirect, also in a subgraph."""
     count = random.choice((1, 2, 5))
     model = model_of([node("f0", ["x"], ["y"], "local")])
     for index in range(count):
@@ -106,7 +106,7 @@ def recursion(random: Random) -> bytes:
 
 
 def laughs(random: Random) -> bytes:
-    """Functions that multiply: each calls the next one twice or more, with equal or with other attributes."""
+    """Add functions that each call the next one twice or more, with equal or different attributes."""
     count, width, alike = random.choice((8, 20, 40, 70)), random.choice((2, 3, 10)), random.random() < 0.5
     model = model_of([node("f0", ["x"], ["y"], "local", alpha=0.0)])
     for index in range(count):
@@ -122,7 +122,7 @@ def laughs(random: Random) -> bytes:
 
 
 def call_chain(random: Random) -> bytes:
-    """Functions that each call the next one: a tower of them."""
+    """Add a chain of functions that each call the next one."""
     count = random.choice((60, 65, 70, 300, 2000))
     model = model_of([node("f0", ["x"], ["y"], "local")])
     for index in range(count):
@@ -132,7 +132,7 @@ def call_chain(random: Random) -> bytes:
 
 
 def long_chain(random: Random) -> bytes:
-    """Nodes that each take what the one before them gives."""
+    """Add a chain of nodes."""
     count = random.choice((900, 1100, 3000))
     kinds = random.choice(
         (["Identity"], ["Cast"], ["Neg"], ["DequantizeLinear"], ["Reshape", "Not"], ["Squeeze", "Cast"])
@@ -154,7 +154,7 @@ def long_chain(random: Random) -> bytes:
 
 
 def long_cycle(random: Random) -> bytes:
-    """Nodes in a ring."""
+    """Add a cycle of nodes."""
     count = random.choice((1, 2, 3, 50, 1200))
     kind = random.choice(("Identity", "Cast", "Add", "DequantizeLinear"))
     made = [node(kind, [f"v{(index - 1) % count}", "x"], [f"v{index}"]) for index in range(count)]
@@ -162,7 +162,7 @@ def long_cycle(random: Random) -> bytes:
 
 
 def diamonds(random: Random) -> bytes:
-    """Paths that double at each step."""
+    """Add nodes whose number of paths doubles at each step."""
     count = random.choice((10, 40, 400))
     names = ["x", *(f"v{index}" for index in range(count - 1)), "y"]
     kind = random.choice(("Add", "Mul", "Concat", "Where", "Min"))
@@ -170,13 +170,13 @@ def diamonds(random: Random) -> bytes:
 
 
 def empty_nodes(random: Random) -> bytes:
-    """A great number of nodes of two bytes."""
+    """Add many nodes of two bytes."""
     nodes = b"\x0a\x00" * random.choice((1000, 20_000))
     return b"\x08\x08\x42\x02\x10\x12" + encode_length_prefix(GRAPH, len(nodes)) + nodes
 
 
 def many(random: Random) -> bytes:
-    """A great number of one thing."""
+    """Repeat one element many times."""
     count = random.choice((300, 3000))
     model = model_of([node("Neg", ["x"], ["y"])])
     match random.randrange(9):
@@ -208,7 +208,7 @@ def many(random: Random) -> bytes:
 
 
 def many_dims(random: Random) -> bytes:
-    """A tensor or a value of a great number of axes, each of them large."""
+    """Add a tensor or value with many large axes."""
     count, size = random.choice((100, 2000, 200_000)), random.choice((0, 1, 2, 2**40, 2**63 - 1))
     model = model_of([node("Add", ["x", "w"], ["y"])])
     if random.random() < 0.6:
@@ -221,7 +221,7 @@ def many_dims(random: Random) -> bytes:
 
 
 def vast(random: Random) -> bytes:
-    """Inputs and weights of more bytes than there is memory."""
+    """Declare inputs and weights larger than memory."""
     sizes = random.choice(([2**31], [2**20, 2**20], [2**40, 2**40], [2**63 - 1], [2**62, 4], [0, 2**62], [1] * 40))
     model = model_of([node(random.choice(("Add", "Gather", "Reshape", "Tile", "Expand")), ["x", "w"], ["y"])])
     model.graph.input[0].type.CopyFrom(helper.make_tensor_type_proto(random.choice((1, 7, 9, 10)), sizes))
@@ -235,7 +235,7 @@ def vast(random: Random) -> bytes:
 
 
 def folding(random: Random) -> bytes:
-    """Constants that inference computes with: repeats, ranges and shapes of great size."""
+    """Add constants that make shape inference compute huge repeats, ranges and shapes."""
     big = random.choice((2**20, 2**31, 2**40, 2**62, -1))
     model = model_of()
     for name, values in (("s", [big, big]), ("n", [big]), ("z", [0])):
@@ -263,7 +263,7 @@ def folding(random: Random) -> bytes:
 
 
 def long_name(random: Random) -> bytes:
-    """A name of a great length."""
+    """Add a very long name."""
     name = random.choice(("x", "\u202e", "(", "/", "a b ", "/home/", "N+", "\0")) * random.choice((1000, 100_000))
     model = model_of([node("Neg", ["x"], ["y"], name=name)])
     match random.randrange(6):

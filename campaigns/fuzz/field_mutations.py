@@ -1,4 +1,4 @@
-"""Mutations of a parsed model: one message is chosen, and one of its fields made into something else."""
+"""Mutations of a parsed model: change one field of one message."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ OFFSETS = ("-1", "0", "90", "1e3", "x", "", "9" * 30, "9" * 4300, "9" * 5000, " 
 INTEGERS, FLOATING, TEXT, BLOB, MESSAGE = {3, 4, 5, 13, 14, 17}, {1, 2}, 9, 12, 11
 """Field types. Source: FieldDescriptorProto.Type."""
 _MOST_BYTES = 60_000
-"""A message is not copied into itself once a model is larger."""
+"""Size limit above which no message is copied into itself."""
 
 
 def messages(message: Any) -> Iterator[Any]:
-    """The message and all within it."""
+    """Yield the message and all nested ones."""
     yield message
     for field, value in message.ListFields():
         if field.type == MESSAGE:
@@ -64,7 +64,7 @@ def _any_field(model: ModelProto, random: Random, fits: Callable[[Any], bool], *
 
 
 def number(model: ModelProto, random: Random) -> None:
-    """A number is another: a type that is not known, a negative or overlong size."""
+    """Change a number: an unknown type, a negative or huge size."""
     message, field = _any_field(model, random, lambda field: field.type in INTEGERS, present=random.random() < 0.8)
     if message is not None:
         _assign(message, field, random, _integer(field, random))
@@ -87,40 +87,40 @@ def _assign(message: Any, field: Any, random: Random, value: Any) -> None:
             held[random.randrange(len(held))] = value
         else:
             held.append(value)
-    except ValueError:  # an enum that is closed takes no other number
+    except ValueError:  # closed enums accept no other number
         return
 
 
 def text(model: ModelProto, random: Random) -> None:
-    """A name is another: empty, of somebody else, endless, with NUL, with what terminals obey."""
+    """Change a name: empty, of another element, very long, with NUL or terminal escapes."""
     message, field = _any_field(model, random, lambda field: field.type == TEXT, present=random.random() < 0.8)
     if message is not None:
         _assign(message, field, random, random.choice(NAMES))
 
 
 def blob(model: ModelProto, random: Random) -> None:
-    """Bytes are others, or of another length."""
+    """Change bytes or their length."""
     message, field = _any_field(model, random, lambda field: field.type == BLOB, present=random.random() < 0.7)
     if message is not None:
         _assign(message, field, random, random.choice((b"", b"\0", b"\xff\xfe", random.randbytes(16), bytes(1500))))
 
 
 def real(model: ModelProto, random: Random) -> None:
-    """A real number is another."""
+    """Change a float."""
     message, field = _any_field(model, random, lambda field: field.type in FLOATING, present=random.random() < 0.7)
     if message is not None:
         _assign(message, field, random, random.choice((0.0, -1.0, 1e-45, 3e38, float("inf"), float("nan"), 0.5)))
 
 
 def clear(model: ModelProto, random: Random) -> None:
-    """A field is missing."""
+    """Remove a field."""
     message, field = _any_field(model, random, lambda field: True, present=True)
     if message is not None:
         message.ClearField(field.name)
 
 
 def double(model: ModelProto, random: Random) -> None:
-    """Elements of a list come twice or often, so that names do too."""
+    """Repeat elements of a list, and so their names."""
     message, field = _any_field(model, random, _is_repeated, present=True)
     if message is None:
         return
@@ -132,7 +132,7 @@ def double(model: ModelProto, random: Random) -> None:
 
 
 def shuffle(model: ModelProto, random: Random) -> None:
-    """Elements of a list are in another order: nodes that use what is made later, cycles."""
+    """Reorder elements of a list, which gives unsorted nodes and cycles."""
     message, field = _any_field(
         model, random, lambda field: _is_repeated(field) and field.type == MESSAGE, present=True
     )
@@ -147,7 +147,7 @@ def shuffle(model: ModelProto, random: Random) -> None:
 
 
 def transplant(model: ModelProto, random: Random, other: ModelProto) -> None:
-    """A message of this model or of another one is put where another of its kind was."""
+    """Replace a message by another of its type, from this model or another one."""
     message, field = _any_field(model, random, lambda field: field.type == MESSAGE, present=random.random() < 0.7)
     if message is None or model.ByteSize() > _MOST_BYTES:
         return
@@ -160,7 +160,7 @@ def transplant(model: ModelProto, random: Random, other: ModelProto) -> None:
 
 
 def rewire(model: ModelProto, random: Random) -> None:
-    """Nodes are given and give other values: duplicates, cycles, values of elsewhere, too many, none."""
+    """Change inputs and outputs of nodes: duplicates, cycles, unknown values, too many, none."""
     nodes = [each for each in messages(model) if each.DESCRIPTOR.name == "NodeProto"]
     names = [name for node in nodes for name in (*node.input, *node.output)] or [""]
     for _ in range(random.choice((1, 2, 4))):
@@ -176,7 +176,7 @@ def rewire(model: ModelProto, random: Random) -> None:
 
 
 def operator(model: ModelProto, random: Random) -> None:
-    """A node is one of another operator, or calls a local function."""
+    """Change a node's operator, or let it call a local function."""
     from onnx import defs
 
     nodes = [each for each in messages(model) if each.DESCRIPTOR.name == "NodeProto"]
@@ -199,7 +199,7 @@ def _schemas(defs: Any) -> list[tuple[str, str]]:
 
 
 def dims(model: ModelProto, random: Random) -> None:
-    """A tensor says another shape: negative, zero, larger than any memory, of too many axes."""
+    """Change a tensor's shape: negative, zero, huge, too many axes."""
     tensors = [each for each in messages(model) if each.DESCRIPTOR.name in ("TensorProto", "SparseTensorProto")]
     if not tensors:
         return shape(model, random)
@@ -211,7 +211,7 @@ def dims(model: ModelProto, random: Random) -> None:
 
 
 def shape(model: ModelProto, random: Random) -> None:
-    """A value says another shape."""
+    """Change a value's shape."""
     values = [each for each in messages(model) if each.DESCRIPTOR.name == "ValueInfoProto"]
     if values:
         held = random.choice(values).type.tensor_type
@@ -226,7 +226,7 @@ def shape(model: ModelProto, random: Random) -> None:
 
 
 def external(model: ModelProto, random: Random) -> None:
-    """External data are somewhere else, or said twice, or where there is no file, or in a tensor that has its own."""
+    """Change external data: another location, duplicate entries, a missing file, a tensor with its own data."""
     tensors = [each for each in messages(model) if each.DESCRIPTOR.name == "TensorProto"]
     tensor = random.choice(tensors) if tensors else model.graph.initializer.add(name="w", data_type=1, dims=[2])
     tensor.data_location = random.choice((TensorProto.EXTERNAL, TensorProto.EXTERNAL, TensorProto.DEFAULT))
@@ -239,7 +239,7 @@ def external(model: ModelProto, random: Random) -> None:
 
 
 def attribute(model: ModelProto, random: Random) -> None:
-    """An attribute holds several things, or not what its type says, or refers to one that is not there."""
+    """Change an attribute: several values, another type, an invalid reference."""
     nodes = [each for each in messages(model) if each.DESCRIPTOR.name == "NodeProto"]
     if not nodes:
         return
@@ -262,7 +262,7 @@ def attribute(model: ModelProto, random: Random) -> None:
 
 
 def broken_text(data: bytes, random: Random) -> bytes:
-    """A name is no UTF-8: a surrogate, a byte alone, an overlong NUL."""
+    """Set a name to invalid UTF-8: a surrogate, a single byte, an overlong NUL."""
     from campaigns.fuzz.byte_mutations import spots
     from onnxgate.model.reading.file_format import LENGTH
 

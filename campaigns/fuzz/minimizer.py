@@ -1,15 +1,15 @@
-"""The least input that still shows a find."""
+"""Reduce an input that causes a failure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 PATIENCE = 4000
-"""So many inputs are tried at most."""
+"""Maximum number of tried inputs."""
 
 
 def minimised(data: bytes, shows: Callable[[bytes], bool]) -> bytes:
-    """The data without pieces that it shows the find without: halves first, then ever smaller ones."""
+    """Return the data without irrelevant pieces: halves first, then smaller ones."""
     size, tried = max(len(data) // 2, 1), 0
     while tried < PATIENCE:
         start, shrunk = 0, False

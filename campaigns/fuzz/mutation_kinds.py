@@ -1,4 +1,4 @@
-"""Every kind of mutation, and the one input that a seed and an index stand for."""
+"""All kinds of mutations, and the input for a seed and an index."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from campaigns.fuzz.seed_models import contents
 
 Make = Callable[[Random], bytes]
 MONSTER_SHARE = 0.004
-"""Monsters are large, and cost as much as a hundred others."""
+"""Extreme models are large, and cost as much as a hundred others."""
 
 
 def _bytes(mutate: Callable[[bytes, Random], bytes]) -> Make:
@@ -37,7 +37,7 @@ def _fields(mutate: Callable[..., Any], *, donor: bool = False) -> Make:
 
 
 def _several(random: Random) -> bytes:
-    """Some mutations of fields, and some of bytes, one after the other."""
+    """Apply some mutations of fields, then some of bytes."""
     model = ModelProto.FromString(random.choice(contents()))
     for _ in range(random.randrange(1, 6)):
         random.choice(_ON_FIELDS)(model, random)
@@ -101,7 +101,7 @@ KINDS: Mapping[str, Make] = {**PLAIN, **LARGE}
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One input: where it comes from, and its bytes."""
+    """One input: its origin and its bytes."""
 
     seed: int
     index: int
@@ -110,7 +110,7 @@ class Input:
 
 
 def mutant(seed: int, index: int, kinds: tuple[str, ...] = ()) -> Input:
-    """The input that the seed and the index stand for, of one of the kinds if any are named."""
+    """Return the input for a seed and an index, of one of the selected kinds."""
     random = Random(f"{seed}/{index}")
     if kinds:
         kind = random.choice(kinds)

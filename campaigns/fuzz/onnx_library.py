@@ -1,4 +1,4 @@
-"""onnx's own C++ on hostile models, in the children that production has: a crash there costs one model."""
+"""Run onnx's C++ code on hostile models in the same child processes as `check`: a crash affects one model."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from onnxgate.project.config.project import MergedSettings, SelectedModel
 TIME_S = 10
 MEMORY_BYTES = 4 * 2**30
 SHARE = 256
-"""So many models are written and asked about at once."""
+"""Number of models per batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A model that took its child with it."""
+    """A model that crashed its child process."""
 
     index: int
     kind: str
@@ -35,21 +35,21 @@ class Loss:
 
 @dataclass(slots=True)
 class Answers:
-    """What came of all."""
+    """Result of a campaign."""
 
     inputs: Counter[str] = field(default_factory=Counter)  # by kind
-    answered: Counter[str] = field(default_factory=Counter)  # by who was asked
+    answered: Counter[str] = field(default_factory=Counter)  # by function
     lost: list[Loss] = field(default_factory=list)
     seconds: float = 0.0
 
     @property
     def faults(self) -> list[Loss]:
-        """Those that are our own: whatever onnx does, we say it and do not raise."""
+        """Failures of onnxgate, which must report an error of onnx instead of raising it."""
         return [each for each in self.lost if each.how.startswith("raised")]
 
 
 def ask(make: Callable[[int], Input], count: int, jobs: int, time_s: float = float("inf")) -> Answers:
-    """Have every model judged as `check` does, and put through the rest of onnx's C++."""
+    """Check every model as `check` does, and run the rest of onnx's C++ code on it."""
     answers = Answers()
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="onnxgate-fuzz-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
@@ -87,14 +87,14 @@ def _calls(folder: Path, inputs: list[Input]) -> Iterator[tuple[Input, str, Call
 
 
 def _checked(path: object) -> object:
-    """The file stage's whole look, as its children have it."""
+    """Run the checks of the file stage as its child processes do."""
     assert isinstance(path, Path)
     read_model_file(FileQuery(SelectedModel(path.name, path, MergedSettings(), Place(path.name))))
     return None
 
 
 def _tried(part: Callable[[bytes], object]) -> Callable[[object], object]:
-    """Whatever it raises is an answer: only what ends the process is none."""
+    """Ignore errors; only a crash of the process is a failure."""
 
     def tried(data: object) -> object:
         assert isinstance(data, bytes)
@@ -108,14 +108,14 @@ def _tried(part: Callable[[bytes], object]) -> Callable[[object], object]:
 
 
 def checker(data: object) -> object:
-    """`onnx.checker`, in full, on the model as it is."""
+    """Run `onnx.checker` with all checks."""
     from onnx import checker as onnx_checker
 
     return _tried(lambda each: onnx_checker.check_model(each, full_check=True))(data)
 
 
 def inference(data: object) -> object:
-    """Shape inference, strict."""
+    """Run strict shape inference."""
     from onnx import shape_inference
 
     return _tried(lambda each: shape_inference.infer_shapes(each, check_type=True, strict_mode=True, data_prop=True))(
@@ -124,14 +124,14 @@ def inference(data: object) -> object:
 
 
 def conversion(data: object) -> object:
-    """The converter of opsets."""
+    """Run the version converter."""
     from onnx import ModelProto, version_converter
 
     return _tried(lambda each: version_converter.convert_version(ModelProto.FromString(each), 21))(data)
 
 
 def text(data: object) -> object:
-    """The parser of ONNX text, on the model as text and on its bytes."""
+    """Run the parser of ONNX text on the model's text and bytes."""
     from onnx import ModelProto, parser, printer
 
     _tried(lambda each: parser.parse_model(printer.to_text(ModelProto.FromString(each))))(data)
@@ -139,7 +139,7 @@ def text(data: object) -> object:
 
 
 def inlining(data: object) -> object:
-    """The inliner of local functions."""
+    """Run the inliner of local functions."""
     from onnx import ModelProto, inliner
 
     return _tried(lambda each: inliner.inline_local_functions(ModelProto.FromString(each)))(data)

@@ -1,4 +1,4 @@
-"""One input through every reader: what each did that it must not do."""
+"""Run every reader on one input, and collect violations."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from campaigns.fuzz.readers import COSTLY, DOCUMENTED, OF_FILES, OF_MODELS, Look
 from campaigns.fuzz.seed_models import contents, furnish
 
 MOST_MIB = 192
-"""A reader may need so much more memory than before it began, whatever it reads."""
+"""Additional memory that a reader may need for any input."""
 MOST_TIMES = 100
-"""And so many times what the file has."""
+"""Additional memory relative to the file's size."""
 ADDRESS_SPACE_BYTES = 6 * 2**30
 _PACKAGE = "onnxgate/"
 
 
 @dataclass(frozen=True, slots=True)
 class Find:
-    """What a reader did that it must not: `what` is the same for all inputs of one fault."""
+    """A violation by a reader; `what` is equal for all inputs with the same fault."""
 
     reader: str
     what: str
@@ -32,12 +32,12 @@ class Find:
 
 @dataclass(slots=True)
 class Bench:
-    """A folder with a sound model and its data, into which one input after the other is put."""
+    """A folder with a valid model and its data, in which each input is placed."""
 
     folder: Path
     readers: Mapping[str, Look] = field(default_factory=lambda: {**OF_FILES, **OF_MODELS})
-    costly_every: int = 1  # the costly readers see one input of so many
-    at: Callable[[int], None] = lambda number: None  # told which reader is at work, for who supervises
+    costly_every: int = 1  # expensive readers run on one of so many inputs
+    at: Callable[[int], None] = lambda number: None  # receives the running reader's name for the supervisor
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -47,7 +47,7 @@ class Bench:
             (self.folder / "link").symlink_to("/dev/zero")
 
     def look(self, data: bytes) -> Iterator[Find]:
-        """All that is wrong with what readers do with these bytes."""
+        """Return all violations for these bytes."""
         path = self.folder / "m.onnx"
         path.write_bytes(data)
         subject = Subject(path, self.folder / "seed.onnx", self.folder / "scratch")
@@ -66,7 +66,7 @@ class Bench:
         return subject.readable or name not in OF_MODELS
 
     def _greedy(self, subject: Subject, allowed_kib: int) -> Iterator[Find]:
-        """Who took the memory; each looks again, alone."""
+        """Return the readers that needed the memory, by running each one alone."""
         for name, look in self.readers.items():
             before = _reset_peak()
             for _ in _watched(name, look, subject):
@@ -76,7 +76,7 @@ class Bench:
 
 
 def limit_memory() -> None:
-    """More than this cannot be had: who asks for it gets a MemoryError, or ends."""
+    """Address space limit; beyond it, allocation raises MemoryError or aborts."""
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE_BYTES, ADDRESS_SPACE_BYTES))
 
 
@@ -90,7 +90,7 @@ def _watched(name: str, look: Look, subject: Subject) -> Iterator[Find]:
 
 
 def _where(error: BaseException) -> str:
-    """The innermost line of ours."""
+    """Return the innermost traceback line in onnxgate."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__, limit=-200) if _PACKAGE in frame.filename]
     if isinstance(error, RecursionError):
         names = sorted({frame.name for frame in frames})
@@ -100,7 +100,7 @@ def _where(error: BaseException) -> str:
 
 
 def _reset_peak() -> int:
-    """What is resident now, in KiB; the peak begins here."""
+    """Return the resident memory in KiB, and reset the peak."""
     with suppress(OSError), open("/proc/self/clear_refs", "w") as file:  # noqa: PTH123 - thousands a second
         file.write("5")
     return _status(b"VmRSS:")

@@ -1,4 +1,4 @@
-"""Everything of ours that reads a model, each by a name. None may do anything but answer, or say what it documents."""
+"""All readers of models in onnxgate, by name. Each must return or raise a documented error."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ from onnxgate.support.matching.kernels import predict
 from onnxgate.support.matching.type_inference import infer_model_types
 
 FEW_ELEMENTS = 2**15
-"""Generated inputs are no larger here: what matters is which are asked for."""
+"""Size limit of generated inputs."""
 SOME_NODES = 12
-"""So many nodes are drawn, cut out and set apart."""
+"""Number of nodes that are extracted."""
 Look = Callable[["Subject"], object]
 
 
 @dataclass(slots=True)
 class Subject:
-    """A model's file, and what was read from it. `other` is a sound model beside it."""
+    """A model's file and its content. `other` is a valid model in the same folder."""
 
     path: Path
     other: Path
@@ -71,16 +71,16 @@ class Subject:
 
     @property
     def proto(self) -> ModelProto:
-        """Its messages."""
+        """The model's messages."""
         return self.view.proto
 
     @property
     def nodes(self) -> range:
-        """Some of the main graph's nodes."""
+        """Some nodes of the main graph."""
         return range(min(len(self.proto.graph.node), SOME_NODES))
 
     def fresh(self) -> Path:
-        """A folder that is empty."""
+        """An empty folder."""
         shutil.rmtree(self.scratch, ignore_errors=True)
         self.scratch.mkdir()
         return self.scratch / "made"
@@ -101,7 +101,7 @@ def _structure(subject: Subject) -> object:
 
 
 def _slim(subject: Subject) -> object:
-    """As a file of gigabytes is read: with what is larger than a few bytes left where it is."""
+    """Read the file like one of gigabytes: skip all data larger than a few bytes."""
     small = structure.read_view(subject.path, large_bytes=0, small_bytes=8)
     for _, tensor in small.tensors:
         omitted_data.find_omitted_data(tensor)
@@ -126,7 +126,7 @@ def _facts(subject: Subject) -> object:
 
 
 def _known(subject: Subject) -> ModelFacts:
-    """The facts, where they could be told: who raised instead was found out already."""
+    """Return the facts, if they could be read; errors were reported before."""
     return subject.facts or extract_facts(ModelView(ModelProto()), subject.path, "m.onnx")
 
 
@@ -185,7 +185,7 @@ def _runtimes() -> tuple[PlannedRuntime, ...]:
 
 
 def _stage(subject: Subject) -> object:
-    """The support stage as `check` and `matrix` have it, with ways out of what is refused."""
+    """Run the support stage like `check` and `matrix`, with suggestions."""
     selected = SelectedModel("m.onnx", subject.path, MergedSettings(), Place("m.onnx"))
     facts = _known(subject)
     folder = subject.path.parent
@@ -252,7 +252,7 @@ def _cutting(subject: Subject) -> object:
 
 
 OF_FILES: Mapping[str, Look] = {"pointer": _pointer, "identify": _identify, "slim": _slim, "structure": _structure}
-"""Those that take the file as it is."""
+"""Readers of files."""
 OF_MODELS: Mapping[str, Look] = {
     "facts": _facts,
     "external": _external,
@@ -273,11 +273,11 @@ OF_MODELS: Mapping[str, Look] = {
     "prediction": _prediction,
     "stage": _stage,
 }
-"""Those that take what the first ones took for a model."""
+"""Readers of models that the first readers accepted."""
 COSTLY = frozenset(
     {"locations", "describe", "normal", "difference", "movement", "drawing", "exposing", "cases", "stage"}
 )
-"""Those that cost more than all others together."""
+"""Readers that cost more than all others together."""
 DOCUMENTED: Mapping[str, tuple[type[Exception], ...]] = {
     "slim": (UnreadableModel,),
     "structure": (UnreadableModel,),
@@ -286,4 +286,4 @@ DOCUMENTED: Mapping[str, tuple[type[Exception], ...]] = {
     "cases": (InputGenerationError,),
     "exposing": (OSError,),
 }
-"""What a reader may raise; "exposing" links external data, which may not be there."""
+"""Documented errors of readers; "exposing" links external data, which may be missing."""

@@ -1,4 +1,4 @@
-"""Small sound models that hostile ones are made of; together they hold every message that ONNX has."""
+"""Small valid models as seeds of hostile ones; together they contain every message of ONNX."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ TEXTS = {
 
 @functools.cache
 def seeds() -> dict[str, ModelProto]:
-    """Each by its name."""
+    """Return the models by name."""
     found = {name: onnx.parser.parse_model(text) for name, text in TEXTS.items()}
     found |= {"external": _external(), "sparse": _sparse(), "stamped": _stamped(), "trained": _trained()}
     found |= {"types": _types(), "attributes": _attributes(), "raw": _raw(), "device": _device()}
@@ -113,12 +113,12 @@ def seeds() -> dict[str, ModelProto]:
 
 @functools.cache
 def contents() -> tuple[bytes, ...]:
-    """The bytes of each, in the order of their names."""
+    """Return the bytes of the models, ordered by name."""
     return tuple(model.SerializeToString(deterministic=True) for _, model in sorted(seeds().items()))
 
 
 def furnish(folder: Path) -> None:
-    """Put the data there that models name."""
+    """Write the external data of the models."""
     (folder / DATA).write_bytes(bytes(range(DATA_BYTES)))
 
 

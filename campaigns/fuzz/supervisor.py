@@ -1,4 +1,4 @@
-"""Inputs looked at in child processes, watched from here: a crash or a hang costs one input, and is a find."""
+"""Run inputs in supervised child processes: a crash or a hang affects one input, and is a failure."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from campaigns.fuzz.mutation_kinds import Input
 from campaigns.fuzz.reader_checks import Bench, Find, limit_memory
 
 HANG_S = 5.0
-"""A reader that computes longer on an input of some kilobytes hangs."""
+"""CPU time after which a reader of some kilobytes counts as hanging."""
 ASLEEP = 12
-"""One that waits hangs after so many times that, whatever else keeps the machine busy."""
+"""Factor of elapsed time after which a waiting reader counts as hanging on a busy machine."""
 HANG_S_PER_MB = 20.0
 BATCH = 2000
-"""A child looks at so many inputs; then a fresh one goes on, so that what one left in memory is no find of another."""
+"""Inputs per child process; a new child starts with empty memory."""
 _LOOK_S = 0.05
-_SLOT = struct.Struct("<qqddq")  # the input at work, the reader, since when: by the clock and by its own; the size
+_SLOT = struct.Struct("<qqddq")  # current input, reader, start by wall and CPU time, and size
 _FINISHED = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A find, and the input that showed it."""
+    """A failure and the input that caused it."""
 
     index: int
     kind: str
@@ -43,23 +43,25 @@ class Found:
 
 @dataclass(slots=True)
 class Result:
-    """What a run found."""
+    """Result of a run."""
 
     inputs: Counter[str] = field(default_factory=Counter)  # by kind
     found: list[Found] = field(default_factory=list)
-    foreign: list[Found] = field(default_factory=list)  # ended within onnx's C++, which production has in children
+    foreign: list[Found] = field(
+        default_factory=list
+    )  # crashed in onnx's C++ code, which `check` runs in child processes
     seconds: float = 0.0
     slowest: tuple[float, int, str] = (0.0, -1, "")
 
     @property
     def count(self) -> int:
-        """How many inputs were looked at."""
+        """Number of checked inputs."""
         return sum(self.inputs.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What is to be looked at: `make(index)` for each index below `count`, by `look`."""
+    """Inputs `make(index)` for each index below `count`, checked by `look`."""
 
     make: Callable[[int], Input]
     count: int
@@ -71,7 +73,7 @@ class Run:
 
 
 def supervise(run: Run) -> Result:
-    """Look at all, in `jobs` processes at a time. Ctrl-C ends it with the result so far."""
+    """Check all inputs in `jobs` parallel processes. Ctrl-C returns the result so far."""
     result = Result()
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="onnxgate-fuzz-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
@@ -92,7 +94,7 @@ def supervise(run: Run) -> Result:
 
 
 class _Lane:
-    """Every `jobs`-th input, in one child after the other."""
+    """Run every `jobs`-th input, in consecutive child processes."""
 
     def __init__(self, run: Run, lane: int, folder: Path, result: Result) -> None:
         self._run, self._folder, self._result = run, folder, result
@@ -104,7 +106,7 @@ class _Lane:
         self._read = 0
 
     def step(self) -> bool:
-        """See after the child; whether there is more to do."""
+        """Check the child; return whether there is more to do."""
         if self._pid:
             self._watch()
         if not self._pid and self._next < self._run.count:
@@ -112,7 +114,7 @@ class _Lane:
         return bool(self._pid)
 
     def end(self) -> None:
-        """Kill the child, if there is one."""
+        """Kill the child, if it exists."""
         if self._pid:
             os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)
@@ -128,7 +130,7 @@ class _Lane:
             self._work()
 
     def _work(self) -> None:
-        """In the child."""
+        """Run in the child."""
         status = 1
         try:
             os.setpgid(0, 0)
@@ -173,7 +175,7 @@ class _Lane:
             else:
                 self._next = index + self._run.jobs
         elif self._hangs(since, computed, self._run.hang_s + HANG_S_PER_MB * size / 1e6):
-            os.kill(self._pid, signal.SIGUSR1)  # it says where it is
+            os.kill(self._pid, signal.SIGUSR1)  # prints its current line
             time.sleep(_LOOK_S)
             os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)
@@ -182,7 +184,7 @@ class _Lane:
             self._lost(index, reader, "hangs")
 
     def _at_work(self) -> tuple[int, int, float, float, int]:
-        """What the child wrote, read again where it was writing just then."""
+        """Return the child's status; read again if it was being written."""
         while (first := _SLOT.unpack_from(self._memory)) != _SLOT.unpack_from(self._memory) or not first[2]:
             pass
         return first
@@ -192,13 +194,15 @@ class _Lane:
         return elapsed > most_s and (elapsed > most_s * ASLEEP or _computed_s(self._pid) - computed > most_s)
 
     def _lost(self, index: int, reader: int, what: str) -> None:
-        """The input at work took its child with it."""
+        """Record that the current input crashed its child."""
         readers = [*self._run.bench(self._folder / "names").readers]
         name = readers[reader] if 0 <= reader < len(readers) else "making the input"
         kind = self._run.make(index).kind
         self._result.inputs[kind] += 1
         where = _innermost((self._folder / "trace").read_text(errors="replace"))
-        crashed = what != "hangs" and "/onnx/" in where  # there a hang is ours: we need not have asked
+        crashed = (
+            what != "hangs" and "/onnx/" in where
+        )  # a hang there counts as a failure of onnxgate, which need not call it
         found = self._result.foreign if crashed else self._result.found
         found.append(Found(index, kind, Find(name, what, where)))
         self._next = index + self._run.jobs
@@ -214,12 +218,12 @@ class _Lane:
 
 
 def _innermost(trace: str) -> str:
-    """The line that a process was in."""
+    """Return the line that a process executed."""
     return next((line.strip() for line in trace.splitlines() if line.lstrip().startswith("File ")), "")
 
 
 def _computed_s(pid: int) -> float:
-    """How long a process has computed."""
+    """Return the CPU time of a process."""
     times = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -1,4 +1,4 @@
-"""Generated models are valid, the same on each run, and of the size that was requested."""
+"""Generated models are valid, reproducible and of the requested size."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def test_a_small_model_of_each_family_is_valid(tmp_path: Path, number: int) -> N
 
 
 def test_families_differ() -> None:
-    """Six families take turns."""
+    """The six families alternate."""
     assert len(corpora.FAMILY_NAMES) == len(set(corpora.FAMILY_NAMES)) == 6
 
 
 def test_a_model_is_the_same_each_time(tmp_path: Path) -> None:
-    """A number is a model, byte for byte."""
+    """The bytes of a model depend only on its number."""
     for name in ("one", "other"):
         corpora.write_small(tmp_path / name, 3)
 
@@ -36,7 +36,7 @@ def test_a_model_is_the_same_each_time(tmp_path: Path) -> None:
 
 
 def test_a_streamed_model_is_valid_and_nearly_as_large_as_requested(tmp_path: Path) -> None:
-    """Weights that are written piece by piece are one message of about the requested size."""
+    """Weights written in pieces form one message of about the requested size."""
     path = tmp_path / "model.onnx"
 
     written = corpora.write_large(path, "transformer", 1, 4_000_000, 100)
@@ -46,7 +46,7 @@ def test_a_streamed_model_is_valid_and_nearly_as_large_as_requested(tmp_path: Pa
 
 
 def test_a_deep_model_has_exactly_its_nodes(tmp_path: Path) -> None:
-    """The graph is filled up to the number in its name."""
+    """The graph has exactly the number of nodes in its name."""
     path = tmp_path / "model.onnx"
 
     corpora.write_deep(path, 300)
@@ -56,7 +56,7 @@ def test_a_deep_model_has_exactly_its_nodes(tmp_path: Path) -> None:
 
 
 def test_an_ensemble_is_valid_and_nearly_as_large_as_requested(tmp_path: Path) -> None:
-    """Trees that are written one by one are one node of one message, the same each time."""
+    """Trees written one by one form one node of one message, reproducibly."""
     paths = [tmp_path / name for name in ("model.onnx", "other.onnx")]
 
     sizes = [write_ensemble(path, 400_000, depth=6) for path in paths]
@@ -67,7 +67,7 @@ def test_an_ensemble_is_valid_and_nearly_as_large_as_requested(tmp_path: Path) -
 
 
 def test_the_trees_of_an_ensemble_are_complete(tmp_path: Path) -> None:
-    """Each node that is not a leaf has two children in its tree, and each leaf a class."""
+    """Each inner node has two children in its tree, and each leaf a class."""
     path = tmp_path / "model.onnx"
 
     write_ensemble(path, 60_000, depth=4)

@@ -1,4 +1,4 @@
-"""The arithmetic of the tables, and that a contestant that failed never has a figure."""
+"""Arithmetic of the tables; a failed contestant has no figures."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def corpus(*rows: Row, name: str = "small-100") -> WorkResult:
 
 
 def test_ratios_are_of_one_repetition_each() -> None:
-    """The median of 2/1, 12/4 and 4/4, not that of the medians."""
+    """The ratio is the median of 2/1, 12/4 and 4/4, not the ratio of the medians."""
     assert Span(2.0, 1.0, 3.0) == cpu_ratio(row("own", 2, 12, 4), row("bound", 1, 4, 4))
 
 
 def test_the_peak_is_of_all_repetitions() -> None:
-    """Memory that was once needed is needed."""
+    """The largest peak of all repetitions counts."""
     runs = (measurement(1, peak_mib=10), measurement(1, peak_mib=30), measurement(1, peak_mib=20))
 
     assert 30 == peak_mib(Row("own", runs))
@@ -54,7 +54,7 @@ def test_growth_from_ten_to_a_hundred() -> None:
 
 @pytest.mark.parametrize("exit_status", [1, -9, None])
 def test_what_failed_has_no_figure(exit_status: int | None) -> None:
-    """A crash, an error and the limit alike: no time, no ratio in either direction, no growth."""
+    """After a crash, an error or a timeout there is no time, ratio or growth."""
     failed, bound = Row("fast", (measurement(0.1), measurement(0.1, exit_status=exit_status))), row("bound", 1, 1)
 
     assert cpu_s(failed) is None
@@ -63,7 +63,7 @@ def test_what_failed_has_no_figure(exit_status: int | None) -> None:
 
 
 def test_what_failed_is_shown_with_how_far_it_came() -> None:
-    """The row says how it ended, and what it said, in one line that breaks no table."""
+    """The row has exit status and output, in one line that does not break the table."""
     rows = (row("crashed", 0.1, exit_status=-11), row("slow", 60, exit_status=None), row("bound", 1))
 
     shown = tables.markdown(Result({"Python": "3"}, (corpus(*rows),)))
@@ -73,7 +73,7 @@ def test_what_failed_is_shown_with_how_far_it_came() -> None:
 
 
 def test_a_pair_that_failed_does_not_meet_its_target() -> None:
-    """A start that fails quickly is no quick start."""
+    """A quick failure is not a quick start."""
     pair = Pair("start", row("own", 1, exit_status=2), row("bound", 1), 2.0)
 
     assert "| start / `bound` | wall at most 2 x | **failed** |  |" in tables.markdown(Result({}, pairs=(pair,)))
@@ -100,14 +100,14 @@ def test_what_both_start_with_is_taken_off() -> None:
 
 
 def test_a_result_survives_its_file() -> None:
-    """Tables can be made again from the JSON."""
+    """Tables can be recreated from the JSON."""
     result = Result({"Python": "3"}, (corpus(row("bound", 1)),), pairs=(Pair("a", row("b", 1), row("c", 1), 2.0),))
 
     assert result == msgspec.json.decode(msgspec.json.encode(result), type=Result)
 
 
 def test_a_process_with_its_children(tmp_path: Path) -> None:
-    """A child's time and memory count."""
+    """Time and memory of child processes are included."""
     child = "b = bytearray(80_000_000); s = sum(range(3_000_000))"
     script = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}]); print('a'); print('b')"
 
@@ -115,7 +115,9 @@ def test_a_process_with_its_children(tmp_path: Path) -> None:
 
     assert not found.failed
     assert 2 == found.lines
-    own_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # what a process has before it becomes another
+    own_mib = (
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    )  # memory of a forked process before it executes a program
     assert 76 < found.peak_mib < 400 + 2 * own_mib
     assert 0.02 < found.cpu_s
 

@@ -1,4 +1,4 @@
-"""The script that measures predictions runs as it stands: it calls the package by names that no import shows."""
+"""The script that measures predictions runs; static checks do not see the names that it uses."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ def test_an_operator_that_no_release_has(files: Repository) -> None:
 
     assert "; 1.31 refuses it: `Clipped` does not exist in opset 18 of `ai.onnx`: the node that makes " in said
     assert "; not known on 1.14.0 to 1.15.1\n" in said
-    assert "  refused by onnxruntime 1.16.0 to 1.31.1\n    unknown-operator: `Clipped` is no operator" in said
+    assert "  refused by onnxruntime 1.16.0 to 1.31.1\n    unknown-operator: `Clipped` does not exist" in said
     assert "  not known on onnxruntime 1.14.0 to 1.15.1\n    invalid-model: " in said
 
 

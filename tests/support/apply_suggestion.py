@@ -1,4 +1,4 @@
-"""Ways out done to models: what a message advises, as somebody would do it."""
+"""Apply suggestions to models as a user would."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ VALUES = {"INT": 1, "INTS": [1], "FLOAT": 1.0, "STRING": "linear"}
 def applied(
     model: ModelProto, way: Suggestion, nodes: Sequence[str], operation: Operation, schema: Schema | None
 ) -> ModelProto:
-    """A copy of the model with the way out done to the nodes of these names, which ask for the operation."""
+    """Return a copy of the model with the suggestion applied to the nodes of these names."""
     copy = ModelProto.FromString(model.SerializeToString())
     match way:
         case OpsetChange(domain, version):
@@ -59,7 +59,7 @@ def stamp(model: ModelProto, domain: str, version: int) -> None:
 
 
 def expanded(model: ModelProto, nodes: Sequence[str]) -> ModelProto:
-    """Defaults are written out first: onnx puts none in the place of what a body refers to."""
+    """Write defaults explicitly first: onnx does not substitute them for attributes that a body refers to."""
     opset = next(imported.version for imported in model.opset_import if not imported.domain)
     operators = set()
     for node in model.graph.node:
@@ -73,7 +73,7 @@ def expanded(model: ModelProto, nodes: Sequence[str]) -> ModelProto:
 
 
 def change(model: ModelProto, node: NodeProto, way: Suggestion, operation: Operation, schema: Schema | None) -> None:
-    """Do what is done to a single node."""
+    """Apply a suggestion to one node."""
     match way:
         case TypeCast(parameter, to):
             assert schema is not None
@@ -96,28 +96,28 @@ def change(model: ModelProto, node: NodeProto, way: Suggestion, operation: Opera
 
 
 def drop(node: NodeProto, attribute: str) -> None:
-    """Take an attribute away, where it is there."""
+    """Remove an attribute if the node has it."""
     kept = [each for each in node.attribute if each.name != attribute]
     del node.attribute[:]
     node.attribute.extend(kept)
 
 
 def without(model: ModelProto, node: NodeProto, attribute: str) -> None:
-    """Take an attribute away; a recurrent node's `layout` with transposing what goes in and comes out."""
+    """Remove an attribute; transpose inputs and outputs for `layout` of a recurrent node."""
     drop(node, attribute)
     if attribute == "layout":
         between(model, node, list(transposed(node)))
 
 
 def transposed(node: NodeProto) -> Iterator[NodeProto]:
-    """Batch first to time first, and back."""
+    """Return a Transpose between batch-first and time-first."""
     yield helper.make_node("Transpose", [node.input[0]], [f"{node.name}_time_first"], perm=[1, 0, 2])
     yield helper.make_node("Transpose", [f"{node.name}_time_first_out"], [node.output[0]], perm=[2, 0, 1, 3])
     node.input[0], node.output[0] = f"{node.name}_time_first", f"{node.name}_time_first_out"
 
 
 def cast(model: ModelProto, node: NodeProto, before: Operation, after: Operation) -> None:
-    """Cast the inputs whose type differs, and the outputs back."""
+    """Cast inputs of another type, and cast the outputs back."""
     made = []
     for index, (old, new) in enumerate(zip(before.inputs, after.inputs, strict=True)):
         if new and old != new:
@@ -133,7 +133,7 @@ def cast(model: ModelProto, node: NodeProto, before: Operation, after: Operation
 
 
 def between(model: ModelProto, node: NodeProto, made: Sequence[NodeProto]) -> None:
-    """Put nodes around one: those that it reads from before it, the others behind it."""
+    """Insert nodes around one: its producers before it, the others after it."""
     nodes = list(model.graph.node)
     index = nodes.index(node)
     before = [each for each in made if set(each.output) & set(node.input)]

@@ -1,4 +1,4 @@
-"""From what builds say to a table, and back: nothing is lost, nothing depends on order."""
+"""Tables built from dumps keep all data and do not depend on order."""
 
 from __future__ import annotations
 
@@ -89,17 +89,17 @@ releases = st.dictionaries(st.sampled_from(["1.9.2", "1.16.0", "1.16.10", "1.31.
 
 
 def source(release: str) -> TableSource:
-    """Where a release is from."""
+    """Return the source of a release."""
     return TableSource(release=release, wheel=f"onnxruntime-{release}.whl", sha256="0" * 64, commit="abc")
 
 
 def tables(said: dict[str, BuildDump]) -> list[Table]:
-    """One of each release."""
+    """Return one source per release."""
     return [harvest.build_table(dump, source(release)) for release, dump in said.items()]
 
 
 def as_said(dump: BuildDump) -> tuple[set[object], set[object]]:
-    """All that a build says, as a table is read."""
+    """Return the content of a dump in the form of a decoded table."""
     return {_schema_said(each) for each in dump.schemas}, {_kernel_said(each) for each in dump.kernels}
 
 
@@ -122,7 +122,7 @@ def _kernel_said(each: DumpedKernel) -> object:
 
 
 def as_read(table: Table, release: str) -> tuple[set[object], set[object]]:
-    """The same, as matching reads it."""
+    """Return the content of an implementation in the same form."""
     found = build_implementations(table, {})[release]
     pairs = [(domain, name) for domain, each in table.operators.items() for name in each]
     operators = [operator for pair in pairs if (operator := found.operator(*pair))]
@@ -163,7 +163,7 @@ def _sets(constraints: object) -> object:
 
 @given(releases)
 def test_a_joined_table_says_what_each_build_said(said: dict[str, BuildDump]) -> None:
-    """Release by release, after it was stored and read."""
+    """Each release is equal after encoding and decoding."""
     table = msgspec.json.decode(msgspec.json.encode(harvest.join_tables(tables(said))), type=Table)
 
     assert {release: as_said(dump) for release, dump in said.items()} == {
@@ -173,7 +173,7 @@ def test_a_joined_table_says_what_each_build_said(said: dict[str, BuildDump]) ->
 
 @given(releases, st.randoms(use_true_random=False))
 def test_order_makes_no_difference(said: dict[str, BuildDump], random: Random) -> None:
-    """Not that of releases, and not that in which a build says things."""
+    """Neither the order of releases nor the order within a dump matters."""
     shuffled = list(tables({release: _shuffled(dump, random) for release, dump in said.items()}))
     random.shuffle(shuffled)
 
@@ -196,7 +196,7 @@ def _with_shuffled_types(row: Row, random: Random) -> Row:
 
 @given(releases)
 def test_joining_and_taking_apart_are_opposites(said: dict[str, BuildDump]) -> None:
-    """A release out of a joined table is byte for byte its own table; taken out and put back, nothing changed."""
+    """A release selected from a joined table equals its own table; joining it again changes nothing."""
     each = tables(said)
     joined = harvest.join_tables(each)
     first = each[0].sources[0].release
@@ -218,7 +218,7 @@ def test_releases_ascend_by_number() -> None:
 
 @pytest.mark.parametrize("wrong", ["the same release", "another platform", "nothing"])
 def test_what_cannot_be_joined_is_refused(wrong: str) -> None:
-    """A table says one thing of one release, on one platform."""
+    """A table has each release once, for one platform."""
     dump = BuildDump(registry=True, release="", commit="", platform=LINUX, schemas=(), kernels=())
     other = msgspec.structs.replace(dump, platform="linux aarch64")
     pairs = {
@@ -236,7 +236,7 @@ def test_what_cannot_be_joined_is_refused(wrong: str) -> None:
 
 @given(dumps)
 def test_a_kept_harvest_is_read_as_it_was_written(dump: BuildDump) -> None:
-    """Limits and rows, in the same bytes each time."""
+    """Limits and rows are encoded reproducibly."""
     kept = harvest.encode_harvest(harvest.make_harvest_record(dump, LIMITS, source("1.31.1")))
     found = harvest.decode_harvest(kept)
 
@@ -247,7 +247,7 @@ def test_a_kept_harvest_is_read_as_it_was_written(dump: BuildDump) -> None:
 
 
 def test_a_build_without_a_registry_has_limits_alone() -> None:
-    """It is not taken for one that implements nothing."""
+    """A build without a registry is not treated as one without operators."""
     dump = BuildDump(registry=False, release="1.15.1", commit="", platform=LINUX, schemas=(), kernels=())
     found = harvest.decode_harvest(harvest.encode_harvest(harvest.make_harvest_record(dump, LIMITS, source("1.15.1"))))
 
@@ -256,7 +256,7 @@ def test_a_build_without_a_registry_has_limits_alone() -> None:
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "noise", "newer"])
 def test_a_damaged_harvest_is_none(damage: str) -> None:
-    """Neither is one that a newer onnxgate keeps differently; both are harvested again."""
+    """A harvest of another version is ignored too; both are harvested again."""
     whole = harvest.HarvestRecord(limits=LIMITS, table=None)
     kept = harvest.encode_harvest(whole)
     newer = harvest.encode_harvest(msgspec.structs.replace(whole, version=harvest.HARVEST_VERSION + 1))
@@ -267,7 +267,7 @@ def test_a_damaged_harvest_is_none(damage: str) -> None:
 
 
 def test_the_name_of_a_kept_harvest_is_a_file_s() -> None:
-    """Whatever a build of one's own is called."""
+    """File names are valid for any name of a custom build."""
     names = [
         harvest.make_harvest_key("onnxruntime", "1.31.1", "5752bd508126ae7c4989"),
         harvest.make_harvest_key("ort", "1.31.1+cu/12", "../x"),

@@ -1,4 +1,4 @@
-"""Harvests that are kept beside the shipped table."""
+"""Cached harvests of builds that the shipped table does not contain."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ g (double[1, 1, 4, 4] x, double[1, 1, 2, 2] w) => (double[1, 1, 3, 3] y) { y = C
 
 
 def harvested() -> harvest.HarvestRecord:
-    """A release as it is harvested where the shipped table does not know it."""
+    """Return the harvest of a release."""
     return harvest.HarvestRecord(
         limits=limits.load_limit_table().releases[RELEASE],
         table=harvest.select_releases(operators.load_shipped_table(), [RELEASE]),
@@ -34,7 +34,7 @@ def harvested() -> harvest.HarvestRecord:
 
 
 def test_a_kept_harvest_predicts_as_the_shipped_table(tmp_path: Path) -> None:
-    """Also for another process, which reads the file."""
+    """Another process reads it from the file."""
     HarvestCache(tmp_path / "a folder").put(KEY, harvested())
     kept = HarvestCache(tmp_path / "a folder").get(KEY)
     prepared = infer_model_types(ModelView(onnx.parser.parse_model(MODEL)))
@@ -48,7 +48,7 @@ def test_a_kept_harvest_predicts_as_the_shipped_table(tmp_path: Path) -> None:
 
 
 def test_what_is_put_is_there_at_once(tmp_path: Path) -> None:
-    """In the place of what was there, and once: what is asked for twice is decoded once."""
+    """A new harvest replaces the old one, and is decoded once."""
     harvests = HarvestCache(tmp_path)
     older = harvest.HarvestRecord(limits=limits.Limits(ir=1, opsets={}), table=None)
 
@@ -60,7 +60,7 @@ def test_what_is_put_is_there_at_once(tmp_path: Path) -> None:
 
 
 def test_what_is_not_whole_is_not_there(tmp_path: Path) -> None:
-    """So that it is harvested again."""
+    """The build is then harvested again."""
     harvests = HarvestCache(tmp_path)
     (tmp_path / f"{KEY}.json.z").write_bytes(harvest.encode_harvest(harvested())[:100])
 
@@ -69,7 +69,7 @@ def test_what_is_not_whole_is_not_there(tmp_path: Path) -> None:
 
 
 def test_the_harvest_of_another_build_is_not_taken_for_this_one(tmp_path: Path) -> None:
-    """Whatever its file is called."""
+    """The content must match the file name."""
     other = harvest.make_harvest_key("onnxruntime", RELEASE, "0" * 64)
     HarvestCache(tmp_path).put(other, harvested())
 
@@ -87,7 +87,7 @@ def test_the_harvest_of_another_build_is_not_taken_for_this_one(tmp_path: Path) 
     ],
 )
 def test_what_makes_no_sense_is_not_there(change: Callable[[dict[str, Any]], None], tmp_path: Path) -> None:
-    """Whatever wrote it, each gate would fail of it until somebody clears the cache."""
+    """Otherwise every check would fail until the cache is cleared."""
     said = msgspec.json.decode(msgspec.json.encode(harvested()))
     change(said["table"])
     wrong = msgspec.json.decode(msgspec.json.encode(said), type=harvest.HarvestRecord)
@@ -97,7 +97,7 @@ def test_what_makes_no_sense_is_not_there(change: Callable[[dict[str, Any]], Non
 
 
 def test_what_cannot_be_written_is_known_in_this_process(tmp_path: Path) -> None:
-    """The folder is no folder."""
+    """The cache folder is a file."""
     (tmp_path / "a file").touch()
     harvests = HarvestCache(tmp_path / "a file")
     with pytest.raises(OSError, match="a file"):

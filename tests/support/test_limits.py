@@ -1,4 +1,4 @@
-"""The shipped table of limits, and what is read out of it."""
+"""The shipped table of limits, and queries on it."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from onnxgate.support import limits
 
 
 def measured() -> list[tuple[str, limits.Limits]]:
-    """The releases that these tests were written for; the table may have newer ones."""
+    """Return the releases that these tests cover; the table may have newer ones."""
     return [row for row in limits.load_limit_table().releases.items() if Version(row[0]) <= Version("1.31.1")]
 
 
 def test_releases_ascend() -> None:
-    """The table is sorted by release, so that its first taker is the oldest."""
+    """Releases are ascending, so that the first match is the oldest."""
     releases = [Version(release) for release in limits.load_limit_table().releases]
 
     assert releases == sorted(releases)
 
 
 def test_patches_share_the_limits_of_their_minor() -> None:
-    """No patch release ever moved the limit of a version; a row that does is a wrong measurement."""
+    """No patch release has changed a limit; such a row would be a wrong measurement."""
     rows = {
         Version(release): (row.ir, row.opsets, row.dev_opsets)
         for release, row in limits.load_limit_table().releases.items()
@@ -55,7 +55,7 @@ def test_where_external_data_may_be() -> None:
 
 
 def test_opsets_that_are_not_released() -> None:
-    """Where ALLOW_RELEASED_ONNX_OPSET_ONLY=0 opens one more; most releases have none."""
+    """ALLOW_RELEASED_ONNX_OPSET_ONLY=0 allows one more opset on some releases."""
     unreleased = {release: row.dev_opsets for release, row in measured() if row.dev_opsets}
 
     assert {"1.10.0": 16, **dict.fromkeys(["1.28.0", "1.29.0", "1.30.0", "1.31.0", "1.31.1"], 27)} == {
@@ -65,7 +65,7 @@ def test_opsets_that_are_not_released() -> None:
 
 
 def test_limits_never_fall() -> None:
-    """A newer release takes what an older one took: `works since` would be wrong otherwise."""
+    """A newer release supports whatever an older one did; `works since` relies on it."""
     fallen = [
         (a, b, domain)
         for a, b in pairwise(limits.load_limit_table().releases)
@@ -77,7 +77,7 @@ def test_limits_never_fall() -> None:
 
 
 def test_works_since() -> None:
-    """The first release that takes a stamp; nothing for one that none takes."""
+    """The first release that supports an IR version or opset; "" if none does."""
     said = (
         limits.find_first_release_for_ir(10),
         limits.find_first_release_for_ir(99),
@@ -91,7 +91,7 @@ def test_works_since() -> None:
 
 
 def test_known_domain_that_came_late() -> None:
-    """`ai.onnx.preview` is limited from 1.28 on and harmless before."""
+    """`ai.onnx.preview` is limited since 1.28 and unlimited before."""
     assert [
         limits.accepts_versions(limits.load_limit_table().releases[r], 8, {"ai.onnx.preview": 2})
         for r in ("1.27.0", "1.28.0")
@@ -102,5 +102,5 @@ def test_known_domain_that_came_late() -> None:
 
 
 def test_unmeasured_release() -> None:
-    """A release that was not measured has no limits, rather than its neighbour's."""
+    """A release that was not measured has no limits."""
     assert limits.get_limits("1.17.2") is None

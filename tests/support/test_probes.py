@@ -1,4 +1,4 @@
-"""Limits that follow from which probes load."""
+"""Limits derived from the probes that load."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ REFUSED = ("external/missing", "external/outside", "external/link")
 
 
 def loads(**changed: bool) -> dict[str, bool]:
-    """What a release does that takes IR 13, the opsets of `NEWEST` (27 unreleased), and every other domain."""
+    """Return the loads of a release that supports IR 13, the opsets of `NEWEST` (27 unreleased) and other domains."""
     names = [*probes.make_limit_probes(), *(f"external/{layout}" for layout in probes.DATA_LAYOUTS)]
-    return {name: _taken(name) for name in names} | {name.replace("_", "/"): taken for name, taken in changed.items()}
+    return {name: _loads(name) for name in names} | {name.replace("_", "/"): loaded for name, loaded in changed.items()}
 
 
-def _taken(name: str) -> bool:
+def _loads(name: str) -> bool:
     kind, *domain, version = name.split("/")
     if kind == "external":
         return name not in REFUSED
@@ -33,17 +33,19 @@ def _taken(name: str) -> bool:
 
 
 def test_limits_are_the_newest_that_load() -> None:
-    """A domain whose every version loads is not limited; an unreleased opset is said where it is newer."""
+    """A domain is not limited if every version loads; an unreleased opset is listed only if it is newer."""
     policy = ExternalData(outside=False, link=False, linked_model=True, absolute=True)
 
     assert Limits(13, NEWEST, {"ai.onnx": 27}, policy) == probes.derive_limits(loads())
 
 
-def test_what_was_not_tried_is_not_known() -> None:
-    """Without the environment variable, or on a system without links."""
-    tried = {name: taken for name, taken in loads().items() if name.startswith(("ir/", "opset/", "external/inside"))}
+def test_missing_probes_are_not_measured() -> None:
+    """The environment variable or symbolic links may be unavailable."""
+    partial = {
+        name: loaded for name, loaded in loads().items() if name.startswith(("ir/", "opset/", "external/inside"))
+    }
 
-    assert Limits(13, NEWEST) == probes.derive_limits(tried)
+    assert Limits(13, NEWEST) == probes.derive_limits(partial)
 
 
 @pytest.mark.parametrize(
@@ -60,13 +62,13 @@ def test_what_was_not_tried_is_not_known() -> None:
     ids=lambda wrong: next(iter(wrong)),
 )
 def test_what_is_no_limit_is_no_answer(wrong: dict[str, bool]) -> None:
-    """A hole in a range, or external data that is never or always there, is a wrong measurement."""
+    """A gap in a range, and external data that never or always loads, are wrong measurements."""
     with pytest.raises(probes.ProbeError):
         probes.derive_limits(loads(**wrong))
 
 
 def test_probes_are_stamped_as_they_are_called() -> None:
-    """Each is a whole model, and an `unreleased` one has a node of its domain."""
+    """Each is a valid model, and an `unreleased` one has a node of its domain."""
     for name, data in probes.make_limit_probes().items():
         kind, *domain, version = name.split("/")
         model = onnx.load_model_from_string(data)
@@ -80,7 +82,7 @@ def test_probes_are_stamped_as_they_are_called() -> None:
 
 @LINKS
 def test_layouts_are_what_they_are_called(tmp_path: Path) -> None:
-    """Each leads to two ones, except the one that misses them; each by its own way."""
+    """Each layout leads to two ones, except the one without data."""
     paths = probes.write_probes(tmp_path)
     found = {}
     for layout in probes.DATA_LAYOUTS:
@@ -109,7 +111,7 @@ def test_layouts_are_what_they_are_called(tmp_path: Path) -> None:
 
 
 def test_a_system_without_links_leaves_them_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other probes are made all the same."""
+    """The other probes are still written."""
 
     def refuse(*_: object) -> None:
         raise OSError(1314, "a required privilege is not held by the client")
@@ -124,7 +126,7 @@ def test_a_system_without_links_leaves_them_out(tmp_path: Path, monkeypatch: pyt
 
 
 def test_only_unreleased_opsets_need_an_environment() -> None:
-    """Set for others, it would lift the limit that they are to find."""
+    """For other probes, it would remove the limit that they measure."""
     needing = {name.partition("/")[0] for name in probes.make_limit_probes() if probes.get_probe_environment(name)}
 
     assert needing == {"unreleased"}

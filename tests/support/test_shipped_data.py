@@ -1,4 +1,4 @@
-"""The data that come with onnxgate: whole, in agreement with each other, and what the real wheels are known to have."""
+"""The shipped data is complete, consistent and agrees with real wheels."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ KNOWN = operators.build_implementations(SHIPPED, {})
 
 
 def kernels(release: str, domain: str, name: str) -> int:
-    """How many the release registers."""
+    """Return the number of kernels and schemas of a release."""
     operator = KNOWN[release].operator(domain, name)
     return len(operator.kernels) if operator else 0
 
 
 def test_every_measured_release_since_1_16_says_its_kernels() -> None:
-    """And no other one does."""
+    """No other release has kernels."""
     measured = [release for release in limits.load_limit_table().releases if Version(release) >= Version("1.16")]
 
     assert measured == [source.release for source in SHIPPED.sources]
@@ -30,7 +30,7 @@ def test_every_measured_release_since_1_16_says_its_kernels() -> None:
 
 
 def test_every_release_is_from_a_wheel_of_its_own() -> None:
-    """By file name and sha256; the commit too, since builds say it."""
+    """Each source has file name and sha256, and the commit if the build reports it."""
     for source in SHIPPED.sources:
         name, version, _, _ = parse_wheel_filename(source.wheel)
 
@@ -41,7 +41,7 @@ def test_every_release_is_from_a_wheel_of_its_own() -> None:
 
 
 def test_the_table_is_the_one_that_its_releases_make() -> None:
-    """Nothing was edited by hand: taken apart and joined again it is the same, byte for byte."""
+    """The files were not edited by hand: splitting and joining them gives the same bytes."""
     single = [harvest.select_releases(SHIPPED, [source.release]) for source in SHIPPED.sources]
 
     assert msgspec.json.encode(SHIPPED) == msgspec.json.encode(harvest.join_tables(single))
@@ -61,12 +61,12 @@ def test_the_table_is_the_one_that_its_releases_make() -> None:
     ],
 )
 def test_patch_releases_are_told_apart(domain: str, name: str, release: str, there: bool) -> None:
-    """Source: each was loaded, or refused, by the real wheel; CastLike has a function body and no kernel."""
+    """Source: the real wheel loaded or rejected each; CastLike has a function body and no kernel."""
     assert there is (kernels(release, domain, name) > 0)
 
 
 def test_counts_are_those_of_the_wheels() -> None:
-    """Source: what `get_all_opkernel_def` and `get_all_operator_schema` return, counted in the installed wheel."""
+    """Source: results of `get_all_opkernel_def` and `get_all_operator_schema` of the installed wheel."""
     counts = {}
     for release in ("1.16.3", "1.23.2", "1.31.1"):
         pairs = [(domain, name) for domain in SHIPPED.operators for name in KNOWN[release].operators(domain)]

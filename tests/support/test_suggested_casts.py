@@ -1,4 +1,4 @@
-"""Which types hold the values of which others."""
+"""Lossless casts, and the casts that a suggestion requires."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from onnxgate.support.suggestions import is_lossless_cast, list_casts
     ],
 )
 def test_keeps(source: str, to: str, kept: bool) -> None:
-    """Every value of one type is one of the other, or some are not."""
+    """A cast is lossless if the target type represents every value."""
     assert is_lossless_cast(f"tensor({source})", f"tensor({to})") == kept
 
 
 def test_inputs_are_cast_and_outputs_back() -> None:
-    """Each way is an operator that a release must implement, too."""
+    """Each cast is an operation that a release must implement."""
     schema = find_newest_schema("ai.onnx", "Mul", 14)
     given = Operation("ai.onnx", "Mul", 14, 14, ("tensor(uint16)",) * 2, ("tensor(uint16)",), (), static=False)
 

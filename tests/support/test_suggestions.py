@@ -1,4 +1,4 @@
-"""Ways out: each one that is named, done to the model, is predicted to load on every release that is asked."""
+"""Suggestions: applied to the model, each one makes it load on all required releases."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ OLD_AND_NEW = ("1.18.1", "1.31.1")
 
 
 def parse(opsets: str, body: str) -> ModelProto:
-    """A model whose IR version every release takes."""
+    """Return a model with an IR version that every release supports."""
     return onnx.parser.parse_model(f"<ir_version: 7, opset_import: [{opsets}]> {body}")
 
 
 def asked(names: tuple[str, ...]) -> list[RequiredRelease]:
-    """Releases as they are asked."""
+    """Return releases as required ones."""
     return [RequiredRelease(_implementation(name), _limits(name)) for name in names]
 
 
@@ -62,14 +62,14 @@ def _limits(name: str) -> limits.Limits:
 
 
 def predictions(model: ModelProto, names: tuple[str, ...]) -> dict[str, Prediction]:
-    """What each release does with the model."""
+    """Return the prediction of each release."""
     prepared = infer_model_types(ModelView(model))
     return {each.implementation.release: predict(prepared, each.implementation, each.limits) for each in asked(names)}
 
 
 @dataclass(frozen=True)
 class Refused:
-    """One reason to refuse a model, and the ways out of it."""
+    """One gap of a model, and its suggestions."""
 
     miss: SupportGap
     operations: tuple[Operation, ...]
@@ -78,7 +78,7 @@ class Refused:
 
 
 def refusals(model: ModelProto, names: tuple[str, ...]) -> list[Refused]:
-    """What some of the releases refuse, each once."""
+    """Return the gaps of a model on some releases."""
     groups: dict[tuple[str, str], list[NodeProblem]] = {}
     for prediction in predictions(model, names).values():
         for found in prediction.found:
@@ -97,14 +97,14 @@ def _refused(model: ModelProto, group: list[NodeProblem], names: tuple[str, ...]
 
 
 def changed(model: ModelProto, refused: Refused, way: Suggestion, names: tuple[str, ...]) -> ModelProto:
-    """The model with a way out done to it."""
+    """Return the model with a suggestion applied."""
     operator = _implementation(names[-1]).operator(refused.operations[0].domain, refused.operations[0].name)
     schema = operator.schema(refused.operations[0].version or 1) if operator is not None else None
     return applied(model, way, refused.nodes, refused.operations[0], schema)
 
 
 def kept(way: Suggestion, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The releases that are still promised; a raised target gives some of them up."""
+    """Return the releases that remain required after a suggestion."""
     if not isinstance(way, MinimumReleaseRaise):
         return names
     return tuple(name for name in names if version_sort_key(name) >= version_sort_key(way.release))
@@ -112,7 +112,7 @@ def kept(way: Suggestion, names: tuple[str, ...]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Case:
-    """A model that is refused for one reason, and what must be among the ways out of it, the best first."""
+    """A model with one gap, and its expected suggestions, the best first."""
 
     name: str
     model: ModelProto
@@ -280,7 +280,7 @@ CASES = (
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_ways(case: Case) -> None:
-    """The ways out, the best first."""
+    """The expected suggestions are found, the best first."""
     (refused,) = refusals(case.model, case.names)
 
     assert refused.ways == case.ways
@@ -288,7 +288,7 @@ def test_ways(case: Case) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_every_way_leads_out(case: Case) -> None:
-    """Done to the model, each way makes it one that every release asked for loads."""
+    """Applied to the model, each suggestion makes it load on all required releases."""
     (refused,) = refusals(case.model, case.names)
     verdicts = {
         (type(way).__name__, name): prediction.verdict

@@ -1,4 +1,4 @@
-"""From which release on something works, and up to which one it did."""
+"""The release since which something works, and until which it worked."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ RELEASES = ("1.8.0", "1.9.0", "1.10.0", "1.11.0")
     ],
 )
 def test_span(works: str, expected: tuple[str, str]) -> None:
-    """Only what lasts to the newest release has a beginning, and only what there was from the oldest on an end."""
+    """There is a first release only if the newest one works, and a last one only if the oldest one works."""
     assert find_support_span(RELEASES, [each == "y" for each in works]) == expected

@@ -1,4 +1,4 @@
-"""The projects below `fixtures/projects`: what `tools/generate_projects.py` makes, small, and true about themselves."""
+"""The projects in `fixtures/projects` are current, small and consistent with their expected findings."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def generate(python: Path | str, *arguments: str) -> subprocess.CompletedProcess
 
 
 def findings(project: str) -> list[dict[str, Any]]:
-    """What the gate must find in a project."""
+    """Return the expected findings of a project."""
     return json.loads((PROJECTS / project / "expected.json").read_bytes())
 
 
 def exported() -> list[Path]:
-    """The models that a script made: their nodes know the line."""
+    """Return the exported models, whose nodes have a source line."""
     models = [
         path for project in ("quickstart", "broken") for path in sorted((PROJECTS / project).glob("models/*.onnx"))
     ]
@@ -43,7 +43,7 @@ def exported() -> list[Path]:
 
 
 def test_handmade_files_are_current() -> None:
-    """What needs no exporter is what the generator makes, byte for byte."""
+    """Handmade files equal the generator's output."""
     result = generate(sys.executable, "--check", "--handmade")
 
     assert (result.returncode, result.stdout) == (0, "all files are current\n"), result.stderr
@@ -51,21 +51,21 @@ def test_handmade_files_are_current() -> None:
 
 @pytest.mark.torch
 def test_all_files_are_current(toolchain: Path) -> None:
-    """What the scripts export is what is committed, byte for byte."""
+    """Exported files equal the generator's output."""
     result = generate(toolchain, "--check")
 
     assert (result.returncode, result.stdout) == (0, "all files are current\n"), result.stderr
 
 
 def test_fixtures_are_small() -> None:
-    """All that is below `fixtures` is under 3 MB: every user of the action and the hooks clones it."""
+    """`fixtures` is smaller than 3 MB, because users of the action and the hooks clone it."""
     size_bytes = sum(path.stat().st_size for path in (ROOT / "fixtures").rglob("*") if path.is_file())
 
     assert size_bytes < 3_000_000
 
 
 def test_no_file_names_the_machine_that_made_it() -> None:
-    """No absolute path is in any file of the projects."""
+    """The projects' files contain no absolute path."""
     files = [path for path in PROJECTS.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     found = {path.name: FOREIGN_PATH.findall(path.read_bytes()) for path in files}
 
@@ -74,7 +74,7 @@ def test_no_file_names_the_machine_that_made_it() -> None:
 
 @pytest.mark.parametrize("path", exported(), ids=lambda path: f"{path.parts[-3]}-{path.stem}")
 def test_nodes_stand_on_lines_of_the_project(path: Path) -> None:
-    """Each node is found on a line of the script that made it, but for the sizes that the exporter itself asks for."""
+    """Each node has a line of its script, except nodes for sizes that the exporter adds."""
     nodes = [node for node in onnx.load(path).graph.node if node.op_type not in ("Shape", "Squeeze")]
     places = {node.name: find_source_line(node, ROOT, path.parents[1]) for node in nodes}
 
@@ -85,7 +85,7 @@ def test_nodes_stand_on_lines_of_the_project(path: Path) -> None:
 
 @pytest.mark.parametrize("project", ["quickstart", *FAULTY])
 def test_config_names_every_model(project: str) -> None:
-    """The config loads, and each of its models is there."""
+    """The config is valid, and its models exist."""
     loaded = load_config(PROJECTS / project / "onnxgate.toml")
     names = {model.path for model in loaded.models()}
 
@@ -94,7 +94,7 @@ def test_config_names_every_model(project: str) -> None:
 
 @pytest.mark.parametrize("project", FAULTY)
 def test_each_fault_is_one_model(project: str) -> None:
-    """No model has two expected findings, all but one healthy model have one, and all are explained.
+    """Each model except one has exactly one expected finding, and all are explained.
 
     What crashes a runtime that has no kernel for it is both.
     """
@@ -111,7 +111,7 @@ def test_each_fault_is_one_model(project: str) -> None:
 
 @pytest.mark.parametrize("project", FAULTY)
 def test_expected_lines_exist(project: str) -> None:
-    """Each expected finding stands on a line that is there and is not empty."""
+    """The line of each expected finding exists and is not empty."""
     for finding in findings(project):
         place = finding["place"]
         lines = (PROJECTS / project / place["path"]).read_text(encoding="utf-8").splitlines()
@@ -121,13 +121,13 @@ def test_expected_lines_exist(project: str) -> None:
 
 
 def test_broken_covers_many_rules() -> None:
-    """At least twelve kinds of fault are shown."""
+    """The project shows at least twelve rules."""
     assert len({finding["rule"] for finding in findings("broken")}) >= 12
 
 
 @pytest.mark.torch
 def test_state_that_was_locked_is_sound(toolchain: Path, tmp_path: Path) -> None:
-    """Before it broke, `broken` had no file that is not a model, all its data, and no model that the lock lacks."""
+    """When it was locked, `broken` had only valid, locked models with all their data."""
     folder = tmp_path / "locked"
     result = generate(toolchain, "--as-locked", os.fspath(folder))
 

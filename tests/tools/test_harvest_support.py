@@ -1,4 +1,4 @@
-"""`tools/harvest_support.py`, which makes the shipped data."""
+"""`tools/harvest_support.py`, which generates the shipped data."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ OPEN = 2**31 - 1
 
 
 def kernel(name: str, start: int, end: int, *types: str) -> DumpedKernel:
-    """One kernel with a type parameter."""
+    """Return a kernel with one type parameter."""
     return DumpedKernel(
         domain="", name=name, versions=(start, end), provider="CPUExecutionProvider", constraints={"T": types}
     )
 
 
 def schema(since: int, *attributes: str, inputs_max: int = 2) -> DumpedSchema:
-    """One version of `Add`."""
+    """Return one version of the schema of `Add`."""
     return DumpedSchema(
         domain="",
         name="Add",
@@ -55,7 +55,7 @@ def schema(since: int, *attributes: str, inputs_max: int = 2) -> DumpedSchema:
 
 
 def operators(*rows: DumpedKernel | DumpedSchema) -> dict[str, Operator]:
-    """A release that has these."""
+    """Return a release with these schemas and kernels."""
     schemas = tuple(row for row in rows if isinstance(row, DumpedSchema))
     kernels = tuple(row for row in rows if isinstance(row, DumpedKernel))
     dump = BuildDump(registry=True, release="1.0", commit="", platform="", schemas=schemas, kernels=kernels)
@@ -87,7 +87,7 @@ def operators(*rows: DumpedKernel | DumpedSchema) -> dict[str, Operator]:
             [schema(7), kernel("Sub", 7, OPEN, FLOAT), kernel("Mul", 7, OPEN, FLOAT)],
             ["- `Mul`, `Sub`: new; kernel 7+ (T +float)\n"],
         ),
-        ([schema(7), kernel("Sub", 1, 1, FLOAT)], [schema(7)], ["- `Sub`: gone; no kernel 1\n"]),
+        ([schema(7), kernel("Sub", 1, 1, FLOAT)], [schema(7)], ["- `Sub`: removed; no kernel 1\n"]),
         (
             [kernel("Add", 7, 7, FLOAT), kernel("Add", 7, 7, DOUBLE)],
             [kernel("Add", 7, 7, FLOAT, DOUBLE)],
@@ -95,15 +95,15 @@ def operators(*rows: DumpedKernel | DumpedSchema) -> dict[str, Operator]:
         ),
     ],
 )
-def test_a_change_is_said_in_few_words(
+def test_changes_are_described(
     older: list[DumpedKernel | DumpedSchema], newer: list[DumpedKernel | DumpedSchema], expected: list[str]
 ) -> None:
-    """What a reviewer of a new release reads; like changes share a line."""
+    """Changes are described for reviewers; equal changes share a line."""
     assert expected == changes(operators(*older), operators(*newer))
 
 
 def test_every_shipped_file_follows_from_the_data() -> None:
-    """The page for reviewers is that of these data, and nothing was edited by hand."""
+    """The page for reviewers is generated from the shipped data."""
     made = data.files(data.read(DATA))
 
     assert dict.fromkeys(made, True) == {name: data.is_same(DATA / name, content) for name, content in made.items()}
@@ -112,7 +112,7 @@ def test_every_shipped_file_follows_from_the_data() -> None:
 
 @pytest.mark.parametrize("seed", ["1", "2", "3"])
 def test_a_file_is_the_same_whatever_the_order_of_sets(seed: str) -> None:
-    """Python gives sets another order in each process."""
+    """The order of sets differs between Python processes."""
     code = (
         f"import sys; sys.path.insert(0, {str(TOOL.parent)!r})\n"
         "import hashlib; from pathlib import Path; from harvest import data\n"
@@ -126,7 +126,7 @@ def test_a_file_is_the_same_whatever_the_order_of_sets(seed: str) -> None:
 
 
 def test_every_release_and_change_is_on_the_page() -> None:
-    """Each with its wheel, and each step from one to the next."""
+    """The page has the wheel of each release, and the changes from one to the next."""
     page = (DATA / data.SUMMARY).read_text(encoding="utf-8")
     known = data.read(DATA)
 
@@ -139,7 +139,7 @@ def test_every_release_and_change_is_on_the_page() -> None:
 
 
 def test_a_record_is_good_for_its_wheel_and_recipe_alone(tmp_path: Path) -> None:
-    """What another tool, another wheel or a killed run left is measured again."""
+    """Records of other code, another wheel or an interrupted run are not reused."""
     from harvest import measuring
     from harvest.releases import Installable
 
@@ -167,7 +167,7 @@ def test_a_record_is_good_for_its_wheel_and_recipe_alone(tmp_path: Path) -> None
 
 
 def run_tool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """The tool, as it is called."""
+    """Run the tool."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-B", str(TOOL), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
@@ -176,20 +176,20 @@ def run_tool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.index
 @pytest.mark.skipif(sys.platform != "linux", reason="the shipped data are of Linux")
 def test_a_release_that_is_taken_out_is_harvested_as_it_was(tmp_path: Path) -> None:
-    """From the real wheel; the second time from what the first one kept."""
+    """The first run measures the real wheel; the second one reuses its record."""
     copy, work = tmp_path / "data", tmp_path / "work"
     shutil.copytree(DATA, copy)
     _forget(copy, "1.25.1")
     missed = run_tool("--check", "--data", copy, "--work", work, "1.25.1")
     written = run_tool("--data", copy, "--work", work, "1.25.1")
 
-    assert (1, "1.25.1 is harvested") == (missed.returncode, missed.stdout.splitlines()[0]), missed.stderr
-    assert (0, "1.25.1 is known from before") == (written.returncode, written.stdout.splitlines()[0]), written.stderr
+    assert (1, "1.25.1 is being measured") == (missed.returncode, missed.stdout.splitlines()[0]), missed.stderr
+    assert (0, "1.25.1 is already measured") == (written.returncode, written.stdout.splitlines()[0]), written.stderr
     assert [] == [each.name for each in sorted(DATA.iterdir()) if not data.is_same(copy / each.name, each.read_bytes())]
 
 
 def _forget(folder: Path, release: str) -> None:
-    """A copy of the data as it was before the release appeared."""
+    """Return a copy of the data without the release."""
     table = decode_table((folder / data.KERNELS).read_bytes())
     others = [source.release for source in table.sources if source.release != release]
     (folder / data.KERNELS).write_bytes(encode_table(joining.select_releases(table, others)))

@@ -1,1 +1,1 @@
-"""The parts of `tools/harvest_support.py`."""
+"""Modules of `tools/harvest_support.py`."""

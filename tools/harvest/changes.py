@@ -1,4 +1,4 @@
-"""What one release has of each operator that the one before has not, in few words; like changes share a line."""
+"""Describe the changes of operators from one release to the next; equal changes share a line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Versions = tuple[int, int]
 
 
 def changes(older: Mapping[str, Operator], newer: Mapping[str, Operator]) -> list[str]:
-    """Lines of a list: `- what changed: operators`, by the first operator of each."""
+    """Return list items `- operators: change`, ordered by the first operator of each."""
     changed: dict[str, list[str]] = defaultdict(list)
     for name in sorted(older.keys() | newer.keys()):
         text = _operator(older.get(name), newer.get(name))
@@ -24,12 +24,12 @@ def changes(older: Mapping[str, Operator], newer: Mapping[str, Operator]) -> lis
 def _operator(older: Operator | None, newer: Operator | None) -> str:
     schemas = _schemas(older.schemas if older else (), newer.schemas if newer else ())
     kernels = _kernels(older.kernels if older else (), newer.kernels if newer else ())
-    words = [("new" if older is None else "gone" if newer is None else ""), *schemas, *kernels]
+    words = [("new" if older is None else "removed" if newer is None else ""), *schemas, *kernels]
     return "; ".join(word for word in words if word) or _hidden(older, newer)
 
 
 def _hidden(older: Operator | None, newer: Operator | None) -> str:
-    """What the words above do not tell apart."""
+    """Describe changes that do not affect versions or the sets of types."""
     old, new = ({_row(kernel) for kernel in each.kernels} if each else set() for each in (older, newer))
     return "" if old == new else "the same types in other combinations"
 
@@ -81,7 +81,7 @@ def _kernels(older: Iterable[Kernel], newer: Iterable[Kernel]) -> Iterator[str]:
 
 
 def _unlike(versions: Versions, old: Mapping[Versions, Types], new: Mapping[Versions, Types]) -> str:
-    """How the types of a new range differ from those of the range that it stands for, or that comes before it."""
+    """Return how the types of a new range differ from the range that it replaces, or from the one before it."""
     same_start = [types for each, types in old.items() if each[0] == versions[0]]
     before = [types for each, types in sorted(new.items()) if each[0] < versions[0]]
     differences = list(_types((same_start or before[-1:] or [{}])[0], new[versions]))
@@ -89,7 +89,7 @@ def _unlike(versions: Versions, old: Mapping[Versions, Types], new: Mapping[Vers
 
 
 def _ranges(kernels: Iterable[Kernel]) -> dict[Versions, Types]:
-    """All types of all kernels of one range together."""
+    """Return the union of the types of all kernels, by range of versions."""
     found: dict[Versions, Types] = {}
     for kernel in kernels:
         types = found.setdefault((kernel.start, kernel.end), {})
@@ -107,7 +107,7 @@ def _types(old: Mapping[str, frozenset[str]], new: Mapping[str, frozenset[str]])
 
 
 def _moved(what: str, old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
-    """`attribute +a -b`."""
+    """Yield the difference of two lists, such as `attribute +a -b`."""
     come, gone = sorted(set(new) - set(old)), sorted(set(old) - set(new))
     words = [*(f"+{each}" for each in come), *(f"-{each}" for each in gone)]
     if words:
@@ -127,5 +127,5 @@ def _and_more(what: str, words: Iterable[str]) -> str:
 
 
 def _short(type_name: str) -> str:
-    """`int64` of `tensor(int64)`."""
+    """Return `int64` for `tensor(int64)`."""
     return type_name.removeprefix("tensor(").removesuffix(")") if type_name.startswith("tensor(") else type_name

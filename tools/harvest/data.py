@@ -1,4 +1,4 @@
-"""The shipped files: read, put together with what was harvested anew, and made into bytes."""
+"""Read the shipped data, merge new harvests into it, and encode it."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from onnxgate.support.limits import Limits
 from onnxgate.support.operators import Table, TableSource, decode_table, encode_table
 
 PLATFORM = "linux x86_64"
-"""What the shipped data are of: the same release may have other kernels on another processor."""
+"""Platform of the shipped data; kernels of a release may differ on another processor."""
 Row = TypeVar("Row", Limits, TableSource)
 KERNELS, LIMITS, SUMMARY = "onnxruntime-kernels.json.z", "onnxruntime-limits.json", "onnxruntime-kernels.md"
 
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """All that is known; releases ascend."""
+    """The shipped data; releases are in ascending order."""
 
     table: Table | None
     limits: Mapping[str, Limits]
-    sources: Mapping[str, TableSource]  # of all releases, those without a registry too
+    sources: Mapping[str, TableSource]  # of all releases, including those without a kernel registry
 
 
 class LimitsFile(msgspec.Struct, frozen=True, kw_only=True):
-    """What is read of the limits' file."""
+    """The parts of the limits file that are read."""
 
     releases: dict[str, Limits] = {}
     sources: tuple[TableSource, ...] = ()
 
 
 def read(folder: Path) -> Data:
-    """What is shipped; nothing where there is nothing yet."""
+    """Return the shipped data; empty if there are no files yet."""
     kernels, limits = folder / KERNELS, folder / LIMITS
     found = msgspec.json.decode(limits.read_bytes(), type=LimitsFile) if limits.exists() else LimitsFile()
     sources = {source.release: source for source in found.sources}
@@ -50,11 +50,11 @@ def read(folder: Path) -> Data:
 
 
 def merged(old: Data, records: Iterable[Record]) -> Data:
-    """What was known, with the records' releases as they say it."""
+    """Return the data with the records' releases added or replaced."""
     new = {record.source.release: record for record in records}
     for record in new.values():
         if record.dump.platform != PLATFORM:
-            raise SystemExit(f"the shipped data are of {PLATFORM}, this is {record.dump.platform}")
+            raise SystemExit(f"the shipped data is for {PLATFORM}, not for {record.dump.platform}")
     limits = {**old.limits, **{release: record.harvest.limits for release, record in new.items()}}
     sources = {**old.sources, **{release: record.source for release, record in new.items()}}
     return Data(_table(old.table, new), _ascending(limits), _ascending(sources))
@@ -73,13 +73,13 @@ def _ascending(rows: Mapping[str, Row]) -> dict[str, Row]:
 
 
 def files(data: Data) -> dict[str, bytes]:
-    """Every file by its name; the same data make the same bytes."""
+    """Return every file by name; equal data gives equal bytes."""
     made = {LIMITS: _limits(data).encode(), SUMMARY: summary(data).encode()}
     return made if data.table is None else {KERNELS: encode_table(data.table), **made}
 
 
 def is_same(path: Path, content: bytes) -> bool:
-    """Whether a file says this already; two builds of zlib may pack the same rows differently."""
+    """Return whether a file has this content; zlib builds may compress the same rows differently."""
     if not path.is_file():
         return False
     found = path.read_bytes()
@@ -87,7 +87,7 @@ def is_same(path: Path, content: bytes) -> bool:
 
 
 def _limits(data: Data) -> str:
-    """One release a line."""
+    """Encode one release per line."""
     rows = ",\n".join(f'    "{release}": {_json(row)}' for release, row in data.limits.items())
     sources = ",\n".join(f"    {_json(source)}" for source in data.sources.values())
     return (

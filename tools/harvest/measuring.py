@@ -1,4 +1,4 @@
-"""What one release says of itself and which probes it loads, found out in an environment of its own."""
+"""Measure one release in its own environment: the kernels it reports and the probes it loads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from onnxgate.support.operators import TableSource
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is kept of one release between two runs."""
+    """Measurements of one release, stored in the work folder."""
 
     recipe: str
     source: TableSource
@@ -31,18 +31,18 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def harvest(self) -> harvest.HarvestRecord:
-        """What follows from it."""
+        """The harvest that is computed from the measurements."""
         return harvest.make_harvest_record(self.dump, probes.derive_limits(self.loads), self.source)
 
 
 def recipe() -> str:
-    """A digest of all that decides what a record says, beside the release."""
+    """Return a digest of the code that determines a record's content."""
     parts = [WORKER_FOLDER / "kernel_registry.py", Path(probes.__file__), Path(harvest.__file__)]
     return hashlib.sha256(b"".join(part.read_bytes() for part in parts)).hexdigest()
 
 
 def recorded(work: Path, installable: Installable) -> Record | None:
-    """What an earlier run found out about this wheel in the same way."""
+    """Return the stored record of this wheel, if the same code measured it."""
     try:
         record = msgspec.json.decode(_path(work, installable).read_bytes(), type=Record)
     except (OSError, msgspec.MsgspecError):
@@ -52,11 +52,11 @@ def recorded(work: Path, installable: Installable) -> Record | None:
 
 
 def measure(work: Path, installable: Installable) -> Record:
-    """Find it out, and keep it; nothing is left of the environment."""
+    """Measure a release in a temporary environment, and store the record."""
     with tempfile.TemporaryDirectory(prefix="harvest-") as name:
         folder = Path(name)
-        with WorkerPool(Environments(folder / "cache", offline=False), jobs=1) as host:
-            record = _asked(host, installable, folder)
+        with WorkerPool(Environments(folder / "cache", offline=False), jobs=1) as pool:
+            record = _measure_release(pool, installable, folder)
     path = _path(work, installable)
     path.parent.mkdir(parents=True, exist_ok=True)
     with replace_atomically(path) as scratch:
@@ -68,30 +68,30 @@ def _path(work: Path, installable: Installable) -> Path:
     return work / f"{installable.release}.json"
 
 
-def _asked(host: WorkerPool, installable: Installable, folder: Path) -> Record:
-    seat = WorkerSpec.of_runtime(installable.runtime, installable.packages)
+def _measure_release(pool: WorkerPool, installable: Installable, folder: Path) -> Record:
+    spec = WorkerSpec.of_runtime(installable.runtime, installable.packages)
     output = folder / "dump.json"
-    _done(seat, host.submit(seat, Harvest(output=str(output))).result())
-    said = decode_dump(output.read_bytes())
+    _done(spec, pool.submit(spec, Harvest(output=str(output))).result())
+    dump = decode_dump(output.read_bytes())
     wheel = installable.wheel
-    source = TableSource(release=installable.release, wheel=wheel.file, sha256=wheel.sha256, commit=said.commit)
+    source = TableSource(release=installable.release, wheel=wheel.file, sha256=wheel.sha256, commit=dump.commit)
     (folder / "probes").mkdir()
-    loads = _loads(host, seat, probes.write_probes(folder / "probes"))
-    return Record(recipe=recipe(), source=source, loads=loads, dump=said)
+    loads = _loads(pool, spec, probes.write_probes(folder / "probes"))
+    return Record(recipe=recipe(), source=source, loads=loads, dump=dump)
 
 
-def _loads(host: WorkerPool, seat: WorkerSpec, paths: Mapping[str, Path]) -> dict[str, bool]:
-    """Which probes load, each where its environment is set."""
+def _loads(pool: WorkerPool, spec: WorkerSpec, paths: Mapping[str, Path]) -> dict[str, bool]:
+    """Return whether each probe loads, with its environment variables set."""
     waiting = {}
     for name, path in paths.items():
         environment = tuple(probes.get_probe_environment(name).items())
         job: Job = Load(model=str(path))
-        waiting[name] = host.submit(msgspec.structs.replace(seat, environment=environment), job)
-    return {name: _done(seat, future.result()) for name, future in waiting.items()}
+        waiting[name] = pool.submit(msgspec.structs.replace(spec, environment=environment), job)
+    return {name: _done(spec, future.result()) for name, future in waiting.items()}
 
 
-def _done(seat: WorkerSpec, observation: Observation) -> bool:
-    """Whether it did not refuse; all else is no answer."""
+def _done(spec: WorkerSpec, observation: Observation) -> bool:
+    """Return whether a job completed; exit if it neither completed nor was refused."""
     if isinstance(observation, Completed | Refused):
         return isinstance(observation, Completed)
-    raise SystemExit(f"{seat.name}: {observation}")
+    raise SystemExit(f"{spec.name}: {observation}")

@@ -1,4 +1,4 @@
-"""Which releases there are, and how each is installed: resolved as `onnxgate lock` resolves a target."""
+"""List releases and resolve their packages as `onnxgate lock` does."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ OLDEST = "1.8"
 
 @dataclass(frozen=True, slots=True)
 class Installable:
-    """One release, with the packages of its environment; the engine's own is the first."""
+    """One release with the packages of its environment, the engine's package first."""
 
     runtime: LockedRuntime
     packages: tuple[LockedPackage, LockedPackage]
 
     @property
     def release(self) -> str:
-        """`1.31.1`."""
+        """The release, such as `1.31.1`."""
         return self.runtime.release
 
     @property
     def wheel(self) -> Wheel:
-        """The engine's wheel that this machine takes."""
+        """The engine's wheel for this machine."""
         hashes = {wheel.sha256 for wheel in rank_wheels(self.packages[0])}
         return next(wheel for wheel in self.packages[0].wheels if wheel.sha256 in hashes)
 
 
 def find(named: Sequence[str]) -> tuple[Installable, ...]:
-    """The named releases, or all that the index has since the oldest that onnxgate knows; ascending."""
+    """Return the named releases, or all releases on the index since `OLDEST`, in ascending order."""
     index = UvIndex()
     companions = NumpyResolver(index)
     requirements = [f"{ENGINE}=={release}" for release in named] or [f"{ENGINE}>={OLDEST}"]

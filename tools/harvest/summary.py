@@ -1,4 +1,4 @@
-"""What a reviewer of the data reads: where each release is from, and what changed from one to the next."""
+"""Render the shipped data for reviewers: origin of each release, and changes from one to the next."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from onnxgate.support.operators import Implementation, Operator, Table, TableSou
 if TYPE_CHECKING:
     from harvest.data import Data
 
-HEAD = """# What is known of ONNX Runtime
+HEAD = """# Support data of ONNX Runtime
 
-Written by `tools/harvest_support.py`, with the data that it describes. `onnxruntime-kernels.json.z` has the kernels and
-the schemas that each official wheel (Linux x86_64, CPU) reports since 1.16.0; older ones do not report them.
-`onnxruntime-limits.json` has the limits, which were measured by loading tiny models.
+`tools/harvest_support.py` writes this page together with the data. `onnxruntime-kernels.json.z` contains the kernels
+and schemas that each official wheel (Linux x86_64, CPU) reports since 1.16.0; older wheels report none.
+`onnxruntime-limits.json` contains the limits, measured by loading tiny models.
 
-In the changes, `7+` is an open-ended kernel (it serves the schema of exactly that version), `7-12` one for a range;
-`for` says what something replaces. Types are without `tensor(…)`.
+In the changes, `7+` is an open-ended kernel, which runs only that version of the operator, and `7-12` a kernel for a
+range of versions; `for` precedes the replaced kernel. Types are written without `tensor(…)`.
 """
 
 
 def summary(data: Data) -> str:
-    """The whole page, newest release first."""
+    """Return the page, newest release first."""
     known = build_implementations(data.table, {}) if data.table is not None else {}
     parts = [HEAD, _limits(data.limits), _sources(data.sources, data.table, known)]
     parts += reversed(list(_changes(data.table, known))) if data.table is not None else []
@@ -33,7 +33,7 @@ def summary(data: Data) -> str:
 
 
 def _limits(rows: Mapping[str, Limits]) -> str:
-    head = ["release", "IR", "opsets", "with `ALLOW_RELEASED_ONNX_OPSET_ONLY=0`", "external data refused"]
+    head = ["release", "IR", "opsets", "with `ALLOW_RELEASED_ONNX_OPSET_ONLY=0`", "external data rejected"]
     return "## Limits\n\n" + _table(head, ([name, *_limit_cells(row)] for name, row in reversed(list(rows.items()))))
 
 
@@ -71,7 +71,7 @@ def _changes(table: Table, known: Mapping[str, Implementation]) -> Iterator[str]
 
 
 def _operators(table: Table, release: Implementation) -> Iterator[tuple[str, Operator]]:
-    """What the release has, by its name with the domain."""
+    """Yield the operators of a release with their qualified names."""
     for domain in table.operators:
         for name in release.operators(domain):
             operator = release.operator(domain, name)

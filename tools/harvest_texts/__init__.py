@@ -1,1 +1,1 @@
-"""Harvests error texts: each failure class is really provoked, under a real environment of one release."""
+"""Harvest error texts: provoke each failure in a real environment of one release."""

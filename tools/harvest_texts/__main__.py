@@ -1,7 +1,10 @@
-"""`python -m tools.harvest_texts EMITTER RELEASE…` provokes; `python -m tools.harvest_texts score [FILE…]` classifies.
+"""Harvest and score error texts.
 
-Emitters: onnxruntime, onnx, torch_onnx, pip, uv, numpy, protobuf, openvino, tract, opencv. With
-`--out FOLDER` the texts go there, and not into `fixtures/texts`. Interpreters are those that uv finds.
+    python -m tools.harvest_texts EMITTER RELEASE…   # provoke the failures of an emitter's releases
+    python -m tools.harvest_texts score [FILE…]      # classify the texts of the corpus, or of these files
+
+Emitters: onnxruntime, onnx, torch_onnx, pip, uv, numpy, protobuf, openvino, tract, opencv. Texts are written to
+`fixtures/texts` or to `--out FOLDER`. Interpreters are the ones that uv finds.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from tools.harvest_texts import corpus, score
 
 
 def main() -> int:
-    """Do one of the two."""
+    """Harvest or score."""
     parser = argparse.ArgumentParser(prog="python -m tools.harvest_texts", description=__doc__)
     parser.add_argument("emitter")
     parser.add_argument("arguments", nargs="*")

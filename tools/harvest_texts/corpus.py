@@ -1,4 +1,4 @@
-"""The corpus: one file per emitter and release, each text where it was first seen."""
+"""The corpus: one file per emitter and release; a text is stored with the first release that prints it."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from packaging.version import InvalidVersion, Version
 
 FOLDER = Path(__file__).resolve().parents[2] / "fixtures" / "texts"
 LIMIT = 900
-"""Characters of a text that are kept, of its beginning and of its end."""
+"""Characters that are kept at the beginning and at the end of a text."""
 _PLACE = re.compile(
     r"/onnxruntime_src/\S*?(\w+\.(?:cc|h)):\d+ .*?\)(?: const)?"
     r"(?:::<lambda\(\S*\)>)?(?: \[with [^\]]*\])? (?=[A-Z\[a-z!])"
 )
 _NUMBER = re.compile(r"(\w+\.(?:cc|h|cpp|hpp|py)\S*?):\d+")
 _FRAME = re.compile(r'  File "/usr/(?![^\n]*external_data)[^\n]*\n(?:    [^\n]*\n)*')
-"""A place in an installed package, with its source line; where external data is read, it says so."""
+"""A traceback entry in an installed package; the ones that read external data are kept."""
 _ERROR = re.compile(r"Error\b|Could not|violated")
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 
 
 def normal(text: str, folder: Path) -> str:
-    """The text without what differs between two machines; a long one without its middle."""
+    """Return the text without machine-specific parts, and a long one without its middle."""
     said = _ADDRESS.sub("0x7f0000000000", text.replace(str(folder.resolve()), "/models").strip("\n"))
     said = re.sub(r"/\S*?/(?=lib/python3\.\d+/|bin/python|python3\.\d+/)", "/usr/", said)
     said = re.sub(r"/tmp/[\w.-]+", "/scratch", _FRAME.sub("", said))
@@ -33,18 +33,18 @@ def normal(text: str, folder: Path) -> str:
 
 
 def _shortened(text: str) -> str:
-    """The beginning, the end, and the errors between them."""
+    """Return the beginning, the end and the errors between them."""
     between = [line for line in text[LIMIT:-LIMIT].split("\n")[1:-1] if _ERROR.search(line)]
     return "\n".join([text[:LIMIT], "[…]", *(line[:300] for line in between[:8]), "[…]", text[-LIMIT:]])
 
 
 def essence(text: str) -> str:
-    """What makes a text worth being kept: not the place in the runtime's code."""
+    """Return a key for comparing texts, without source positions."""
     return _NUMBER.sub(r"\1", _PLACE.sub(r"{\1} ", text))
 
 
 def write(emitter: str, release: str, texts: Mapping[str, tuple[str, str]], folder: Path = FOLDER) -> Path:
-    """Write case -> (entry, text); what an earlier release says in the same words is only named."""
+    """Write case -> (entry, text); a text that an earlier release prints is only referenced."""
     target = folder / emitter / f"{release}.json"
     target.parent.mkdir(parents=True, exist_ok=True)
     seen: dict[str, dict[str, str]] = {}
@@ -65,7 +65,7 @@ def write(emitter: str, release: str, texts: Mapping[str, tuple[str, str]], fold
 
 
 def earlier(target: Path) -> list[Path]:
-    """Files of older releases beside one."""
+    """Return the files of older releases in the same folder."""
     files = [path for path in target.parent.glob("*.json") if _order(path) < _order(target)]
     return sorted(files, key=_order)
 

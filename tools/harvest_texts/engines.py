@@ -1,4 +1,4 @@
-"""Provokes the other engines: operators that they do not have, files that are no models, inputs that do not fit."""
+"""Provoke errors of other engines: unsupported operators, invalid files and inputs."""
 
 from __future__ import annotations
 
@@ -40,6 +40,6 @@ def prepare(folder: Path) -> None:
 def run(
     name: str, packages: Sequence[str], cases: Sequence[Snippet], folder: Path, opening: str, python: str = "3.11"
 ) -> dict[str, str]:
-    """What one engine says."""
+    """Return the texts of one engine."""
     prepare(folder)
     return snippets.run(environment(name, python, *packages), cases, folder, opening)

@@ -1,4 +1,4 @@
-"""One environment per release, built by uv and kept for the next harvest."""
+"""One environment per release, built by uv and reused by later harvests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import uv
 
 ROOT = Path(os.environ.get("HARVEST_TEXTS_DIR", Path(tempfile.gettempdir()) / "harvest-texts"))
-"""Where environments are kept."""
+"""Folder of the environments."""
 QUIET = {
     "PATH": os.environ.get("PATH", ""),
     "HOME": os.environ.get("HOME", ""),
@@ -19,11 +19,11 @@ QUIET = {
     "COLUMNS": "400",
     "PYTHONDONTWRITEBYTECODE": "1",
 }
-"""What a provoking process is given: nothing of whoever harvests."""
+"""Environment variables of a child process, without those of the current user."""
 
 
 def environment(name: str, python: str, *requirements: str, deps: bool = False) -> Path:
-    """The interpreter of an environment with these requirements; built where it is not there yet."""
+    """Return the interpreter of an environment with these requirements; build it if it does not exist."""
     folder = ROOT / f"{name}-py{python}"
     interpreter = folder / "bin" / "python"
     if not (folder / ".ready").is_file():
@@ -40,7 +40,7 @@ def _uv(*arguments: str) -> None:
 
 
 def said(command: list[str | Path], folder: Path, **environment: str) -> str:
-    """All that a command prints, on both streams in the order in which it came."""
+    """Return the output of a command, both streams interleaved."""
     done = subprocess.run(
         command,
         cwd=folder,

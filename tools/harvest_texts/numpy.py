@@ -1,4 +1,4 @@
-"""Provokes clashes between releases of numpy and what is compiled against another one."""
+"""Provoke errors of packages compiled against another release of NumPy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PICKLED = (
 
 
 def harvest(release: str, folder: Path) -> dict[str, str]:
-    """`1.18.1+2.2.6` is ONNX Runtime 1.18.1 under numpy 2.2.6; `numpy-1` is a numpy before 2."""
+    """Return the texts of a pair: `1.18.1+2.2.6` is ONNX Runtime 1.18.1 with NumPy 2.2.6, `numpy-1` NumPy before 2."""
     runtime, _, numpy = release.partition("+")
     python = environment(f"numpy-{release}", "3.11", f"onnxruntime=={runtime}", f"numpy=={numpy}")
     cases = (PICKLED,) if numpy.startswith("1.") else CASES
@@ -29,5 +29,5 @@ def harvest(release: str, folder: Path) -> dict[str, str]:
 
 
 def expected(_: str) -> dict[str, str]:
-    """The entry that must explain each case."""
+    """Return the entry that must explain each case."""
     return snippets.expected((*CASES, PICKLED))

@@ -1,4 +1,4 @@
-"""Provokes the onnx package: checker, shape inference, version converter, helpers, parsing."""
+"""Provoke errors of the onnx package: checker, shape inference, version converter, helpers, parsing."""
 
 from __future__ import annotations
 
@@ -156,19 +156,19 @@ PROTOBUF = {"1.11.0": "protobuf==3.20.3", "1.12.0": "protobuf==3.20.1"}
 
 
 def harvest(release: str, folder: Path) -> dict[str, str]:
-    """What each case says on one release."""
+    """Return the text of each case on one release."""
     requirements = [f"onnx=={release}", NUMPY.get(release, "numpy<2.1"), PROTOBUF.get(release, "protobuf")]
     requirements += ["typing_extensions", "ml_dtypes"]
     python = environment(f"onnx-{release}", PYTHON.get(release, "3.11"), *requirements, deps=True)
     minor = int(release.split(".")[1])
     cases = ONNX if minor < 13 else (*ONNX, *REFERENCE)
-    if minor < 16:  # Source: a bare `KeyError: 'x'`, which nobody can tell from others
+    if minor < 16:  # Source: only `KeyError: 'x'`, which cannot be identified
         cases = tuple(each for each in cases if each[0] != "reference-input")
     return snippets.run(python, cases, folder, OPENING)
 
 
 def expected(release: str) -> dict[str, str]:
-    """The entry that must explain each case; before 1.13, any place that is not in the folder is taken for missing."""
+    """Return the entry that must explain each case; before 1.13, any path outside the folder is reported as missing."""
     found = snippets.expected((*ONNX, *REFERENCE))
     if int(release.split(".")[1]) < 13:
         found |= dict.fromkeys(("checker-external-absolute", "checker-external-outside"), "external-data-missing")

@@ -1,4 +1,4 @@
-"""Provokes ONNX Runtime: models that it refuses, and runs that it ends."""
+"""Provoke errors of ONNX Runtime at load and at run time."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tools.harvest_texts.environments import QUIET, environment
 
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 12345\n"
 Made = tuple[str, str, Any, dict[str, Any]]
-"""Case, entry, model (bytes or proto; None: no file), and what the child does with it."""
+"""Case, entry, model (bytes or proto; None: no file), and the job of the child process."""
 
 
 def stamps() -> Iterator[Made]:
-    """Models that are refused for their stamps."""
+    """Yield models with unsupported or missing version fields."""
     yield "ir-too-new", "ir-version-too-new", m.relu(ir=14), {}
     yield "ir-13", "ir-version-too-new", m.relu(ir=13), {}
     yield "opset-21", "opset-too-new", m.relu(opsets={"": 21}), {}
@@ -35,7 +35,7 @@ def stamps() -> Iterator[Made]:
 
 
 def kernels() -> Iterator[Made]:
-    """Operators that are not implemented."""
+    """Yield models with unsupported operators."""
     conv = m.single("Conv", [m.DOUBLE, m.DOUBLE], m.DOUBLE, shape=(1, 1, 1), kernel_shape=[1])
     yield "kernel-type", "kernel-missing", conv, {}
     yield "kernel-equal-int8", "kernel-missing", m.single("Equal", [m.INT8, m.INT8], m.BOOL), {}
@@ -73,7 +73,7 @@ def kernels() -> Iterator[Made]:
 
 
 def signatures() -> Iterator[Made]:
-    """Nodes whose types, attributes or arity are wrong."""
+    """Yield models with a node whose types, attributes or arity are wrong."""
     yield "types-differ", "types-differ", m.single("Add", [m.FLOAT, m.INT64], m.FLOAT), {}
     yield "types-differ-fp16", "types-differ", m.single("Add", [m.FLOAT16, m.FLOAT], m.FLOAT), {}
     yield "output-type", "output-type-wrong", m.single("Abs", [m.FLOAT], m.INT64), {}
@@ -104,7 +104,7 @@ def signatures() -> Iterator[Made]:
 
 
 def graphs() -> Iterator[Made]:
-    """Graphs that are no graphs."""
+    """Yield models with an invalid graph."""
     yield "duplicate-output", "name-duplicated", m.model([m.node("Relu", "x"), m.node("Abs", "x", name="n1")]), {}
     twice = m.model([m.node("Relu", "x", "a"), m.node("Abs", "a")])
     yield "duplicate-node", "node-name-duplicated", twice, {}
@@ -138,7 +138,7 @@ def graphs() -> Iterator[Made]:
 
 
 def external() -> Iterator[Made]:
-    """Weights in other files."""
+    """Yield models with invalid external data."""
     yield "external-missing", "external-data-missing", m.external(), {}
     yield "external-short", "external-data-short", m.external("short.bin"), {"data": {"short.bin": 4}}
     yield "external-offset", "external-data-short", m.external("ok.bin", offset=4096), {"data": {"ok.bin": 8}}
@@ -155,7 +155,7 @@ def external() -> Iterator[Made]:
 
 
 def files() -> Iterator[Made]:
-    """Files that are no models."""
+    """Yield files that are not models."""
     whole = m.relu().SerializeToString()
     yield "lfs-pointer", "not-a-model", LFS, {}
     yield "truncated", "not-a-model", whole[:-1], {}
@@ -176,7 +176,7 @@ def files() -> Iterator[Made]:
 
 
 def runs() -> Iterator[Made]:
-    """Models that load, and are fed wrongly or compute what cannot be computed."""
+    """Yield models that load, but fail for their inputs or during a run."""
     x2: list[Any] = [["x", "float32", [1, 2]]]
     yield "run-dimension", "input-dimension-wrong", m.relu(), {"feed": [["x", "float32", [1, 2, 3]]]}
     yield "run-rank", "input-rank-wrong", m.relu(), {"feed": [["x", "float32", [[1, 2]]]]}
@@ -236,12 +236,12 @@ def runs() -> Iterator[Made]:
 
 
 def made() -> list[Made]:
-    """All cases."""
+    """Yield all cases."""
     return [each for group in (stamps, kernels, signatures, graphs, external, files, runs) for each in group()]
 
 
 def expected(release: str) -> dict[str, str]:
-    """The entry that must explain each case: for one that older releases refuse for its stamps, those of the stamps."""
+    """Return the entry that must explain each case; older releases reject some cases for their version fields."""
     limits = get_limits(release)
     minor = int(release.split(".")[1])
     found = {case: entry for case, entry, _, _ in made()} | {"ort-format": "ort-format-version"}
@@ -256,7 +256,7 @@ def expected(release: str) -> dict[str, str]:
         found["ir-missing"] = "ir-version-refused"
     if minor > 13:
         found["ort-format"] = "ort-format-invalid"
-    if minor < 24:  # Source: an absolute path is taken for one that is not there
+    if minor < 24:  # Source: these releases report an absolute path as missing
         found["external-absolute"] = "external-data-missing"
     if minor in (25, 26):
         found["external-bytes"] = "external-data-missing"
@@ -269,19 +269,19 @@ def _without(proto: Any, field: str) -> Any:
 
 
 def python_of(release: str) -> str:
-    """The Python that has a wheel of the release."""
+    """Return a Python version with a wheel of the release."""
     minor = int(release.split(".")[1])
     return "3.8" if minor < 10 else "3.9" if minor < 12 else "3.10" if minor < 15 else "3.11"
 
 
 def numpy_of(release: str) -> str:
-    """A numpy that the release works with."""
+    """Return a NumPy requirement that the release works with."""
     minor = int(release.split(".")[1])
     return "numpy==1.23.5" if minor < 12 else "numpy==1.26.4" if minor < 19 else "numpy==2.2.6"
 
 
 def harvest(release: str, folder: Path) -> dict[str, str]:
-    """What each case says on one release; a case that fails nowhere is not there."""
+    """Return the text of each case that fails on one release."""
     packages = [f"onnxruntime=={release}", numpy_of(release)]
     if int(release.split(".")[1]) < 5:
         packages.append("protobuf<3.21")
@@ -310,7 +310,7 @@ def _written(case: Made, folder: Path) -> dict[str, Any]:
 
 
 def _ort_format(folder: Path) -> Iterator[dict[str, Any]]:
-    """A file in ONNX Runtime's own format whose version nobody has: the least flatbuffer that says so.
+    """Return a minimal file in ORT format with an unknown version.
 
     Source: `InferenceSession` of its schema, `ort_version` first; the flatbuffer's own layout.
     """
@@ -324,7 +324,7 @@ def _ort_format(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def _performed(python: Path, jobs: list[dict[str, Any]], folder: Path) -> tuple[list[dict[str, Any]], str]:
-    """The answers; and the case that ended the process, if one did."""
+    """Return the answers, and the case that crashed the process, if any."""
     (folder / "jobs.json").write_text(json.dumps(jobs))
     child = Path(__file__).parent / "children" / "run_onnxruntime.py"
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Small models, each broken in one way."""
+"""Small models with one fault each."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ FLOAT, DOUBLE, INT64, BOOL, INT8, UINT16, FLOAT16, BFLOAT16, STRING = (
 
 
 def value(name: str, kind: int = FLOAT, shape: Sequence[int | str | None] | None = (2,)) -> ValueInfoProto:
-    """An input or an output."""
+    """Return an input or an output."""
     return helper.make_tensor_value_info(name, kind, shape)
 
 
 def node(
     kind: str, inputs: str, outputs: str = "y", name: str = "n0", domain: str = "", **attributes: Any
 ) -> NodeProto:
-    """A node; names of inputs and outputs are parted by blanks."""
+    """Return a node; names of inputs and outputs are separated by blanks."""
     return helper.make_node(kind, inputs.split(), outputs.split(), name=name, domain=domain, **attributes)
 
 
 def weight(name: str, values: Sequence[Any], kind: int = FLOAT, shape: Sequence[int] | None = None) -> TensorProto:
-    """An initializer."""
+    """Return an initializer."""
     return helper.make_tensor(name, kind, shape or [len(values)], values)
 
 
@@ -50,21 +50,21 @@ def model(
     ir: int = 7,
     opsets: dict[str, int] | None = None,
 ) -> ModelProto:
-    """A model; IR version and opset are such that old releases take them."""
+    """Return a model whose IR version and opset old releases support."""
     graph = helper.make_graph(list(nodes), "g", list(inputs), list(outputs), list(weights))
     imports = [helper.make_opsetid(domain, version) for domain, version in (opsets or {"": 12}).items()]
     return helper.make_model(graph, ir_version=ir, opset_imports=imports, producer_name="harvest")
 
 
 def relu(**stamps: Any) -> ModelProto:
-    """One Relu."""
+    """Return a model with one Relu."""
     return model([node("Relu", "x", "y")], **stamps)
 
 
 def single(
     kind: str, types: Sequence[int], out: int, opset: int = 12, ir: int = 7, shape: Any = (2,), **more: Any
 ) -> ModelProto:
-    """One node with inputs of these types."""
+    """Return a model of one node with inputs of these types."""
     names = [f"x{place}" for place in range(len(types))]
     inputs = [value(name, each, shape) for name, each in zip(names, types, strict=True)]
     domain = more.pop("domain", "")
@@ -74,7 +74,7 @@ def single(
 
 
 def external(location: str | None = "nope.bin", length: int | None = 8, offset: int | None = None) -> ModelProto:
-    """A weight of two floats in another file."""
+    """Return a model with two floats as external data."""
     tensor = TensorProto(name="w", data_type=FLOAT, dims=[2], data_location=TensorProto.EXTERNAL)
     for key, said in (("location", location), ("length", length), ("offset", offset)):
         if said is not None:
@@ -83,13 +83,13 @@ def external(location: str | None = "nope.bin", length: int | None = 8, offset: 
 
 
 def raw_of_wrong_size() -> ModelProto:
-    """A weight of two floats in six bytes."""
+    """Return a model with two floats in six bytes."""
     tensor = TensorProto(name="w", data_type=FLOAT, dims=[2], raw_data=b"123456")
     return model([node("Add", "x w", "y", "add0")], weights=[tensor])
 
 
 def wrongly_typed_attribute() -> ModelProto:
-    """A Cast whose `to` is a float."""
+    """Return a model with a Cast whose `to` is a float."""
     made = model([node("Cast", "x", "y", "cast0")])
     made.graph.node[0].attribute.append(helper.make_attribute("to", 1.5))
     assert made.graph.node[0].attribute[0].type == AttributeProto.FLOAT
@@ -97,19 +97,19 @@ def wrongly_typed_attribute() -> ModelProto:
 
 
 def without_graph() -> ModelProto:
-    """Only stamps."""
+    """Return a model without a graph."""
     made = relu()
     made.ClearField("graph")
     return made
 
 
 def branching() -> ModelProto:
-    """A cycle of two nodes."""
+    """Return a model with a cycle of two nodes."""
     return model([node("Add", "x b", "a", "n0"), node("Relu", "a", "b", "n1"), node("Relu", "a", "y", "n2")])
 
 
 def function_of_unknown_kernel() -> ModelProto:
-    """A function whose body has an operator without a kernel for its type."""
+    """Return a model with a function whose body has an operator without a kernel for its type."""
     body = [node("Conv", "x w", "y", "inner", kernel_shape=[1])]
     made = single("Callee", [DOUBLE, DOUBLE], DOUBLE, 16, 8, (1, 1, 1), domain="local")
     made.functions.append(
@@ -119,18 +119,18 @@ def function_of_unknown_kernel() -> ModelProto:
 
 
 def ones(*shape: int) -> TensorProto:
-    """A weight of ones."""
+    """Return a weight of ones."""
     import numpy as np
 
     return numpy_helper.from_array(np.ones(shape, np.float32), "w")
 
 
 def subgraph(nodes: Sequence[NodeProto], outputs: Sequence[ValueInfoProto]) -> GraphProto:
-    """A branch."""
+    """Return a branch of an If."""
     return helper.make_graph(list(nodes), "branch", [], list(outputs))
 
 
 def save(made: ModelProto | bytes, path: Path) -> None:
-    """Write it as it is: what is broken is not to be repaired."""
+    """Write the model without validation, which would repair or reject its fault."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(made if isinstance(made, bytes) else made.SerializeToString())

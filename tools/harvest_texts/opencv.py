@@ -1,4 +1,4 @@
-"""Provokes OpenCV's DNN module."""
+"""Provoke errors of OpenCV DNN."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ CASES = (
 
 
 def harvest(release: str, folder: Path) -> dict[str, str]:
-    """What each case says on one release."""
+    """Return the text of each case on one release."""
     numpy = "numpy<2" if Version(release) < Version("4.10") else "numpy<2.3"
     packages = [f"opencv-python-headless=={release}", numpy]
     return engines.run(f"opencv-{release}", packages, CASES, folder, OPENING)
 
 
 def expected(_: str) -> dict[str, str]:
-    """The entry that must explain each case."""
+    """Return the entry that must explain each case."""
     return snippets.expected(CASES)

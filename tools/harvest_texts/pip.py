@@ -1,4 +1,4 @@
-"""Provokes pip: no wheel for a Python, conflicts, hashes, an index that is not there."""
+"""Provoke errors of pip: missing wheels, conflicts, hashes, an unreachable index."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ NOISE = (
     "WARNING: Url",
     "WARNING: Location",
 )
-"""Lines that only say where was looked."""
+"""Lines that only name the searched locations."""
 
 
 def harvest(release: str, folder: Path) -> dict[str, str]:
-    """What each case says with one release of pip."""
+    """Return the text of each case with one release of pip."""
     python = environment(
         f"pip-{release}", PYTHON.get(release, "3.12"), f"pip=={release}", "setuptools==75.8.0", "wheel"
     )
@@ -75,14 +75,14 @@ def harvest(release: str, folder: Path) -> dict[str, str]:
 
 
 def anonymous(text: str) -> str:
-    """The text without which index was asked."""
+    """Return the text without the URL of the index."""
     kept = [line for line in text.splitlines() if not line.startswith(NOISE)]
     return re.sub(r"https?://(?!127\.|pip\.pypa|docs\.)[\w.:-]+", "https://pypi.org", "\n".join(kept))
 
 
 def expected(release: str) -> dict[str, str]:
-    """The entry that must explain each case."""
+    """Return the entry that must explain each case."""
     found = {case: entry for case, (entry, _) in CASES.items()}
     if Version(release) < Version("24.1"):
-        found["invalid"] = "pip-no-distribution"  # it asks the index all the same
+        found["invalid"] = "pip-no-distribution"  # this release queries the index anyway
     return found

@@ -1,4 +1,4 @@
-"""Provokes clashes between protobuf's runtime and code generated for another release of it."""
+"""Provoke errors of code generated for another release of protobuf."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CASES = (
 
 
 def harvest(release: str, folder: Path) -> dict[str, str]:
-    """`1.18.0+3.20.3` is onnx 1.18.0 with protobuf 3.20.3."""
+    """Return the texts of a pair: `1.18.0+3.20.3` is onnx 1.18.0 with protobuf 3.20.3."""
     onnx, _, protobuf = release.partition("+")
     python = "3.9" if int(onnx.split(".")[1]) < 13 else "3.11"
     numpy = "numpy<1.24" if python == "3.9" else "numpy<2.1"
@@ -27,5 +27,5 @@ def harvest(release: str, folder: Path) -> dict[str, str]:
 
 
 def expected(_: str) -> dict[str, str]:
-    """The entry that must explain each case."""
+    """Return the entry that must explain each case."""
     return snippets.expected(CASES)

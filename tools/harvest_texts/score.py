@@ -1,4 +1,4 @@
-"""How many provoked texts the classifier takes for what they are."""
+"""Score the classifier on the corpus."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnxgate.diagnostics.classification import classify
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """One text, what it should be and what it was taken for."""
+    """One text with its expected and its matched entry."""
 
     where: str
     case: str
@@ -22,12 +22,12 @@ class Scored:
 
     @property
     def is_right(self) -> bool:
-        """Whether it was taken for what it is."""
+        """Whether the text matched an expected entry."""
         return self.got in self.expected.split("|")
 
 
 def scored(files: Iterable[Path]) -> Iterator[Scored]:
-    """Each text of the files."""
+    """Yield each text of the files."""
     for path in files:
         content = json.loads(path.read_bytes())
         for case, each in content["texts"].items():
@@ -37,7 +37,7 @@ def scored(files: Iterable[Path]) -> Iterator[Scored]:
 
 
 def report(files: Iterable[Path]) -> int:
-    """Print what is wrong, and how many are right; 1 where any is wrong."""
+    """Print wrong matches and the score of each release; return 1 if a match is wrong."""
     every = list(scored(files))
     wrong = [each for each in every if not each.is_right]
     for each in wrong:

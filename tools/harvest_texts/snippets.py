@@ -1,4 +1,4 @@
-"""Provoking by pieces of Python: each runs by itself, and all that it prints is the text."""
+"""Provoke errors by Python snippets; each runs in its own process, and its output is the text."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 from tools.harvest_texts.environments import said
 
 Snippet = tuple[str, str, str]
-"""Case, entry, code."""
+"""Case, entry and code."""
 
 
 def run(
     python: Path, snippets: Sequence[Snippet], folder: Path, opening: str = "", **environment: str
 ) -> dict[str, str]:
-    """What each prints; one that ends well is not there."""
+    """Return the output of each snippet that fails."""
     script = folder / "provoke.py"
     found = {}
     for case, _, code in snippets:
@@ -26,5 +26,5 @@ def run(
 
 
 def expected(snippets: Sequence[Snippet]) -> dict[str, str]:
-    """The entry that must explain each case."""
+    """Return the entry that must explain each case."""
     return {case: entry for case, entry, _ in snippets}

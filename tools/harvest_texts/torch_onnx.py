@@ -1,4 +1,4 @@
-"""Provokes PyTorch's exporters, by `torch.export` and by TorchScript."""
+"""Provoke errors of both PyTorch exporters."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ BOTH = (
 
 
 def harvest(release: str, folder: Path) -> dict[str, str]:
-    """What each case says. `HARVEST_TEXTS_TORCH` names an interpreter that has this release of torch."""
+    """Return the text of each case. `HARVEST_TEXTS_TORCH` names an interpreter with this release of torch."""
     given = os.environ.get("HARVEST_TEXTS_TORCH")
     packages = (f"torch=={release}", "onnx", "onnxscript", "numpy")
     python = Path(given) if given else environment(f"torch-{release}", "3.11", *packages, deps=True)
@@ -100,5 +100,5 @@ def harvest(release: str, folder: Path) -> dict[str, str]:
 
 
 def expected(_: str) -> dict[str, str]:
-    """The entry that must explain each case."""
+    """Return the entry that must explain each case."""
     return snippets.expected(BOTH)

@@ -1,4 +1,4 @@
-"""Provokes tract."""
+"""Provoke errors of tract."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ CASES = (
 
 
 def harvest(release: str, folder: Path) -> dict[str, str]:
-    """What each case says on one release."""
+    """Return the text of each case on one release."""
     return engines.run(f"tract-{release}", [f"tract=={release}", "numpy<2.1"], CASES, folder, OPENING)
 
 
 def expected(_: str) -> dict[str, str]:
-    """The entry that must explain each case."""
+    """Return the entry that must explain each case."""
     return snippets.expected(CASES)

@@ -1,4 +1,4 @@
-"""Provokes uv: no wheel for a Python, conflicts, hashes, an index that is not there."""
+"""Provoke errors of uv: missing wheels, conflicts, hashes, an unreachable index."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CASES: Mapping[str, tuple[str, tuple[str, ...]]] = {
 
 
 def harvest(release: str, folder: Path) -> dict[str, str]:
-    """What each case says with one release of uv."""
+    """Return the text of each case with one release of uv."""
     tool = environment(f"uv-{release}", "3.12", f"uv=={release}")
     python = environment("uv-target", "3.12", "setuptools==75.8.0")
     (folder / "hashed.txt").write_text(f"packaging==24.1 --hash={WRONG}\n")
@@ -47,5 +47,5 @@ def harvest(release: str, folder: Path) -> dict[str, str]:
 
 
 def expected(_: str) -> dict[str, str]:
-    """The entry that must explain each case."""
+    """Return the entry that must explain each case."""
     return {case: entry for case, (entry, _) in CASES.items()}

@@ -1,1 +1,1 @@
-"""What the example projects below `fixtures/projects` are made from. Runs where onnx, torch and numpy are."""
+"""Sources of the example projects in `fixtures/projects`. Needs onnx, torch and numpy."""

@@ -1,4 +1,4 @@
-"""`fixtures/projects/broken`: one fault per model, and where each one must be found."""
+"""`fixtures/projects/broken`: one fault per model, and the place of each finding."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EDITS = {
         ('            raise ValueError("rows hold values that are not numbers")\n', "\n"),
     ],
 }
-"""How the scripts read when their models were exported; the lines that are left keep their numbers."""
+"""Edits that restore the scripts as they were at export; line numbers do not change."""
 
 ALL = ("1.18.1", "1.19.2", "1.24.4", "1.31.1")
 
@@ -70,11 +70,11 @@ EXPECTED = (
 
 
 class Link(bytes):
-    """Where a symbolic link leads."""
+    """Target of a symbolic link."""
 
 
 def handmade_files(*, as_locked: bool = False) -> dict[str, bytes]:
-    """All files of the project that no exporter makes, by their path in it.
+    """Return all files of the project that are not exported, by path.
 
     `as_locked` gives them as they were when `onnxgate.lock` was written, before they broke.
     """
@@ -89,7 +89,7 @@ def handmade_files(*, as_locked: bool = False) -> dict[str, bytes]:
 
 
 def _models() -> dict[str, onnx.ModelProto]:
-    """Each model made by hand, sound where its fault lies in its file."""
+    """Yield each handmade model; it is valid if its fault is in the file."""
     model = handmade.model
     return {
         "lfs-not-fetched": handmade.scaled(2),
@@ -146,7 +146,7 @@ def _models() -> dict[str, onnx.ModelProto]:
 
 
 def _rows() -> bytes:
-    """Real inputs of `overflow`: generated ones alone would leave open whether infinity happens in use."""
+    """Return real inputs of `overflow`: generated inputs do not show whether infinity occurs in practice."""
     written = io.BytesIO()
     np.savez(written, rows=np.linspace(-1.0, 1.0, 32, dtype=np.float32).reshape(2, 16))
     return written.getvalue()
@@ -157,7 +157,7 @@ def _relu(rows: str, result: str) -> str:
 
 
 def _break(files: dict[str, bytes]) -> None:
-    """What happened to the files after they were locked."""
+    """Changes of the files after they were locked."""
     files["models/lfs-not-fetched.onnx"] = handmade.pointer(hashlib.sha256(b"a newer model").hexdigest(), 128)
     files["models/download-page.onnx"] = PAGE
     files["models/cut-off.onnx"] = files["models/cut-off.onnx"][:-20]
@@ -171,7 +171,7 @@ def _break(files: dict[str, bytes]) -> None:
 
 
 def _checkpoint() -> bytes:
-    """A zip archive as `torch.save` writes it, with the same bytes every time."""
+    """Return a zip archive like those of `torch.save`, with reproducible bytes."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, content in {"model/data.pkl": b"\x80\x02}.", "model/version": b"3\n"}.items():
@@ -180,7 +180,7 @@ def _checkpoint() -> bytes:
 
 
 def exported_files(root: Path) -> dict[str, bytes]:
-    """All models of the project that its scripts export, by their path in it. Needs torch."""
+    """Return all models that the project's scripts export, by path. Needs torch."""
     names = ("classifier", "frames", "approximate", *EDITS)
     models = {name: exporting.export(root, FOLDER / f"export/{name}.py", EDITS.get(name, ())) for name in names}
     models["heads"] = exporting.run_command(root, FOLDER / "export/heads.py")
@@ -188,5 +188,5 @@ def exported_files(root: Path) -> dict[str, bytes]:
 
 
 def config_as_locked(config: str) -> str:
-    """`onnxgate.toml` before the model came that was never locked."""
+    """Return `onnxgate.toml` without the model that was never locked."""
     return config.replace('[[model]]\npath = "models/never-locked.onnx"\n\n', "")

@@ -1,4 +1,4 @@
-"""What the gate must find in a project, and the line on which each finding must stand."""
+"""Expected findings of a project, and the line of each."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ CONFIG = "the model's table in onnxgate.toml"
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """One finding. `place` is a file of the project, LOCK or CONFIG; `text` begins the line that it stands on."""
+    """One finding. `place` is a file of the project, LOCK or CONFIG; its line begins with `text`."""
 
     rule: str
-    model: str  # name of the file in models/, without its suffix; "" where the finding is about no single model
+    model: str  # name of the file in models/, without its suffix; "" if the finding is not about one model
     place: str
     text: str = ""
     level: str = "error"
@@ -24,11 +24,11 @@ class Expected:
 
     @property
     def path(self) -> str:
-        """The model's path in the project."""
+        """Path of the model in the project."""
         return f"models/{self.model}.onnx" if self.model else ""
 
     def stands(self) -> tuple[str, str]:
-        """The file that shows the finding, and how the line begins that it stands on."""
+        """File of the finding, and the beginning of its line."""
         if self.place == LOCK:
             return "onnxgate.lock", f'[models."{self.path}"]'
         if self.place == CONFIG:
@@ -37,7 +37,7 @@ class Expected:
 
 
 def render(expected: Sequence[Expected], project: Path) -> bytes:
-    """Say all findings as JSON, sorted."""
+    """Return all findings as sorted JSON."""
     findings = sorted((_finding(one, project) for one in expected), key=lambda one: (one["model"], one["rule"]))
     return (json.dumps(findings, indent=2, ensure_ascii=True) + "\n").encode()
 
@@ -54,6 +54,6 @@ def _finding(expected: Expected, project: Path) -> dict[str, object]:
 
 
 def _line(file: Path, text: str) -> int:
-    """The number of the line that begins with `text`; 0 where there is no such line."""
+    """Return the number of the line that begins with `text`; 0 if there is none."""
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() and text else []
     return next((number for number, line in enumerate(lines, 1) if line.strip().startswith(text)), 0)

@@ -18,17 +18,17 @@ import onnx
 
 OPSET = 18
 IR_VERSION = 10
-"""The smallest limit of the releases that the projects promise: ONNX Runtime 1.18 takes up to 10."""
+"""The lowest limit of the projects' targets: ONNX Runtime 1.18 supports IR versions up to 10."""
 STACK_TRACE = "pkg.torch.onnx.stack_trace"
 FRAME = re.compile(r'File "([^"]+)"')
 
 
 Edits = Sequence[tuple[str, str]]
-"""Texts of a script, and what stood there when its model was exported."""
+"""Texts of a script, and the texts that they replaced after the export."""
 
 
 def export(root: Path, script: Path, edits: Edits = ()) -> onnx.ModelProto:
-    """Export what `build` in `script`, a path below `root`, returned when it still read as `edits` say."""
+    """Export the result of `build` in `script`, a path below `root`, with `edits` reverted."""
     with _copied(root, script) as (scratch, copy), _importable(copy):
         _edit(copy, edits)
         build = runpy.run_path(str(copy), run_name=copy.stem)["build"]
@@ -36,7 +36,7 @@ def export(root: Path, script: Path, edits: Edits = ()) -> onnx.ModelProto:
 
 
 def run_command(root: Path, script: Path) -> onnx.ModelProto:
-    """Run a script that exports by itself: `python SCRIPT --out FILE`."""
+    """Run a script that exports a model: `python SCRIPT --out FILE`."""
     with _copied(root, script) as (scratch, copy), _importable(copy):
         out = scratch / "model.onnx"
         arguments, sys.argv = sys.argv, [str(copy), "--out", str(out)]
@@ -48,7 +48,7 @@ def run_command(root: Path, script: Path) -> onnx.ModelProto:
 
 
 def portable(model: onnx.ModelProto, root: Path) -> onnx.ModelProto:
-    """Make the paths in a model's stack traces relative: to `root`, or to the package folder that they lie in."""
+    """Make the paths in a model's stack traces relative to `root` or to their package folder."""
     model.ir_version = min(model.ir_version, IR_VERSION)
     for node in model.graph.node:
         for entry in node.metadata_props:
@@ -64,7 +64,7 @@ def _relative(path: str, root: Path) -> str:
 
 @contextlib.contextmanager
 def _copied(root: Path, script: Path) -> Iterator[tuple[Path, Path]]:
-    """A folder that holds nothing but the script and its neighbours, below the path that they have below `root`."""
+    """Yield a folder with only the script and its sibling files, at their path relative to `root`."""
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder).resolve()
         shutil.copytree((root / script).parent, (scratch / script).parent)
@@ -99,7 +99,7 @@ def _torch_export(built: dict[str, object]) -> onnx.ModelProto:
 
 @contextlib.contextmanager
 def _importable(script: Path) -> Iterator[None]:
-    """Let `script` import its neighbours, silently and afresh, as if it were run by itself."""
+    """Let `script` import its sibling files without output and cached modules, as in a separate run."""
     sys.path.insert(0, str(script.resolve().parent))
     known = set(sys.modules)
     logging.disable(logging.WARNING)

@@ -1,4 +1,4 @@
-"""Models written by hand as ONNX text, and external data for them."""
+"""Handmade models in ONNX text format, and their external data."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ OPSETS = '"": 18'
 
 
 def model(graph: str, opsets: str = OPSETS, ir_version: int = IR_VERSION) -> onnx.ModelProto:
-    """Make a model of the text of a graph."""
+    """Return the model of a graph in ONNX text format."""
     return onnx.parser.parse_model(f"<ir_version: {ir_version}, opset_import: [{opsets}]> {graph}")
 
 
 def scaled(factor: float) -> onnx.ModelProto:
-    """The smallest sound model: rows (N, 4) times a factor."""
+    """Return a minimal valid model: (N, 4) times a factor."""
     return model(
         f"g (float[batch, 4] rows) => (float[batch, 4] scaled) <float factor = {{{factor}}}> {{"
         " [scale] scaled = Mul(rows, factor) }"
@@ -24,7 +24,7 @@ def scaled(factor: float) -> onnx.ModelProto:
 
 
 def with_external(location: str) -> onnx.ModelProto:
-    """A sound model that keeps its 32 numbers in another file."""
+    """Return a valid model with 32 numbers as external data."""
     made = model(
         "g (float[batch, 32] rows) => (float[batch, 32] shifted) <float[32] shift = {"
         + ", ".join(["0.0"] * 32)
@@ -39,9 +39,9 @@ def with_external(location: str) -> onnx.ModelProto:
 
 
 EXTERNAL = bytes(numpy_helper.from_array(numpy_helper.to_array(scaled(1).graph.initializer[0]).repeat(32)).raw_data)
-"""The 32 numbers, 128 bytes."""
+"""The 32 numbers in 128 bytes."""
 
 
 def pointer(oid: str, size: int) -> bytes:
-    """What Git leaves in the work tree where Git LFS has not fetched a file."""
+    """Return a Git LFS pointer."""
     return f"version https://git-lfs.github.com/spec/v1\noid sha256:{oid}\nsize {size}\n".encode()

@@ -1,4 +1,4 @@
-"""`fixtures/projects/hostile`: models that crash, hang, eat memory or try to speak to whoever reads about them."""
+"""`fixtures/projects/hostile`: models that crash, hang, exhaust memory or inject commands into the output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SPEECH = (
     "\n::error file=README.md,line=1::obeyed%0A::set-output name=verdict::pass"
     "\r\n  ##[error]obeyed \x1b[31mred\x1b]0;title\x07"
 )
-"""A GitHub command of both kinds, its escapes, line ends, and a terminal's escapes."""
+"""Both kinds of GitHub commands, with escapes, line breaks and terminal escapes."""
 
 EXPECTED = (
     Expected("missing-kernel", "segfault", LOCK, runtimes=("1.16.3",)),
@@ -27,7 +27,7 @@ EXPECTED = (
 
 
 def handmade_files() -> dict[str, bytes]:
-    """All models of the project, by their path in it."""
+    """Return all models of the project by path."""
     models = {
         "healthy": handmade.scaled(2),
         "segfault": _segfault(),
@@ -39,9 +39,9 @@ def handmade_files() -> dict[str, bytes]:
 
 
 def _segfault() -> onnx.ModelProto:
-    """Reads past the end in ONNX Runtime 1.16.3: its shape inference of this operator trusts that a rank is known.
+    """Return a model that crashes ONNX Runtime 1.16.3, whose shape inference of this operator assumes a known rank.
 
-    Source: run with 1.16.3, which ends with SIGSEGV while it makes the session.
+    Source: 1.16.3 ends with SIGSEGV when it creates the session.
     """
     return handmade.model(
         "g (float[batch, 32, 2] table, int64[1] queries, int64[1] keys) => (float[a, b, c, d] biases) {"
@@ -54,7 +54,7 @@ def _segfault() -> onnx.ModelProto:
 
 
 def _endless() -> onnx.ModelProto:
-    """A loop of 2 ** 63 - 1 rounds."""
+    """Return a model with a loop of 2 ** 63 - 1 iterations."""
     return handmade.model(
         "g (float[batch, 4] rows) => (float[batch, 4] turned)"
         " <int64 rounds = {9223372036854775807}, bool go = {1}> {"
@@ -64,7 +64,7 @@ def _endless() -> onnx.ModelProto:
 
 
 def _greedy() -> onnx.ModelProto:
-    """Asks for 200 GB per row when it is run."""
+    """Return a model that allocates 200 GB per row at run time."""
     return handmade.model(
         "g (float[batch, 4] rows) => (float largest) <int64[1] many = {12500000000}> {"
         " sizes = Shape(rows)"
@@ -76,7 +76,7 @@ def _greedy() -> onnx.ModelProto:
 
 
 def _strings() -> onnx.ModelProto:
-    """Fails in a node whose name, like every other name in the file, holds commands and escapes."""
+    """Return a model that fails in a node; all its names contain commands and escapes."""
     model = handmade.model(
         "g (float[batch, 4] rows) => (float[batch, 3] folded) <int64[2] shape = {0, 3}> {"
         " [fold] folded = Reshape(rows, shape) }"

@@ -1,4 +1,4 @@
-"""`fixtures/projects/quickstart`: the two models that a newcomer sees pass."""
+"""`fixtures/projects/quickstart`: two models that pass."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FOLDER = Path("fixtures/projects/quickstart")
 
 
 def exported_files(root: Path) -> dict[str, bytes]:
-    """Both models, by their path in the project. Needs torch."""
+    """Return both models by path. Needs torch."""
     return {
         f"models/{name}.onnx": exporting.export(root, FOLDER / f"export/{name}.py").SerializeToString()
         for name in ("classifier", "encoder")

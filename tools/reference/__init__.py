@@ -1,1 +1,1 @@
-"""What `docs/` holds that is made from the code: JSON Schemas, a page per rule, tables of keys."""
+"""Generated parts of `docs/`: JSON Schemas, pages of rules, tables of keys."""

@@ -1,4 +1,4 @@
-"""What the comments beside a class's fields say: the words of the reference and of the editors' schema."""
+"""Read the comments of a class's fields, which describe keys in the reference and in JSON Schemas."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _comments(source: str) -> dict[int, str]:
 
 
 def describe(schema: dict[str, Any], kinds: dict[str, type]) -> dict[str, Any]:
-    """The schema with a description of each property that a comment speaks of. `kinds` has the types by their title."""
+    """Return the schema with field comments as descriptions of properties; `kinds` has the types by title."""
     for title, definition in schema.get("$defs", {}).items():
         if title in kinds:
             _describe(definition, kinds[title])

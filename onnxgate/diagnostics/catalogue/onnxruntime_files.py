@@ -62,8 +62,8 @@ ENTRIES = (
             "an external data file is missing",
         ),
         why="it was not committed, not fetched, renamed, or the model was moved without it",
-        fix="keep the model and its data in one folder under their original names, and commit both (`git lfs"
-        " track` them). Load the model by path; from bytes, the data is searched in the working directory",
+        fix="keep the model and its data in one folder under their original names, and commit both (`git lfs track`"
+        " them). Load the model by path; if it is loaded from bytes, the working directory is searched",
         rules=("external-data-missing",),
         family="ext_missing",
     ),

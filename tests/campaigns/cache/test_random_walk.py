@@ -1,4 +1,4 @@
-"""A short walk; `python -m campaigns.cache` takes long ones."""
+"""A short random walk; `python -m campaigns.cache` runs long ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STEPS = 6
 
 @pytest.mark.parametrize("seed", [11, 12])
 def test_warm_and_cold(installed: Path, tmp_path: Path, seed: int) -> None:
-    """Whatever is kept between checks changes nothing of what they say."""
+    """Cached results do not change reports."""
     command = Repository(installed, Path(), {**usual_environment(), **NOBODY})
     counts: Counter[str] = Counter()
 

@@ -1,4 +1,4 @@
-"""Backend models are distinct by what they say, whoever made them."""
+"""Backend models are distinguished by content, not by producer."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def _relu(producer: str, name: str, opset: int) -> bytes:
 
 
 def test_the_same_model_of_another_release_is_no_second_one() -> None:
-    """Names of makers and graphs do not tell models apart, opsets do; the first one gives the name."""
+    """Models that differ only in producer or graph name are duplicates; the first one is kept."""
     models = {"1.2.2/a": _relu("p", "a", 14), "1.3.0/b": _relu("q", "b", 14), "1.3.0/c": _relu("q", "b", 15)}
 
     assert ["1.2.2/a", "1.3.0/c"] == list(backend_models.distinct(models.items()))
 
 
 def test_the_installed_onnx_generates_models_of_each_kind() -> None:
-    """Node tests, simple models and the light models are all among them."""
+    """The corpus has node tests, simple models and light models."""
     names = [name.split("/")[1] for name, _ in backend_models.generated()]
 
     assert {"node", "simple", "light", "pytorch-converted", "pytorch-operator"} <= set(names)

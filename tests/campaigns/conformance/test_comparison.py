@@ -1,4 +1,4 @@
-"""Both directions of error are counted, and none is explained away by accident."""
+"""Both kinds of errors are counted, and explanations cover only their own disagreements."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RANGE = Disagreement(
 
 
 def _compared(corpus: str, element: int, text: str) -> Comparison:
-    """A Conv of that element type on 1.31.1, which has kernels for float alone, and what is said to have happened."""
+    """Compare a Conv on 1.31.1, which has only float kernels, with a recorded load."""
     values = [helper.make_tensor_value_info(name, element, [1, 1, 4, 4]) for name in "xw"]
     result = helper.make_tensor_value_info("y", element, None)
     graph = helper.make_graph([helper.make_node("Conv", ["x", "w"], ["y"])], "g", values, [result])
@@ -39,7 +39,7 @@ def _compared(corpus: str, element: int, text: str) -> Comparison:
     ("element", "text", "outcome"), [(TensorProto.FLOAT, "", "loads"), (TensorProto.DOUBLE, NO_KERNEL, "refused")]
 )
 def test_agreement_is_counted_by_outcome(element: int, text: str, outcome: str) -> None:
-    """A model that does what is predicted is right."""
+    """A load that agrees with its prediction is right."""
     comparison = _compared(BACKEND, element, text)
 
     assert ({outcome: 1}, []) == (dict(comparison.right), comparison.disagreements)
@@ -50,7 +50,7 @@ def test_agreement_is_counted_by_outcome(element: int, text: str, outcome: str) 
     [(TensorProto.FLOAT, NO_KERNEL, "loads but refused"), (TensorProto.DOUBLE, "", "refused but loads")],
 )
 def test_each_direction_of_error_is_told(element: int, text: str, kind: str) -> None:
-    """A model that does the opposite is listed, with the direction, and fails the suite."""
+    """A disagreement is listed with its kind, and fails the suite."""
     comparison = _compared(BACKEND, element, text)
 
     assert [kind] == [each.kind for each in comparison.disagreements]
@@ -59,7 +59,7 @@ def test_each_direction_of_error_is_told(element: int, text: str, kind: str) -> 
 
 
 def test_a_kernel_that_is_said_to_lack_is_wrong_also_where_its_constructor_refuses() -> None:
-    """What is left out of the fuzz still shows that a kernel is there."""
+    """An ignored fuzzed model still proves that a kernel exists."""
     assert ["refused but loads"] == [
         each.kind for each in _compared(FUZZ, TensorProto.DOUBLE, CONSTRUCTOR).disagreements
     ]
@@ -67,13 +67,13 @@ def test_a_kernel_that_is_said_to_lack_is_wrong_also_where_its_constructor_refus
 
 
 def test_an_explanation_is_of_one_thing_alone() -> None:
-    """Another name, text, release, level or direction is a new disagreement."""
+    """Another name, text, release, level or kind is a new disagreement."""
     others = [
         replace(RANGE, name="1.19.1/node/test_rms_normalization_2d_axis0_expanded"),
         replace(RANGE, text="no kernel"),
         replace(RANGE, release="1.22.1"),
         replace(RANGE, optimization="disabled"),
-        replace(RANGE, kind="not told"),
+        replace(RANGE, kind="unknown"),
     ]
 
     assert explanation(RANGE) is EXPLANATIONS[0]
@@ -81,12 +81,12 @@ def test_an_explanation_is_of_one_thing_alone() -> None:
 
 
 def test_what_is_refused_and_loads_is_never_explained() -> None:
-    """No entry can hide the worse error."""
-    assert {"loads but refused", "not told"} >= {each.kind for each in EXPLANATIONS}
+    """No explanation can cover a false refusal."""
+    assert {"loads but refused", "unknown"} >= {each.kind for each in EXPLANATIONS}
 
 
 def test_an_explanation_without_a_case_is_idle() -> None:
-    """An entry that explains nothing any more is to be taken out; where it does not apply it is no matter."""
+    """An unused explanation fails the suite on releases to which it applies."""
     old, new = Comparison(BACKEND, "all", "1.16.3"), Comparison(BACKEND, "all", "1.31.1")
     met = Comparison(BACKEND, "all", "1.31.1", disagreements=[RANGE])
 

@@ -1,4 +1,4 @@
-"""What a real load says about a prediction, and what of the fuzz does not count."""
+"""Classification of real loads, and fuzzed models that are ignored."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ADD = "ai.onnx/Add(14)@26 T=tensor(float) least"
     ],
 )
 def test_what_a_release_refuses_counts(text: str) -> None:
-    """A refusal counts where the runtime is its cause, and where nobody knows the text."""
+    """A refusal counts if the runtime causes it or its text is unknown."""
     found = real(FUZZ, f"{ADD} typed", text)
 
     assert ("refused", "") == (found.outcome, found.reason)
@@ -40,13 +40,13 @@ def test_what_a_release_refuses_counts(text: str) -> None:
     ],
 )
 def test_what_the_fuzz_made_badly_is_left_out_of_the_fuzz_alone(text: str) -> None:
-    """The same refusals count for models that somebody made with care."""
+    """The same refusals count for backend models."""
     assert "excluded" == real(FUZZ, f"{ADD} typed", text).outcome
     assert "refused" == real(BACKEND, "1.14.1/node/test_add", text).outcome
 
 
 def test_an_untyped_result_is_never_declared_wrongly() -> None:
-    """A mismatch of results counts where the case declares no type."""
+    """A type mismatch of outputs counts if the case declares no type."""
     text = "Type Error: Type (tensor(float)) of output arg (y0) of node () does not match expected type (tensor(bool))."
 
     assert "refused" == real(FUZZ, f"{ADD} untyped", text).outcome
@@ -65,11 +65,11 @@ def test_an_untyped_result_is_never_declared_wrongly() -> None:
     ],
 )
 def test_no_corpus_counts_what_is_no_answer(corpus: str, text: str, reason: str) -> None:
-    """Crashes and missing locales are left out, and named."""
+    """Crashes and missing locales are ignored, with a reason."""
     assert ("excluded", reason) == (real(corpus, ADD, text).outcome, real(corpus, ADD, text).reason)
 
 
 def test_a_constructor_that_refuses_has_a_kernel() -> None:
-    """That a constructor is reached at all says that the kernel is there."""
+    """An error of a constructor proves that the kernel exists."""
     assert KERNEL_IS_THERE == real(FUZZ, ADD, "Exception during initialization: pattern must be given").reason
     assert ("loads", "") == (real(FUZZ, ADD, "").outcome, real(FUZZ, ADD, "").reason)

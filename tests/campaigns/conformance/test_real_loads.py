@@ -1,4 +1,4 @@
-"""A load that never ends, or that ends the process, costs one model."""
+"""A load that hangs or crashes affects one model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ with zipfile.ZipFile(corpus) as models, open(record, "a") as lines:
 
 @pytest.fixture
 def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A loader that does what each model says."""
+    """A loader that obeys instructions in each model."""
     path = tmp_path / "child.py"
     path.write_text(CHILD)
     monkeypatch.setattr(real_loads, "CHILD", path)
@@ -41,7 +41,7 @@ def _corpus(folder: Path, **models: str) -> Path:
 
 @pytest.mark.usefixtures("child")
 def test_what_ends_a_child_costs_one_model(tmp_path: Path) -> None:
-    """Every other model has its own result, whatever its neighbours do."""
+    """All other models have their own result."""
     corpus = _corpus(tmp_path, a="", b="crash", c="crash", d="refused", e="hang", f="")
 
     found = observed(Path(sys.executable), corpus, tmp_path / "found.json")
@@ -51,7 +51,7 @@ def test_what_ends_a_child_costs_one_model(tmp_path: Path) -> None:
 
 
 def test_results_are_kept_for_these_models_and_this_loader_alone(tmp_path: Path, child: Path) -> None:
-    """The same models are not loaded again; others are, and so are all once the loader is another."""
+    """Results are reused only for the same models and the same loader."""
     stored = tmp_path / "found.json"
     python = Path(sys.executable)
     observed(python, _corpus(tmp_path, a=""), stored)
@@ -70,7 +70,7 @@ def test_results_are_kept_for_these_models_and_this_loader_alone(tmp_path: Path,
 
 @pytest.mark.usefixtures("child")
 def test_a_python_that_loads_nothing_is_an_error(tmp_path: Path) -> None:
-    """What cannot even start is no result about models."""
+    """A loader that cannot start gives no result."""
     (tmp_path / "child.py").write_text("raise SystemExit(3)")
 
     with pytest.raises(RuntimeError, match="loads nothing: crashed: exit status 3"):

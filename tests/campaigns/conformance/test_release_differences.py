@@ -1,4 +1,4 @@
-"""Operators that releases treat differently, patch releases too: what is predicted, and what their wheels really do."""
+"""Operators whose support differs between releases, including patch releases: predictions and real loads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.index
 
 
 def asked(release: str) -> Iterator[tuple[str, onnx.ModelProto, str]]:
-    """The release's cases: name, model, what it does there."""
+    """Return the release's cases: name, model and outcome."""
     for index, (text, where, expected) in enumerate(NAMED):
         if where == release:
             yield f"{index:03}", onnx.parser.parse_model(text), expected
@@ -31,7 +31,7 @@ def asked(release: str) -> Iterator[tuple[str, onnx.ModelProto, str]]:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_named_operators_do_what_is_predicted(release: str, shared_folder: Path) -> None:
-    """Prediction, the wheel and what is written down are one."""
+    """Prediction, real load and the recorded outcome agree."""
     home = environments.cache(shared_folder / "conformance")
     known = limits.get_limits(release)
     assert known is not None

@@ -1,4 +1,4 @@
-"""The fuzz makes every allowed type of every schema, in models that onnx itself finds right."""
+"""The fuzz covers every allowed type of every schema, in models that onnx accepts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _formal(name: str, type_: str = "T", option: str = "Single") -> Formal:
 
 
 def test_the_newest_opset_of_a_schema_is_the_one_before_the_next() -> None:
-    """Each schema is in force up to its successor, the last one up to the newest opset; deprecated ones are none."""
+    """Each schema is used up to its successor, the last one up to the newest opset; deprecated ones are not used."""
     formals = ([_formal("x")], [_formal("y")])
     made = [
         _schema("Relu", *formals, {"T": FLOATS}, since=since, deprecated=deprecated)
@@ -46,7 +46,7 @@ def test_the_newest_opset_of_a_schema_is_the_one_before_the_next() -> None:
 
 
 def test_every_type_of_every_parameter_is_bound() -> None:
-    """Each allowed type occurs, with the other parameters as usual and as like it as they can be."""
+    """Each allowed type occurs, with default types and with similar types for the other parameters."""
     schema = _schema(
         "SequenceInsert",
         [_formal("s", "S"), _formal("x")],
@@ -64,7 +64,7 @@ def test_every_type_of_every_parameter_is_bound() -> None:
 
 
 def test_pairs_are_all_that_is_left_of_two_parameters() -> None:
-    """Every two types meet, in one corpus or in the other, and no case is in both."""
+    """Every pair of types occurs in exactly one of the two corpora."""
     schema = _schema("Cast", [_formal("x")], [_formal("y", "T2")], {"T": (*FLOATS, "tensor(bool)"), "T2": FLOATS})
     given: Given = [*schema.inputs, *schema.outputs]
 
@@ -76,7 +76,7 @@ def test_pairs_are_all_that_is_left_of_two_parameters() -> None:
 
 
 def test_optional_arguments_are_left_out_and_given() -> None:
-    """One variant has the fewest arguments, the other all of them, and two of a variadic one."""
+    """One variant has the fewest arguments, the other all, with two variadic ones."""
     schema = _schema(
         "Loop",
         [_formal("m", "tensor(int64)", "Optional"), _formal("c", "B", "Optional"), _formal("v", option="Variadic")],
@@ -92,7 +92,7 @@ def test_optional_arguments_are_left_out_and_given() -> None:
 
 
 def _real_schemas() -> list[Schema]:
-    """Every schema of the installed onnx that has type parameters, as a release would list it."""
+    """Return every schema of the installed onnx with type parameters, as a release lists it."""
     found = []
     for each in onnx.defs.get_all_schemas_with_history():
         if each.domain == "" and each.name in {"Add", "Cast", "If", "Loop", "Scan", "SequenceMap", "Split", "Clip"}:
@@ -110,7 +110,7 @@ def _real_schemas() -> list[Schema]:
 
 
 def test_cases_have_names_of_their_own() -> None:
-    """No two cases share a name, so that no result overwrites another."""
+    """Names are unique, so that no result overwrites another."""
     names = [name for name, _ in every(_real_schemas(), {"ai.onnx": 21})]
 
     assert len(names) > 1000
@@ -118,9 +118,9 @@ def test_cases_have_names_of_their_own() -> None:
 
 
 def test_models_are_what_onnx_takes() -> None:
-    """Whatever is bound, onnx infers the types of well-known operators, subgraphs included, and finds nothing wrong.
+    """For any types, onnx infers the types of common operators, including subgraphs, without errors.
 
-    Identity, which passes values on in subgraphs, does not take every type that If takes; that is a result too.
+    Identity in subgraphs does not accept every type that If accepts; that counts as well.
     """
     in_force_now = in_force(_real_schemas(), {"ai.onnx": 21})
     made = [case for schema, last in in_force_now if schema.since >= 11 for case in cases(schema, last)]
@@ -142,7 +142,7 @@ def _fault(case: Case) -> str:
     "name", ["tensor(float)", "seq(tensor(int64))", "optional(seq(tensor(string)))", "sparse_tensor(double)"]
 )
 def test_types_are_made_as_they_are_spelled(name: str) -> None:
-    """A type says what it was made of."""
+    """A converted type has the spelling that it was made from."""
     made = type_proto(name)
     kinds = []
     while made.WhichOneof("value") not in ("tensor_type", "sparse_tensor_type"):

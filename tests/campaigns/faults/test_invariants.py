@@ -1,4 +1,4 @@
-"""The checker of all faults can fail: each thing that must not be is found, and nothing is found where all is well."""
+"""The checker of faults detects each violation, and accepts correct results."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ERROR = Seen(2, "", "error: no config\nhint: run `onnxgate init`\n", frozenset((
 
 @pytest.mark.parametrize("seen", [WELL, OPEN, ERROR, replace(WELL, status=-9, expected=frozenset((-9,)), killed=True)])
 def test_what_is_well(seen: Seen) -> None:
-    """A pass like the unharmed one, an undecided one with its reason, an error with its hint, a kill by the fault."""
+    """An unchanged pass, an undecided check with a reason, an error with a hint and a kill by the fault are correct."""
     assert wrongs(seen) == []
 
 
@@ -73,5 +73,5 @@ def test_what_is_well(seen: Seen) -> None:
     ],
 )
 def test_what_must_not_be(seen: Seen, expected: str) -> None:
-    """Each is found, by its name."""
+    """Each violation is detected by name."""
     assert any(expected in each for each in wrongs(seen)), wrongs(seen)

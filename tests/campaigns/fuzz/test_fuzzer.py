@@ -1,4 +1,4 @@
-"""The fuzzer itself: it finds what must not be, tells where, and goes on; and a slice of what it runs."""
+"""The fuzzer detects and locates violations and continues; and a short fuzzing run."""
 
 from __future__ import annotations
 
@@ -24,38 +24,38 @@ TRIGGER = 3
 
 
 def raises(subject: Subject) -> object:
-    """Raises what no reader documents."""
+    """Raise an undocumented error."""
     return {}[subject.path.name]
 
 
 def hangs(subject: Subject) -> object:
-    """Never ends."""
+    """Hang."""
     while True:
         time.sleep(0)
 
 
 def eats(subject: Subject) -> object:
-    """Takes more memory than its input is worth."""
+    """Use much more memory than the input has bytes."""
     return len(b"x" * ((MOST_MIB + 64) * 2**20))
 
 
 def crashes(subject: Subject) -> object:
-    """Reads where no memory is."""
+    """Read an invalid address."""
     return ctypes.string_at(0)
 
 
 def recurses(subject: Subject) -> object:
-    """Goes deeper than Python does."""
+    """Exceed Python's recursion limit."""
     return recurses(subject)
 
 
 def sound(subject: Subject) -> object:
-    """Says what it documents."""
+    """Raise a documented error."""
     raise UnreadableModel("a test")
 
 
 def looked(wrong: Callable[[Subject], object], folder: Path) -> Result:
-    """What a run finds, in which a reader does wrong on one of eight inputs; a sound one is beside it."""
+    """Return the failures of a run in which a reader fails on one of eight inputs; another reader is correct."""
 
     def sometimes(subject: Subject) -> object:
         return wrong(subject) if subject.path.read_bytes() == bytes([TRIGGER]) else None
@@ -77,7 +77,7 @@ def looked(wrong: Callable[[Subject], object], folder: Path) -> Result:
     ],
 )
 def test_it_finds(wrong: Callable[[Subject], object], what: str, tmp_path: Path) -> None:
-    """A reader that raises, hangs, eats memory, crashes or recurses is a find, with its input; all others are seen."""
+    """A reader that raises, hangs, exhausts memory, crashes or recurses is reported with its input."""
     result = looked(wrong, tmp_path)
     (found,) = result.found
 
@@ -88,7 +88,7 @@ def test_it_finds(wrong: Callable[[Subject], object], what: str, tmp_path: Path)
 
 
 def test_an_interrupted_run_has_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A campaign of half an hour that is ended early says what it has seen."""
+    """An interrupted campaign reports its result so far."""
     make = functools.partial(mutant, 1)
     waits = iter([0.05] * 40)
     sleep = time.sleep
@@ -99,26 +99,26 @@ def test_an_interrupted_run_has_a_result(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_an_input_is_what_seed_and_index_say() -> None:
-    """Kind and bytes depend on nothing else, and differ from index to index and from seed to seed."""
+    """Kind and bytes depend only on index and seed, and differ for each."""
     assert mutant(5, 7) == mutant(5, 7)
     assert len({mutant(5, index).data for index in range(50)} | {mutant(6, index).data for index in range(50)}) > 90
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_makes_inputs(kind: str) -> None:
-    """None of them raises, and each does something."""
+    """No mutation raises, and each changes its input."""
     made = {mutant(1, index, (kind,)).data for index in range(4)}
 
     assert len(made) > 1 or kind in ("deep-branches", "deep-graphs", "diamonds")
 
 
 def test_minimised() -> None:
-    """What is left is the least that still shows it."""
+    """The result is the smallest input that still fails."""
     assert minimised(b"a" * 300 + b"xy" + b"b" * 300, lambda data: b"x" in data and b"y" in data) == b"xy"
 
 
 def test_slice() -> None:
-    """Some mutants through all readers: nothing is found."""
+    """Some mutations through all readers without a failure."""
     result = supervise(Run(functools.partial(mutant, 2024), SLICE, 2, functools.partial(Bench, costly_every=8)))
 
     assert result.count == SLICE
@@ -126,7 +126,7 @@ def test_slice() -> None:
 
 
 def test_slice_of_onnx() -> None:
-    """Some mutants through onnx's own C++ in children: whatever it does, each other one is answered."""
+    """Some mutations through onnx's C++ code in child processes: a crash affects one model."""
     answers = ask(functools.partial(mutant, 2024), 60, 1)
 
     assert sum(answers.inputs.values()) == 60

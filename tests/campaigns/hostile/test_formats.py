@@ -1,4 +1,4 @@
-"""Hostile text acts in no format; and the checks that say so can fail: without its escapes every format is caught."""
+"""Hostile text has no effect in any format; without its escapes, every format fails the checks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ESCAPES = (
 
 
 def test_hostile_strings_through_all_formats() -> None:
-    """What `python -m campaigns.hostile formats` does with a hundred thousand strings, with a few."""
+    """A short run of `python -m campaigns.hostile formats`."""
     tally = format_campaign.run(1200, seed=7)
 
     assert tally.finds == []
@@ -41,7 +41,7 @@ def test_hostile_strings_through_all_formats() -> None:
 
 @pytest.fixture
 def without(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Takes an escape away, wherever a format has it."""
+    """Remove an escape from all formats."""
 
     def take(name: str) -> None:
         original = getattr(escape, name)
@@ -68,7 +68,7 @@ def test_a_format_without_its_escapes_is_caught(
 
 @pytest.mark.parametrize("name", ESCAPES)
 def test_each_escape_is_needed(name: str, without: Callable[[str], None]) -> None:
-    """Without any one of them some format is caught."""
+    """Without any one of the escapes, a format fails."""
     without(name)
 
     assert any(_caught(surface) for surface in SURFACES)
@@ -97,7 +97,7 @@ def _caught(surface: Surface) -> bool:
     ],
 )
 def test_what_was_found_once(kind: str, said: str) -> None:
-    """Texts that were taken for lines of ours, or for GitHub's references and formulas, in every place."""
+    """Texts that were mistaken for lines of onnxgate or for GitHub's references and formulas."""
     here = sorted(places(samples()[kind]), key=lambda place: place != "a remark of ours")
     both = pair(kind, {place: f"{said}{' ' * index}" for index, place in enumerate(here)}, tame=True)
 
@@ -105,7 +105,7 @@ def test_what_was_found_once(kind: str, said: str) -> None:
 
 
 def test_floods_stay_within_the_limits_of_each_reader() -> None:
-    """Thousands of characters and of lines in every place of a report."""
+    """Thousands of characters and lines in every field of a report."""
     random = Random(1)
     here = places(samples()["report"])
     both = pair("report", {place: f"{hostile_strings.large(random, 5_000)}{index}" for index, place in enumerate(here)})

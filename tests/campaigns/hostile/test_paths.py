@@ -1,4 +1,4 @@
-"""Paths that lead elsewhere: in models, configs, archives and reports; each with what the user sees."""
+"""Paths that leave their folder, in models, configs, archives and reports, and the messages about them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LONG = "d/" * 2100 + "w.bin"
 
 
 def model(location: str) -> ModelProto:
-    """A sum with a weight of 16 bytes that are said to lie in another file."""
+    """Return an Add with 16 bytes of external data."""
     weight = helper.make_tensor("w", TensorProto.FLOAT, [4], np.ones(4, np.float32).tobytes(), raw=True)
     weight.ClearField("raw_data")
     weight.data_location = TensorProto.EXTERNAL
@@ -102,7 +102,7 @@ TRICKS: list[tuple[str, Callable[[Path], None], str | None]] = [
 
 @pytest.fixture
 def here(tmp_path: Path) -> Path:
-    """A folder of a model with its data, and another one beside it."""
+    """A folder of a model with its data, and a sibling folder."""
     for name in ("m", "m2", "outside"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "w.bin").write_bytes(np.ones(4, np.float32).tobytes())
@@ -115,7 +115,7 @@ def here(tmp_path: Path) -> Path:
 def test_where_a_model_says_that_its_data_lie(
     here: Path, location: str, prepare: Callable[[Path], None], problem: str | None
 ) -> None:
-    """What leads out of its folder is never opened; what is no file is said to be none."""
+    """A path out of the folder is never opened; a path that is not a file is reported."""
     prepare(here)
 
     (use,) = check_external_data(ModelView(model(location)), here / "m" / "a.onnx")
@@ -125,7 +125,7 @@ def test_where_a_model_says_that_its_data_lie(
 
 @pytest.mark.skipif(os.name == "nt", reason="links and pipes of POSIX")
 def test_a_model_whose_data_are_itself(here: Path) -> None:
-    """Its own bytes are some bytes: they are there, and nothing is written."""
+    """The model file itself as external data is accepted, and nothing is written."""
     save(model("a.onnx"), here / "m" / "a.onnx")
 
     (use,) = check_external_data(ModelView(model("a.onnx")), here / "m" / "a.onnx")
@@ -135,7 +135,7 @@ def test_a_model_whose_data_are_itself(here: Path) -> None:
 
 @pytest.mark.skipif(os.name == "nt", reason="links and pipes of POSIX")
 def test_what_the_user_sees(here: Path) -> None:
-    """One check of all of them: a finding each, on lines of ours, and no traceback."""
+    """One check of all of them gives one finding each and no traceback."""
     names = {f"t{index:02}.onnx": trick for index, trick in enumerate(TRICKS)}
     for prepare in {trick[1] for trick in TRICKS}:
         prepare(here)
@@ -163,7 +163,7 @@ def _about(name: str, said: str) -> str:
 
 @pytest.mark.parametrize("pattern", ["../other/*.onnx", "/etc/*", "models/../../*.onnx", "~/m.onnx", "C:\\m.onnx"])
 def test_models_outside_of_the_repository(tmp_path: Path, pattern: str) -> None:
-    """A config names what lies below it."""
+    """Paths in a config must be below its folder."""
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "m.onnx").touch()
     repository = tmp_path / "here"
@@ -179,7 +179,7 @@ def test_models_outside_of_the_repository(tmp_path: Path, pattern: str) -> None:
 
 @pytest.mark.parametrize("name", ["../../x", "/x", "x\0y", "a/b", "..", "x" * 300, "-rf", "c:d", "x\n"])
 def test_names_of_inputs_and_models_are_no_paths_in_the_cache(tmp_path: Path, name: str) -> None:
-    """An input's name stands in an archive, and a model's in a file name of letters that are known."""
+    """Names of inputs are stored in an archive, and names of models as safe file names."""
     array = tmp_path / "x.npy"
     np.save(array, np.ones(1))
     folder = tmp_path / "cache" / "inputs"
@@ -198,7 +198,7 @@ def test_names_of_inputs_and_models_are_no_paths_in_the_cache(tmp_path: Path, na
     "path", ["javascript:alert(1)", "//evil.example/x", "\\\\evil\\x", "../../x", "a b%20", "x?y#z"]
 )
 def test_a_path_is_no_address(path: str) -> None:
-    """What code scanning links to is a file, whatever its name is."""
+    """Code scanning links to the file for any file name."""
     made = path_to_uri(sample(), path)
 
     assert made.partition("/")[0].count(":") == 0 or made.startswith("file:///")
@@ -207,7 +207,7 @@ def test_a_path_is_no_address(path: str) -> None:
 
 
 def test_a_model_that_is_replaced_while_it_is_read(here: Path) -> None:
-    """A link that comes in the place of the data after they were looked at: what is read then is looked at again."""
+    """If a link replaces the data after the check, the file is checked again when it is read."""
     path = here / "m" / "a.onnx"
     save(model("w.bin"), path)
     assert check_external_data(ModelView(load(path, load_external_data=False)), path)[0].problem is None

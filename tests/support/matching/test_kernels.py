@@ -1,4 +1,4 @@
-"""Whether a release implements an operation: each case was seen on the release's own wheel."""
+"""Matching of operations against releases; each case was observed on the release's wheel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.harness.release_differences import NAMED, node
 
 
 def prediction(text: str, release: str) -> Prediction:
-    """What the release is said to do with a model."""
+    """Return the predicted verdict of a release."""
     known = limits.get_limits(release)
     assert known is not None
     return predict(
@@ -24,7 +24,7 @@ def prediction(text: str, release: str) -> Prediction:
 
 @pytest.mark.parametrize(("model", "release", "expected"), NAMED)
 def test_operators_on_an_old_and_a_new_release(model: str, release: str, expected: str) -> None:
-    """Kernels by version and type, function bodies, casts of float16, and patch releases are told apart."""
+    """Kernels depend on version, type, function bodies, float16 casts and patch releases."""
     assert expected == prediction(model, release).verdict
 
 
@@ -39,14 +39,14 @@ def test_operators_on_an_old_and_a_new_release(model: str, release: str, expecte
     ],
 )
 def test_a_body_is_for_some_opsets(release: str, opset: int, expected: str) -> None:
-    """Softplus of double has no kernel, and its body holds from its own opset until an operator in it changes."""
+    """Softplus of double has no kernel; its body is valid until an operator in it changes."""
     model = node(opset, "double[N] x", "double[N] y", "y = Softplus (x)")
 
     assert expected == prediction(model, release).verdict
 
 
 def test_all_misses_at_once() -> None:
-    """Every node that is refused is named, with its own rule."""
+    """Every rejected node is listed with its own rule."""
     model = node(
         14,
         "uint16[N] x, double[1, 1, 9] d, double[1, 1, 3] w, float[N] f",
@@ -61,7 +61,7 @@ def test_all_misses_at_once() -> None:
 
 
 def test_an_open_ended_kernel_is_for_its_own_version_alone() -> None:
-    """Cast 21 has no kernel in 1.17, whose newest is `19 and later`: by the opset it would be refused anyway."""
+    """Cast 21 has no kernel in 1.17, although 1.17 registers an open-ended kernel from 19."""
     model = node(21, "float[N] x", "double[N] y", "y = Cast <to: int = 11> (x)")
     known = limits.get_limits("1.31.1")
     assert known is not None
@@ -74,7 +74,7 @@ def test_an_open_ended_kernel_is_for_its_own_version_alone() -> None:
 
 
 def test_domains() -> None:
-    """Domains that the release knows need no import; one that nobody knows is said to be unknown."""
+    """Domains of the release need no import; other domains are unknown."""
     loads = node(17, "float[N] x", "float[N] y", "y = com.microsoft.Gelu (x)")
     unimported = node(17, "float[N] x", "float[N] y", "y = ai.onnx.ml.Binarizer (x)")
     unknown = '<ir_version: 8, opset_import: ["" : 17, "acme" : 1]> g (float[N] x) => (float[N] y) { y = acme.Do (x) }'
@@ -93,7 +93,7 @@ def test_domains() -> None:
     ],
 )
 def test_functions_import_all_that_they_use(imports: str, body: str, domain: str) -> None:
-    """A function imports by itself what it uses, also what the release knows; and the model the function's domain."""
+    """A function must import all domains it uses, and the model must import the function's domain."""
     text = f"""<ir_version: 8, opset_import: [{imports}]> g (float[N] x) => (float[N] y) {{ y = my.Call (x) }}
         <domain: "my", opset_import: ["" : 18]> Call (a) => (b) {{ {body} }}
         <domain: "my", opset_import: ["" : 18]> Other (a) => (b) {{ b = Neg (a) }}"""
@@ -104,7 +104,7 @@ def test_functions_import_all_that_they_use(imports: str, body: str, domain: str
 
 
 def test_what_depends_on_the_machine_is_unknown() -> None:
-    """StringNormalizer asks the machine for a locale, which no table can know."""
+    """StringNormalizer needs a locale of the machine, which a table cannot contain."""
     model = node(10, "string[N] x", "string[M] y", "y = StringNormalizer (x)")
 
     assert prediction(model, "1.16.3").verdict == "unknown"
@@ -112,7 +112,7 @@ def test_what_depends_on_the_machine_is_unknown() -> None:
 
 
 def test_float16_is_not_cast_around_subgraphs_nor_before_opset_6() -> None:
-    """The runtime's own casts need Cast as it is since opset 6."""
+    """Implicit casts of the runtime require Cast of opset 6 or newer."""
     old = node(5, "float16[N, 1, 3, 3] x", "float16[N, 1, 1, 1] y", "y = GlobalAveragePool (x)")
     new = node(6, "float16[N, 1, 3, 3] x", "float16[N, 1, 1, 1] y", "y = GlobalAveragePool (x)")
 
@@ -121,9 +121,9 @@ def test_float16_is_not_cast_around_subgraphs_nor_before_opset_6() -> None:
 
 
 def test_an_unknown_type_is_told_only_where_it_matters() -> None:
-    """A constraint that every allowed type fulfils needs no type."""
-    stamps = '<ir_version: 8, opset_import: ["" : 17, "acme" : 1]>'
-    behind = stamps + " g (float[N] x) => (float[N] y) {{ u = acme.Do (x) y = {} }}"
+    """An unknown type does not matter if the kernel accepts every allowed type."""
+    header = '<ir_version: 8, opset_import: ["" : 17, "acme" : 1]>'
+    behind = header + " g (float[N] x) => (float[N] y) {{ u = acme.Do (x) y = {} }}"
 
     found = prediction(behind.format("Softplus (u)"), "1.20.1").found
 
@@ -133,7 +133,7 @@ def test_an_unknown_type_is_told_only_where_it_matters() -> None:
 
 
 def test_what_need_not_be_imported_takes_no_types_away() -> None:
-    """Inference by onnx insists on imports, and releases do not."""
+    """Type inference of onnx requires imports, but releases do not."""
     model = node(17, "double[N] x", "float[N] y", "c = Cast <to = 1> (x) g = com.microsoft.Gelu (c) y = Relu (g)")
 
     assert prediction(model, "1.20.1").verdict == "loads"
@@ -152,17 +152,17 @@ def test_what_need_not_be_imported_takes_no_types_away() -> None:
     ],
 )
 def test_a_local_function_never_stands_in_for_an_operator(types: str, call: str, body: str, expected: str) -> None:
-    """One with the name of an operator that the release has is not called, nor one that is new in a domain of ONNX."""
-    stamps = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1, "ai.onnx.ml" : 3, "ai.onnx.new" : 1]>'
+    """A local function with the name of an existing operator is not called, nor a new one in a domain of ONNX."""
+    header = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1, "ai.onnx.ml" : 3, "ai.onnx.new" : 1]>'
     function = body.replace(">", ', opset_import: ["" : 17]>', 1)
-    text = f"{stamps} g ({types}[N, N] x) => ({types}[N, N] y) {{ y = {call} }} {function}"
+    text = f"{header} g ({types}[N, N] x) => ({types}[N, N] y) {{ y = {call} }} {function}"
 
     assert expected == prediction(text, "1.16.3").verdict
     assert expected == prediction(text, "1.31.1").verdict
 
 
 def test_nodes_of_a_function_are_of_the_versions_that_the_model_imports() -> None:
-    """A function of opset 17 in a model of opset 18 gets the kernels and bodies of 18."""
+    """A function of opset 17 in a model of opset 18 uses the kernels and bodies of 18."""
     text = """<ir_version: 8, opset_import: ["" : {}, "my" : 1]> g (double[N] x) => (double[N] y) {{ y = my.Call (x) }}
         <domain: "my", opset_import: ["" : {}]> Call (a) => (b) {{ b = Softplus (a) }}"""
 

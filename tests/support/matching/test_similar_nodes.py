@@ -1,4 +1,4 @@
-"""Nodes that look alike are judged apart where a release judges them apart."""
+"""Equal operations have different results if their context differs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STAMPS = '<ir_version: 10, opset_import: ["" : 18, "local" : 1]>'
 
 
 def problems(model: onnx.ModelProto) -> list[str]:
-    """What the release has against each node, in their order."""
+    """Return the gap of each node, in order."""
     prediction = predict(
         infer_model_types(ModelView(model)), operators.get_implementation(RELEASE), limits.get_limits(RELEASE)
     )
@@ -22,7 +22,7 @@ def problems(model: onnx.ModelProto) -> list[str]:
 
 
 def test_what_a_model_need_not_import_a_function_must() -> None:
-    """The same operation is fine in the graph and refused in a function that does not import its domain."""
+    """An operation is accepted in the graph but rejected in a function that does not import its domain."""
     text = (
         "g (float[N] x) => (float[N] z) { [outer] y = com.microsoft.Gelu (x) [call] z = local.Do (y) }"
         '<domain: "local", opset_import: ["" : 18]> Do (X) => (Y) { [inner] Y = com.microsoft.Gelu (X) }'
@@ -32,7 +32,7 @@ def test_what_a_model_need_not_import_a_function_must() -> None:
 
 
 def test_an_overload_that_no_function_has_is_no_call() -> None:
-    """The same operation is a call, and none where its overload is not there."""
+    """An operation is a call only if its overload exists."""
     text = (
         "g (float[N] x) => (float[N] z) { [call] y = local.Do (x) [none] z = local.Do (y) }"
         '<domain: "local", opset_import: ["" : 18]> Do (X) => (Y) { [inner] Y = Relu (X) }'
@@ -44,7 +44,7 @@ def test_an_overload_that_no_function_has_is_no_call() -> None:
 
 
 def test_each_node_of_a_kind_is_named() -> None:
-    """Also those in subgraphs."""
+    """Nodes in subgraphs are included."""
     text = (
         "g (double[N, 2, 2] x, bool c) => (double[N] y, double[N] z)"
         "{ [a] y = Det (x) [if] z = If (c) <then_branch = t () => (double[N] u) { [b] u = Det (x) },"

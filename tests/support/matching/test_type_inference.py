@@ -1,4 +1,4 @@
-"""The types of a model's values, as far as the file and the operators tell them."""
+"""Types of a model's values, inferred from the file and the operators."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STAMPS = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1, "local" :
 
 
 def typed(text: str) -> dict[str, TypedNode]:
-    """Every node of the model, by its operator."""
+    """Return the nodes of the model by operator."""
     return {
         node.operation.name: node
         for node in infer_model_types(ModelView(onnx.parser.parse_model(STAMPS + text))).all_nodes()
@@ -20,7 +20,7 @@ def typed(text: str) -> dict[str, TypedNode]:
 
 
 def test_types_pass_through_operators_that_onnx_does_not_know() -> None:
-    """Behind an operator of ONNX Runtime's own, inference goes on with what its schema says."""
+    """After an operator of ONNX Runtime, inference continues with the types of its schema."""
     nodes = typed(
         "g (float16[N, 8] x) => (double[N, 8] z) {"
         " a = com.microsoft.Gelu (x) b = Neg (a) c = com.microsoft.QuickGelu (b) d = Abs (c)"
@@ -41,7 +41,7 @@ def test_what_is_behind_the_unknown_is_unknown() -> None:
 
 
 def test_subgraphs_see_what_is_around_them() -> None:
-    """Nodes of a branch are inside the node that holds it, with types of values from outside."""
+    """Nodes of a branch are inside their If node, and see the types of outer values."""
     nodes = typed(
         "g (bool c, double[N] x) => (double[N] y) { y = If (c) <"
         " then_branch = t () => (double[N] a) { q = Sqrt (x) a = Exp (q) },"
@@ -53,7 +53,7 @@ def test_subgraphs_see_what_is_around_them() -> None:
 
 
 def test_local_functions_are_entered_with_the_types_of_each_call() -> None:
-    """Attributes are filled in, and arguments that are left out are nothing."""
+    """Attributes are substituted, and omitted arguments are empty."""
     nodes = typed(
         "g (int64[N] x) => (double[N] y) { y = local.Scale <to: int = 11> (x) }"
         '<domain: "local", opset_import: ["" : 17]> Scale <to> (X, bias) => (Y)'
@@ -66,7 +66,7 @@ def test_local_functions_are_entered_with_the_types_of_each_call() -> None:
 
 
 def test_a_function_that_calls_itself_ends() -> None:
-    """No runtime takes it, but reading it must end."""
+    """Runtimes reject the model, but reading it must end."""
     text = "g (float[N] x) => (float[N] y) { y = local.Again (x) }"
     function = '<domain: "local", opset_import: ["" : 17, "local" : 1]> Again (X) => (Y) { Y = local.Again (X) }'
 
@@ -74,6 +74,6 @@ def test_a_function_that_calls_itself_ends() -> None:
 
 
 def test_a_static_shape_is_known() -> None:
-    """Shape of a value whose dims are all numbers is folded away by runtimes; one symbol is enough to keep it."""
+    """Runtimes fold Shape if all dimensions are fixed; one symbolic dimension prevents it."""
     assert typed("g (float[2, 3] x) => (int64[2] y) { y = Shape (x) }")["Shape"].operation.static
     assert not typed("g (float[2, M] x) => (int64[2] y) { y = Shape (x) }")["Shape"].operation.static

@@ -1,4 +1,4 @@
-"""Runs under the release's own interpreter: does each job, and prints what it raises as one line of JSON."""
+"""Run in the release's environment: execute each job, and print its error as one line of JSON."""
 
 import json
 import os
@@ -8,7 +8,7 @@ import warnings
 
 
 def perform(job):
-    """Make the session, and run it where something is fed."""
+    """Create the session, and run it if there are inputs."""
     import numpy as np
     import onnxruntime as ort
 
@@ -28,7 +28,7 @@ def perform(job):
 
 
 def main():
-    """Do each job; say first that it is begun, since it may end the process."""
+    """Execute each job; print its name first, because it may crash the process."""
     jobs = json.loads(pathlib.Path(sys.argv[1]).read_text())
     for job in jobs:
         print(json.dumps({"begun": job["case"]}), flush=True)
@@ -38,7 +38,7 @@ def main():
             warnings.simplefilter("always")
             try:
                 perform(job)
-            except BaseException as error:  # noqa: BLE001  whatever it is, it is the text
+            except BaseException as error:  # noqa: BLE001  any error is a text
                 answer = {"case": job["case"], "type": type(error).__name__, "text": str(error)}
             else:
                 answer = {"case": job["case"], "type": "", "text": "\n".join(str(each.message) for each in warned)}
