@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from bisect import bisect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -12,7 +10,10 @@ from onnxgate.core.findings import Hit, HitReference, Level, follows_from
 from onnxgate.core.text import join_phrases
 from onnxgate.evidence.lock import ModelChange
 from onnxgate.model.facts import Dim, ValueInfo
+from onnxgate.model.interface_matching import InterfaceMatch, ValuePair, match_values
 
+REVISION = "revision"
+"""Topic of breaking changes compared with a git revision."""
 ACCEPT_HINT = "or accept it with the entry that `onnxgate check --show-ignores` prints"
 MAX_NAMES = 6
 LOCK_BASELINE_RULES = ("model-changed",)
@@ -30,7 +31,7 @@ def create_breaking_hit(
         fix=f"{fix}, {ACCEPT_HINT}",
         relations=follows_from(*LOCK_BASELINE_RULES) if change.from_lock else (),
         level=level,
-        topic=topic,
+        topic=topic or ("" if change.from_lock else REVISION),
         identity=message.replace(change.baseline, ""),
     )
 
@@ -59,39 +60,6 @@ def quote_names(names: Sequence[str]) -> str:
     return join_phrases(limit_list([f"`{name}`" for name in names]))
 
 
-MAX_PAIRINGS = 250_000
-"""Limit of pairs that are compared; beyond it, renamed values are paired by position alone."""
-
-
-class ValuePair(msgspec.Struct, frozen=True):
-    """One input or output, as it was and as it is; its positions count from 0."""
-
-    before: ValueInfo
-    after: ValueInfo
-    was: int
-    now: int
-
-    @property
-    def renamed(self) -> bool:
-        """Return whether the name changed."""
-        return self.before.name != self.after.name
-
-
-class UnpairedValue(msgspec.Struct, frozen=True):
-    """One that came or went, with its position."""
-
-    value: ValueInfo
-    position: int
-
-
-class InterfaceMatch(msgspec.Struct, frozen=True):
-    """Pairs and removed ones in the order in which they were, added ones in the order in which they are."""
-
-    pairs: tuple[ValuePair, ...]
-    added: tuple[UnpairedValue, ...]
-    removed: tuple[UnpairedValue, ...]
-
-
 def match_outputs(change: ModelChange) -> InterfaceMatch:
     """Match the outputs."""
     return match_values(change.before.outputs, change.after.outputs)
@@ -115,81 +83,6 @@ def match_fed_inputs(change: ModelChange) -> tuple[ValuePair, ...]:
     after |= {value.name: value for value in change.after.inputs}
     with_default = [ValuePair(before[name], after[name], 0, 0) for name in names if name in before and name in after]
     return (*match_inputs(change).pairs, *with_default)
-
-
-def match_values(before: Sequence[ValueInfo], after: Sequence[ValueInfo]) -> InterfaceMatch:
-    """Match by name; then match renamed values by position, type and shape if these are unambiguous."""
-    positions: dict[str, list[int]] = {}
-    for now, value in enumerate(after):
-        positions.setdefault(value.name, []).append(now)
-    # A name may stand twice among outputs: the first is the first.
-    places = {was: nows.pop(0) for was, value in enumerate(before) if (nows := positions.get(value.name))}
-    for find in (_pair_by_position, _pair_if_unique, functools.partial(_pair_by_position, equal_count=False)):
-        removed = [index for index in range(len(before)) if index not in places]
-        added = sorted(set(range(len(after))) - set(places.values()))
-        places |= dict(find(removed, added, places, lambda was, now: is_compatible(before[was], after[now])))
-    paired = set(places.values())
-    return InterfaceMatch(
-        tuple(ValuePair(before[was], after[now], was, now) for was, now in sorted(places.items())),
-        tuple(UnpairedValue(value, now) for now, value in enumerate(after) if now not in paired),
-        tuple(UnpairedValue(value, was) for was, value in enumerate(before) if was not in places),
-    )
-
-
-def is_compatible(before: ValueInfo, after: ValueInfo) -> bool:
-    """Return whether one may be the other under another name: equal type and rank, and no two sizes that differ."""
-    if before.type != after.type:
-        return False
-    if before.shape is None or after.shape is None:
-        return True
-    if len(before.shape) != len(after.shape):
-        return False
-    sizes = zip(before.shape, after.shape, strict=True)
-    return all(isinstance(was, str) or isinstance(now, str) or was == now for was, now in sizes)
-
-
-FitsPosition = Callable[[int, int], bool]
-
-
-def _pair_by_position(
-    removed: Sequence[int],
-    added: Sequence[int],
-    places: Mapping[int, int],
-    fits: FitsPosition,
-    *,
-    equal_count: bool = True,
-) -> Iterator[tuple[int, int]]:
-    """Pair values between the same neighbours that stayed, as far from the first; by default if none came or went."""
-    were = _index_by_neighbours(removed, {was: was for was in places})
-    are = _index_by_neighbours(added, {now: was for was, now in places.items()})
-    for neighbours in were.keys() & are.keys():
-        if not equal_count or len(were[neighbours]) == len(are[neighbours]):
-            pairs = zip(were[neighbours], are[neighbours], strict=False)
-            yield from ((was, now) for was, now in pairs if fits(was, now))
-
-
-def _pair_if_unique(
-    removed: Sequence[int], added: Sequence[int], places: Mapping[int, int], fits: FitsPosition
-) -> Iterator[tuple[int, int]]:
-    """Pair values wherever they stand now: no other added one fits, and it fits no other removed one."""
-    if len(removed) * len(added) > MAX_PAIRINGS:
-        return
-    ways = {was: [now for now in added if fits(was, now)] for was in removed}
-    for was, nows in ways.items():
-        if len(nows) == 1 and sum(nows[0] in others for others in ways.values()) == 1:
-            yield was, nows[0]
-
-
-def _index_by_neighbours(indices: Iterable[int], stayed: Mapping[int, int]) -> dict[tuple[int, int], list[int]]:
-    """Group indices by the neighbours that stayed, named by the position that they had; -1 is an end."""
-    order = sorted(stayed)
-    groups: dict[tuple[int, int], list[int]] = {}
-    for index in indices:
-        following = bisect(order, index)
-        before = stayed[order[following - 1]] if following else -1
-        after = stayed[order[following]] if following < len(order) else -1
-        groups.setdefault((before, after), []).append(index)
-    return groups
 
 
 UNNAMED_AXIS = "?"
