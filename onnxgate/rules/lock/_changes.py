@@ -66,7 +66,7 @@ def match_outputs(change: ModelChange) -> InterfaceMatch:
 
 
 def match_inputs(change: ModelChange) -> InterfaceMatch:
-    """Match the inputs that must be fed, before and now: those without a default on either side."""
+    """Match the required inputs: those without a default on either side."""
     optional = {value.name for value in (*change.before.optional_inputs, *change.after.optional_inputs)}
     before, after = (
         [value for value in side.inputs if value.name not in optional] for side in (change.before, change.after)
@@ -75,7 +75,7 @@ def match_inputs(change: ModelChange) -> InterfaceMatch:
 
 
 def match_fed_inputs(change: ModelChange) -> tuple[ValuePair, ...]:
-    """Return the inputs that could be fed before and can be fed now, with or without a default."""
+    """Return the inputs that exist on both sides, with or without a default."""
     before = {value.name: value for value in change.before.optional_inputs}
     after = {value.name: value for value in change.after.optional_inputs}
     names = sorted(before.keys() | after.keys())
@@ -89,11 +89,11 @@ UNNAMED_AXIS = "?"
 
 
 class SharedSize(msgspec.Struct, frozen=True):
-    """Axes that are declared to be of one size, and were not; an axis is the name of its input and its number."""
+    """Axes that now must have the same size; an axis is the name of its input and its index."""
 
     symbol: str
     axes: tuple[tuple[str, int], ...]
-    were_named: bool  # the file declared before that they differ, by number or name
+    were_named: bool  # they had different sizes or names before
 
 
 def is_accepted_type(before: str, after: str) -> bool:
@@ -116,7 +116,7 @@ def has_different_rank(pair: ValuePair) -> bool:
 
 
 def is_narrowed(pair: ValuePair) -> bool:
-    """Return whether an input refuses a shape that it accepted, whatever the other inputs are given."""
+    """Return whether an input refuses a shape that it accepted before, regardless of other inputs."""
     before, after = pair.before.shape, pair.after.shape
     if after is None or not is_same_kind(pair):
         return False
@@ -126,7 +126,7 @@ def is_narrowed(pair: ValuePair) -> bool:
 
 
 def find_new_shared_sizes(pairs: Iterable[ValuePair]) -> Iterator[SharedSize]:
-    """Yield axes of inputs that have one symbol, and accepted sizes that differ, in the order of the symbols."""
+    """Yield axes of inputs that share a symbol but accepted different sizes before, ordered by symbol."""
     axes_by_symbol: dict[str, list[tuple[str, int, Dim]]] = {}
     for pair in pairs:
         for axis, (was, now) in enumerate(pair_axes(pair)):
@@ -140,7 +140,7 @@ def find_new_shared_sizes(pairs: Iterable[ValuePair]) -> Iterator[SharedSize]:
 
 
 def pair_axes(pair: ValuePair) -> Sequence[tuple[Dim, Dim]]:
-    """Return each axis before and now; none if the shapes cannot be compared axis by axis."""
+    """Return each axis before and after the change; none if the shapes are not comparable."""
     before, after = pair.before.shape, pair.after.shape
     if before is None or after is None or len(before) != len(after) or not is_same_kind(pair):
         return ()
@@ -148,9 +148,9 @@ def pair_axes(pair: ValuePair) -> Sequence[tuple[Dim, Dim]]:
 
 
 def _is_declared(dim: Dim) -> bool:
-    """Return whether a file states by the dimension what other axis it equals.
+    """Return whether the name or size of a dimension declares that it equals other axes.
 
-    Source: names that torch.onnx (`x_dynamic_axes_1`) and tf2onnx (`unk__6`) make up, another one for each axis.
+    Source: names that torch.onnx (`x_dynamic_axes_1`) and tf2onnx (`unk__6`) generate for each axis.
     """
     if isinstance(dim, int):
         return True
@@ -170,7 +170,7 @@ def is_reshaped(pair: ValuePair) -> bool:
 def has_lost_size(pair: ValuePair, inputs: Sequence[ValuePair]) -> bool:
     """Return whether a known rank or size of an output became unknown.
 
-    A size that follows an input of the same size is not lost: callers that feed the same inputs know it.
+    A size that equals that of an input is not lost: callers know it.
     """
     if pair.after.shape is None and is_same_kind(pair):
         return pair.before.shape is not None
@@ -192,13 +192,13 @@ def format_type(value: ValueInfo) -> str:
 
 
 def is_reordered(match: InterfaceMatch) -> bool:
-    """Return whether the values that stayed follow each other in another order."""
+    """Return whether the order of the matched values changed."""
     positions = [pair.now for pair in match.pairs]
     return positions != sorted(positions)
 
 
 def find_shifted_outputs(change: ModelChange) -> tuple[ValuePair, ...]:
-    """Return the outputs behind a new one, if their order is the same, the first one first."""
+    """Return the outputs that a new output moved, in order; none if outputs are also reordered."""
     match = match_outputs(change)
     if is_reordered(match):
         return ()
