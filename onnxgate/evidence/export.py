@@ -13,19 +13,19 @@ from onnxgate.core.jobs import Failure, ReturnedLeaf
 class LostAxis(msgspec.Struct, frozen=True, kw_only=True):
     """An axis that is less dynamic in the file than the source requests, or than its own outputs are."""
 
-    role: Literal["input", "output", "value"]  # "value": the file has none of that name
+    role: Literal["input", "output", "value"]  # "value": the file has no such input or output
     value: str
     axis: int
     name: str = ""  # "batch"
     size: int | None = None  # the fixed size in the file
-    grown: int | None = None  # of an output: the size that the source gave when its inputs grew
-    lowest: int | None = None  # the exported program holds from this size on
-    highest: int | None = None  # and up to this one
-    works: int | None = None  # a size beyond these that the source takes
+    grown: int | None = None  # of an output: its size in the source for larger inputs
+    lowest: int | None = None  # smallest size that the exported program supports
+    highest: int | None = None  # largest one
+    works: int | None = None  # a size outside of this range that the source supports
 
 
 class TrainingNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A node that computes as in training."""
+    """A node in training mode."""
 
     operator: str
     node: str
@@ -46,13 +46,13 @@ class InterfaceNames(msgspec.Struct, frozen=True, kw_only=True):
 
     inputs: tuple[str, ...] = ()  # requested
     outputs: tuple[str, ...] = ()
-    parameters: tuple[str, ...] = ()  # what the source calls its inputs, where the exporter takes these names
+    parameters: tuple[str, ...] = ()  # parameter names of the source, if the exporter uses them
     inputs_written: tuple[str, ...] = ()
     outputs_written: tuple[str, ...] = ()
 
 
 class ExportFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """How an export ended that wrote no usable file."""
+    """The end of an export that wrote no usable file."""
 
     failure: Failure | None = None
     timed_out_s: float = 0.0

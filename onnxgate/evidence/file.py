@@ -15,7 +15,7 @@ from onnxgate.project.lock.types import LockedModel
 
 
 class InvalidQuantization(msgspec.Struct, frozen=True):
-    """A scale or a zero point that cannot be right."""
+    """An invalid scale or zero point of a quantized operator."""
 
     node: str  # "" if it has no name
     operator: str
@@ -29,9 +29,9 @@ class GraphFaults(msgspec.Struct, frozen=True):
 
     invalid: ModelFault | None = None  # the first fault that makes the model invalid
     place: Place | None = None  # the source line that made the node of that fault
-    unchecked: str = ""  # why onnx.checker could not check the model: a remark, not a finding
+    unchecked: str = ""  # reason why onnx.checker could not check the model
     passthroughs: tuple[str, ...] = ()  # graph outputs that are graph inputs, with no node between
-    leaked_paths: tuple[str, ...] = ()  # paths in somebody's home that metadata name
+    leaked_paths: tuple[str, ...] = ()  # paths in home folders that the metadata contains
     quantization: tuple[InvalidQuantization, ...] = ()
 
 
@@ -43,7 +43,7 @@ class ModelFile(msgspec.Struct, frozen=True):
     git_path: str = ""  # relative to git's root
     other_type: str = ""  # content of a file other than a model: "an empty file", "an HTML page"; "" for a model
     unreadable: str = ""  # why the file could not be opened
-    undecided: tuple[str, str] | None = None  # why its reading did not end, and what helps
+    undecided: tuple[str, str] | None = None  # reason and hint if reading it did not finish
     pointer: LfsPointer | None = None
     locked: LockedModel | None = None
     pointer_is_locked: bool = False  # the pointer's oid and size prove that the content is the locked one

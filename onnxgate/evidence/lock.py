@@ -11,7 +11,7 @@ from onnxgate.project.lock.types import LockedModel
 
 
 class ModelLockComparison(msgspec.Struct, frozen=True):
-    """One readable model (or one proven by an LFS pointer: then the facts are the lock's own) and what is pinned."""
+    """A model, its entry in the lock and the pins that apply. Of an LFS pointer, the facts are those of the lock."""
 
     facts: ModelFacts
     entry: LockedModel | None
@@ -20,33 +20,33 @@ class ModelLockComparison(msgspec.Struct, frozen=True):
     pinned_ir: str | int | None  # "<=10", 8
     opset_place: Place  # the line of the config that pins it
     ir_place: Place
-    changes: tuple[str, ...] = ()  # differences from the entry, in words; empty for the same content
+    changes: tuple[str, ...] = ()  # differences from the entry; empty for the same content
     misrecorded: tuple[str, ...] = ()  # keys of the entry that contradict the file although the content is the same
 
 
 class LockConfigComparison(msgspec.Struct, frozen=True):
-    """The whole lock against the whole config: one sentence per difference ("target `edge` is not locked")."""
+    """Differences between lock and config, as sentences ("target `edge` is not locked")."""
 
     place: Place
     differences: tuple[str, ...]
-    vanished: dict[str, Place]  # models that the lock has and the project no longer has, with their entries
+    vanished: dict[str, Place]  # locked models that are no longer in the project, with their entries
 
 
 class MinimumRelease(msgspec.Struct, frozen=True, kw_only=True):
-    """From which release of ONNX Runtime on a model is predicted to load, before and now."""
+    """First release of ONNX Runtime that a model is predicted to load on, before and after a change."""
 
-    before: str  # "1.16.0"; "" where only some releases are known to be lost
+    before: str  # "1.16.0"; "" if only some lost releases are known
     after: str  # "" if no known release loads it
-    lost: tuple[str, ...] = ()  # releases in the ranges of the targets that loaded it before and refuse it now
+    lost: tuple[str, ...] = ()  # required releases that loaded it before and refuse it now
 
 
 class ModelChange(msgspec.Struct, frozen=True, kw_only=True):
     """One model whose content differs from its baseline."""
 
-    before: ModelFacts  # `path` is the one that it had
+    before: ModelFacts  # with its old `path`
     after: ModelFacts
     place: Place
     baseline: str  # in a message: "at `origin/main`", "in the lock"
-    from_lock: bool = False  # the lock is the baseline: `model-changed` says that the content is another
-    weights: WeightChanges | None = None  # None: they are the same, or not all of them is at hand
-    minimum: MinimumRelease | None = None  # None: it is the same, or cannot be predicted
+    from_lock: bool = False  # the lock is the baseline, so `model-changed` reports the change
+    weights: WeightChanges | None = None  # None if they are equal or not all available
+    minimum: MinimumRelease | None = None  # None if it is equal or cannot be predicted

@@ -24,14 +24,14 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """One output in one case, candidate against reference.
+    """Comparison of one output in one case with its reference.
 
-    `worst_abs` is the absolute difference at the element that uses up most of its bound, and `bound` is that element's
-    `atol + rtol * |b|`; the other metrics count against 0. `agrees` is `value <= bound`; of `RATIO_METRICS`, to which
-    quantized outputs are held, it is `value >= bound`.
+    `worst_abs` is the absolute difference at the element that is closest to its bound or farthest beyond it. `bound` is
+    `atol + rtol * |b|` of that element. `agrees` is `value <= bound`; for `RATIO_METRICS`, which quantized outputs use,
+    it is `value >= bound`.
     """
 
-    output: str  # "" where the number of outputs differs
+    output: str  # "" if the number of outputs differs
     case: str
     optimization: str
     agrees: bool
@@ -40,8 +40,8 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     bound: float
     bound_from: Literal["config", "lock", "type"]
     detail: str = ""  # "shape (2, 10) against (1, 10)", "at [0, 3]: 1.25 against 0.5"
-    figures: tuple[Figure, ...] = ()  # what else was measured: of what disagrees, and of what is quantized
-    note: str = ""  # what was left out of the comparison, and why
+    figures: tuple[Figure, ...] = ()  # further figures of mismatches and of quantized outputs
+    note: str = ""  # elements left out of the comparison, and the reason
 
 
 class FirstDifference(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +54,7 @@ class FirstDifference(msgspec.Struct, frozen=True, kw_only=True):
     case: str
     value: float  # largest absolute difference of that output
     before: float  # largest absolute difference among the node's inputs
-    share: float = 0.0  # both again, as shares of the largest value of what differs
+    share: float = 0.0  # `value` as a share of the largest value
     before_share: float = 0.0
     detail: str = ""
 
@@ -65,15 +65,15 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     tensor: str
     node: str  # the float model's node that makes it; "" if none does, or it has no name
     operator: str  # "Conv"; "" if no node makes it
-    kind: Literal["input", "output", "weight"]  # what the tensor is to the model, or to the node
-    sqnr_db: float  # what is kept of the float model's
-    lost_here_db: float  # what is kept by the step that it is quantized in alone
-    clipped: float = 0.0  # the share of its elements that lie beyond the largest step
+    kind: Literal["input", "output", "weight"]  # role of the tensor in the model or node
+    sqnr_db: float  # compared with the float model
+    lost_here_db: float  # loss of this quantization step alone
+    clipped: float = 0.0  # share of clipped elements
     place: Place | None = None  # the source line that made the node
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """One runtime's outputs against one reference's, over all cases and levels."""
+    """Outputs of one runtime compared with one reference, over all cases and optimization levels."""
 
     model: str
     place: Place
@@ -88,12 +88,12 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_mismatches(comparison: Comparison) -> tuple[Difference, ...]:
-    """Return the differences beyond their bound."""
+    """Return the differences that exceed their bound."""
     return tuple(difference for difference in comparison.differences if not difference.agrees)
 
 
 def find_worst(differences: Sequence[Difference]) -> Difference:
-    """Return the difference farthest beyond its bound; another type, shape or number of outputs is worse than any."""
+    """Return the difference that exceeds its bound most; a wrong type, shape or number of outputs is the worst."""
 
     def excess(difference: Difference) -> tuple[bool, float]:
         if difference.metric in RATIO_METRICS:

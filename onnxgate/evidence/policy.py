@@ -9,14 +9,14 @@ import msgspec
 from onnxgate.core.findings import Place
 
 MEASUREMENT_PRECISION = 1.05
-"""A ratio that is this little above its budget is within it: two sessions of one model differ by as much.
+"""Factor by which a ratio may exceed its budget: two sessions of one model differ by as much.
 
-Source: measured with onnxruntime 1.31.1, where memory happens to lie makes a few percent.
+Source: measured with onnxruntime 1.31.1; the memory layout causes a few percent.
 """
 
 
 class ModelSize(msgspec.Struct, frozen=True, kw_only=True):
-    """A model's file with its external data, and what they may take."""
+    """Size of a model with its external data, and its budget."""
 
     model: str
     place: Place
@@ -25,7 +25,7 @@ class ModelSize(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Raced(msgspec.Struct, frozen=True, kw_only=True):
-    """A model against its baseline on one runtime: how many times as much it takes, and how far that is certain."""
+    """Time or memory of a model relative to its baseline on one runtime, with the spread of the measurement."""
 
     model: str
     place: Place
@@ -37,11 +37,11 @@ class Raced(msgspec.Struct, frozen=True, kw_only=True):
     ratio: float
     low: float
     high: float
-    negligible: bool = False  # what is beyond the budget is less than can be weighed
+    negligible: bool = False  # the excess is too small to measure
 
     @property
     def verdict(self) -> Literal["within", "over", "unclear"]:
-        """Over only where all of the spread is; unclear where the figure is and the spread is not."""
+        """Return "over" if the whole spread exceeds the budget, "unclear" if only the median does."""
         allowed = self.budget * MEASUREMENT_PRECISION
         if self.negligible or self.ratio <= allowed:
             return "within"
@@ -61,12 +61,12 @@ class IgnoreUse(msgspec.Struct, frozen=True):
     model: str  # the glob
     until: str  # ISO date, "" if it has none
     expired: bool
-    used: bool  # it met a finding that it is about, which it accepts unless it has ended
-    stage_ran: bool  # the rule could find what there is to find in every model that the glob matches
+    used: bool  # it matches a finding, which it accepts unless it has expired
+    stage_ran: bool  # the rule was checked completely for every model that the glob matches
     sha256: str = ""  # the content that it applies to, "" for any
-    content_there: bool = True  # a model that the glob matches has that content, or it is not known of each
-    listed: int = 0  # how many fingerprints it lists, 0 if it accepts all findings of its rule
-    resolved: int = 0  # how many of them no finding has
+    content_there: bool = True  # a matching model has that content, or the content of some is unknown
+    listed: int = 0  # number of listed fingerprints; 0 if it accepts all findings of its rule
+    resolved: int = 0  # number of them without a finding
 
     @property
     def is_spent(self) -> bool:

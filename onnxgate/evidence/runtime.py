@@ -30,7 +30,7 @@ class UnsupportedOperator(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AttemptCase(msgspec.Struct, frozen=True, kw_only=True):
-    """The case that was run."""
+    """The input case of an attempt."""
 
     name: str = ""  # "" if the attempt ended before a case began
     origin: Literal["", "generated", "source", "user"] = ""
@@ -40,7 +40,7 @@ class AttemptCase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """The failure with which a runtime refused a model or a case, and what its text means."""
+    """The failure with which a runtime refused a model or a case, and its diagnosis."""
 
     failure: Failure | None = None
     family: str = ""  # of the text: "ir", "opset", "no_kernel", "run_node", …; "" if it is not a known one
@@ -52,7 +52,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Interruption(msgspec.Struct, frozen=True, kw_only=True):
-    """How a worker that crashed or ran out of time ended."""
+    """The end of a worker that crashed or timed out."""
 
     signal: str = ""
     during: str = ""
@@ -60,7 +60,7 @@ class Interruption(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutputFaults(msgspec.Struct, frozen=True, kw_only=True):
-    """The names of a case's outputs that are not as they should be."""
+    """The faulty outputs of a case, by name."""
 
     not_finite: tuple[str, ...] = ()  # hold NaN or infinity; with a source, only at its finite elements
     blank: tuple[str, ...] = ()  # are NaN everywhere, here and in the source

@@ -11,7 +11,7 @@ from onnxgate.model.facts import ModelFacts
 from onnxgate.support.matching.operations import Suggestion, SupportGapRule
 
 OPSET_RULES = ("opset-too-new", "opset-experimental")
-"""Rules of which a fault of an operator may be a consequence: at an older opset the model would not have it."""
+"""Rules that may explain an unsupported operator: at an older opset the model would not use it."""
 
 
 class RuntimeSupport(msgspec.Struct, frozen=True):
@@ -44,12 +44,12 @@ class ModelOnRuntime(msgspec.Struct, frozen=True):
     model: ModelFacts
     place: Place
     runtime: RuntimeSupport
-    common_ir: int  # the newest IR version that every runtime of the model takes
-    common_opsets: dict[str, int]  # likewise, per limited domain
+    common_ir: int  # the newest IR version that all required runtimes support
+    common_opsets: dict[str, int]  # the same per limited domain
     ir_works_since: str  # first release that supports the model's IR version, "" if none does
     opset_works_since: dict[str, str] = msgspec.field(
         default_factory=dict
-    )  # domain -> first release that takes its opset
+    )  # domain -> first release that supports its opset
     experimental: tuple[ExperimentalOperation, ...] = ()
     experimental_opsets: dict[str, int] = msgspec.field(
         default_factory=dict
@@ -62,26 +62,26 @@ class WaysOut(msgspec.Struct, frozen=True):
     suggestions: tuple[Suggestion, ...] = ()  # the best one first
     works_since: str = ""
     works_until: str = ""
-    everywhere: bool = True  # tried on all runtimes of the model, not only on those with support data
+    everywhere: bool = True  # verified for all required runtimes, not only for those with support data
 
 
 class RefusedOperation(msgspec.Struct, frozen=True):
-    """One thing that one runtime refuses of a model's operators, with all nodes that it refuses for it."""
+    """An operation that one runtime does not support, with all nodes concerned."""
 
     rule: SupportGapRule
     model: str
     place: Place  # the source line that made the first node, or the model's place
     runtime: str
     problem: str  # the same for all releases: "there is no kernel for `Det(11)` with `T` = `tensor(double)`"
-    detail: str  # what this release has, as a verb phrase: "implements `T` as `tensor(float)`"
+    detail: str  # support of this release, as a verb phrase: "implements `T` as `tensor(float)`"
     operator: str  # "Det", or with its domain if that is not the default one
     nodes: NodeGroup
     ways: WaysOut = WaysOut()
-    opset_too_new: bool = False  # the runtime does not take the opset, and this may be but a consequence
+    opset_too_new: bool = False  # the runtime does not support the opset, which may be the cause
 
 
 class ExternalDataOnRuntime(msgspec.Struct, frozen=True):
-    """A file of external data that one runtime does not read, because of its path."""
+    """A file of external data that one runtime does not read because of its path."""
 
     model: str
     place: Place
@@ -94,7 +94,7 @@ class ExternalDataOnRuntime(msgspec.Struct, frozen=True):
 
 
 class ProviderFallback(msgspec.Struct, frozen=True):
-    """Nodes that a provider of the target has no kernel for, and that another of its providers runs."""
+    """Nodes without a kernel of a required provider, which another provider runs."""
 
     model: str
     place: Place
@@ -106,7 +106,7 @@ class ProviderFallback(msgspec.Struct, frozen=True):
 
 
 class PredictionGap(msgspec.Struct, frozen=True):
-    """A runtime of which nothing can be predicted, or something of a model, and why."""
+    """Something that cannot be predicted about a runtime or model, and the reason."""
 
     place: Place
     what: str  # "nothing is predicted"

@@ -1,4 +1,4 @@
-"""All rules: a file in the folder of a stage defines the rule of the same name, unless its name begins with `_`."""
+"""All rules. Each file in a stage folder defines the rule of the same name, unless its name begins with `_`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ ALL: tuple[AnyRule, ...] = tuple(
     for file in sorted(pkgutil.iter_modules(folder.__path__))
     if not file.name.startswith("_")
 )
-"""By stage, then by name."""
+"""All rules, ordered by stage and name."""
 
 by_id: dict[str, AnyRule] = {rule.id: rule for rule in ALL}

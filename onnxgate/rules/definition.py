@@ -15,35 +15,35 @@ CheckFunction = Callable[[Subject], Iterator[Hit]]
 
 
 class Rule(msgspec.Struct, Generic[Subject], frozen=True):
-    """One named judgement. `stage` is the folder that its file lies in."""
+    """A named check. `stage` is the folder of its file."""
 
     id: str
     subject: type[Subject]
     level: Level
     since: str
     judge: CheckFunction[Subject]
-    blocks_run: bool = True  # of the file stage: a model with such an error is not run
+    blocks_run: bool = True  # in the file stage: a model with this error is not run
 
     @property
     def stage(self) -> Stage:
-        """Return the stage whose evidence it judges."""
+        """Return the stage whose evidence it checks."""
         return Stage(self.judge.__module__.split(".")[-2])
 
     @property
     def page(self) -> str:
-        """Return its docstring, which is its page."""
+        """Return the docstring, which is the page of the rule."""
         return inspect.getdoc(self.judge) or ""
 
     @property
     def summary(self) -> str:
-        """Return the first sentence of its page."""
+        """Return the first sentence of the page."""
         return self.page.partition("\n")[0]
 
 
 def rule(
     subject: type[Subject], id: str, *, level: Level, since: str, blocks_run: bool = True
 ) -> Callable[[CheckFunction[Subject]], Rule[Subject]]:
-    """Make a `Rule` of a generator function."""
+    """Turn a generator function into a `Rule`."""
 
     def decorate(judge: CheckFunction[Subject]) -> Rule[Subject]:
         return Rule(id, subject, level, since, judge, blocks_run)

@@ -10,6 +10,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from onnxgate.model.facts import ModelFacts, ValueInfo
+from onnxgate.model.interface_matching import ValuePair, match_values
 from onnxgate.project.config.schema import Config, Target, Toolchain
 from onnxgate.project.engines import is_library
 from onnxgate.project.lock.types import Lock, LockedModel, LockedRuntime, LockedTarget
@@ -70,16 +71,34 @@ def find_misrecorded_keys(entry: LockedModel, facts: LockedModel) -> tuple[str, 
     return tuple(key.replace("_", "-") for key in wrong)
 
 
+def describe_renames(old: LockedModel, new: LockedModel) -> tuple[str, ...]:
+    """Return the renamed inputs and outputs among the changes of a model."""
+    sides = (("input", old.inputs, new.inputs), ("output", old.outputs, new.outputs))
+    return tuple(
+        _describe_rename(kind, pair)
+        for kind, before, after in sides
+        for pair in match_values(before, after).pairs
+        if pair.renamed
+    )
+
+
+def _describe_rename(kind: str, pair: ValuePair) -> str:
+    return f"{kind} `{pair.after.name}` was named `{pair.before.name}`"
+
+
 def _interface_changes(kind: str, old: Sequence[ValueInfo], new: Sequence[ValueInfo]) -> Iterator[str]:
-    before, after = {value.name: value for value in old}, {value.name: value for value in new}
-    yield from _name_changes(kind, before, after)
-    for name in (name for name in after if name in before):
-        was, now = before[name], after[name]
+    match = match_values(old, new)
+    yield from (_describe_rename(kind, pair) for pair in match.pairs if pair.renamed)
+    yield from (f"{kind} `{removed.value.name}` was removed" for removed in match.removed)
+    yield from (f"{kind} `{added.value.name}` is new" for added in match.added)
+    for pair in match.pairs:
+        was, now = pair.before, pair.after
         if was.type != now.type:
-            yield f"{kind} `{name}` is `{now.type}` instead of `{was.type}`"
+            yield f"{kind} `{now.name}` is `{now.type}` instead of `{was.type}`"
         if was.shape != now.shape:
-            yield f"{kind} `{name}` has shape {_render_shape(now)} instead of {_render_shape(was)}"
-    if list(before) != list(after) and before.keys() == after.keys():
+            yield f"{kind} `{now.name}` has shape {_render_shape(now)} instead of {_render_shape(was)}"
+    positions = [pair.now for pair in match.pairs]
+    if positions != sorted(positions):
         yield f"the order of the {kind}s changed"
 
 
@@ -104,15 +123,15 @@ def _operator_changes(old: Mapping[str, int], new: Mapping[str, int]) -> Iterato
         if name in old and name in new:
             yield f"{new[name]} `{name}` nodes instead of {old[name]}"
         else:
-            yield f"{'removed' if name in old else 'new'} operator `{name}`"
+            yield f"operator `{name}` {'was removed' if name in old else 'is new'}"
     if len(differing) > MAX_LISTED_OPERATORS:
         yield f"{len(differing) - MAX_LISTED_OPERATORS} more operators have different counts"
 
 
 def _name_changes(kind: str, old: Iterable[str], new: Iterable[str]) -> Iterator[str]:
     before, after = dict.fromkeys(old), dict.fromkeys(new)
-    yield from (f"removed {kind} `{name}`" for name in before if name not in after)
-    yield from (f"new {kind} `{name}`" for name in after if name not in before)
+    yield from (f"{kind} `{name}` was removed" for name in before if name not in after)
+    yield from (f"{kind} `{name}` is new" for name in after if name not in before)
 
 
 def describe_lock_changes(old: Lock, new: Lock) -> tuple[str, ...]:

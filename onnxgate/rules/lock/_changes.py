@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from bisect import bisect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -12,7 +10,10 @@ from onnxgate.core.findings import Hit, HitReference, Level, follows_from
 from onnxgate.core.text import join_phrases
 from onnxgate.evidence.lock import ModelChange
 from onnxgate.model.facts import Dim, ValueInfo
+from onnxgate.model.interface_matching import InterfaceMatch, ValuePair, match_values
 
+REVISION = "revision"
+"""Topic of breaking changes compared with a git revision."""
 ACCEPT_HINT = "or accept it with the entry that `onnxgate check --show-ignores` prints"
 MAX_NAMES = 6
 LOCK_BASELINE_RULES = ("model-changed",)
@@ -30,7 +31,7 @@ def create_breaking_hit(
         fix=f"{fix}, {ACCEPT_HINT}",
         relations=follows_from(*LOCK_BASELINE_RULES) if change.from_lock else (),
         level=level,
-        topic=topic,
+        topic=topic or ("" if change.from_lock else REVISION),
         identity=message.replace(change.baseline, ""),
     )
 
@@ -59,46 +60,13 @@ def quote_names(names: Sequence[str]) -> str:
     return join_phrases(limit_list([f"`{name}`" for name in names]))
 
 
-MAX_PAIRINGS = 250_000
-"""Limit of pairs that are compared; beyond it, renamed values are paired by position alone."""
-
-
-class ValuePair(msgspec.Struct, frozen=True):
-    """One input or output, as it was and as it is; its positions count from 0."""
-
-    before: ValueInfo
-    after: ValueInfo
-    was: int
-    now: int
-
-    @property
-    def renamed(self) -> bool:
-        """Return whether the name changed."""
-        return self.before.name != self.after.name
-
-
-class UnpairedValue(msgspec.Struct, frozen=True):
-    """One that came or went, with its position."""
-
-    value: ValueInfo
-    position: int
-
-
-class InterfaceMatch(msgspec.Struct, frozen=True):
-    """Pairs and removed ones in the order in which they were, added ones in the order in which they are."""
-
-    pairs: tuple[ValuePair, ...]
-    added: tuple[UnpairedValue, ...]
-    removed: tuple[UnpairedValue, ...]
-
-
 def match_outputs(change: ModelChange) -> InterfaceMatch:
     """Match the outputs."""
     return match_values(change.before.outputs, change.after.outputs)
 
 
 def match_inputs(change: ModelChange) -> InterfaceMatch:
-    """Match the inputs that must be fed, before and now: those without a default on either side."""
+    """Match the required inputs: those without a default on either side."""
     optional = {value.name for value in (*change.before.optional_inputs, *change.after.optional_inputs)}
     before, after = (
         [value for value in side.inputs if value.name not in optional] for side in (change.before, change.after)
@@ -107,7 +75,7 @@ def match_inputs(change: ModelChange) -> InterfaceMatch:
 
 
 def match_fed_inputs(change: ModelChange) -> tuple[ValuePair, ...]:
-    """Return the inputs that could be fed before and can be fed now, with or without a default."""
+    """Return the inputs that exist on both sides, with or without a default."""
     before = {value.name: value for value in change.before.optional_inputs}
     after = {value.name: value for value in change.after.optional_inputs}
     names = sorted(before.keys() | after.keys())
@@ -117,90 +85,15 @@ def match_fed_inputs(change: ModelChange) -> tuple[ValuePair, ...]:
     return (*match_inputs(change).pairs, *with_default)
 
 
-def match_values(before: Sequence[ValueInfo], after: Sequence[ValueInfo]) -> InterfaceMatch:
-    """Match by name; then match renamed values by position, type and shape if these are unambiguous."""
-    positions: dict[str, list[int]] = {}
-    for now, value in enumerate(after):
-        positions.setdefault(value.name, []).append(now)
-    # A name may stand twice among outputs: the first is the first.
-    places = {was: nows.pop(0) for was, value in enumerate(before) if (nows := positions.get(value.name))}
-    for find in (_pair_by_position, _pair_if_unique, functools.partial(_pair_by_position, equal_count=False)):
-        removed = [index for index in range(len(before)) if index not in places]
-        added = sorted(set(range(len(after))) - set(places.values()))
-        places |= dict(find(removed, added, places, lambda was, now: is_compatible(before[was], after[now])))
-    paired = set(places.values())
-    return InterfaceMatch(
-        tuple(ValuePair(before[was], after[now], was, now) for was, now in sorted(places.items())),
-        tuple(UnpairedValue(value, now) for now, value in enumerate(after) if now not in paired),
-        tuple(UnpairedValue(value, was) for was, value in enumerate(before) if was not in places),
-    )
-
-
-def is_compatible(before: ValueInfo, after: ValueInfo) -> bool:
-    """Return whether one may be the other under another name: equal type and rank, and no two sizes that differ."""
-    if before.type != after.type:
-        return False
-    if before.shape is None or after.shape is None:
-        return True
-    if len(before.shape) != len(after.shape):
-        return False
-    sizes = zip(before.shape, after.shape, strict=True)
-    return all(isinstance(was, str) or isinstance(now, str) or was == now for was, now in sizes)
-
-
-FitsPosition = Callable[[int, int], bool]
-
-
-def _pair_by_position(
-    removed: Sequence[int],
-    added: Sequence[int],
-    places: Mapping[int, int],
-    fits: FitsPosition,
-    *,
-    equal_count: bool = True,
-) -> Iterator[tuple[int, int]]:
-    """Pair values between the same neighbours that stayed, as far from the first; by default if none came or went."""
-    were = _index_by_neighbours(removed, {was: was for was in places})
-    are = _index_by_neighbours(added, {now: was for was, now in places.items()})
-    for neighbours in were.keys() & are.keys():
-        if not equal_count or len(were[neighbours]) == len(are[neighbours]):
-            pairs = zip(were[neighbours], are[neighbours], strict=False)
-            yield from ((was, now) for was, now in pairs if fits(was, now))
-
-
-def _pair_if_unique(
-    removed: Sequence[int], added: Sequence[int], places: Mapping[int, int], fits: FitsPosition
-) -> Iterator[tuple[int, int]]:
-    """Pair values wherever they stand now: no other added one fits, and it fits no other removed one."""
-    if len(removed) * len(added) > MAX_PAIRINGS:
-        return
-    ways = {was: [now for now in added if fits(was, now)] for was in removed}
-    for was, nows in ways.items():
-        if len(nows) == 1 and sum(nows[0] in others for others in ways.values()) == 1:
-            yield was, nows[0]
-
-
-def _index_by_neighbours(indices: Iterable[int], stayed: Mapping[int, int]) -> dict[tuple[int, int], list[int]]:
-    """Group indices by the neighbours that stayed, named by the position that they had; -1 is an end."""
-    order = sorted(stayed)
-    groups: dict[tuple[int, int], list[int]] = {}
-    for index in indices:
-        following = bisect(order, index)
-        before = stayed[order[following - 1]] if following else -1
-        after = stayed[order[following]] if following < len(order) else -1
-        groups.setdefault((before, after), []).append(index)
-    return groups
-
-
 UNNAMED_AXIS = "?"
 
 
 class SharedSize(msgspec.Struct, frozen=True):
-    """Axes that are declared to be of one size, and were not; an axis is the name of its input and its number."""
+    """Axes that now must have the same size; an axis is the name of its input and its index."""
 
     symbol: str
     axes: tuple[tuple[str, int], ...]
-    were_named: bool  # the file declared before that they differ, by number or name
+    were_named: bool  # they had different sizes or names before
 
 
 def is_accepted_type(before: str, after: str) -> bool:
@@ -223,7 +116,7 @@ def has_different_rank(pair: ValuePair) -> bool:
 
 
 def is_narrowed(pair: ValuePair) -> bool:
-    """Return whether an input refuses a shape that it accepted, whatever the other inputs are given."""
+    """Return whether an input refuses a shape that it accepted before, regardless of other inputs."""
     before, after = pair.before.shape, pair.after.shape
     if after is None or not is_same_kind(pair):
         return False
@@ -233,7 +126,7 @@ def is_narrowed(pair: ValuePair) -> bool:
 
 
 def find_new_shared_sizes(pairs: Iterable[ValuePair]) -> Iterator[SharedSize]:
-    """Yield axes of inputs that have one symbol, and accepted sizes that differ, in the order of the symbols."""
+    """Yield axes of inputs that share a symbol but accepted different sizes before, ordered by symbol."""
     axes_by_symbol: dict[str, list[tuple[str, int, Dim]]] = {}
     for pair in pairs:
         for axis, (was, now) in enumerate(pair_axes(pair)):
@@ -247,7 +140,7 @@ def find_new_shared_sizes(pairs: Iterable[ValuePair]) -> Iterator[SharedSize]:
 
 
 def pair_axes(pair: ValuePair) -> Sequence[tuple[Dim, Dim]]:
-    """Return each axis before and now; none if the shapes cannot be compared axis by axis."""
+    """Return each axis before and after the change; none if the shapes are not comparable."""
     before, after = pair.before.shape, pair.after.shape
     if before is None or after is None or len(before) != len(after) or not is_same_kind(pair):
         return ()
@@ -255,9 +148,9 @@ def pair_axes(pair: ValuePair) -> Sequence[tuple[Dim, Dim]]:
 
 
 def _is_declared(dim: Dim) -> bool:
-    """Return whether a file states by the dimension what other axis it equals.
+    """Return whether the name or size of a dimension declares that it equals other axes.
 
-    Source: names that torch.onnx (`x_dynamic_axes_1`) and tf2onnx (`unk__6`) make up, another one for each axis.
+    Source: names that torch.onnx (`x_dynamic_axes_1`) and tf2onnx (`unk__6`) generate for each axis.
     """
     if isinstance(dim, int):
         return True
@@ -277,7 +170,7 @@ def is_reshaped(pair: ValuePair) -> bool:
 def has_lost_size(pair: ValuePair, inputs: Sequence[ValuePair]) -> bool:
     """Return whether a known rank or size of an output became unknown.
 
-    A size that follows an input of the same size is not lost: callers that feed the same inputs know it.
+    A size that equals that of an input is not lost: callers know it.
     """
     if pair.after.shape is None and is_same_kind(pair):
         return pair.before.shape is not None
@@ -299,13 +192,13 @@ def format_type(value: ValueInfo) -> str:
 
 
 def is_reordered(match: InterfaceMatch) -> bool:
-    """Return whether the values that stayed follow each other in another order."""
+    """Return whether the order of the matched values changed."""
     positions = [pair.now for pair in match.pairs]
     return positions != sorted(positions)
 
 
 def find_shifted_outputs(change: ModelChange) -> tuple[ValuePair, ...]:
-    """Return the outputs behind a new one, if their order is the same, the first one first."""
+    """Return the outputs that a new output moved, in order; none if outputs are also reordered."""
     match = match_outputs(change)
     if is_reordered(match):
         return ()

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.lock import ModelChange
+from onnxgate.model.interface_matching import InterfaceMatch
 from onnxgate.rules.definition import rule
 from onnxgate.rules.lock._changes import (
-    InterfaceMatch,
     create_breaking_hit,
     find_shifted_outputs,
     is_reordered,

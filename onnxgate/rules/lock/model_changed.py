@@ -5,10 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from onnxgate.core.findings import Hit, Level
+from onnxgate.core.findings import Hit, HitReference, Level, Relation, follows_from
 from onnxgate.core.text import join_quoted
 from onnxgate.evidence.lock import ModelLockComparison
+from onnxgate.project.lock.comparison import describe_renames, entry_from_facts
 from onnxgate.rules.definition import rule
+from onnxgate.rules.lock._changes import REVISION
 
 MAX_CHANGES = 6
 
@@ -46,5 +48,16 @@ def model_changed(subject: ModelLockComparison) -> Iterator[Hit]:
         f"changed since it was locked: {'; '.join(text)}",
         model=path,
         fix=f"run `onnxgate lock {shlex.quote(path)}` and commit the lock, or restore the model",
+        relations=_relate_to_renames(subject),
         identity="changed",
     )
+
+
+def _relate_to_renames(subject: ModelLockComparison) -> tuple[Relation, ...]:
+    """Return relations to findings that report all changes: renames compared with a git revision."""
+    if subject.entry is None:
+        return ()
+    renames = describe_renames(subject.entry, entry_from_facts(subject.facts))
+    if any(change not in renames for change in subject.changes):
+        return ()
+    return follows_from(HitReference("input-renamed", REVISION), HitReference("output-renamed", REVISION))

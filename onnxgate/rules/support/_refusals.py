@@ -22,9 +22,9 @@ RECURRENT_OPERATORS = ("GRU", "LSTM", "RNN")
 
 
 def create_refusal_hits(
-    subject: RefusedOperation, rule: str, otherwise: str, *, causes: Sequence[str] = ()
+    subject: RefusedOperation, rule: str, default_fix: str, *, causes: Sequence[str] = ()
 ) -> Iterator[Hit]:
-    """Yield the hit if the refusal belongs to the rule; `otherwise` is the fix if no way out was found."""
+    """Yield the hit if the refusal belongs to the rule; `default_fix` is used if no suggestion was found."""
     if subject.rule != rule:
         return
     yield Hit(
@@ -32,7 +32,7 @@ def create_refusal_hits(
         f"{subject.problem}: {subject.nodes.words}",
         model=subject.model,
         node=subject.nodes.name,
-        fix=", or ".join(_describe_way(way, subject) for way in subject.ways.suggestions) or otherwise,
+        fix=", or ".join(_describe_way(way, subject) for way in subject.ways.suggestions) or default_fix,
         on=OnRuntime(
             subject.runtime, subject.detail, works_since=subject.ways.works_since, works_until=subject.ways.works_until
         ),
@@ -48,7 +48,7 @@ def _describe_way(way: Suggestion, subject: RefusedOperation) -> str:
             scope = "the whole model" if whole else "this operator"
             condition = "" if subject.ways.everywhere else " with support data"
             of_domain = "" if domain == "ai.onnx" else f" of `{domain}`"
-            return f"export at opset {version}{of_domain}, where all required runtimes{condition} support {scope}"
+            return f"export at opset {version}{of_domain}: all required runtimes{condition} support {scope} there"
         case TypeCast(parameter, to, exact, back):
             result = " and the result back" if back else ""
             argument = "its argument" if "(" in parameter else f"`{parameter}`"
@@ -60,8 +60,8 @@ def _describe_way(way: Suggestion, subject: RefusedOperation) -> str:
             operator = name if domain == "ai.onnx" else f"{domain}.{name}"
             return f"use `{operator}` instead{f', with {words}' if words else ''}"
         case DomainImport(domain, version):
-            where = "the local function" if subject.nodes.function else "the model"
-            return f"import version {version} of `{domain}` in {where}"
+            scope = "the local function" if subject.nodes.function else "the model"
+            return f"import version {version} of `{domain}` in {scope}"
         case MinimumReleaseRaise(release):
             return f"raise the target to {release}"
         case AttributeAddition(attributes):

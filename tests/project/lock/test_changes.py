@@ -33,8 +33,17 @@ X = MODEL.inputs[0]
             {"opsets": {"ai.onnx": 18, "ai.onnx.ml": 3}},
             ("imports opset 3 of `ai.onnx.ml`", "no longer imports `com.microsoft`"),
         ),
-        ({"inputs": ()}, ("input `x` is gone",)),
+        ({"inputs": ()}, ("input `x` was removed",)),
         ({"inputs": (X, ValueInfo("mask", "tensor(bool)"))}, ("input `mask` is new",)),
+        ({"inputs": (msgspec.structs.replace(X, name="image"),)}, ("input `image` was named `x`",)),
+        (
+            {"inputs": (ValueInfo("image", "tensor(float)", (1, 3)),)},
+            ("input `image` was named `x`", "input `image` has shape [1, 3] instead of [batch, 3]"),
+        ),
+        (
+            {"outputs": (msgspec.structs.replace(MODEL.outputs[0], name="other"), *MODEL.outputs[1:])},
+            (f"output `other` was named `{MODEL.outputs[0].name}`",),
+        ),
         (
             {"inputs": (ValueInfo("x", "tensor(float16)", ("batch", 3)),)},
             ("input `x` is `tensor(float16)` instead of `tensor(float)`",),
@@ -46,13 +55,13 @@ X = MODEL.inputs[0]
         ({"outputs": MODEL.outputs[::-1]}, ("outputs are in another order",)),
         ({"producer": "pytorch 2.14.0"}, ("made by `pytorch 2.14.0` instead of `pytorch 2.13.0`",)),
         ({"operators": {"Conv": 3, "com.microsoft.Gelu": 1}}, ("3 x `Conv` instead of 2",)),
-        ({"metadata_keys": ()}, ("metadata key `author` is gone",)),
+        ({"metadata_keys": ()}, ("metadata key `author` was removed",)),
         (
             {"operators": dict.fromkeys(("A", "B", "E", "F"), 1)},
             (
                 "operator `A` is new",
                 "operator `B` is new",
-                "operator `Conv` is gone",
+                "operator `Conv` was removed",
                 "operator `E` is new",
                 "2 more operators differ in number",
             ),

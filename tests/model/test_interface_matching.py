@@ -1,4 +1,4 @@
-"""Which inputs and outputs are the same ones under another name."""
+"""Tests of matching inputs and outputs, also renamed ones."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
+from onnxgate.model import interface_matching
 from onnxgate.model.facts import ValueInfo
-from onnxgate.rules.lock import _changes
-from onnxgate.rules.lock._changes import MAX_PAIRINGS, match_values
+from onnxgate.model.interface_matching import MAX_PAIRINGS, match_values
 
 FLOAT = "tensor(float)"
 
@@ -58,7 +58,7 @@ def test_renamed(before: str, after: str, renamed: str, added: str, removed: str
 def test_ways_are_counted_before_they_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model with thousands of inputs that are all called otherwise costs no more than their number."""
     tried = itertools.count()
-    monkeypatch.setattr(_changes, "is_compatible", lambda before, after: next(tried) < 0)
+    monkeypatch.setattr(interface_matching, "is_compatible", lambda before, after: next(tried) < 0)
     side = [value(f"a{index}") for index in range(1000)]
 
     match_values(side, [value(f"b{index}") for index in range(1000)])
