@@ -96,7 +96,7 @@ def resolve_model(name: str, scratch: Path, options: CommonOptions) -> NamedMode
         raise UsageError(f"`{name}` cannot be read: {(error.strerror or str(error)).lower()}") from error
     if wrong:
         hint = f'run `git lfs pull --include "{name}"`' if wrong == "a Git LFS pointer" else None
-        raise UsageError(f"`{name}` is not a model: {wrong}", hint=hint)
+        raise UsageError(f"`{name}` cannot be read as a model: it is {wrong}", hint=hint)
     return NamedModel(name, path)
 
 

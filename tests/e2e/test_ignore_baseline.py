@@ -181,7 +181,7 @@ def test_an_end_date_is_not_prolonged(adopted: Repository) -> None:
     ended = adopted.run(*STATIC, "--write-ignores", status=1)
 
     assert "`ignore-expired` is not accepted by `--write-ignores`" in ended.out
-    assert "1 finding not accepted again: the ignore of each has ended" in ended.out
+    assert "1 finding not ignored again: the `until` date has passed" in ended.out
     assert adopted.read("onnxgate.toml").count("until") == 1
 
 
@@ -304,8 +304,8 @@ def test_what_cannot_be_judged_at_all_is_not_accepted(old: Repository) -> None:
     old.write("models/m01.onnx", "<!DOCTYPE html><html></html>")
     ended = old.run(*STATIC, "--write-ignores", status=1)
 
-    assert "`lfs-pointer` is not accepted by `--write-ignores`: it says what this checkout lacks" in ended.out
-    assert "`not-a-model` is not accepted by `--write-ignores`: nothing of such a file can be judged" in ended.out
+    assert "`lfs-pointer` cannot be ignored: fetch the file with `git lfs pull`" in ended.out
+    assert "`not-a-model` cannot be ignored: repair the file, or add it to `exclude`" in ended.out
     assert not {"lfs-pointer", "not-a-model"} & {each["rule"] for each in entries(old)}
     assert "models/m02.onnx" in {each["model"] for each in entries(old)}
 

@@ -456,5 +456,5 @@ IR_VERSION = Fix("ir-version", frozenset({"ir-version-too-new", "ir-version-mism
 PASSTHROUGH = Fix("passthrough", frozenset({"input-passthrough"}), _separate_passthroughs)
 LEAKED_PATHS = Fix("leaked-paths", frozenset({"path-leaked"}), _shorten_leaked_paths)
 FIXES = (EXTERNAL_DATA, MISSING_TYPES, OPSET, IR_VERSION, PASSTHROUGH, LEAKED_PATHS)
-"""In the order in which they are applied: types before a conversion, which would write them itself; the IR version after
-fixes that may need a newer one."""
+"""In the order in which they are applied: types before a conversion, which would write them itself; the IR version
+after fixes that may need a newer one."""
