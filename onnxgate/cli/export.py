@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from onnxgate.cli.shared.options import EXIT_FAIL, EXIT_UNDECIDED, CommonOptions, select_options
+from onnxgate.cli.shared.options import EXIT_FAIL, EXIT_UNDECIDED, CommonOptions, common_options_without
 from onnxgate.cli.shared.outputs import print_lines
 from onnxgate.cli.shared.project_request import load_project
 from onnxgate.cli.shared.worker_pool import open_pool, open_progress
@@ -24,7 +24,7 @@ from onnxgate.stages.export_jobs import ProjectToolchain
 @click.command("export")
 @click.argument("paths", nargs=-1, metavar="[MODEL]...")
 @click.option("--check", is_flag=True, help="Write nothing; exit with 1 if a committed model differs from its export.")
-@select_options("directory", "config", "jobs", "quiet")
+@common_options_without("offline", "fail_on", "no_ignores", "verbosity")
 def command(paths: tuple[str, ...], check: bool, options: CommonOptions) -> int:
     """Re-export models from their sources.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from onnxgate.cli.shared.options import CommonOptions, output_option, select_options
+from onnxgate.cli.shared.options import CommonOptions, common_options_without, output_option
 from onnxgate.cli.shared.outputs import parse_outputs, write_outputs
 from onnxgate.cli.shared.project_request import find_project
 from onnxgate.core.errors import OnnxgateError, UsageError
@@ -21,7 +21,7 @@ from onnxgate.project.config.project import Project
 @click.argument("reports", nargs=-1, required=True, type=click.Path(path_type=Path))
 @output_option("Same formats as `onnxgate check`")
 @click.option("--key", metavar="KEY", default="", help="`key` of the plan; reports of another plan are rejected.")
-@select_options("directory", "config", "fail_on", "quiet", "verbose")
+@common_options_without("offline", "jobs", "no_ignores")
 def command(reports: tuple[Path, ...], outputs: tuple[str, ...], key: str, options: CommonOptions) -> int:
     """Merge the reports of CI jobs into one verdict.
 

@@ -13,11 +13,11 @@ from tests.harness.models import parse, write
 from tests.harness.repositories.user_repository import Repository
 
 PROVEN = """\
-  proof: 2 input cases, old and new on 4 runtimes
-    onnxruntime 1.18.1: runs now; beside the old one on onnxruntime 1.31.1: equal bit for bit
-    onnxruntime 1.19.2: runs now; beside the old one on onnxruntime 1.31.1: equal bit for bit
-    onnxruntime 1.24.4: equal bit for bit
-    onnxruntime 1.31.1: equal bit for bit
+  verified: 2 input cases on 4 runtimes
+    onnxruntime 1.18.1: now runs; compared with the original on onnxruntime 1.31.1: bit-identical
+    onnxruntime 1.19.2: now runs; compared with the original on onnxruntime 1.31.1: bit-identical
+    onnxruntime 1.24.4: bit-identical
+    onnxruntime 1.31.1: bit-identical
 """
 
 
@@ -96,7 +96,7 @@ def test_misused(files: Repository) -> None:
 
 
 def test_without_a_lock(files: Repository) -> None:
-    """A model that cannot be locked as it is can be repaired all the same, by the command that is said."""
+    """A model that cannot be locked can be repaired without a lock, by the command in the hint."""
     (files.folder / "onnxgate.toml").write_text('[targets.a]\nruntime = "onnxruntime>=1.18,<1.20"\n')
     model = parse()
     model.ir_version = 13
@@ -104,7 +104,7 @@ def test_without_a_lock(files: Repository) -> None:
     said = files.run("fix", "m.onnx", status=2).err
     unnamed = files.run("fix", "--target", "onnxruntime", status=2).err
     assert unnamed.startswith("error: `--target` is for models that are named\n")
-    command = shlex.split(said.rpartition(": `")[2].strip().removesuffix("`"))
+    command = shlex.split(said.partition("cannot be locked, run `")[2].partition("`")[0])
 
     assert command == ["onnxgate", "fix", "--target", "onnxruntime>=1.18,<1.20", "m.onnx"]
     files.run(*command[1:])

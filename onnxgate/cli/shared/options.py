@@ -1,10 +1,11 @@
-"""The options that every command takes, as one value."""
+"""Options that several commands share, as one value."""
 
 from __future__ import annotations
 
 import difflib
 import functools
 import os
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,51 +19,66 @@ if TYPE_CHECKING:
     from onnxgate.core.report import FailOn
 
 
+STARTED_S = time.monotonic()
 EXIT_FAIL, EXIT_UNDECIDED = 1, 3
 ANSWER_FORMATS = ("text", "json", "markdown")
-"""Formats of what a command prints, unless it is a report or a log."""
+"""Formats of commands that print neither a report nor a log."""
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
 class CommonOptions:
-    """The options that every command has."""
+    """The shared options of one command; those that it does not have keep their defaults."""
 
-    directory: Path | None = None  # where the search for the config begins; None: the working directory
+    directory: Path | None = None  # None: the working directory
     config: Path | None = None
     offline: bool = False
     jobs: int = 1
     fail_on: FailOn = "error"
     no_ignores: bool = False
     quiet: bool = False
-    verbose: bool = False
+    verbosity: int = 0  # number of `-v`
 
     @property
     def start(self) -> Path:
-        """The folder in which the search for a config begins, and to which PATHS are relative."""
+        """The folder to which PATHS are relative, and in which the search for a config starts."""
         return self.directory or Path.cwd()
 
+    @property
+    def verbose(self) -> bool:
+        """Whether `-v` was given."""
+        return self.verbosity > 0
 
-def select_options(*names: str) -> Callable[[Command], Command]:
-    """Return a decorator that adds these common options to a command, which gets them as `options: CommonOptions`."""
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since this process started to load the command."""
+        return time.monotonic() - STARTED_S
+
+
+def common_options_without(*names: str) -> Callable[[Command], Command]:
+    """Return a decorator for click commands: it adds the shared options except `names`.
+
+    The command gets them as `options: CommonOptions`.
+    """
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
         def collected(*args: Any, **values: Any) -> Any:
-            selected = {name: values.pop(name) for name in names}
-            options = CommonOptions(**{**selected, "jobs": selected.get("jobs") or usable_cores()})
-            return command(*args, options=options, **values)
+            common = {name: values.pop(name) for name in _OPTIONS if name in values}
+            common["jobs"] = common.get("jobs") or usable_cores()
+            return command(*args, options=CommonOptions(**common), **values)
 
-        for name in reversed([name for name in _OPTIONS if name in names]):
-            collected = _OPTIONS[name](collected)
+        for name, option in reversed(_OPTIONS.items()):
+            if name not in names:
+                collected = option(collected)
         return collected  # type: ignore[return-value]
 
     return decorate
 
 
 def common_options(command: Command) -> Command:
-    """Add all common options to a click command; it gets them as `options: CommonOptions`."""
-    return select_options(*_OPTIONS)(command)
+    """Add all shared options to a click command; it gets them as `options: CommonOptions`."""
+    return common_options_without()(command)
 
 
 def usable_cores() -> int:
@@ -74,52 +90,59 @@ def usable_cores() -> int:
 
 _FOLDER_TYPE = click.Path(exists=True, file_okay=False, path_type=Path)
 _FILE_TYPE = click.Path(exists=True, dir_okay=False, path_type=Path)
-_OPTIONS = {
-    "directory": click.option("--directory", type=_FOLDER_TYPE, metavar="DIR", help="Work as if started in DIR."),
+_OPTIONS: dict[str, Callable[..., Any]] = {
+    "directory": click.option(
+        "--directory", type=_FOLDER_TYPE, metavar="DIR", help="Run as if onnxgate was started in DIR."
+    ),
     "config": click.option(
-        "--config", type=_FILE_TYPE, metavar="FILE", help="The config, instead of the nearest one upward."
+        "--config",
+        type=_FILE_TYPE,
+        metavar="FILE",
+        help="Path of the config (default: search this folder and its parents).",
     ),
-    "offline": click.option(
-        "--offline", is_flag=True, help="Fetch nothing: ask no package index, and have git fetch nothing."
-    ),
+    "offline": click.option("--offline", is_flag=True, help="Do not access the network."),
     "jobs": click.option(
         "--jobs",
         type=click.IntRange(min=1),
         metavar="N",
-        help="Runtimes worked on side by side (default: one per core).",
+        help="Number of runtimes to run in parallel (default: number of CPU cores).",
     ),
     "fail_on": click.option(
         "--fail-on",
         type=click.Choice(["error", "warning", "never"]),
         default="error",
         show_default=True,
-        help="The lowest level that closes the gate.",
+        help="Lowest level of findings that fails the check.",
     ),
-    "no_ignores": click.option("--no-ignores", is_flag=True, help="Show and count what the config ignores."),
-    "quiet": click.option("-q", "--quiet", is_flag=True, help="Say the last line only."),
-    "verbose": click.option("-v", "--verbose", is_flag=True, help="Say more: what was run, and where."),
+    "no_ignores": click.option("--no-ignores", is_flag=True, help="Report findings that the config ignores."),
+    "quiet": click.option("-q", "--quiet", is_flag=True, help="Print only the last line."),
+    "verbosity": click.option("-v", "--verbose", "verbosity", count=True, help="Print more details; `-vv` prints all."),
 }
 
 
+ACTION_FORMATS = ("github", "summary", "comment")
+"""Formats that the GitHub Action uses; the help omits them."""
+
+
 def name_formats(formats: Iterable[str]) -> str:
-    """Return `text, json or markdown`."""
-    *names, last = formats
+    """Return `text, json or markdown`, without the formats of the GitHub Action."""
+    *names, last = (name for name in formats if name not in ACTION_FORMATS)
     return f"{', '.join(names)} or {last}"
 
 
 def unknown_name_error(kind: str, name: str, known: Sequence[str]) -> UsageError:
-    """Return a usage error for an unknown value of an option; it suggests the nearest known name."""
+    """Return a usage error for an unknown value of an option, with the most similar known name."""
     near = difflib.get_close_matches(name, known, 1)
-    suggestion = f"; did you mean `{near[0]}`" if near else ""
-    return UsageError(f"unknown {kind} `{name}`{suggestion}", hint=f"one of {', '.join(known)}")
+    suggestion = f"; did you mean `{near[0]}`?" if near else ""
+    return UsageError(f"unknown {kind} `{name}`{suggestion}", hint=f"available: {', '.join(known)}")
 
 
 def output_option(formats: str) -> Callable[[Command], Command]:
-    """Return the option `--output`; `formats` describes what it takes."""
+    """Return the option `--output`; `formats` lists its formats for the help."""
     return click.option(
         "--output",
         "outputs",
         multiple=True,
         metavar="FORMAT[=FILE]",
-        help=f"{formats}; to a file, or to standard output (default: text). Repeatable.",
+        help=f"Write {formats} to FILE or standard output (default: text). Repeatable.",
     )
