@@ -43,7 +43,7 @@ def command(paths: tuple[str, ...], check: bool, options: CommonOptions) -> int:
         print_lines([] if options.quiet else lines)
     counts["without `source`"] = len(models) - len(exported)
     summary = ", ".join(f"{number} {what}" for what, number in counts.items() if number) or "no models"
-    print_lines([f"{summary}; run `onnxgate lock` to update the lock" if counts["written"] else summary])
+    print_lines([f"{summary}; run `onnxgate lock` next" if counts["written"] else summary])
     if counts["failed"] or counts["changed"]:
         return EXIT_FAIL
     return EXIT_UNDECIDED if counts["not compared"] else 0

@@ -202,8 +202,4 @@ def _render_summary(counts: Counter[str], *, dry_run: bool, locked: bool, named:
         return f"nothing to fix in {pluralize(counts['sound'], 'model')}"
     nouns = {**STATE_PHRASES, "repaired": "that can be repaired"} if dry_run else STATE_PHRASES
     summary = ", ".join(f"{pluralize(counts[state], 'model')} {noun}" for state, noun in nouns.items() if counts[state])
-    return (
-        f"{summary}; run `onnxgate lock` to update the lock"
-        if counts["repaired"] and locked and not dry_run
-        else summary
-    )
+    return f"{summary}; run `onnxgate lock` next" if counts["repaired"] and locked and not dry_run else summary

@@ -113,7 +113,7 @@ def test_change_is_written(run: Run, project: Path) -> None:
 
     assert ended.returncode == 0
     assert ended.stdout.splitlines()[0] == "models/made.onnx: written"
-    assert ended.stdout.splitlines()[-1] == "1 written; run `onnxgate lock` to update the lock"
+    assert ended.stdout.splitlines()[-1] == "1 written; run `onnxgate lock` next"
     assert onnx.load(project / "models" / "made.onnx").graph.node[0].op_type == "Tanh"
     assert run("--check").returncode == 0
 
@@ -220,7 +220,7 @@ def test_quickstart(installed: Path, toolchain: Path, tmp_path: Path) -> None:
 
     assert (checked.stdout.splitlines()[-1], checked.returncode) == ("2 unchanged", 0)
     assert (written.stdout, written.returncode) == (
-        "1 unchanged, 1 written; run `onnxgate lock` to update the lock\n",
+        "1 unchanged, 1 written; run `onnxgate lock` next\n",
         0,
     )
     assert "Sigmoid" in {node.op_type for node in onnx.load(project / "models" / "encoder.onnx").graph.node}

@@ -30,7 +30,7 @@ def test_broken(project: Callable[[str], Repository]) -> None:
     said = broken.run("fix", "models/ir-13.onnx", "models/ceil-pool.onnx").out
 
     assert PROVEN in said
-    assert said.endswith("1 model with nothing to fix, 1 model repaired; run `onnxgate lock` to update the lock\n")
+    assert said.endswith("1 model with nothing to fix, 1 model repaired; run `onnxgate lock` next\n")
     kept = next(line for line in said.splitlines() if "backup of the old file" in line).rpartition(": ")[2]
     assert (Path(kept).read_bytes(), onnx.load(model).ir_version) == (before, 10)
     assert broken.run("fix", "models/ir-13.onnx").out == "nothing to fix in 1 model\n"
