@@ -124,7 +124,8 @@ def _render_model_entry(survey: RepositorySurvey, script: ExportScript, *, activ
         function = f"`{escape_unprintable(script.source.rpartition(':')[2])}`"
         yield f"# {function} builds the module: `check` can export it and compare the outputs with PyTorch."
         if script.settings:
-            yield f"# The call also sets {join_quoted(script.settings)}: return a mapping with `model`, `args` and these keys."
+            settings = join_quoted(script.settings)
+            yield f"# The call also sets {settings}: return a mapping with `model`, `args` and these keys."
     elif script.command:
         yield "# `check` can run the script and compare its model with the committed one."
     else:
