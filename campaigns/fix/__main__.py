@@ -45,7 +45,7 @@ def _after(repair: FixResult, again: FixResult) -> str:
         why = "; ".join([repair.reason, *(left.reason for _, left in repair.unfixed)]).strip("; ")
         return f"{left} ({repair.state}) | {why} | {'nothing' if again.state == repair.state else again.state}"
     equal = [row.runtime for row in repair.proof.rows if row.state == "equal"]
-    bits = sum("bit for bit" in row.text for row in repair.proof.rows)
+    bits = sum("bit-identical" in row.text for row in repair.proof.rows)
     now = sum("runs now" in row.text for row in repair.proof.rows)
     proof = f"{len(equal)} runtimes, {repair.proof.cases} cases, {bits} bit for bit, {now} that refused it"
     apart = f"at most {repair.proof.largest:.2g} apart"

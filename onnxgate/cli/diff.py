@@ -9,7 +9,13 @@ from pathlib import Path, PurePosixPath
 import click
 
 from onnxgate import __version__
-from onnxgate.cli.shared.options import ANSWER_FORMATS, CommonOptions, name_formats, output_option, select_options
+from onnxgate.cli.shared.options import (
+    ANSWER_FORMATS,
+    CommonOptions,
+    common_options_without,
+    name_formats,
+    output_option,
+)
 from onnxgate.cli.shared.outputs import parse_outputs, write_answer
 from onnxgate.core.errors import UsageError
 from onnxgate.core.escape import escape_log_line
@@ -30,7 +36,7 @@ EXIT_STATUS: dict[Verdict, int] = {"identical": 0, "same": 0, "different": 1, "u
 @click.option("--exit-code", is_flag=True, help="Exit with 1 if the models differ, and with 3 if that is unknown.")
 @click.option("--textconv", is_flag=True, help="Print one model as text, for git (see `onnxgate init --git-diff`).")
 @output_option(name_formats(ANSWER_FORMATS))
-@select_options("directory", "offline", "quiet", "verbosity")
+@common_options_without("config", "jobs", "fail_on", "no_ignores")
 def command(
     models: tuple[str, ...], exit_code: bool, textconv: bool, outputs: tuple[str, ...], options: CommonOptions
 ) -> int:
@@ -96,7 +102,7 @@ def resolve_model(name: str, scratch: Path, options: CommonOptions) -> NamedMode
         raise UsageError(f"`{name}` cannot be read: {(error.strerror or str(error)).lower()}") from error
     if wrong:
         hint = f'run `git lfs pull --include "{name}"`' if wrong == "a Git LFS pointer" else None
-        raise UsageError(f"`{name}` is not a model: {wrong}", hint=hint)
+        raise UsageError(f"`{name}` cannot be read as a model: it is {wrong}", hint=hint)
     return NamedModel(name, path)
 
 

@@ -31,7 +31,7 @@ FORMATS = ("text", "json")
     type=click.Path(path_type=Path),
     help="Explain the errors in this log; '-' reads standard input.",
 )
-@output_option(f"With --log: {name_formats(FORMATS)}")
+@output_option(f"{name_formats(FORMATS)} (with `--log`)")
 def command(rule: str | None, log: Path | None, outputs: tuple[str, ...]) -> int:
     """Explain a rule, or the errors in a log.
 

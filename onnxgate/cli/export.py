@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from onnxgate.cli.shared.options import EXIT_FAIL, EXIT_UNDECIDED, CommonOptions, select_options
+from onnxgate.cli.shared.options import EXIT_FAIL, EXIT_UNDECIDED, CommonOptions, common_options_without
 from onnxgate.cli.shared.outputs import print_lines
 from onnxgate.cli.shared.project_request import load_project
 from onnxgate.cli.shared.worker_pool import open_pool, open_progress
@@ -24,7 +24,7 @@ from onnxgate.stages.export_jobs import ProjectToolchain
 @click.command("export")
 @click.argument("paths", nargs=-1, metavar="[MODEL]...")
 @click.option("--check", is_flag=True, help="Write nothing; exit with 1 if a committed model differs from its export.")
-@select_options("directory", "config", "jobs", "quiet")
+@common_options_without("offline", "fail_on", "no_ignores", "verbosity")
 def command(paths: tuple[str, ...], check: bool, options: CommonOptions) -> int:
     """Re-export models from their sources.
 
@@ -43,7 +43,7 @@ def command(paths: tuple[str, ...], check: bool, options: CommonOptions) -> int:
         print_lines([] if options.quiet else lines)
     counts["without `source`"] = len(models) - len(exported)
     summary = ", ".join(f"{number} {what}" for what, number in counts.items() if number) or "no models"
-    print_lines([f"{summary}; run `onnxgate lock` to update the lock" if counts["written"] else summary])
+    print_lines([f"{summary}; run `onnxgate lock` next" if counts["written"] else summary])
     if counts["failed"] or counts["changed"]:
         return EXIT_FAIL
     return EXIT_UNDECIDED if counts["not compared"] else 0

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from onnxgate.cli.shared.options import EXIT_FAIL, EXIT_UNDECIDED, CommonOptions, select_options
+from onnxgate.cli.shared.options import EXIT_FAIL, EXIT_UNDECIDED, CommonOptions, common_options_without
 from onnxgate.cli.shared.project_request import find_project, make_project_request
 from onnxgate.cli.shared.terminal import print_wrapped
 from onnxgate.cli.shared.worker_pool import open_pool, open_progress, pause_progress, print_limit_notes
@@ -64,7 +64,7 @@ STATE_PHRASES = {
     metavar="REQUIREMENT",
     help="Releases that must load the models, without a config ('onnxruntime>=1.18').",
 )
-@select_options("directory", "config", "offline", "jobs", "no_ignores", "quiet", "verbosity")
+@common_options_without("fail_on")
 def command(
     paths: tuple[Path, ...],
     rules: tuple[str, ...],
@@ -202,8 +202,4 @@ def _render_summary(counts: Counter[str], *, dry_run: bool, locked: bool, named:
         return f"nothing to fix in {pluralize(counts['sound'], 'model')}"
     nouns = {**STATE_PHRASES, "repaired": "that can be repaired"} if dry_run else STATE_PHRASES
     summary = ", ".join(f"{pluralize(counts[state], 'model')} {noun}" for state, noun in nouns.items() if counts[state])
-    return (
-        f"{summary}; run `onnxgate lock` to update the lock"
-        if counts["repaired"] and locked and not dry_run
-        else summary
-    )
+    return f"{summary}; run `onnxgate lock` next" if counts["repaired"] and locked and not dry_run else summary

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from onnxgate.cli import lock
-from onnxgate.cli.shared.options import CommonOptions, select_options
+from onnxgate.cli.shared.options import CommonOptions, common_options_without
 from onnxgate.cli.shared.terminal import print_wrapped
 from onnxgate.commands.init import generated_files
 from onnxgate.commands.init.export_scripts import ExportScript
@@ -46,7 +46,7 @@ MAX_NAMED = 3
     help="Set up `git diff` to show changes of models as text (default: ask).",
 )
 @click.option("-y", "--yes", is_flag=True, help="Do not prompt (default when stdin is not a terminal).")
-@select_options("directory", "offline", "jobs")
+@common_options_without("config", "fail_on", "no_ignores", "quiet", "verbosity")
 def command(
     runtime: str | None,
     no_lock: bool,

@@ -27,10 +27,10 @@ from onnxgate.evidence.file import ModelFile
 from onnxgate.formats import upgrade_preview
 from onnxgate.gate.static import create_caching_analyzer
 from onnxgate.project.config.project import Project
-from onnxgate.project.lock.comparison import count_kept_runtimes, describe_lock_changes
+from onnxgate.project.lock.comparison import describe_lock_changes
 from onnxgate.project.lock.lock_file import load_lock, parse_lock, read_lock, render_lock, write_lock
 from onnxgate.project.lock.releases import parse_upgrade
-from onnxgate.project.lock.types import Lock, LockedToolchain
+from onnxgate.project.lock.types import Lock, LockedRuntime, LockedToolchain
 from onnxgate.project.lock.update import (
     LockUpdate,
     Machine,
@@ -211,12 +211,16 @@ def _write_lock(project: Project, old: Lock | None, relocked: LockUpdate, option
         print_lines(describe_lock_changes(before, relocked.lock))
         print_lines(f"note: {note}" for note in relocked.notes)
     written = write_lock(relocked.lock, project.lock_path)
-    count = len({runtime.name for target in relocked.lock.targets.values() for runtime in target.runtimes})
-    kept_count = count_kept_runtimes(before, relocked.lock) if old is not None else 0
-    kept = f" ({kept_count} unchanged)" if kept_count else ""
+    runtimes = _locked_runtimes(relocked.lock)
+    kept_count = len(runtimes & _locked_runtimes(before))
+    kept = f" ({kept_count} unchanged)" if kept_count and written else ""
     state = f"wrote `{name}`" if written else f"`{name}` is up to date"
     models = pluralize(len(relocked.lock.models), "model")
-    print_lines([f"{state}: {models}, {pluralize(count, 'runtime')}{kept}"])
+    print_lines([f"{state}: {models}, {pluralize(len(runtimes), 'runtime')}{kept}"])
+
+
+def _locked_runtimes(lock: Lock) -> set[LockedRuntime]:
+    return {runtime for target in lock.targets.values() for runtime in target.runtimes}
 
 
 def _check_lock(project: Project, paths: Sequence[str], options: CommonOptions) -> int:
@@ -247,4 +251,4 @@ def _find_differences(project: Project, lock: Lock, text: str, files: Sequence[M
     for file in files:
         if file.path not in compared:
             what = f"unreadable ({file.unreadable})" if file.unreadable else file.other_type
-            yield f"`{file.path}` could not be compared: {what or 'Git LFS pointer to other content'}"
+            yield f"`{file.path}` could not be compared: it is {what or 'a Git LFS pointer to other content'}"

@@ -11,9 +11,9 @@ from onnxgate import __version__
 from onnxgate.cli.shared.options import (
     ANSWER_FORMATS,
     CommonOptions,
+    common_options_without,
     name_formats,
     output_option,
-    select_options,
 )
 from onnxgate.cli.shared.outputs import parse_outputs, write_answer
 from onnxgate.cli.shared.worker_pool import ProgressBoard, open_pool, open_progress
@@ -40,7 +40,7 @@ from onnxgate.project.config.schema import ReleaseSelection
 )
 @click.option("--verify", is_flag=True, help="Install each release and load the models with it.")
 @output_option(name_formats(ANSWER_FORMATS))
-@select_options("directory", "offline", "jobs", "quiet", "verbosity")
+@common_options_without("config", "fail_on", "no_ignores")
 def command(
     models: tuple[Path, ...],
     target: str | None,

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import click
 
-from onnxgate.cli.shared.options import CommonOptions, output_option, select_options
+from onnxgate.cli.shared.options import CommonOptions, common_options_without, name_formats, output_option
 from onnxgate.cli.shared.outputs import parse_outputs, write_outputs
 from onnxgate.cli.shared.project_request import find_project
 from onnxgate.core.errors import OnnxgateError, UsageError
+from onnxgate.formats import RENDERERS
 from onnxgate.gate.sharding.merge import merge_reports
 from onnxgate.gate.sharding.plan import digest_text_file, import_shard_costs
 from onnxgate.gate.sharding.shard_report import ExpectedCheck, collect_reports, list_report_files, read_report_file
@@ -19,9 +20,9 @@ from onnxgate.project.config.project import Project
 
 @click.command("merge")
 @click.argument("reports", nargs=-1, required=True, type=click.Path(path_type=Path))
-@output_option("Same formats as `onnxgate check`")
+@output_option(name_formats(RENDERERS))
 @click.option("--key", metavar="KEY", default="", help="`key` of the plan; reports of another plan are rejected.")
-@select_options("directory", "config", "fail_on", "quiet", "verbosity")
+@common_options_without("offline", "jobs", "no_ignores")
 def command(reports: tuple[Path, ...], outputs: tuple[str, ...], key: str, options: CommonOptions) -> int:
     """Merge the reports of CI jobs into one verdict.
 

@@ -9,7 +9,7 @@ from typing import Literal
 import click
 import msgspec
 
-from onnxgate.cli.shared.options import CommonOptions, select_options
+from onnxgate.cli.shared.options import CommonOptions, common_options_without
 from onnxgate.cli.shared.project_request import load_project
 from onnxgate.core.escape import escape_log_line
 from onnxgate.core.text import pluralize
@@ -33,7 +33,7 @@ from onnxgate.project.lock.lock_file import load_lock
     is_flag=True,
     help="Divide by the costs of earlier checks in this cache. The shards then need `--plan FILE`.",
 )
-@select_options("directory", "config", "quiet")
+@common_options_without("offline", "jobs", "fail_on", "no_ignores", "verbosity")
 def command(
     paths: tuple[Path, ...], shards: int, format_name: Literal["json", "text"], measured: bool, options: CommonOptions
 ) -> int:

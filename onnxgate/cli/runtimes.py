@@ -15,9 +15,9 @@ from onnxgate.cli.shared.options import (
     ANSWER_FORMATS,
     EXIT_UNDECIDED,
     CommonOptions,
+    common_options_without,
     name_formats,
     output_option,
-    select_options,
 )
 from onnxgate.cli.shared.outputs import parse_outputs, write_answer
 from onnxgate.cli.shared.project_request import find_project, load_project
@@ -45,7 +45,7 @@ def command() -> None:
 
 @command.command("list", short_help="List the environments and their sizes.")
 @output_option(name_formats(ANSWER_FORMATS))
-@select_options("directory", "config", "quiet")
+@common_options_without("offline", "jobs", "fail_on", "no_ignores", "verbosity")
 def list_(outputs: tuple[str, ...], options: CommonOptions) -> int:
     """List the environment of each locked runtime with its state and size, and the Python interpreters.
 
@@ -67,7 +67,7 @@ def list_(outputs: tuple[str, ...], options: CommonOptions) -> int:
 
 @command.command("prepare", short_help="Create the environments.")
 @click.argument("names", nargs=-1)
-@select_options("directory", "config", "offline", "jobs", "quiet")
+@common_options_without("fail_on", "no_ignores", "verbosity")
 def prepare(names: tuple[str, ...], options: CommonOptions) -> int:
     """Create the environments of all locked runtimes, or of those in NAMES.
 
@@ -110,7 +110,7 @@ def prepare(names: tuple[str, ...], options: CommonOptions) -> int:
     help="Also keep the environments in this lock. Repeatable.",
 )
 @click.option("--dry-run", is_flag=True, help="Print what would be removed, but remove nothing.")
-@select_options("directory", "config", "quiet")
+@common_options_without("offline", "jobs", "fail_on", "no_ignores", "verbosity")
 def prune(everything: bool, age: str, locks: tuple[Path, ...], dry_run: bool, options: CommonOptions) -> int:
     """Remove environments, results and other cached data that were not used recently.
 

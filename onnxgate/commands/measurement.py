@@ -69,7 +69,7 @@ def measure_source_tolerances(
         submitted = []
         for index, model in enumerate(sourced):
             if other_type := _detect_other_type(model):
-                measurement.notes.append(f"`{model.path}` was not measured: {other_type}")
+                measurement.notes.append(f"`{model.path}` was not measured: it is {other_type}")
             else:
                 submitted.append((model, *_submit_source(toolchain, model, Path(scratch) / str(index), pool)))
         for model, outputs, answer in submitted:
@@ -127,7 +127,7 @@ def _measure_quantized_model(
 ) -> dict[str, MeasuredQuantization]:
     model = planned.model
     if other_type := _detect_other_type(model):
-        raise IncomparableError(other_type)
+        raise IncomparableError(f"it is {other_type}")
     reading = read_model(model.absolute, model.path)
     fed = create_cases(project, model, reading, next(folders), call=functools.partial(call_inputs, project, pool))
     if not fed.cases:

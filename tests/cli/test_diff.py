@@ -122,15 +122,15 @@ def test_what_could_not_be_compared_is_no_equality(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("models/net.onnx",), "two models are compared, and 1 were given"),
-        (("models/net.onnx", "models/gone.onnx"), "there is no `models/gone.onnx`"),
+        (("models/net.onnx",), "expected 2 models, got 1"),
+        (("models/net.onnx", "models/gone.onnx"), "`models/gone.onnx` does not exist"),
         (("HEAD:gone.onnx", "models/net.onnx"), "`gone.onnx` is not at `HEAD`"),
-        (("never:models/net.onnx", "models/net.onnx"), "git knows no revision `never` here"),
-        (("page.onnx", "models/net.onnx"), "`page.onnx` is no model: it is an HTML page"),
-        (("pointer.onnx", "models/net.onnx"), "`pointer.onnx` is no model: it is a Git LFS pointer"),
-        (("cut.onnx", "models/net.onnx"), "`cut.onnx` is no model: it is a truncated model"),
+        (("never:models/net.onnx", "models/net.onnx"), "git has no revision `never`"),
+        (("page.onnx", "models/net.onnx"), "`page.onnx` cannot be read as a model: it is an HTML page"),
+        (("pointer.onnx", "models/net.onnx"), "`pointer.onnx` cannot be read as a model: it is a Git LFS pointer"),
+        (("cut.onnx", "models/net.onnx"), "`cut.onnx` cannot be read as a model: it is a truncated model"),
         (("models/net.onnx", "models/net.onnx", "--output", "html"), "unknown format `html`"),
-        (("--textconv", "models/net.onnx", "models/net.onnx"), "`--textconv` describes one file"),
+        (("--textconv", "models/net.onnx", "models/net.onnx"), "`--textconv` takes one file"),
     ],
 )
 def test_what_is_refused(repository: Path, arguments: tuple[str, ...], said: str) -> None:

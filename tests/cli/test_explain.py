@@ -32,7 +32,7 @@ def test_all_rules_are_listed() -> None:
 
 @pytest.mark.parametrize(
     ("name", "hint"),
-    [("opset-to-new", "did you mean `opset-too-new`?"), ("zzz", "`onnxgate explain` lists all rules")],
+    [("opset-to-new", "did you mean `opset-too-new`?"), ("zzz", "run `onnxgate explain` to list all rules")],
 )
 def test_an_unknown_rule(name: str, hint: str) -> None:
     """The nearest spelling is offered."""

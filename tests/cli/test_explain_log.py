@@ -153,8 +153,8 @@ def test_files(tmp_path: Path) -> None:
     [
         (["--log", "nope.log"], "cannot read `nope.log`: No such file or directory"),
         (["--log", "."], "cannot read `.`: Is a directory"),
-        (["--log", "-", "missing-kernel"], "either RULE or --log can be given"),
-        (["--output", "json"], "`--output` goes with `--log`"),
+        (["--log", "-", "missing-kernel"], "RULE and `--log` exclude each other"),
+        (["--output", "json"], "`--output` requires `--log`"),
     ],
 )
 def test_usage(arguments: list[str], message: str) -> None:

@@ -74,7 +74,7 @@ def test_unchanged(run: Run, project: Path) -> None:
     ended = run()
 
     assert (ended.stdout, ended.stderr, ended.returncode) == (
-        "models/made.onnx: is what its source exports\n1 unchanged, 1 without a source\n",
+        "models/made.onnx: matches its export\n1 unchanged, 1 without `source`\n",
         "",
         0,
     )
@@ -88,9 +88,9 @@ def test_check_of_a_change(run: Run, project: Path) -> None:
     ended = run("--check")
 
     assert ended.returncode == 1
-    assert ended.stdout.splitlines()[0] == "models/made.onnx: is not what its source exports"
+    assert ended.stdout.splitlines()[0] == "models/made.onnx: differs from its export"
     assert "`Tanh`, was `Relu`" in ended.stdout
-    assert ended.stdout.splitlines()[-1] == "1 changed, 1 without a source"
+    assert ended.stdout.splitlines()[-1] == "1 changed, 1 without `source`"
     assert (project / "models" / "made.onnx").read_bytes() == before
 
 
@@ -101,7 +101,7 @@ def test_restamped(run: Run, project: Path) -> None:
     model.ir_version = 10
     onnx.save(model, path)
 
-    assert run("--check").stdout.splitlines()[0] == "models/made.onnx: is what its source exports"
+    assert run("--check").stdout.splitlines()[0] == "models/made.onnx: matches its export"
     assert run().stdout.splitlines()[:2] == ["models/made.onnx: written", "  IR version 8, was 10"]
     assert onnx.load(path).ir_version == 8
 
@@ -138,8 +138,8 @@ def test_failure(run: Run, project: Path) -> None:
         "models/made.onnx: export with `{python} make.py {output} {opset}` failed: "
         "exit status 1: ValueError: no operator",
         "  at make.py:9",
-        "  hint: fix that line",
-        "1 failed, 1 without a source",
+        "  hint: correct that line",
+        "1 failed, 1 without `source`",
     ]
     assert (project / "models" / "made.onnx").read_bytes() == before
 
@@ -172,7 +172,7 @@ def test_nothing_to_export(run: Run) -> None:
     """A model without a source is no error."""
     ended = run("models/found.onnx")
 
-    assert (ended.stdout, ended.returncode) == ("1 without a source\n", 0)
+    assert (ended.stdout, ended.returncode) == ("1 without `source`\n", 0)
 
 
 def test_path_that_is_not_there(run: Run) -> None:
@@ -184,7 +184,7 @@ def test_quiet(run: Run, project: Path) -> None:
     """With `-q` only the last line is said."""
     (project / "operator.txt").write_text("Tanh")
 
-    assert run("-q", "--check").stdout == "1 changed, 1 without a source\n"
+    assert run("-q", "--check").stdout == "1 changed, 1 without `source`\n"
 
 
 def test_no_toolchain(run: Run, project: Path) -> None:
@@ -201,7 +201,7 @@ def test_from_a_folder_below(run: Run, project: Path) -> None:
     """Paths are those of the working directory, and names those of the config."""
     ended = run("made.onnx", folder=project / "models")
 
-    assert ended.stdout == "models/made.onnx: is what its source exports\n1 unchanged\n"
+    assert ended.stdout == "models/made.onnx: matches its export\n1 unchanged\n"
 
 
 @pytest.mark.torch
@@ -219,5 +219,8 @@ def test_quickstart(installed: Path, toolchain: Path, tmp_path: Path) -> None:
     written = subprocess.run([*command, "-q"], cwd=project, capture_output=True, text=True, check=False)
 
     assert (checked.stdout.splitlines()[-1], checked.returncode) == ("2 unchanged", 0)
-    assert (written.stdout, written.returncode) == ("1 unchanged, 1 written; run `onnxgate lock` next\n", 0)
+    assert (written.stdout, written.returncode) == (
+        "1 unchanged, 1 written; run `onnxgate lock` next\n",
+        0,
+    )
     assert "Sigmoid" in {node.op_type for node in onnx.load(project / "models" / "encoder.onnx").graph.node}

@@ -127,6 +127,28 @@ def test_one_line_lets_check_export_again(installed: Path, repository: Path) -> 
     assert model.settings.command == ("{python}", "export.py", "--out", "{output}")
 
 
+def test_one_line_enables_a_source(installed: Path, repository: Path) -> None:
+    """A function that builds the module is suggested as `source`, and only that line has to be uncommented."""
+    script = """import torch
+
+def build():
+    return Net(), (torch.zeros(1, 4),)
+
+if __name__ == "__main__":
+    net, inputs = build()
+    torch.onnx.export(net, inputs, "models/net.onnx", input_names=["x"])
+"""
+    (repository / "export.py").write_text(script, encoding="utf-8")
+    init(installed, repository)
+    config = repository / CONFIG
+    text = config.read_text(encoding="utf-8")
+    config.write_text(text.replace("# source = ", "source = "), encoding="utf-8")
+    (model,) = load_config(config).models()
+
+    assert "# The call also sets `input_names`: return a mapping with `model`, `args` and these keys.\n" in text
+    assert model.settings.source == "export.py:build"
+
+
 def test_the_toolchain_is_that_of_the_requirements_file(installed: Path, repository: Path) -> None:
     """The requirements are a comment, in the form of the requirements file."""
     init(installed, repository)

@@ -93,7 +93,7 @@ def test_what_is_not_there_is_said(capsys: pytest.CaptureFixture[str], project: 
 
     assert found.pop("onnxruntime 1.18.1")["state"] == "broken"
     assert {(each["state"], each["hint"]) for each in found.values()} == {
-        ("not-prepared", "`onnxgate runtimes prepare` makes it")
+        ("not-prepared", "run `onnxgate runtimes prepare`")
     }
 
 
@@ -174,7 +174,11 @@ def test_only_what_nobody_needs_is_removed(capsys: pytest.CaptureFixture[str], p
     said = run(capsys, "prune", "--dry-run", "--directory", project)
 
     assert said[0] == 0
-    assert said[1].splitlines()[:3] == ["would remove old-1", "would remove 1 of results", "left used-1: it is in use"]
+    assert said[1].splitlines()[:3] == [
+        "would remove old-1",
+        "would remove 1 files in results/",
+        "kept used-1 (in use)",
+    ]
     assert [path for path in before if not path.exists()] == []
 
     status, text = run(capsys, "prune", "--directory", project)
@@ -260,5 +264,5 @@ def test_ages(age: str, expected: float) -> None:
 @pytest.mark.parametrize("age", ["", "30", "d", "-1d", "1m", "٣d", "99999999d"])
 def test_what_is_no_age(age: str) -> None:
     """Is refused before anything is removed."""
-    with pytest.raises(UsageError, match="which is no age"):
+    with pytest.raises(UsageError, match="invalid `--older-than`"):
         parse_age(age)

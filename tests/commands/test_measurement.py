@@ -78,4 +78,4 @@ def test_nothing_to_measure(tmp_path: Path) -> None:
     with WorkerPool(Environments(tmp_path / "cache", offline=True), jobs=1) as host:
         found = measure_source_tolerances(project, project.models(), host)
 
-    assert (found.figures, found.notes) == ({}, ["no model has a `source`: there is nothing to measure"])
+    assert (found.figures, found.notes) == ({}, ["no model has a `source`; nothing was measured"])

@@ -13,11 +13,11 @@ from tests.harness.models import parse, write
 from tests.harness.repositories.user_repository import Repository
 
 PROVEN = """\
-  proof: 2 input cases, old and new on 4 runtimes
-    onnxruntime 1.18.1: runs now; beside the old one on onnxruntime 1.31.1: equal bit for bit
-    onnxruntime 1.19.2: runs now; beside the old one on onnxruntime 1.31.1: equal bit for bit
-    onnxruntime 1.24.4: equal bit for bit
-    onnxruntime 1.31.1: equal bit for bit
+  verified: 2 input cases on 4 runtimes
+    onnxruntime 1.18.1: now runs; compared with the original on onnxruntime 1.31.1: bit-identical
+    onnxruntime 1.19.2: now runs; compared with the original on onnxruntime 1.31.1: bit-identical
+    onnxruntime 1.24.4: bit-identical
+    onnxruntime 1.31.1: bit-identical
 """
 
 
@@ -31,7 +31,7 @@ def test_broken(project: Callable[[str], Repository]) -> None:
 
     assert PROVEN in said
     assert said.endswith("1 model with nothing to fix, 1 model repaired; run `onnxgate lock` next\n")
-    kept = next(line for line in said.splitlines() if "the old file is kept" in line).rpartition(": ")[2]
+    kept = next(line for line in said.splitlines() if "backup of the old file" in line).rpartition(": ")[2]
     assert (Path(kept).read_bytes(), onnx.load(model).ir_version) == (before, 10)
     assert broken.run("fix", "models/ir-13.onnx").out == "nothing to fix in 1 model\n"
     broken.run("check", "models/ir-13.onnx", "--stage", "file,support,runtime,parity")
@@ -45,7 +45,7 @@ def test_unavailable(small: Repository, cold: dict[str, str | Path | None]) -> N
     before = path.read_bytes()
     said = small.given(**cold).run("fix", "--offline", status=3).out
 
-    assert "nothing is written: it is not proven on every locked runtime" in said
+    assert "not written: the repair could not be verified on every locked runtime" in said
     assert path.read_bytes() == before
 
 
@@ -55,7 +55,7 @@ def test_files(files: Repository) -> None:
     model.doc_string = "/home/ada/net.py"
     path = write(files.folder / "m.onnx", model)
 
-    assert "not written: this is a dry run" in files.run("fix", "m.onnx", "--dry-run", status=1).out
+    assert "not written (dry run)" in files.run("fix", "m.onnx", "--dry-run", status=1).out
     assert onnx.load(path).doc_string == "/home/ada/net.py"
     assert files.run("fix", "m.onnx").out.endswith("\n1 model repaired\n")
     assert onnx.load(path).doc_string == "net.py"
@@ -66,14 +66,17 @@ def test_nothing_asked(small: Repository) -> None:
     """What is no model of the project is said to be none, and what somebody accepted is said to be left."""
     (small.folder / "notes.md").write_text("#\n", encoding="utf-8")
     asked = small.run("fix", "notes.md").out
-    assert asked == "nothing to fix: what was named is no model of this project\n"
+    assert asked == "nothing to fix: the paths match no model in this project\n"
 
     model = parse()
     model.ir_version = 13
     write(small.folder / "models" / "small.onnx", model)
     with (small.folder / "onnxgate.toml").open("a", encoding="utf-8") as config:
         config.write('\n[[ignore]]\nmodel = "models/small.onnx"\nrule = "ir-version-too-new"\nreason = "known"\n')
-    assert "accepted by `[[ignore]]`, left alone" in small.run("fix", "--rule", "ir-version-too-new", "--dry-run").out
+    assert (
+        "ignored by `[[ignore]]`; use `--no-ignores`"
+        in small.run("fix", "--rule", "ir-version-too-new", "--dry-run").out
+    )
 
 
 def test_target(files: Repository) -> None:
@@ -89,11 +92,11 @@ def test_target(files: Repository) -> None:
 
 def test_misused(files: Repository) -> None:
     """A rule that no fix answers is a mistake of whoever asks."""
-    assert "no fix answers `run-failed`" in files.run("fix", "m.onnx", "--rule", "run-failed", status=2).err
+    assert "`run-failed` has no automatic fix" in files.run("fix", "m.onnx", "--rule", "run-failed", status=2).err
 
 
 def test_without_a_lock(files: Repository) -> None:
-    """A model that cannot be locked as it is can be repaired all the same, by the command that is said."""
+    """A model that cannot be locked can be repaired without a lock, by the command in the hint."""
     (files.folder / "onnxgate.toml").write_text('[targets.a]\nruntime = "onnxruntime>=1.18,<1.20"\n')
     model = parse()
     model.ir_version = 13
@@ -101,7 +104,7 @@ def test_without_a_lock(files: Repository) -> None:
     said = files.run("fix", "m.onnx", status=2).err
     unnamed = files.run("fix", "--target", "onnxruntime", status=2).err
     assert unnamed.startswith("error: `--target` is for models that are named\n")
-    command = shlex.split(said.rpartition(": `")[2].strip().removesuffix("`"))
+    command = shlex.split(said.partition("cannot be locked, run `")[2].partition("`")[0])
 
     assert command == ["onnxgate", "fix", "--target", "onnxruntime>=1.18,<1.20", "m.onnx"]
     files.run(*command[1:])

@@ -94,13 +94,13 @@ def test_two_hundred_findings_are_adopted_with_one_command(old: Repository) -> N
     assert sorted(found) == sorted((*each, f"models/m{n:02}.onnx") for n in range(MODELS) for each in OF_EACH)
     assert len(found) == 200
     assert after.startswith(before)
-    assert "`onnxgate.toml` accepts 240 findings that are there now" in said
+    assert "ignores in `onnxgate.toml`: added 240 findings" in said
     assert said.splitlines()[-1].startswith(f"pass: {MODELS} models on 2 runtimes; 240 ignored; ")
     assert (report["counts"]["ignored"], counted(report), report["undecided"]) == (240, [], [])
     assert sum(len(each["fingerprints"]) for each in entries(old)) == 240
     assert {each["reason"] for each in entries(old)} == {"present when the gate was adopted"}
     again = old.run(*STATIC, "--write-ignores").out
-    assert "`onnxgate.toml` is as it was" in again
+    assert "ignores in `onnxgate.toml`: no changes" in again
     assert old.read("onnxgate.toml") == after
 
 
@@ -181,8 +181,8 @@ def test_an_end_date_is_not_prolonged(adopted: Repository) -> None:
     adopted.write("onnxgate.toml", text.replace('adopted"\n', 'adopted"\nuntil = 2026-01-01\n', 1))
     ended = adopted.run(*STATIC, "--write-ignores", status=1)
 
-    assert "`ignore-expired` is not accepted by `--write-ignores`" in ended.out
-    assert "1 finding not accepted again: the ignore of each has ended" in ended.out
+    assert "`ignore-expired` cannot be ignored" in ended.out
+    assert "1 finding not ignored again: the `until` date has passed" in ended.out
     assert adopted.read("onnxgate.toml").count("until") == 1
 
 
@@ -289,7 +289,7 @@ def test_what_says_that_nothing_was_promised_is_not_accepted(old: Repository) ->
     """A stale lock stays an error, and the command says what to do; without a lock nothing is written at all."""
     old.edit("onnxgate.toml", ">=1.18,<1.20", ">=1.18,<1.19")
     ended = old.run(*STATIC, "--write-ignores", status=1)
-    assert "`lock-stale` is not accepted by `--write-ignores`" in ended.out
+    assert "`lock-stale` cannot be ignored" in ended.out
     assert "lock-stale" not in old.read("onnxgate.toml")
     (old.folder / "onnxgate.lock").unlink()
     written = old.read("onnxgate.toml")
@@ -305,8 +305,8 @@ def test_what_cannot_be_judged_at_all_is_not_accepted(old: Repository) -> None:
     old.write("models/m01.onnx", "<!DOCTYPE html><html></html>")
     ended = old.run(*STATIC, "--write-ignores", status=1)
 
-    assert "`lfs-pointer` is not accepted by `--write-ignores`: it says what this checkout lacks" in ended.out
-    assert "`not-a-model` is not accepted by `--write-ignores`: nothing of such a file can be judged" in ended.out
+    assert "`lfs-pointer` cannot be ignored: fetch the file with `git lfs pull`" in ended.out
+    assert "`not-a-model` cannot be ignored: repair the file, or add it to `exclude`" in ended.out
     assert not {"lfs-pointer", "not-a-model"} & {each["rule"] for each in entries(old)}
     assert "models/m02.onnx" in {each["model"] for each in entries(old)}
 

@@ -91,7 +91,7 @@ def test_recorded_figures_are_held(repository: Repository) -> None:
     repository.run("lock", "models/good.onnx")
     found = drifting(repository.report(status=1))
 
-    assert said.count("recorded, that much is accepted from now on") == 2
+    assert said.count("these values are now recorded and accepted") == 2
     assert recorded["findings"] == []
     assert (count, list(found)) == (1, ["good"])
     assert "where 56.9 dB are needed by what the lock recorded" in found["good"]["message"]

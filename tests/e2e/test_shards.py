@@ -102,8 +102,8 @@ def test_a_shard_that_was_killed(many: Repository, tmp_path: Path) -> None:
     named = {each["model"] for each in report["undecided"]} - {""}
 
     assert plan[1]["models"] == len(named)
-    assert "shard 2 of 3 is missing" in ended.out
-    assert "2.json` was not merged: it is empty: the job that writes it did not end" in ended.out
+    assert "the report of shard 2/3 is missing" in ended.out
+    assert "2.json` was not merged: it is empty, because its job did not complete" in ended.out
     assert ended.out.splitlines()[-1].startswith("undecided: ")
 
 
@@ -128,8 +128,8 @@ def test_reports_of_another_commit(many: Repository, tmp_path: Path) -> None:
     stale = many.run("merge", str(tmp_path), status=3)
     refused = many.run("check", "--static", "--shard", plan[0]["shard"], "--plan", str(plan_of(many)), status=2)
 
-    assert "and `0123456789ab` was asked for" in other.out
-    assert "by another lock than the one that is here" in stale.out
+    assert "not to `0123456789ab` (`--key`)" in other.out
+    assert "the lock in this folder is not the one" in stale.out
     assert "`--plan` is of another check" in refused.err
 
 
@@ -187,21 +187,21 @@ def test_read_by_a_person(many: Repository, tmp_path: Path) -> None:
     """The plan as a table."""
     said = many.given(ONNXGATE_CACHE_DIR=tmp_path / "cold").run("plan", "--shards", "2", "--output", "text").out
 
-    assert said.startswith("shard 1 of 2: 3 models, about ")
-    assert said.endswith("5 models in 2 shards, by estimates: none was measured here\n")
+    assert said.startswith("shard 1/2: 3 models, about ")
+    assert said.endswith("5 models in 2 shards, by estimated costs\n")
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (("check", "--shard", "3/2"), "`--shard` is `3/2`"),
-        (("check", "--shard", "x"), "expected `i/N`"),
-        (("check", "--shard", "1/2", "--plan", "onnxgate.toml"), "`--plan` is not a plan"),
+        (("check", "--shard", "x"), "expected `I/N`"),
+        (("check", "--shard", "1/2", "--plan", "onnxgate.toml"), "`onnxgate.toml` is not a plan"),
         (("check", "--plan", "plan.json"), "means nothing without `--shard`"),
         (("check", "--shard", "1/2", "--case", "sample"), "exclude each other"),
         (("check", "--shard", "1/2", "--target", "onnxruntime"), "means nothing without a config"),
-        (("merge", "out", "--no-ignores"), "is decided when shards are judged"),
-        (("merge", "out", "--key", "x"), "expected what `onnxgate plan` wrote as `key`"),
+        (("merge", "out", "--no-ignores"), "No such option"),
+        (("merge", "out", "--key", "x"), "invalid `--key`: `x`"),
         (("merge",), "Missing argument"),
         (("plan",), "Missing option '--shards'"),
         (("plan", "--shards", "257"), "257 is not in the range"),
@@ -240,15 +240,29 @@ def test_costs_go_from_shards_to_the_next_plan(many: Repository, tmp_path: Path)
     (artifacts / "costs" / ("f" * 64)).write_text('{"of no model": 1}')
     there = many.given(ONNXGATE_KEPT_DIR=tmp_path / "kept")
     merged = there.run("merge", str(artifacts), "--output", "json").out
-    again = planned(there, "--shards", "2")
+    again = planned(there, "--shards", "2", "--measured")
 
     assert before == merged
     assert [digests[0]] == [path.name for path in (tmp_path / "kept" / "costs").iterdir()]
     assert measured == sharding_plan.load_costs(tmp_path / "kept" / "costs", digests[0])
-    assert "1 of them measured" in there.run("plan", "--shards", "2", "--output", "text").out
-    assert "none was measured" in many.run("plan", "--shards", "2", "--output", "text").out
+    assert "by measured costs of 1\n" in there.run("plan", "--shards", "2", "--measured", "--output", "text").out
+    assert "by estimated costs\n" in many.run("plan", "--shards", "2", "--measured", "--output", "text").out
     list(judge(many, again, tmp_path / "again", "--static"))
     assert merged == there.run("merge", str(tmp_path / "again"), "--output", "json").out
+
+
+def test_a_shard_without_a_plan_is_that_of_the_plan(many: Repository, tmp_path: Path) -> None:
+    """`plan` and `check --shard` divide alike, whatever this machine has measured; only `--measured` does not."""
+    many = many.given(ONNXGATE_CACHE_DIR=tmp_path / "cache")
+    lock = loads(many.read("onnxgate.lock"))["models"]
+    measured = {"onnxruntime 1.18.1": 1000.0}
+    sharding_plan.save_costs(tmp_path / "cache" / "costs", lock["models/b.onnx"]["sha256"], measured)
+    plan = {entry["shard"]: tuple(entry["paths"]) for entry in planned(many, "--shards", "2")}
+    reports = {shard: many.report("--static", "--shard", shard) for shard in plan}
+    text = many.run("plan", "--shards", "2", "--measured", "--output", "text").out
+
+    assert plan == {shard: tuple(model["path"] for model in report["models"]) for shard, report in reports.items()}
+    assert text.endswith("5 models in 2 shards, by measured costs of 1\n")
 
 
 @pytest.mark.index
@@ -258,10 +272,10 @@ def test_run_in_parts(many: Repository, tmp_path: Path) -> None:
     many.run("lock", "--offline")
     list(judge(many, planned(many, "--shards", "2"), tmp_path, "--offline", "--no-cache"))
     whole = many.run("check", "--output", "json", "--offline", "--no-cache").out
-    again = planned(many, "--shards", "2")
+    again = planned(many, "--shards", "2", "--measured")
 
     assert whole == many.run("merge", str(tmp_path), "--output", "json").out
-    assert "of them measured" in many.run("plan", "--shards", "2", "--output", "text").out
+    assert "by measured costs of " in many.run("plan", "--shards", "2", "--measured", "--output", "text").out
     (tmp_path / "again").mkdir()
     list(judge(many, again, tmp_path / "again", "--offline", "--no-cache"))
     assert whole == many.run("merge", str(tmp_path / "again"), "--output", "json").out

@@ -118,14 +118,14 @@ def test_newest_that_is_another(repository: Repository) -> None:
     repository.run("lock", "--upgrade")
     checked(repository, status=1)
 
-    assert "nothing would change" in repository.run("lock", "--upgrade", "--preview").out
+    assert "preview: no changes" in repository.run("lock", "--upgrade", "--preview").out
 
 
 def test_nothing_newer(upgradable: Repository) -> None:
     """Where the lock has the newest releases, nothing is run."""
     upgradable.run("lock", "--upgrade")
 
-    assert "preview: nothing would change" in upgradable.run("lock", "--upgrade", "--preview").out
+    assert "preview: no changes" in upgradable.run("lock", "--upgrade", "--preview").out
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ class CommonOptions:
 
     @property
     def start(self) -> Path:
-        """The folder in which the search for a config begins, and to which PATHS are relative."""
+        """The folder to which PATHS are relative, and in which the search for a config starts."""
         return self.directory or Path.cwd()
 
     @property
@@ -55,18 +55,22 @@ class CommonOptions:
         return time.monotonic() - STARTED_S
 
 
-def select_options(*names: str) -> Callable[[Command], Command]:
-    """Return a decorator that adds these shared options to a command, which gets them as `options: CommonOptions`."""
+def common_options_without(*names: str) -> Callable[[Command], Command]:
+    """Return a decorator for click commands: it adds the shared options except `names`.
+
+    The command gets them as `options: CommonOptions`.
+    """
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
         def collected(*args: Any, **values: Any) -> Any:
-            selected = {name: values.pop(name) for name in names}
-            options = CommonOptions(**{**selected, "jobs": selected.get("jobs") or usable_cores()})
-            return command(*args, options=options, **values)
+            common = {name: values.pop(name) for name in _OPTIONS if name in values}
+            common["jobs"] = common.get("jobs") or usable_cores()
+            return command(*args, options=CommonOptions(**common), **values)
 
-        for name in reversed([name for name in _OPTIONS if name in names]):
-            collected = _OPTIONS[name](collected)
+        for name, option in reversed(_OPTIONS.items()):
+            if name not in names:
+                collected = option(collected)
         return collected  # type: ignore[return-value]
 
     return decorate
@@ -74,7 +78,7 @@ def select_options(*names: str) -> Callable[[Command], Command]:
 
 def common_options(command: Command) -> Command:
     """Add all shared options to a click command; it gets them as `options: CommonOptions`."""
-    return select_options(*_OPTIONS)(command)
+    return common_options_without()(command)
 
 
 def usable_cores() -> int:
@@ -116,25 +120,29 @@ _OPTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
+ACTION_FORMATS = ("github", "summary", "comment")
+"""Formats that the GitHub Action uses; the help omits them."""
+
+
 def name_formats(formats: Iterable[str]) -> str:
-    """Return `text, json or markdown`."""
-    *names, last = formats
+    """Return `text, json or markdown`, without the formats of the GitHub Action."""
+    *names, last = (name for name in formats if name not in ACTION_FORMATS)
     return f"{', '.join(names)} or {last}"
 
 
 def unknown_name_error(kind: str, name: str, known: Sequence[str]) -> UsageError:
-    """Return a usage error for an unknown value of an option; it suggests the nearest known name."""
+    """Return a usage error for an unknown value of an option, with the most similar known name."""
     near = difflib.get_close_matches(name, known, 1)
-    suggestion = f"; did you mean `{near[0]}`" if near else ""
-    return UsageError(f"unknown {kind} `{name}`{suggestion}", hint=f"one of {', '.join(known)}")
+    suggestion = f"; did you mean `{near[0]}`?" if near else ""
+    return UsageError(f"unknown {kind} `{name}`{suggestion}", hint=f"available: {', '.join(known)}")
 
 
 def output_option(formats: str) -> Callable[[Command], Command]:
-    """Return the option `--output`; `formats` describes what it takes."""
+    """Return the option `--output`; `formats` lists its formats for the help."""
     return click.option(
         "--output",
         "outputs",
         multiple=True,
         metavar="FORMAT[=FILE]",
-        help=f"Output format: {formats}. Written to FILE, or to standard output (default: text). Repeatable.",
+        help=f"Write {formats} to FILE or standard output (default: text). Repeatable.",
     )

@@ -105,7 +105,7 @@ def _render_build_target(build: str) -> Iterator[str]:
     """Yield a commented target for a build that needs special hardware, such as `onnxruntime-gpu==1.18.1`."""
     package = next(package for package in BUILD_PROVIDERS if build.startswith(package))
     yield ""
-    yield f"# `{package}` needs its hardware and drivers. To check it where they are available,"
+    yield f"# `{package}` needs special hardware and drivers. To check it on machines that have them,"
     yield "# name an environment that contains the package:"
     yield f"# [targets.{package.removeprefix('onnxruntime-')}]"
     yield f"# runtime = {quote(build)}"
@@ -124,7 +124,8 @@ def _render_model_entry(survey: RepositorySurvey, script: ExportScript, *, activ
         function = f"`{escape_unprintable(script.source.rpartition(':')[2])}`"
         yield f"# {function} builds the module: `check` can export it and compare the outputs with PyTorch."
         if script.settings:
-            yield f"# Let it also return {join_quoted(script.settings)}, as in the guide on sources."
+            settings = join_quoted(script.settings)
+            yield f"# The call also sets {settings}: return a mapping with `model`, `args` and these keys."
     elif script.command:
         yield "# `check` can run the script and compare its model with the committed one."
     else:

@@ -109,7 +109,7 @@ def _target_name(runtime: DeployedRuntime, used: set[str]) -> str:
 
 
 def _describe_declarations(requirement: str, runtimes: Sequence[DeployedRuntime]) -> tuple[str, ...]:
-    """Return sentences that name the files, and say if another package than the deployed one is checked."""
+    """Return sentences that name the files, and the checked package if it is not the deployed one."""
     places = [f"{it.file}:{it.line} (`{it.package}{it.specifier}`)" for it in runtimes]
     lines = [f"Declared in {join_phrases(places, MAX_NAMED)}."]
     if not requirement:

@@ -141,9 +141,9 @@ def test_named_and_not_there(make: Callable[[Path], None], place: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (pipe, "`m.onnx` is no model: it is no regular file"),
+        (pipe, "`m.onnx` cannot be read as a model: it is no regular file"),
         (ring, "`m.onnx` cannot be read: too many levels of symbolic links"),
-        (sparse, "`m.onnx` is no model: it is a file of zero bytes"),
+        (sparse, "`m.onnx` cannot be read as a model: it is a file of zero bytes"),
     ],
 )
 def test_in_a_difference(make: Callable[[Path], None], words: str, place: Path) -> None:

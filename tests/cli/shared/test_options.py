@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
-from onnxgate.cli.shared.options import CommonOptions, common_options, select_options, usable_cores
+from onnxgate.cli.shared.options import CommonOptions, common_options, common_options_without, usable_cores
 
 
 @click.command()
@@ -37,7 +37,7 @@ def test_every_option(tmp_path: Path) -> None:
 
 
 @click.command()
-@select_options("directory", "config", "offline", "no_ignores", "quiet", "verbosity")
+@common_options_without("jobs", "fail_on")
 def brief(options: CommonOptions) -> CommonOptions:
     """Return the options."""
     return options

@@ -51,7 +51,7 @@ def test_ir_lowered(tmp_path: Path) -> None:
 
     assert proto.ir_version == 10
     assert (tmp_path / "scratch" / "made.onnx").read_bytes() == before.replace(b"\x08\x0d", b"\x08\x0a", 1)
-    assert change.words == ("IR version 13 becomes 10: it needs no more than 8",)
+    assert change.words == ("changes IR version 13 to 10; the model uses features up to IR version 8",)
 
 
 def test_ir_of_a_large_file_is_not_read(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_ir_that_is_needed(tmp_path: Path) -> None:
     path = write(tmp_path / "m.onnx", parse(WEIGHTED, '<ir_version: 13, opset_import: ["" : 21]>\n'))
 
     assert refused(IR_VERSION, asked(path, ir_version=9)) == (
-        "what is in it needs IR version 10, and 9 is the newest that is allowed"
+        "the model uses features of IR version 10; the newest allowed version is 9"
     )
 
 
@@ -134,7 +134,9 @@ def test_identity_of_a_sequence(tmp_path: Path) -> None:
 
     proto, _ = changed(PASSTHROUGH, asked(of(14)))
     assert proto.graph.node[0].op_type == "Identity"
-    assert refused(PASSTHROUGH, asked(of(13))) == "no `Identity` can be put there: `Identity` of opset 13 cannot"
+    assert refused(PASSTHROUGH, asked(of(13))) == (
+        "`Identity` cannot be inserted: opset 13 of `ai.onnx` does not support it for this type"
+    )
 
 
 # External data
@@ -183,9 +185,7 @@ def test_data_outside_is_not_read(how: str, tmp_path: Path) -> None:
         (inside / "link.bin").symlink_to(secret)
     question = asked(path, root=tmp_path / "repository")
 
-    assert refused(EXTERNAL_DATA, question) == (
-        f"`{location}` lies outside of the repository, and onnxgate does not read it"
-    )
+    assert refused(EXTERNAL_DATA, question) == (f"`{location}` is outside of the repository")
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_data_outside_is_not_read(how: str, tmp_path: Path) -> None:
         (b"\0" * 16, "`w.bin` ends before the last byte of `b`"),
         (
             b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 32\n",
-            "`w.bin` is a Git LFS pointer",
+            "`w.bin` is a Git LFS pointer (content not fetched)",
         ),
     ],
 )
@@ -207,10 +207,10 @@ def test_data_that_are_missing(tmp_path: Path) -> None:
     """A missing file, a folder and a range that is none are said."""
     path = external(tmp_path)
     (tmp_path / "w.bin").unlink()
-    assert refused(EXTERNAL_DATA, asked(path)) == "`w.bin` is not there"
+    assert refused(EXTERNAL_DATA, asked(path)) == "`w.bin` does not exist"
 
     (tmp_path / "w.bin").mkdir()
-    assert refused(EXTERNAL_DATA, asked(path)) == "`w.bin` is no regular file"
+    assert refused(EXTERNAL_DATA, asked(path)) == "`w.bin` is not a regular file"
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_data_that_are_too_large(tmp_path: Path) -> None:
     with (tmp_path / "w.bin").open("wb") as file:
         file.truncate(2**31)
 
-    assert refused(EXTERNAL_DATA, asked(path)).startswith("it would be one file of 2,147,48")
+    assert refused(EXTERNAL_DATA, asked(path)).startswith("the model would have 2,147,48")
 
 
 # Missing types
@@ -255,7 +255,7 @@ def test_types_filled(lacking: str, tmp_path: Path) -> None:
     proto, change = changed(MISSING_TYPES, asked(write(tmp_path / "m.onnx", model)))
 
     assert proto == parse()
-    assert change.words == ("`y` says its type and shape: tensor(float) [N, 4]",)
+    assert change.words == ("adds the type of `y`: tensor(float) [N, 4]",)
 
 
 def test_types_of_inputs_are_not_guessed(tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ def test_types_of_inputs_are_not_guessed(tmp_path: Path) -> None:
 
     model.graph.output[0].ClearField("type")
     assert refused(MISSING_TYPES, asked(write(tmp_path / "m.onnx", model))).startswith(
-        "shape inference does not tell the type of `y`"
+        "shape inference does not find the type of `y`"
     )
 
 
@@ -305,7 +305,7 @@ def test_opset_converted(tmp_path: Path) -> None:
 
     assert (proto.opset_import[0].version, proto.ir_version) == (18, 10)
     assert proto.graph.node[0].metadata_props[0].value == "b"
-    assert change.words == ("opset 21 of `ai.onnx` becomes 18, by onnx's converter",)
+    assert change.words == ("converts opset 21 of `ai.onnx` to 18 with the converter of onnx",)
 
 
 def test_opset_is_raised_only_to_a_pin(tmp_path: Path) -> None:

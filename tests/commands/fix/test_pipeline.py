@@ -82,10 +82,10 @@ def rename(proto: onnx.ModelProto) -> None:
 @pytest.mark.parametrize(
     ("edit", "reason"),
     [
-        (negate, "it would not compute the same"),
-        (keep, "`wrong` does not repair what was found"),
-        (break_it, "the result would have another fault: `"),
-        (rename, "it would not compute the same"),
+        (negate, "the outputs of the repaired model differ"),
+        (keep, "`wrong` does not resolve the finding"),
+        (break_it, "the repaired model has a new finding: `"),
+        (rename, "the outputs of the repaired model differ"),
     ],
 )
 def test_wrong_repairs(

@@ -71,10 +71,10 @@ def said(held: RunComparison, runtime: str = NEW, levels: tuple[str, ...] = ("al
 @pytest.mark.parametrize(
     ("before", "after", "state", "text"),
     [
-        (ONE, ONE, "equal", "equal bit for bit"),
-        (ONE, np.nextafter(ONE, np.float32(9)), "equal", "equal within its tolerance, at most 1.2e-07 apart"),
+        (ONE, ONE, "equal", "bit-identical"),
+        (ONE, np.nextafter(ONE, np.float32(9)), "equal", "within tolerance (max difference 1.2e-07)"),
         (ONE, -ONE, "differs", "output `y` of `a` differs: at [1]"),
-        (ONE, ONE.astype(np.float64), "differs", "output `y` of `a` has another type"),
+        (ONE, ONE.astype(np.float64), "differs", "output `y` of `a` has a different type"),
         (ONE, ONE[:1], "differs", "output `y` of `a` differs: shape"),
         (np.array([np.nan], np.float32), np.array([0], np.float32), "differs", "output `y` of `a` differs: "),
         (np.array(["a"]), np.array(["b"]), "differs", "output `y` of `a` differs: "),
@@ -93,7 +93,7 @@ def test_signs_of_zeros(gives: Gives) -> None:
     zero = np.zeros(1, np.float32)
     held = holding([gives(NEW, {"y": np.append(zero, ONE)})], [gives(NEW, {"y": np.append(-zero, ONE)})])
 
-    assert said(held) == ("equal", "equal within its tolerance, at most 0 apart")
+    assert said(held) == ("equal", "within tolerance (max difference 0)")
 
 
 def test_renamed(gives: Gives) -> None:
@@ -101,28 +101,28 @@ def test_renamed(gives: Gives) -> None:
     old = gives(NEW, {"s": ONE, "s (layout)": ONE, "y": ONE})
     new = gives(NEW, {"s_out": ONE, "s_out (layout)": ONE, "y": ONE})
 
-    assert said(holding([old], [new], s="s_out")) == ("equal", "equal bit for bit")
-    assert said(holding([old], [new])) == ("differs", "it gives other outputs")
+    assert said(holding([old], [new], s="s_out")) == ("equal", "bit-identical")
+    assert said(holding([old], [new])) == ("differs", "the outputs have other names")
     assert said(holding([old], [gives(NEW, {"y": ONE, "s": ONE, "s (layout)": ONE})]))[0] == "differs"
 
 
 @pytest.mark.parametrize(
     ("end", "text"),
     [
-        (REFUSED, "refused: no"),
+        (REFUSED, "failed to load: no"),
         (Crashed(signal="SIGSEGV", during="load", log=""), "SIGSEGV during load"),
-        (TimedOut(limit_s=3, during="case a", log=""), "no end within 3 s of case a"),
+        (TimedOut(limit_s=3, during="case a", log=""), "timed out after 3 s during case a"),
     ],
 )
 def test_worse_than_before(end: Observation, text: str, gives: Gives) -> None:
     """What ran before must run; what did not run before and does not now is unknown."""
     assert said(holding([gives(NEW, {"y": ONE})], [gives(NEW, end)])) == (
         "differs",
-        f"ran before, and does not now: {text}",
+        f"the original runs, the repaired model does not: {text}",
     )
     assert said(holding([gives(NEW, end)], [gives(NEW, end)])) == (
         "unknown",
-        f"gives nothing, before and after: {text}",
+        f"neither model runs: {text}",
     )
 
 
@@ -144,7 +144,7 @@ def test_case_that_fails_now(gives: Gives) -> None:
 
     assert said(holding([gives(NEW, {"y": ONE})], [new])) == (
         "differs",
-        "ran before, and does not now: no case runs: bad",
+        "the original runs, the repaired model does not: all cases failed: bad",
     )
 
 
@@ -154,11 +154,11 @@ def test_beside_another_runtime(gives: Gives) -> None:
     old = [gives("onnxruntime 1.17.3", {"y": ONE}), gives(OLD, REFUSED), gives(NEW, {"y": ONE}), evaluator]
     right, wrong = (holding(old, [gives(OLD, {"y": array})]) for array in (ONE, -ONE))
 
-    assert said(right, OLD) == ("equal", f"runs now; beside the old one on {NEW}: equal bit for bit")
+    assert said(right, OLD) == ("equal", f"now runs; compared with the original on {NEW}: bit-identical")
     assert said(wrong, OLD)[0] == "differs"
     assert said(holding([gives(OLD, REFUSED)], [gives(OLD, {"y": ONE})]), OLD) == (
         "unknown",
-        "runs now, and there is nothing to compare with",
+        "now runs; no outputs to compare with",
     )
 
 
@@ -166,7 +166,7 @@ def test_random(gives: Gives) -> None:
     """What is drawn cannot be compared, and proves nothing."""
     held = holding([gives(NEW, {"y": ONE})], [gives(NEW, {"y": -ONE})], random="y")
 
-    assert said(held) == ("unknown", "output `y` of `a` cannot be compared")
+    assert said(held) == ("unknown", "output `y` of `a` could not be compared")
 
 
 def test_worst_level_counts(gives: Gives) -> None:

@@ -112,7 +112,7 @@ def test_gate_of_a_framework(framework: str, repository: Repository) -> None:
     assert (report["verdict"], report["findings"], report["undecided"], report["skipped"]) == ("pass", [], [], [])
     for name in names:
         assert compared(report, name) >= {f"onnxruntime {release} against the source" for release in RELEASES}
-        assert f"models/{name}.onnx: is what its source exports" in again
+        assert f"models/{name}.onnx: matches its export" in again
     assert PACKAGES[framework] in repository.read("onnxgate.lock")
 
     repository.edit("export/build.py", "SEED = 0", "SEED = 1")

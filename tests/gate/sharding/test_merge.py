@@ -204,7 +204,7 @@ def test_one_shard_twice_and_not_alike(parts: list[Report]) -> None:
     worse = report_json.seal_report(replace(parts[0], verdict="fail", exit=1, remarks=("another",)))
     report = merged(given([*parts, worse]))
 
-    assert "shard 1 was judged more than once, and not alike: `0.json` and `2.json`" in reasons(report)
+    assert "shard 1 has reports that differ: `0.json` and `2.json`" in reasons(report)
     assert report.remarks == ("another",)
 
 
@@ -213,7 +213,7 @@ def test_shards_of_another_check(project: Project, parts: list[Report]) -> None:
     other = parts_of(project, STATIC, sound(), division_of((2, 1, 2, 1, 2), 2))
     report = merged(given([*parts, other[0]]))
 
-    assert "`2.json` was not merged: it is shard 1 of 2 of another check" in reasons(report)
+    assert "`2.json` was not merged: it belongs to another check (shard 1/2, `" in reasons(report)
     assert len(report.models) == len(PATHS)
 
 
@@ -223,23 +223,23 @@ def test_half_of_each_of_two_checks(project: Project, parts: list[Report]) -> No
     report = merged(given([parts[0], other[1]]))
 
     assert report.exit == 3
-    assert "shard 2 of 2 is missing" in reasons(report)
+    assert "the report of shard 2/2 is missing" in reasons(report)
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "it is empty: the job that writes it did not end"),
+        (b"", "it is empty, because its job did not complete"),
         (b"  \n", "it is empty"),
-        (b"[]", "it is no report of onnxgate"),
-        (b"{}", "it is no report of onnxgate"),
-        (b"\xff\xfe", "it is cut off, or no JSON"),
-        (b'{"version": 1, "onn', "it is cut off, or no JSON"),
-        (b'{"version": 2, "onnxgate": "9"}', "it is a report of version 2; this onnxgate reads 1"),
-        (b'{"version": 1, "onnxgate": "9.9"}', f"onnxgate 9.9 wrote it, and this is {__version__}"),
-        (b'{"version": 1, "onnxgate": "%s", "models": 1}' % __version__.encode(), "it is no report of onnxgate"),
-        (b"[" * 100_000, "it is no report of onnxgate"),
-        (b'{"a":' * 100_000, "it is cut off, or no JSON"),
+        (b"[]", "it is not a report of onnxgate"),
+        (b"{}", "it is not a report of onnxgate"),
+        (b"\xff\xfe", "it is truncated or not JSON"),
+        (b'{"version": 1, "onn', "it is truncated or not JSON"),
+        (b'{"version": 2, "onnxgate": "9"}', "it has report version 2; this onnxgate supports 1"),
+        (b'{"version": 1, "onnxgate": "9.9"}', f"it was written by onnxgate 9.9; this is {__version__}"),
+        (b'{"version": 1, "onnxgate": "%s", "models": 1}' % __version__.encode(), "it is not a report of onnxgate"),
+        (b"[" * 100_000, "it is not a report of onnxgate"),
+        (b'{"a":' * 100_000, "it is truncated or not JSON"),
     ],
 )
 def test_no_report(parts: list[Report], content: bytes, said: str) -> None:
@@ -248,14 +248,14 @@ def test_no_report(parts: list[Report], content: bytes, said: str) -> None:
 
     assert report.exit == 3
     assert f"`x.json` was not merged: {said}" in reasons(report)
-    assert "shard 2 of 2 is missing: nobody judged its models" in reasons(report)
+    assert "the report of shard 2/2 is missing" in reasons(report)
 
 
 def test_a_whole_report_is_no_shard(project: Project, parts: list[Report]) -> None:
     """What an undivided check wrote is not taken for one part."""
     whole = report_of(request_of(project, STATIC), sound())
 
-    assert "it is the report of a whole check, and of no shard" in reasons(merged(given([*parts, whole])))
+    assert "it is the report of an undivided check" in reasons(merged(given([*parts, whole])))
 
 
 def resealed(report: Report, **shard: object) -> Report:
@@ -297,7 +297,7 @@ def test_words_that_no_check_writes(parts: list[Report], forged: dict[str, objec
     report = merged(given([resealed(part, **forged) for part in parts]))
 
     assert (report.verdict, report.exit) == ("undecided", 3)
-    assert "it names a stage or a level that there is not" in reasons(report)
+    assert "it contains an unknown stage or level" in reasons(report)
 
 
 def test_drawings_of_all_shards_are_the_gravest(parts: list[Report]) -> None:
@@ -326,7 +326,7 @@ def test_a_pass_that_left_something_undecided(parts: list[Report]) -> None:
     gap = merged([]).undecided
     report = merged(given([report_json.seal_report(replace(parts[0], undecided=gap)), parts[1]]))
 
-    assert "it says `pass`, and leaves something undecided" in reasons(report)
+    assert "its verdict is `pass`, although it contains undecided checks" in reasons(report)
 
 
 def test_nothing_at_all() -> None:
@@ -340,9 +340,9 @@ def test_nothing_at_all() -> None:
 @pytest.mark.parametrize(
     ("expected", "said"),
     [
-        (ExpectedCheck(plan="0123456789ab"), "and `0123456789ab` was asked for"),
-        (ExpectedCheck(config="e" * 64), "by another config than the one that is here"),
-        (ExpectedCheck(lock="e" * 64), "by another lock than the one that is here"),
+        (ExpectedCheck(plan="0123456789ab"), "not to `0123456789ab` (`--key`)"),
+        (ExpectedCheck(config="e" * 64), "the config in this folder is not the one that"),
+        (ExpectedCheck(lock="e" * 64), "the lock in this folder is not the one that"),
     ],
 )
 def test_not_what_was_expected(parts: list[Report], expected: ExpectedCheck, said: str) -> None:
@@ -354,13 +354,13 @@ def test_not_what_was_expected(parts: list[Report], expected: ExpectedCheck, sai
 
 
 def test_the_expected_plan_is_preferred(project: Project, parts: list[Report]) -> None:
-    """Where reports of two checks were given, those of the plan that was asked for are merged."""
+    """Of reports of two checks, those of the plan in `--key` are merged."""
     other = parts_of(project, STATIC, sound(), division_of((1, 1, 1, 1, 1), 2))
     assert other[0].shard is not None
     report = merged(given([*parts, *other]), ExpectedCheck(plan=other[0].shard.plan))
 
     assert len(report.models) == len(PATHS)
-    assert reasons(report).count("of another check") == 2
+    assert reasons(report).count("belongs to another check") == 2
 
 
 def test_hostile_strings(parts: list[Report]) -> None:

@@ -10,7 +10,6 @@ from hypothesis import given
 
 from onnxgate.model.facts import ExternalFile, ValueInfo
 from onnxgate.project.lock.comparison import (
-    count_kept_runtimes,
     describe_lock_changes,
     describe_model_changes,
     entry_from_facts,
@@ -126,7 +125,6 @@ def test_lock_changes() -> None:
     )
 
     assert expected == describe_lock_changes(old, new)
-    assert count_kept_runtimes(old, new) == 1
     assert describe_lock_changes(new, new) == ()
 
 

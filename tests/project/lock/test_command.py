@@ -80,10 +80,10 @@ def test_lock(checkout: Checkout) -> None:
         "added target `server`: onnxruntime 1.18.1, 1.19.2",
         "added `a.onnx`",
         "added `b.onnx`",
-        "wrote `onnxgate.lock`: 2 models, 0 pins kept",
+        "wrote `onnxgate.lock`: 2 models, 2 runtimes",
     ]
-    assert checkout.run() == "`onnxgate.lock` is up to date: 2 models, 2 pins kept\n"
-    assert checkout.run("--check") == "`onnxgate.lock` is the lock of this config and of 2 models\n"
+    assert checkout.run() == "`onnxgate.lock` is up to date: 2 models, 2 runtimes\n"
+    assert checkout.run("--check") == "`onnxgate.lock` is up to date: 2 models\n"
     assert checkout.lock.read_bytes() == data
 
 
@@ -99,7 +99,7 @@ def test_offline(locked: Checkout, monkeypatch: pytest.MonkeyPatch, tmp_path_fac
 
     assert stale.splitlines() == [
         "`a.onnx` changed since it was locked: imports opset 16 of `ai.onnx` instead of 17",
-        "`onnxgate.lock` is stale: 1 difference",
+        "`onnxgate.lock` is not up to date: 1 difference; run `onnxgate lock`",
     ]
     assert updated.startswith("updated `a.onnx`: imports opset 16 of `ai.onnx` instead of 17\n")
     assert "error: the package index cannot be asked: Failed to fetch" in unreachable
@@ -119,8 +119,8 @@ def test_check_writes_nothing(locked: Checkout) -> None:
         "target `edge` is not locked",
         "`b.onnx` is locked but no longer in the project",
         "`c.onnx` is not locked",
-        "`a.onnx` cannot be compared: it is an empty file",
-        "`onnxgate.lock` is stale: 4 differences",
+        "`a.onnx` could not be compared: it is an empty file",
+        "`onnxgate.lock` is not up to date: 4 differences; run `onnxgate lock`",
     ]
     assert locked.lock.read_bytes() == data
 
@@ -153,10 +153,10 @@ def test_upgrade(
 
     assert one == [
         "updated target `server`: added onnxruntime 1.18.2; removed onnxruntime 1.18.1",
-        "wrote `onnxgate.lock`: 2 models, 1 pin kept",
+        "wrote `onnxgate.lock`: 2 models, 2 runtimes (1 unchanged)",
     ]
     assert every[0] == "updated target `server`: added onnxruntime 1.19.3; removed onnxruntime 1.19.2"
-    assert "give one of them" in locked.run("a.onnx", "--upgrade", "numpy", status=2)
+    assert "exclude each other" in locked.run("a.onnx", "--upgrade", "numpy", status=2)
 
 
 @pytest.mark.parametrize(
