@@ -124,7 +124,7 @@ def test_what_could_not_be_compared_is_no_equality(tmp_path: Path) -> None:
     [
         (("models/net.onnx",), "two models are compared, and 1 were given"),
         (("models/net.onnx", "models/gone.onnx"), "there is no `models/gone.onnx`"),
-        (("HEAD:gone.onnx", "models/net.onnx"), "`gone.onnx` is not at `HEAD`"),
+        (("HEAD:gone.onnx", "models/net.onnx"), "`gone.onnx` does not exist at `HEAD`"),
         (("never:models/net.onnx", "models/net.onnx"), "git knows no revision `never` here"),
         (("page.onnx", "models/net.onnx"), "`page.onnx` is no model: it is an HTML page"),
         (("pointer.onnx", "models/net.onnx"), "`pointer.onnx` is no model: it is a Git LFS pointer"),

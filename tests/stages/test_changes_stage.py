@@ -459,7 +459,7 @@ def test_data_that_were_not_there(repository: Repository) -> None:
     assert [change.weights for change in found.subjects] == [None]
     assert found.remarks == [
         "models/a.onnx: weights, and the releases that load it, were not all held against those at `HEAD`: "
-        "`models/w.bin` is not at `HEAD`"
+        "`models/w.bin` does not exist at `HEAD`"
     ]
 
 

@@ -140,7 +140,7 @@ def test_without_baseline(track: Track) -> None:
 
     assert done.undone == ()
     assert undone.reason == "its budget was not measured: no baseline was asked for"
-    assert undone.hint == "give `--against REF`, or `quantized-from` where there is a float model"
+    assert undone.hint == "set `--against REF`, or `quantized-from` where there is a float model"
     assert track.asked == []
 
 
@@ -159,7 +159,7 @@ def test_new_model(tmp_path: Path) -> None:
     write(track.root / "ml" / "m.onnx")
     done = track.hold(BOTH, against="HEAD")
 
-    assert [each.reason for each in done.skipped] == ["its budget: `ml/m.onnx` is not at `HEAD`"]
+    assert [each.reason for each in done.skipped] == ["its budget: `ml/m.onnx` does not exist at `HEAD`"]
     assert (done.undone, track.asked) == ((), [])
 
 
