@@ -40,7 +40,7 @@ def escape_log_line(text: str) -> str:
 
 
 def escape_command_data(text: str) -> str:
-    """Return the message of a workflow command; untrusted strings in it are escaped already, so its newlines are intended."""
+    """Return the message of a workflow command; untrusted strings in it are escaped already."""
     lines = "\n".join(neutralize_commands(line) for line in text.split("\n"))
     return lines.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
@@ -102,7 +102,7 @@ def _escape_words(text: str) -> str:
 
 def escape_mermaid_label(text: str) -> str:
     """
-    Return a quoted label of a Mermaid diagram; other characters than letters, digits, blanks and `/` become numeric entities.
+    Return a quoted label of a Mermaid diagram; characters other than letters, digits, blanks and `/` become entities.
 
     Mermaid interprets directives, Markdown, icons and formulas in labels.
     """
