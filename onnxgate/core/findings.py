@@ -175,7 +175,7 @@ def runtime_sort_key(name: str) -> tuple[str, Version]:
 
 
 def name_runtimes(runtimes: Iterable[str], known: Sequence[str]) -> str:
-    """Return `onnxruntime 1.16.3, 1.17.3 and 1.20.1–1.22.1`; three or more neighbors in `known` become a range."""
+    """Runtimes in words: `onnxruntime 1.16.3, 1.17.3 and 1.20.1 to 1.22.1`; three neighbours in `known` are a range."""
     by_engine: dict[str, list[str]] = {}
     for name in sorted(runtimes, key=runtime_sort_key):
         by_engine.setdefault(name.partition(" ")[0], []).append(name.partition(" ")[2])
@@ -191,7 +191,7 @@ def _format_releases(engine: str, releases: Sequence[str], known: Sequence[str])
             runs[-1].append(release)
         else:
             runs.append([release])
-    words = [[f"{run[0]}–{run[-1]}"] if len(run) > 2 else run for run in runs]
+    words = [[f"{run[0]} to {run[-1]}"] if len(run) > 2 else run for run in runs]
     return join_phrases([word for run in words for word in run])
 
 

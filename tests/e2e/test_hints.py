@@ -79,14 +79,14 @@ def test_a_conflict_in_the_lock(small: Repository) -> None:
     """The lock of one branch is taken, and then updated for the models of both."""
     commit(small.folder)
     git(small.folder, "checkout", "--quiet", "-b", "other")
-    write(small.folder / "models" / "theirs.onnx", "g (float[N, 4] x) => (float[N, 4] y) { y = Abs (x) }")
+    write(small.folder / "models" / "new-b.onnx", "g (float[N, 4] x) => (float[N, 4] y) { y = Abs (x) }")
     small.run("lock", "--offline")
     commit(small.folder)
     git(small.folder, "checkout", "--quiet", "main")
-    write(small.folder / "models" / "ours.onnx", "g (float[N, 4] x) => (float[N, 4] y) { y = Neg (x) }")
+    write(small.folder / "models" / "new-a.onnx", "g (float[N, 4] x) => (float[N, 4] y) { y = Neg (x) }")
     small.run("lock", "--offline")
     commit(small.folder)
-    merge = ["git", *(f"-c{name}" for name in ("user.name=a", "user.email=a@b")), "merge", "--quiet", "other"]
+    merge = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "merge", "--quiet", "other"]
     merged = subprocess.run(merge, cwd=small.folder, capture_output=True, check=False)
     assert merged.returncode == 1
     take, update = hinted_commands(fails(small, "check", "--static"))
@@ -150,9 +150,9 @@ def test_no_config(small: Repository, cold: dict[str, str | Path | None]) -> Non
 
 
 @pytest.mark.index
-@pytest.mark.parametrize("arguments", [("lock", "models/small.onnx"), ("lock", "--upgrade")])
+@pytest.mark.parametrize("arguments", [("lock", "models/small.onnx"), ("lock", "--upgrade", "--preview")])
 def test_a_lock_that_does_not_exist_yet(small: Repository, arguments: tuple[str, ...]) -> None:
-    """What needs a lock names the command that creates one, and works then."""
+    """Commands that need a lock name the command that creates one, and work afterwards."""
     (small.folder / "onnxgate.lock").unlink()
     (create,) = hinted_commands(fails(small, *arguments))
     follow(small, create)
@@ -207,7 +207,7 @@ def on_command_line(*arguments: str) -> Misspell:
         (in_config("runtime =", 'select = "minor"\nruntime ='), "minor", "minors"),
         (in_config("sizes", 'targets = ["sever"]\nsizes'), "sever", "server"),
         (in_config("[targets", "[rules]\nopset-to-new = 'off'\n\n[targets"), "opset-to-new", "opset-too-new"),
-        (in_config("models/*.onnx", "model/*.onnx"), "model/*.onnx", "models/*.onnx"),
+        (in_config("models/**", "model/**"), "model/**", "models/**"),
         (on_command_line("explain", "opset-to-new"), "opset-to-new", "opset-too-new"),
         (on_command_line("check", "--stage", "runtim"), "runtim", "runtime"),
         (on_command_line("lok", "--check"), "lok", "lock"),

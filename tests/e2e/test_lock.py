@@ -162,7 +162,7 @@ def move(repository: Repository) -> None:
 @pytest.mark.parametrize(
     ("done", "said"),
     [
-        (widen, "of target `server` changed since the lock was written"),
+        (widen, "target `server` was locked for another policy than `onnxruntime>=1.18,<1.21`"),
         (change, "`models/small.onnx` changed since it was locked"),
         (add, "`models/new.onnx` is not locked"),
         (move, "`models/small.onnx` is locked, and the project has it no longer"),

@@ -1,4 +1,4 @@
-"""Faults of the machine during real commands: exit 3, the fault is named, and neither the source nor onnxgate is blamed."""
+"""Faults of the machine during real commands: exit 3, the fault is named, and nothing else is blamed."""
 
 from __future__ import annotations
 
@@ -140,14 +140,11 @@ def test_a_read_only_cache(small: Repository, tmp_path: Path, arguments: tuple[s
 def test_no_writable_temporary_folder(exporting: Repository, tmp_path: Path, arguments: tuple[str, ...]) -> None:
     """All candidates are read-only; the first one is named with the reason."""
     folder = tmp_path / "temporary"
-    before = mounted(folder, "ro,size=1m")
-    read_only = [
-        f"mount --bind '{path}' '{path}' && mount -o remount,bind,ro '{path}'"
-        for path in ("/var/tmp", "/tmp", exporting.folder)
-        if Path(path).is_dir()
-    ]
-    inner = in_own_mounts(*read_only, f"cd '{exporting.folder}'")
-    ended = run(exporting.given(TMPDIR=folder), *arguments, before=[*before, *inner])
+    folder.mkdir()
+    candidates = [path for path in ("/tmp", "/var/tmp", "/usr/tmp", exporting.folder) if Path(path).is_dir()]
+    read_only = [f"mount --rbind '{path}' '{path}' && mount -o remount,bind,ro '{path}'" for path in candidates]
+    before = in_own_mounts(*read_only, f"mount -t tmpfs -o ro,size=1m tmpfs '{folder}'", f"cd '{exporting.folder}'")
+    ended = run(exporting.given(TMPDIR=folder), *arguments, before=before)
 
     assert_named(ended, f"cannot write to the temporary folder `{folder}`: read-only file system", "`TMPDIR`")
 

@@ -15,9 +15,7 @@ from onnxgate.project.engines import is_library
 from onnxgate.project.lock.types import Lock, LockedModel, LockedRuntime, LockedTarget
 
 MAX_LISTED_OPERATORS = 4
-POLICY_KEYS = "`runtime`, `select`, `python` or `extensions`"
-"""Keys of a target that decide which runtimes it has."""
-BYTES_ONLY_CHANGE = "only its bytes; interface, version fields and operators are the same"
+BYTES_ONLY_CHANGE = "its bytes; interface, stamps and operators are the same"
 
 
 _SHARED_FIELDS = tuple(name for name in LockedModel.__struct_fields__ if name in ModelFacts.__struct_fields__)
@@ -80,13 +78,13 @@ def _interface_changes(kind: str, old: Sequence[ValueInfo], new: Sequence[ValueI
         if was.type != now.type:
             yield f"{kind} `{name}` is `{now.type}` instead of `{was.type}`"
         if was.shape != now.shape:
-            yield f"{kind} `{name}` has shape {_render_shape(now)} instead of {_render_shape(was)}"
+            yield f"{kind} `{name}` has {_render_shape(now)} instead of {_render_shape(was)}"
     if list(before) != list(after) and before.keys() == after.keys():
         yield f"{kind}s are in another order"
 
 
 def _render_shape(value: ValueInfo) -> str:
-    return "unknown" if value.shape is None else f"[{', '.join(map(str, value.shape))}]"
+    return "no shape" if value.shape is None else f"the shape [{', '.join(map(str, value.shape))}]"
 
 
 def _opset_changes(old: Mapping[str, int], new: Mapping[str, int]) -> Iterator[str]:
@@ -218,16 +216,16 @@ def policy_differences(config: Config, lock: Lock) -> tuple[str, ...]:
         if locked is None:
             differences.append(f"target `{name}` is not locked")
         elif locked.policy != target_policy(target):
-            differences.append(f"{POLICY_KEYS} of target `{name}` changed since the lock was written")
+            differences.append(f"target `{name}` was locked for another policy than {_describe_policy(target)}")
         else:
             differences += [*runtime_differences(name, target, locked), *_missing_wheels(name, locked, lock)]
     removed = sorted(lock.targets.keys() - config.targets.keys())
-    differences += [f"target `{name}` is locked but no longer in the config" for name in removed]
+    differences += [f"target `{name}` is locked, and the config has it no longer" for name in removed]
     required = ", ".join(f"`{text}`" for text in config.toolchain.requires)
     if lock.toolchain is None and required:
         differences.append(f"the toolchain is not locked; the config requires {required}")
     if lock.toolchain is not None and lock.toolchain.policy != toolchain_policy(config.toolchain):
-        differences.append("`requires` of `[toolchain]` changed since the lock was written")
+        differences.append(f"the toolchain was locked for other requirements than {required or 'none'}")
     return tuple(differences)
 
 
@@ -253,13 +251,13 @@ def runtime_differences(name: str, target: Target, locked: LockedTarget) -> Iter
             yield f"target `{name}` is locked with {runtime.name}, which does not satisfy `{target.runtime}`"
         if runtime.extensions != extensions or runtime.environment != (target.python or ""):
             policy = _describe_policy(target)
-            yield f"target `{name}` is locked with {runtime.name}, which does not match {policy}"
+            yield f"target `{name}` is locked with {runtime.name}, which is not what {policy} asks for"
     most = _MAX_RUNTIMES.get(target.select) if target.python is None else 1
     if most is not None and len(locked.runtimes) > most:
         selection = f'select = "{target.select}"' if target.python is None else f'python = "{target.python}"'
-        yield f"target `{name}` is locked with {len(locked.runtimes)} runtimes, but `{selection}` allows {most}"
+        yield f"target `{name}` is locked with {len(locked.runtimes)} runtimes, and `{selection}` takes {most}"
     if locked.resolved and locked.resolved != resolved_digest(locked.runtimes):
-        yield f"the runtimes of target `{name}` do not match its `resolved` digest"
+        yield f"the runtimes of target `{name}` are not those that were resolved"
 
 
 def is_optional_build(target: Target) -> bool:
@@ -281,8 +279,8 @@ def _missing_wheels(name: str, target: LockedTarget, lock: Lock) -> Iterator[str
     for runtime in target.runtimes:
         for pin in runtime.packages if not runtime.environment else ():
             if (pin, runtime.python) not in pinned:
-                python = f"for Python {runtime.python}, but the lock has no wheels for it"
-                npm = "from npm, but the lock has no integrity for it"
+                python = f"for Python {runtime.python}, and the lock has no wheels of it"
+                npm = "of npm, and the lock has no integrity of it"
                 yield f"target `{name}` needs `{pin}` {python if runtime.python else npm}"
 
 

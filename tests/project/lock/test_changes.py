@@ -25,7 +25,7 @@ X = MODEL.inputs[0]
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({}, ("only its bytes; interface, version fields and operators are the same",)),
+        ({}, ("its bytes; interface, stamps and operators are the same",)),
         ({"ir_version": 10}, ("IR version 10 instead of 8",)),
         ({"function_opsets": {"ai.onnx": 22}}, ("in a local function imports opset 22 of `ai.onnx`",)),
         ({"opsets": {"ai.onnx": 17, "com.microsoft": 1}}, ("imports opset 17 of `ai.onnx` instead of 18",)),

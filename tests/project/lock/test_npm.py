@@ -134,7 +134,7 @@ def test_a_lost_table_is_missed_and_asked_for_again(registry: Registry, tmp_path
     lost = msgspec.structs.replace(lock, npm=())
     said = policy_differences(project_of(tmp_path, CONFIG).config, lost)
 
-    assert f"target `web` needs `{COMPANION}==1.20.1` from npm, but the lock has no integrity for it" == said[0]
+    assert f"target `web` needs `{COMPANION}==1.20.1` of npm, and the lock has no integrity of it" == said[0]
     assert lock == locked(tmp_path, lost)
 
 

@@ -81,8 +81,8 @@ def test_rows_that_were_changed(changed: dict[str, Any]) -> None:
         Config(targets={"server": SERVER}), locked(runtimes=rows, resolved=resolved_digest(RUNTIMES))
     )
 
-    assert said[0].endswith('which does not match `onnxruntime>=1.18,<1.20`, `select = "minors"`')
-    assert said[1] == "the runtimes of target `server` do not match its `resolved` digest"
+    assert said[0].endswith('which is not what `onnxruntime>=1.18,<1.20`, `select = "minors"` asks for')
+    assert said[1] == "the runtimes of target `server` are not those that were resolved"
 
 
 def test_what_does_not_decide() -> None:
@@ -108,17 +108,17 @@ def test_current() -> None:
     ("config", "lock", "expected"),
     [
         (Config(targets={"server": SERVER, "edge": SERVER}), locked(), "target `edge` is not locked"),
-        (Config(), locked(), "target `server` is locked but no longer in the config"),
+        (Config(), locked(), "target `server` is locked, and the config has it no longer"),
         (
             Config(targets={"server": SERVER}),
             locked("old"),
-            "`runtime`, `select`, `python` or `extensions` of target `server` changed since the lock was written",
+            'target `server` was locked for another policy than `onnxruntime>=1.18,<1.20`, `select = "minors"`',
         ),
         (Config(targets={"server": SERVER}), locked(runtimes=()), "target `server` is locked without any runtime"),
         (
             Config(targets={"server": SERVER}),
             locked(packages=PACKAGES[1:]),
-            "target `server` needs `numpy==1.26.4` for Python 3.11, but the lock has no wheels for it",
+            "target `server` needs `numpy==1.26.4` for Python 3.11, and the lock has no wheels of it",
         ),
         (
             Config(targets={"server": Target(runtime="onnxruntime==1.19.*")}),
@@ -128,27 +128,28 @@ def test_current() -> None:
         (
             Config(targets={"server": NEWEST}),
             locked(target_policy(NEWEST)),
-            'target `server` is locked with 2 runtimes, but `select = "newest"` allows 1',
+            'target `server` is locked with 2 runtimes, and `select = "newest"` takes 1',
         ),
         (
             Config(targets={"server": SERVER}),
             locked(runtimes=RUNTIMES[1:], resolved=resolved_digest(RUNTIMES)),
-            "the runtimes of target `server` do not match its `resolved` digest",
+            "the runtimes of target `server` are not those that were resolved",
         ),
         (
             Config(targets={"server": Target(runtime="onnxruntime", extensions=("foo", "a.so"))}),
             locked("old"),
-            "`runtime`, `select`, `python` or `extensions` of target `server` changed since the lock was written",
+            "target `server` was locked for another policy than "
+            '`onnxruntime`, `select = "minors"`, `extensions = ["foo", "a.so"]`',
         ),
         (
             Config(targets={"server": OWN}),
             locked("old"),
-            "`runtime`, `select`, `python` or `extensions` of target `server` changed since the lock was written",
+            'target `server` was locked for another policy than `onnxruntime`, `python = ".venv"`',
         ),
         (
             Config(targets={"server": OWN}),
             locked(target_policy(OWN), runtimes=(BUILD, msgspec.structs.replace(BUILD, release="1.20.1"))),
-            'target `server` is locked with 2 runtimes, but `python = ".venv"` allows 1',
+            'target `server` is locked with 2 runtimes, and `python = ".venv"` takes 1',
         ),
         (
             Config(targets={"server": SERVER}, toolchain=Toolchain(requires=("torch==2.13.*",))),
@@ -158,7 +159,7 @@ def test_current() -> None:
         (
             Config(targets={"server": SERVER}, toolchain=Toolchain(requires=("torch==2.14.*",))),
             locked(toolchain=LockedToolchain(policy="old", python="3.11", packages={})),
-            "`requires` of `[toolchain]` changed since the lock was written",
+            "the toolchain was locked for other requirements than `torch==2.14.*`",
         ),
     ],
 )
