@@ -158,6 +158,7 @@ LAZY = {
         "stages/support.py",
     ),
     "only children that end with their parent need it": ("core/process_pool.py",),
+    "a distribution may install uv without its Python package": ("core/subprocesses.py",),
 }
 """Files that import within functions, by reason. The worker may everywhere: its exporters have different packages."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-# Patterns are compiled when they are used, by `re`, which keeps them: most commands need few of them.
+# `re` compiles and caches the patterns on first use: most commands need few of them.
 _LEADING_COMMAND = r"^(\s*):(?=:)"
 _UNPRINTABLE = r"[^\x20-\x7e\n]"
 
@@ -23,7 +23,7 @@ def escape_unprintable(text: str) -> str:
 
 
 def neutralize_commands(line: str) -> str:
-    """Return a line of ours without workflow commands, wherever an untrusted string is part of it."""
+    """Return a line without workflow commands; it may contain untrusted strings."""
     return re.sub(_LEADING_COMMAND, r"\1\\x3a", line).replace("##[", r"#\x23[")
 
 
@@ -40,7 +40,7 @@ def escape_log_line(text: str) -> str:
 
 
 def escape_command_data(text: str) -> str:
-    """Return the message of a workflow command; untrusted strings in it are escaped already, so newlines are ours."""
+    """Return the message of a workflow command; untrusted strings in it are escaped already."""
     lines = "\n".join(neutralize_commands(line) for line in text.split("\n"))
     return lines.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
@@ -64,7 +64,7 @@ def _json_escape(match: re.Match[str]) -> str:
 
 
 def markdown_code(text: str) -> str:
-    """Return a Markdown code span that is also valid in a table, where a `|` in back-ticks would end the cell."""
+    """Return a Markdown code span that is also valid in a table: a `|` in back-ticks would end the cell."""
     shown = escape_unprintable(text).replace("|", r"\x7c") or " "
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", shown)), default=0))
     pad = " " if shown.startswith("`") or shown.endswith("`") else ""
@@ -102,9 +102,9 @@ def _escape_words(text: str) -> str:
 
 def escape_mermaid_label(text: str) -> str:
     """
-    Return a quoted label of a Mermaid diagram; all but letters, digits, blanks and `/` is replaced by its number.
+    Return a quoted label of a Mermaid diagram; characters other than letters, digits, blanks and `/` become entities.
 
-    Mermaid interprets directives, Markdown, icons and formulas in labels, and marks of its own.
+    Mermaid interprets directives, Markdown, icons and formulas in labels.
     """
     shown = " ".join(escape_unprintable(text).split())
     return "".join(char if char.isascii() and (char.isalnum() or char in " /") else f"#{ord(char)};" for char in shown)

@@ -48,8 +48,8 @@ def remove_path(path: Path) -> None:
 
 PREFIX = "onnxgate-"
 OWNER = ".owner"
-"""File that is locked as long as the process that created the folder lives. The kernel holds the lock, so it is right
-also among containers that share the folder, whatever their clocks and process ids."""
+"""File that is locked as long as the process that created the folder lives. The kernel keeps the lock, so it also
+works between containers that share the folder, with different clocks and process ids."""
 
 
 @contextlib.contextmanager
@@ -170,7 +170,9 @@ def _create_process_root() -> Path:
     root.mkdir(0o700)
     if sys.platform != "win32":
         new = root / f"{OWNER}.new"  # it gets its name once locked, so that it is never visible unlocked
-        with contextlib.suppress(OSError):  # a file system without locks, or a full one: the folder is not removed
+        with contextlib.suppress(
+            OSError
+        ):  # a file system without locks, or a full one: then other processes do not remove the folder
             descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)  # open until this process ends
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             new.rename(new.with_name(OWNER))

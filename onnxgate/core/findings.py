@@ -1,4 +1,4 @@
-"""Levels, stages, places, relations and hits: the values that rules yield; and fingerprints of findings."""
+"""The values that rules yield (levels, stages, places, relations, hits), and fingerprints of findings."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Place(msgspec.Struct, frozen=True, order=True):
 
 
 class RelationKind(enum.Enum):
-    """How a hit relates to others on the same model. The hit that states the relation is the source."""
+    """Relation of a hit, the source, to other hits on the same model, its targets."""
 
     CONTRADICTS = "contradicts"  # drops the target on the same runtime
     CONFIRMS = "confirms"  # confirms the target on the same runtime
@@ -83,15 +83,15 @@ def _relate(kind: RelationKind, *targets: str | HitReference) -> tuple[Relation,
 contradicts = functools.partial(_relate, RelationKind.CONTRADICTS)
 """Return relations to predictions that an observation refutes."""
 confirms = functools.partial(_relate, RelationKind.CONFIRMS)
-"""Return relations to predictions that an observation proves without being explained by them."""
+"""Return relations to predictions that an observation confirms without being explained by them."""
 explained_by = functools.partial(_relate, RelationKind.EXPLAINED_BY)
-"""Return relations to predictions that an observation proves, and that make the observation redundant."""
+"""Return relations to predictions that an observation confirms, and that make the observation redundant."""
 follows_from = functools.partial(_relate, RelationKind.FOLLOWS_FROM)
-"""Return relations to faults that have this hit as a consequence."""
+"""Return relations to problems that cause this hit."""
 
 
 class OnRuntime(msgspec.Struct, frozen=True):
-    """The runtime that a hit is about, and what holds for this runtime alone."""
+    """The runtime that a hit is about, and details of this runtime."""
 
     name: str
     detail: str = ""  # a verb phrase that this runtime adds to the message: "implements up to 19"
@@ -138,7 +138,7 @@ class RuleHit:
 
 @dataclass(frozen=True, slots=True)
 class IncompleteCheck:
-    """A requested check that could not be done (undecided) or does not apply (skipped), and why."""
+    """A requested check that could not be done (undecided) or does not apply (skipped), with the reason."""
 
     stage: Stage
     model: str
@@ -150,12 +150,12 @@ class IncompleteCheck:
 
 
 def mask_numbers(text: str) -> str:
-    """A name or a text of a model without its numbers: `node_Conv_12` becomes `node_Conv_#`, and so does 14."""
+    """Replace numbers in a name or text: `node_Conv_12` and `node_Conv_14` become `node_Conv_#`."""
     return re.sub(r"[0-9]+", "#", text)
 
 
 def strip_versions(text: str) -> str:
-    """A text about operators without their versions and opsets: `Det(11)` becomes `Det`."""
+    """Remove versions and opsets of operators from a text: `Det(11)` becomes `Det`."""
     return re.sub(r"(?<=\w)\([0-9]+\)|(?<=\bopset) [0-9]+", "", text)
 
 
@@ -169,7 +169,7 @@ def version_sort_key(text: str) -> Version:
 
 
 def runtime_sort_key(name: str) -> tuple[str, Version]:
-    """A runtime's name for sorting: `onnxruntime 1.9.0` before `onnxruntime 1.10.0`."""
+    """Return a sort key of a runtime's name: `onnxruntime 1.9.0` before `onnxruntime 1.10.0`."""
     engine, _, release = name.partition(" ")
     return engine, version_sort_key(release)
 

@@ -114,7 +114,7 @@ class Run(SessionJob, frozen=True, kw_only=True, tag="run", tag_field="kind"):
 
 
 class Benchmark(SessionJob, frozen=True, kw_only=True, tag="race", tag_field="kind"):
-    """Time a model and its baseline in turn, on the first case that both accept; then measure their memory."""
+    """Time a model and its baseline alternately, on the first case that both accept; then measure their memory."""
 
     baseline: str  # absolute path
     cases: tuple[InputCase, ...]

@@ -86,6 +86,8 @@ def find_fault_in_text(text: str, folder: str | os.PathLike[str] = "") -> Machin
     number = _find_number(text)
     if number is None:
         return None
+    if not folder and _SHORT_WRITE.search(text):
+        folder = _temporary_folder()  # arrays are written nowhere else
     path = next((name for match in _PATHS.finditer(text) for name in match.groups()[::-1] if name), "")
     is_elsewhere = path.startswith(os.sep) and not (folder and path.startswith(f"{os.fspath(folder)}{os.sep}"))
     return _describe(number, path if is_elsewhere else os.fspath(folder))
@@ -120,11 +122,15 @@ def _describe(number: int, path: str) -> MachineFault:
 
 def _temporary_folder_of(path: str) -> str:
     """Return the folder for temporary files if the path is one of ours in it; "" if not."""
-    tempfile = sys.modules.get("tempfile")  # if nothing imported it, there is no file of ours in its folder
+    folder = _temporary_folder()
+    return folder if folder and (path == folder or path.startswith(f"{folder}{os.sep}onnxgate-")) else ""
+
+
+def _temporary_folder() -> str:
+    """Return the folder for temporary files; "" if it was not used or does not exist."""
+    tempfile = sys.modules.get("tempfile")
     with contextlib.suppress(OSError):
-        if tempfile is not None:
-            folder = str(tempfile.gettempdir())
-            return folder if path == folder or path.startswith(f"{folder}{os.sep}onnxgate-") else ""
+        return str(tempfile.gettempdir()) if tempfile is not None else ""
     return ""
 
 

@@ -1,8 +1,8 @@
 """Pool of child processes for function calls: one that crashes, hangs or exhausts memory fails that call only.
 
-onnx's checker and its shape inference are C++ that reads whatever a file contains; so models are read here, in parallel
-on the cores. Calls go to a child pickled. Answers come back as data of a declared type and never pickled: a child that
-a malicious model controls cannot run code in this process.
+The checker and the shape inference of onnx are C++ code that parses untrusted files, so models are read in child
+processes, in parallel on all cores. Calls are sent to a child pickled. Answers are data of a declared type and never
+pickled: a child that a malicious model controls cannot run code in this process.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import IO, Any, Generic, Literal, TypeVar
 
 import msgspec
+
+from onnxgate.core.machine_faults import find_fault_in_text
 
 if sys.platform != "win32":
     import resource
@@ -58,16 +60,18 @@ class CallFailure(msgspec.Struct, frozen=True):
 
 def describe_failure(failure: CallFailure, doing: str) -> tuple[str, str]:
     """Describe the failure of reading a model, with a hint. `doing`: "reading it"."""
-    report = "report it to onnxgate, with the model where that is possible"
+    report = "report this to the onnxgate issue tracker, with the model if possible"
     match failure.how:
         case "crashed":
-            return f"{doing} crashed the process that did it ({failure.words})", report
+            return f"{doing} crashed ({failure.words})", report
         case "timed-out":
-            return f"{doing} took more than {failure.words}", report
+            return f"{doing} took longer than {failure.words}", report
         case "memory":
-            return f"{doing} took more than {failure.words} of memory", report
+            return f"{doing} needed more than {failure.words} of memory", report
         case "raised":
-            return f"{doing} met a fault of onnxgate's own: {failure.words}", report
+            if fault := find_fault_in_text(failure.words):
+                return fault
+            return f"{doing} failed with an internal error of onnxgate: {failure.words}", report
 
 
 class Call(msgspec.Struct, Generic[Argument, Result], frozen=True):
@@ -75,7 +79,7 @@ class Call(msgspec.Struct, Generic[Argument, Result], frozen=True):
 
     function: Callable[[Argument], Result]
     argument: Argument
-    answer: Any  # as `msgspec` takes it: the type `Result`, or a union
+    answer: Any  # for `msgspec`: the type `Result`, or a union
     bounds: CallLimits = CallLimits()
 
 
@@ -99,7 +103,7 @@ class ProcessPool:
         self._children.clear()
 
     def run(self, calls: Sequence[Call[Any, Answer]], *, at_once: int = 0) -> list[Answer | CallFailure]:
-        """Return the result or failure of each call, in order. `at_once`: how many children are worth starting."""
+        """Return the result or failure of each call, in order. `at_once` limits the number of children."""
         if not self._count:
             return [call.function(call.argument) for call in calls]
         most = min(self._count, at_once or self._count)

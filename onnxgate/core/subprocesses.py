@@ -26,7 +26,7 @@ REAP_TIMEOUT_S = 10
 LOG_GRACE_S = 2
 SHELL = "/bin/sh"
 # This process keeps the write end of a pipe open and never writes to it, so the pipe closes when this process ends. A
-# guard process that runs with the program waits for that; it closes all its other pipes, to keep none of them open.
+# guard process that runs with the program waits for that. It closes all its other pipes, so that they can end.
 _GUARD_SCRIPT = '(exec </dev/fd/"$0" >/dev/null 2>&1; read -r _; kill -KILL 0) & exec "$@"'
 
 _guard_pipes: dict[int, tuple[int, int]] = {}  # by process id: a forked process opens its own
@@ -158,7 +158,7 @@ INSTALL_VARIABLES = (
     *("UV_CONSTRAINT", "UV_OVERRIDE", "UV_BUILD_CONSTRAINT", "UV_EXCLUDE", "UV_NO_BINARY", "UV_NO_BINARY_PACKAGE"),
 )
 """Variables that change the user's own installs; those that configure package indexes are passed on."""
-# The others select the user's Python or environment; ours are always named by path.
+# The others select a Python or an environment; onnxgate always passes these by path.
 REMOVED_VARIABLES = (
     *INSTALL_VARIABLES,
     *("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONHOME", "PYTHONPATH", "UV_PYTHON", "UV_SYSTEM_PYTHON"),
@@ -242,7 +242,7 @@ class CommandRunner:
             UnavailableError: it is.
         """
         if self._closed:
-            raise UnavailableError("the gate was ended")
+            raise UnavailableError("onnxgate is shutting down")
 
     def close(self) -> None:
         """Kill running programs, and start none afterwards."""
@@ -253,7 +253,7 @@ class CommandRunner:
 
 
 class LineTooLongError(Exception):
-    """A line is longer than any that a worker writes."""
+    """A line is longer than the limit for worker messages."""
 
 
 class WorkerProcess:
@@ -279,7 +279,7 @@ class WorkerProcess:
         return not self._ended.is_set() and not self._silent.is_set()
 
     def send(self, line: bytes) -> None:
-        """Write a line in the background: a worker that does not read must not block this process."""
+        """Write a line in the background, because a worker that does not read would block this process."""
         _start_thread(self._write, line + b"\n")
 
     def receive(self, timeout_s: float) -> bytes | None:

@@ -124,7 +124,7 @@ def test_what_could_not_be_compared_is_no_equality(tmp_path: Path) -> None:
     [
         (("models/net.onnx",), "expected 2 models, got 1"),
         (("models/net.onnx", "models/gone.onnx"), "`models/gone.onnx` does not exist"),
-        (("HEAD:gone.onnx", "models/net.onnx"), "`gone.onnx` is not at `HEAD`"),
+        (("HEAD:gone.onnx", "models/net.onnx"), "`gone.onnx` does not exist at `HEAD`"),
         (("never:models/net.onnx", "models/net.onnx"), "git has no revision `never`"),
         (("page.onnx", "models/net.onnx"), "`page.onnx` cannot be read as a model: it is an HTML page"),
         (("pointer.onnx", "models/net.onnx"), "`pointer.onnx` cannot be read as a model: it is a Git LFS pointer"),

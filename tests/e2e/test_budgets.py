@@ -69,7 +69,7 @@ def test_same_and_new_models(repository: Repository) -> None:
 
     assert (same["verdict"], same["findings"], same["undecided"], same["skipped"]) == ("pass", [], [], [])
     assert [(each["model"], each["reason"]) for each in new["skipped"]] == [
-        ("models/new.onnx", "the relative budget could not be checked: `models/new.onnx` is not at `HEAD`")
+        ("models/new.onnx", "the relative budget could not be checked: `models/new.onnx` does not exist at `HEAD`")
     ]
 
 
@@ -92,5 +92,5 @@ def test_usage(repository: Repository, tmp_path: Path) -> None:
     chain(tmp_path / "elsewhere" / "m.onnx", 1)
     unconfigured = repository.at(tmp_path / "elsewhere").run("check", "--against", "HEAD", "m.onnx", status=2)
 
-    assert "`--against nowhere`: git knows no such revision here" in unknown.err
+    assert "`--against nowhere`: it does not exist in this clone" in unknown.err
     assert "`--against` means nothing without a config" in unconfigured.err

@@ -127,7 +127,7 @@ def test_undecided_says_what_to_do(command: Repository, origin: Origin, tmp_path
 
     assert undecided["reason"].startswith(
         "does not load on onnxruntime 1.17.0 to 1.17.3; it is unknown whether the version at `HEAD^1` did: "
-        f"`{NET}` at `HEAD^1` is a Git LFS pointer, and its content is not here"
+        f"`{NET}` at `HEAD^1` is a Git LFS pointer (content not fetched)"
     )
     assert replay(repository, expected(index), "--offline")["undecided"] == []
 
@@ -204,7 +204,7 @@ def test_new_branch(command: Repository, copy: Path, tmp_path: Path) -> None:
     assert (first["against"], first["changes"], first["remarks"]) == (
         None,
         [],
-        ["no baseline: nothing tells what was there before; give `--against REF`"],
+        ["no baseline: the previous commit is unknown; set `--against REF`"],
     )
 
 
@@ -228,6 +228,6 @@ def test_no_baseline_is_no_failure(command: Repository, origin: Origin, tmp_path
     text = repository.run("check", "--static").out
     asked = repository.run("check", "--static", "--offline", "--against", "HEAD^1", status=2)
 
-    assert "no baseline: nothing tells what was there before; give `--against REF`" in text
+    assert "no baseline: the previous commit is unknown; set `--against REF`" in text
     assert "`--against HEAD^1`: it is `" in asked.err
     assert "`fetch-depth: 2` for `HEAD^1`" in asked.err

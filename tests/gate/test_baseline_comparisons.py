@@ -190,7 +190,7 @@ def test_weights_that_cannot_be_read(repository: Repository, calls: Calls, what:
     if what == "missing":
         git(repository.root, "rm", "--quiet", "--cached", "models/w.bin")
         git(repository.root, "commit", "--quiet", "--message=without data")
-        reason = "`models/w.bin` is not at `HEAD`"
+        reason = "`models/w.bin` does not exist at `HEAD`"
     else:
         data.write_bytes(data.read_bytes()[:-4])
         commit(repository.root)
@@ -289,7 +289,7 @@ def test_a_crash_leaves_one_model_undecided(repository: Repository, monkeypatch:
 
         (undone,) = found.undone
         assert (undone.model, undone.stage) == ("models/a.onnx", "lock")
-        assert "crashed the process that did it (SIGSEGV)" in undone.reason
+        assert "crashed (SIGSEGV)" in undone.reason
         assert found.remarks == []
         assert [change.after.path for change in found.subjects] == [
             *(["models/a.onnx"] if what == "infer_model_types" else []),

@@ -49,8 +49,8 @@ def test_satisfiable(specifier: str, expected: bool) -> None:
 
 RELEASES = [f"{a}.{b}.{c}" for a, b, c in itertools.product(range(3), range(4), range(3))]
 NEEDS_PYTHON = (
-    "needs what only some machines have, so that no environment is made for it: name with `python` one that has it "
-    '(`python = ".venv"`), and write `required = false` where it may be missing'
+    "needs special hardware or drivers, so onnxgate does not create an environment for it: set `python` to one that "
+    'has it (`python = ".venv"`), and `required = false` if some machines lack it'
 )
 clauses = st.tuples(st.sampled_from([">=", "<=", ">", "<", "==", "!="]), st.sampled_from(RELEASES)).map("".join)
 
@@ -78,17 +78,17 @@ def test_never_refuses_what_a_release_satisfies(specifier: str) -> None:
         ("onnxruntime-openvino==1.24.1", f"`onnxruntime-openvino` {NEEDS_PYTHON}"),
         (
             "tensorrt>=10",
-            'TensorRT is no engine of its own: write `runtime = "onnxruntime-gpu>=1.23"`, '
-            '`providers = ["TensorrtExecutionProvider"]`, and as `python` an environment that has both',
+            'TensorRT is not a separate engine: set `runtime = "onnxruntime-gpu>=1.23"`, '
+            '`providers = ["TensorrtExecutionProvider"]`, and `python` to an environment that has both',
         ),
-        ("onnxrutime>=1.23", "engine `onnxrutime` is not known; did you mean `onnxruntime`?"),
-        ("opencv>=4", "engine `opencv` is not known; did you mean `opencv-python-headless`?"),
-        ("opencv-python", "engine `opencv-python` is not known; did you mean `opencv-python-headless`?"),
-        ("onnxruntime-gpuu", "engine `onnxruntime-gpuu` is not known; did you mean `onnxruntime-gpu`?"),
-        ("caffe", f"engine `caffe` is not known; expected {join_quoted(ENGINES)}"),
-        ("onnxruntime[gpu]", "expected an engine and its releases, without extras and markers"),
-        ("onnxruntime; python_version > '3'", "expected an engine and its releases, without extras and markers"),
-        ("onnxruntime @ file:///x.whl", "expected a requirement by name and version, got one by address"),
+        ("onnxrutime>=1.23", "unknown engine `onnxrutime`; did you mean `onnxruntime`?"),
+        ("opencv>=4", "unknown engine `opencv`; did you mean `opencv-python-headless`?"),
+        ("opencv-python", "unknown engine `opencv-python`; did you mean `opencv-python-headless`?"),
+        ("onnxruntime-gpuu", "unknown engine `onnxruntime-gpuu`; did you mean `onnxruntime-gpu`?"),
+        ("caffe", f"unknown engine `caffe`; expected one of {join_quoted(ENGINES)}"),
+        ("onnxruntime[gpu]", "expected an engine and a version range, without extras or markers"),
+        ("onnxruntime; python_version > '3'", "expected an engine and a version range, without extras or markers"),
+        ("onnxruntime @ file:///x.whl", "expected a package name with a version range, got a URL"),
     ],
 )
 def test_runtime(text: str, expected: str) -> None:

@@ -459,7 +459,7 @@ def test_data_that_were_not_there(repository: Repository) -> None:
     assert [change.weights for change in found.subjects] == [None]
     assert found.remarks == [
         "models/a.onnx: weights and supported releases were not fully compared with the version at `HEAD`: "
-        "`models/w.bin` is not at `HEAD`"
+        "`models/w.bin` does not exist at `HEAD`"
     ]
 
 

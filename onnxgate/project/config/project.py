@@ -289,8 +289,8 @@ def _check_belongs_to_project(path: str, file: Path, project: Project) -> None:
         return
     inside = _relative_path(file, project.folder) or _relative_path(_resolve_path(file), _resolve_path(project.folder))
     if not inside:
-        hint = f"run onnxgate in `{file.parent}`, or limit the `files` of the hook to `{project.folder}`"
-        raise UsageError(f"`{path}` is outside of the project folder `{project.folder}`", hint=hint)
+        hint = "run onnxgate in the project of that model, or limit the `files` of the hook to this folder"
+        raise UsageError(f"`{path}` is outside of the folder of `{project.path.name}`", hint=hint)
     if _is_excluded(inside, project):
         return
     if project.config.models is not None:

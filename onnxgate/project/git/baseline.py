@@ -104,7 +104,7 @@ class _CiRun(msgspec.Struct, frozen=True):
 
     def _at(self, commit: str, name: str, hint: str) -> BaselineChoice:
         if why := repository.fetch_commit(self.root, commit, offline=self.offline):
-            return _no_baseline(f"the base commit `{commit[:12]}` {why}", hint)
+            return _no_baseline(f"the base commit is `{commit[:12]}`; {why}", hint)
         return BaselineChoice(Revision(self.root, name, commit, self.offline))
 
     def _since(self, branch: str) -> BaselineChoice:

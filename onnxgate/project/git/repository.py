@@ -109,18 +109,18 @@ def fetch_commit(root: Path, commit: str, *, offline: bool) -> str:
     if has_commit(root, commit):
         return ""
     if offline:
-        return "was not fetched, and `--offline` does not fetch it"
+        return "it was not fetched, and `--offline` does not fetch it"
     remotes = read_git_line(root, ["remote"]).splitlines()
     remote = "origin" if "origin" in remotes else remotes[0] if len(remotes) == 1 else ""
     if not remote:
-        return "was not fetched, and there is no remote to fetch it from"
+        return "it was not fetched, and there is no remote to fetch it from"
     is_shallow = read_git_line(root, ["rev-parse", "--is-shallow-repository"]) == "true"
     depth = ["--depth=1"] if is_shallow else []
     quiet = ["-c", "gc.auto=0", "-c", "maintenance.auto=false", "fetch", "--quiet", "--no-tags"]
     result = run_git(root, [*quiet, "--no-recurse-submodules", "--no-write-fetch-head", *depth, remote, commit])
     if has_commit(root, commit):
         return ""
-    return f"could not be fetched from `{remote}`: {last_line(result.stderr)}"
+    return f"it could not be fetched from `{remote}`: {last_line(result.stderr)}"
 
 
 def find_merge_base(root: Path, *commits: str) -> str:
@@ -136,14 +136,14 @@ def resolve_ancestor(root: Path, name: str, *, offline: bool) -> tuple[str, str]
         return "", ""
     numbers = _parent_numbers(match["steps"])
     if len(numbers) > MAX_FETCHED_COMMITS:
-        return "", f"is more than {MAX_FETCHED_COMMITS} commits back, and was not fetched"
+        return "", f"it is more than {MAX_FETCHED_COMMITS} commits back, and was not fetched"
     for number in numbers:
         parents = read_parents(root, commit)
         if number > len(parents):
             return "", f"`{commit[:12]}` has {len(parents)} parent{'s' if len(parents) != 1 else ''}"
         commit = parents[number - 1]
         if why := fetch_commit(root, commit, offline=offline):
-            return "", f"it is `{commit[:12]}`: {why}"
+            return "", f"the commit is `{commit[:12]}`; {why}"
     return commit, ""
 
 

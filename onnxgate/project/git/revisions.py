@@ -119,7 +119,7 @@ def resolve_revision(root: Path | None, name: str, *, offline: bool = False) -> 
     elif not commit:
         commit, why = repository.resolve_ancestor(root, name, offline=offline)
     if not commit:
-        raise UsageError(f"`--against {name}`: the revision {why or 'does not exist in this clone'}", hint=FETCH_HINT)
+        raise UsageError(f"`--against {name}`: {why or 'it does not exist in this clone'}", hint=FETCH_HINT)
     return Revision(root, name, commit, offline)
 
 

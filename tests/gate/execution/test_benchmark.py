@@ -160,7 +160,7 @@ def test_new_model(tmp_path: Path) -> None:
     done = track.hold(BOTH, against="HEAD")
 
     assert [each.reason for each in done.skipped] == [
-        "the relative budget could not be checked: `ml/m.onnx` is not at `HEAD`"
+        "the relative budget could not be checked: `ml/m.onnx` does not exist at `HEAD`"
     ]
     assert (done.undone, track.asked) == ((), [])
 

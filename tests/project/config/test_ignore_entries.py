@@ -225,6 +225,6 @@ def test_a_file_that_was_changed_meanwhile_is_left_alone(tmp_path: Path) -> None
     path = tmp_path / "onnxgate.toml"
     path.write_bytes(b"x = 3\n")
 
-    with pytest.raises(UsageError, match=re.escape("was changed while the models were judged")):
+    with pytest.raises(UsageError, match=re.escape("changed during the check")):
         write_config(path, b"x = 2\n", b"x = 1\n")
     assert path.read_bytes() == b"x = 3\n"

@@ -142,7 +142,7 @@ def test_pyproject(folder: Path) -> None:
         4,
     )
     assert problems(folder, "[tool.onnxgate]\nmodel = 1\n", "pyproject.toml") == [
-        "line 1: `tool.onnxgate.targets`: nothing is promised: add a target, such as "
+        "line 1: `tool.onnxgate.targets`: no targets: add one, for example "
         '`[tool.onnxgate.targets.cpu]` with `runtime = "onnxruntime>=1.18"`',
         "line 2: `tool.onnxgate.model`: expected a list of tables, got `1`",
     ]
@@ -199,7 +199,7 @@ rule = "opset-to-new"
     [
         ("models = []", "line 1: `models`: expected at least one path or glob"),
         ('models = "a.onnx"', "line 1: `models`: expected a list of strings, got the string `a.onnx`"),
-        ('models = ["a.onnx", "a.onnx"]', "line 1: `models[1]`: `a.onnx` is named twice"),
+        ('models = ["a.onnx", "a.onnx"]', "line 1: `models[1]`: `a.onnx` is listed twice"),
         ('models = ["../a.onnx"]', "line 1: `models[0]`: expected a path below the config's folder, got `../a.onnx`"),
         ('exclude = ["/a"]', "line 1: `exclude[0]`: expected a path below the config's folder, got `/a`"),
         ("exclude = ['a\\b']", "line 1: `exclude[0]`: expected a path with `/`, got `a\\b`"),
@@ -214,24 +214,22 @@ rule = "opset-to-new"
         ('opset = { "ai.onnx" = "18" }', 'line 1: `opset."ai.onnx"`: expected an integer, got the string `18`'),
         (
             'opset = { "" = 18 }',
-            'line 1: `opset.""`: expected the name of a domain; the default one is spelled `ai.onnx`',
+            'line 1: `opset.""`: expected the name of a domain; the default domain is `ai.onnx`',
         ),
         (
             "",
-            "`targets`: nothing is promised: add a target, such as "
-            '`[targets.cpu]` with `runtime = "onnxruntime>=1.18"`',
+            '`targets`: no targets: add one, for example `[targets.cpu]` with `runtime = "onnxruntime>=1.18"`',
         ),
         (
             "models = ['a.onnx']\n[targets]",
-            "line 2: `targets`: nothing is promised: add a target, such as "
-            '`[targets.cpu]` with `runtime = "onnxruntime>=1.18"`',
+            'line 2: `targets`: no targets: add one, for example `[targets.cpu]` with `runtime = "onnxruntime>=1.18"`',
         ),
         ("[targets.a]", "line 1: `targets.a.runtime`: is missing; expected a string"),
         ("targets = 1", "line 1: `targets`: expected a table of tables, got `1`"),
         (
             "[targets.a]\nruntime = 'onnxruntime'\nproviders = ['CUDAExecutionProvider']",
-            "line 3: `targets.a.providers[0]`: provider `CUDAExecutionProvider` is not available in this release "
-            "of onnxgate; `python` may name an environment that has it",
+            "line 3: `targets.a.providers[0]`: provider `CUDAExecutionProvider` is not in the environments "
+            "that onnxgate creates; set `python` to an environment that has it",
         ),
         (
             "[targets.a]\nruntime = 'onnxruntime'\noptimization = []",
@@ -239,16 +237,16 @@ rule = "opset-to-new"
         ),
         (
             "[toolchain]\nrequires = ['torch', 'Torch==2']",
-            "line 2: `toolchain.requires[1]`: `Torch==2` asks for `torch` a second time, after `torch`",
+            "line 2: `toolchain.requires[1]`: `Torch==2` repeats `torch`, which is listed as `torch`",
         ),
         ("[[model]]\nsizes = {}", "line 1: `model[0].path`: is missing; expected a string"),
         (
             "[[model]]\npath = 'a.onnx'\n[[model]]\npath = './a.onnx'",
-            "line 4: `model[1].path`: `./a.onnx` has an entry already; put both into one",
+            "line 4: `model[1].path`: `./a.onnx` has another `[[model]]` entry; merge the two",
         ),
         (
             "[[model]]\npath = 'a.onnx'\nsource = 'nowhere.py:build'",
-            "line 3: `model[0].source`: there is no file `nowhere.py`",
+            "line 3: `model[0].source`: `nowhere.py` does not exist",
         ),
         (
             "[[model]]\npath = 'a.onnx'\nsource = '../export.py:build'",
@@ -263,7 +261,7 @@ rule = "opset-to-new"
         ),
         (
             "[[model]]\npath = 'a.onnx'\ncommand = ['make']",
-            "line 3: `model[0].command`: expected `{output}` among the arguments: where the model is written",
+            "line 3: `model[0].command`: expected `{output}` in the arguments: the path of the exported model",
         ),
         (
             "[[model]]\npath = 'a.onnx'\ncommand = ['make', '{output}', '{out}']",
@@ -284,7 +282,7 @@ rule = "opset-to-new"
         ),
         (
             "[[model]]\npath = 'a.onnx'\ntargets = []",
-            "line 3: `model[0].targets`: expected at least one target; leave the key out for all",
+            "line 3: `model[0].targets`: expected at least one target; remove the key to use all targets",
         ),
         (
             "[[model]]\npath = 'a.onnx'\ntolerance = { rtol = 1 }",
@@ -325,7 +323,7 @@ rule = "opset-to-new"
         ),
         (
             "[rules]\nfoo = 'off'",
-            "line 2: `rules.foo`: unknown rule `foo`; this release of onnxgate has no rule of that name",
+            "line 2: `rules.foo`: unknown rule `foo`; `onnxgate explain` lists all rules",
         ),
         (
             "[rules]\nlock-stale = 'warn'",
@@ -340,8 +338,8 @@ rule = "opset-to-new"
         ),
         (
             "[[ignore]]\nrule = 'lock-stale'\nreason = 'x'\nfingerprints = []",
-            "line 4: `ignore[0].fingerprints`: expected at least one; leave the key out to accept all findings of the "
-            "rule",
+            "line 4: `ignore[0].fingerprints`: expected at least one fingerprint; "
+            "remove the key to accept all findings of the rule",
         ),
         (
             "[[ignore]]\nrule = 'lock-stale'\nreason = 'x'\nfingerprints = ['0123456789abcdef', '0123456789ABCDEF']",
@@ -350,7 +348,7 @@ rule = "opset-to-new"
         ),
         (
             "[[ignore]]\nrule = 'lock-stale'\nreason = 'x'\nfingerprints = ['0123456789abcdef', '0123456789abcdef']",
-            "line 4: `ignore[0].fingerprints[1]`: `0123456789abcdef` is named twice",
+            "line 4: `ignore[0].fingerprints[1]`: `0123456789abcdef` is listed twice",
         ),
         (
             "[[ignore]]\nrule = 'lock-stale'\nreason = 'x'\nuntil = 'soon'",
@@ -411,8 +409,8 @@ def test_wrong_required_version(folder: Path, text: str) -> None:
 
 
 def test_absent(tmp_path: Path) -> None:
-    """A config that cannot be read."""
-    with pytest.raises(ConfigError, match="cannot be read"):
+    """A config that cannot read."""
+    with pytest.raises(ConfigError, match="cannot read"):
         load_config(tmp_path / "onnxgate.toml")
 
 

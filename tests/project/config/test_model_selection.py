@@ -100,31 +100,31 @@ def test_globs(folder: Path, text: str, expected: list[str]) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ('models = ["models/x.onnx"]', "line 1: `models[0]`: `models/x.onnx`: there is no such file"),
-        ('[[model]]\npath = "models/x.onnx"', "line 2: `model[0].path`: `models/x.onnx`: there is no such file"),
+        ('models = ["models/x.onnx"]', "line 1: `models[0]`: `models/x.onnx` does not exist"),
+        ('[[model]]\npath = "models/x.onnx"', "line 2: `model[0].path`: `models/x.onnx` does not exist"),
         (
             '[[model]]\npath = "models"',
-            "line 2: `model[0].path`: `models`: it is a folder; expected a model or a glob",
+            "line 2: `model[0].path`: `models` is a folder; expected a model or a glob",
         ),
         (
             'exclude = ["tests"]\n[[model]]\npath = "tests/data/c.onnx"',
-            "line 3: `model[0].path`: `tests/data/c.onnx`: `exclude` takes it out",
+            "line 3: `model[0].path`: `tests/data/c.onnx` is excluded by `exclude`",
         ),
         (
             'models = ["models"]\n[[model]]\npath = "tests/data/c.onnx"',
-            "line 3: `model[0].path`: `tests/data/c.onnx`: `models` does not have it",
+            "line 3: `model[0].path`: `tests/data/c.onnx` is not matched by `models`",
         ),
         (
             'models = ["models"]\n[[model]]\npath = "modl/*.onnx"',
-            "line 3: `model[0].path`: `modl/*.onnx`: no model matches it; did you mean `models/*.onnx`?",
+            "line 3: `model[0].path`: `modl/*.onnx` matches no model; did you mean `models/*.onnx`?",
         ),
         (
             'models = ["models"]\n[[model]]\npath = "tests/**"',
-            "line 3: `model[0].path`: `tests/**`: no model matches it",
+            "line 3: `model[0].path`: `tests/**` matches no model",
         ),
         (
             'models = ["models/*.onnx", "test/data/*.onnx"]',
-            "line 1: `models[1]`: `test/data/*.onnx`: it matches no file",
+            "line 1: `models[1]`: `test/data/*.onnx` matches no file",
         ),
     ],
 )
@@ -144,12 +144,12 @@ def test_not_tracked(folder: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         models(folder, '[[model]]\npath = "models/deep/b.onnx"')
 
-    assert "git does not track it; run `git add`" in caught.value.problems[0]
+    assert "is not tracked by git; run `git add" in caught.value.problems[0]
 
 
 def test_no_models(folder: Path) -> None:
     """A gate without models is no gate."""
-    with pytest.raises(ConfigError, match="has no models to judge"):
+    with pytest.raises(ConfigError, match="selects no models"):
         models(folder, 'models = ["nowhere/*.onnx"]')
 
 
@@ -168,7 +168,7 @@ def test_not_exported_yet_by_name(folder: Path) -> None:
     project = project_of(folder, f'models = ["models/*.onnx", "fresh/*.onnx"]\n{entry}')
 
     assert ["fresh/new.onnx"] == [each.path for each in project.models(["fresh/new.onnx"], base=folder, absent=True)]
-    with pytest.raises(UsageError, match="there is no file or folder"):
+    with pytest.raises(UsageError, match="does not exist"):
         project.models(["fresh/other.onnx"], base=folder, absent=True)
 
 
@@ -230,9 +230,9 @@ def test_paths(folder: Path, paths: tuple[str, ...], expected: list[str]) -> Non
         (
             'models = ["models"]',
             "tests/data/c.onnx",
-            "`tests/data/c.onnx` is no model of this project: no glob of `models` matches it",
+            "`tests/data/c.onnx` is not matched by `models` in `onnxgate.toml`",
         ),
-        ("", ".hidden/d.onnx", "`.hidden/d.onnx` is no model of this project: it lies in a hidden folder"),
+        ("", ".hidden/d.onnx", "`.hidden/d.onnx` is in a hidden folder"),
     ],
 )
 def test_strangers(folder: Path, text: str, path: str, expected: str) -> None:
@@ -251,7 +251,7 @@ def test_stranger_to_git(folder: Path) -> None:
     with pytest.raises(UsageError) as caught:
         models(folder, "", "models/deep/b.onnx")
 
-    assert caught.value.message == "`models/deep/b.onnx` is no model of this project: git does not track it"
+    assert caught.value.message == "`models/deep/b.onnx` is not tracked by git"
     git(folder, "add", "models/deep/b.onnx")
     assert models(folder, "", "models/deep/b.onnx") == ["models/deep/b.onnx"]
 
@@ -261,9 +261,7 @@ def test_stranger_from_outside(folder: Path) -> None:
     with pytest.raises(UsageError) as caught:
         project_of(folder / "models").models(["tests/data/c.onnx"])
 
-    assert caught.value.message == (
-        "`tests/data/c.onnx` is no model of this project: it lies outside of the folder of `onnxgate.toml`"
-    )
+    assert caught.value.message == ("`tests/data/c.onnx` is outside of the folder of `onnxgate.toml`")
 
 
 def test_paths_that_are_not_there(folder: Path) -> None:
@@ -271,7 +269,7 @@ def test_paths_that_are_not_there(folder: Path) -> None:
     with pytest.raises(UsageError) as caught:
         models(folder, CONFIG, "models/a.onnx", "models/typo.onnx", "nowhere")
 
-    assert caught.value.message == "there is no file or folder `models/typo.onnx`, `nowhere`"
+    assert caught.value.message == "`models/typo.onnx`, `nowhere` do not exist"
 
 
 def test_paths_from_elsewhere(folder: Path) -> None:

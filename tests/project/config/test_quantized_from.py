@@ -15,8 +15,8 @@ CONFIG = '[targets.t]\nruntime = "onnxruntime"\n[[model]]\npath = "{}"\nquantize
 @pytest.mark.parametrize(
     ("path", "name", "said"),
     [
-        ("a.onnx", "./a.onnx", "`./a.onnx` is the model itself; expected the float model that it came from"),
-        ("a.onnx", "c.onnx", "there is no file `c.onnx`"),
+        ("a.onnx", "./a.onnx", "`./a.onnx` is the model itself; expected the float model that it was quantized from"),
+        ("a.onnx", "c.onnx", "`c.onnx` does not exist"),
         ("a.onnx", "*.onnx", "expected one model, got the glob `*.onnx`"),
         ("a.onnx", "../b.onnx", "expected the path of a model in the project, got `../b.onnx`"),
         ("a.onnx", "", "expected the path of a model in the project, got ``"),

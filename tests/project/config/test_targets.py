@@ -47,7 +47,7 @@ def test_taken(tmp_path: Path, target: str) -> None:
         ("extensions = 'foo'", "extensions`: expected a list of strings, got the string `foo`"),
         (
             "extensions = ['numpy']",
-            "extensions[0]`: `numpy` registers no custom operators; every environment has it",
+            "extensions[0]`: `numpy` does not register custom operators; every environment has it",
         ),
         (
             "extensions = ['a b']",
@@ -56,7 +56,7 @@ def test_taken(tmp_path: Path, target: str) -> None:
         ("extensions = ['foo>=2,<1']", "extensions[0]`: no release can satisfy `<1,>=2`"),
         (
             "extensions = ['foo[bar]']",
-            "extensions[0]`: expected a package and its releases, without extras and markers",
+            "extensions[0]`: expected a package and a version range, without extras or markers",
         ),
         ("extensions = ['libs/foo']", f"extensions[0]`: {LIBRARY}, got `libs/foo`"),
         ("extensions = ['libs\\foo.dll']", "extensions[0]`: expected a path with `/`, got `libs\\foo.dll`"),
@@ -69,23 +69,26 @@ def test_taken(tmp_path: Path, target: str) -> None:
             "extensions[0]`: expected a path relative to the config's folder, got `C:/foo.dll`",
         ),
         ("extensions = ['../foo.so']", "extensions[0]`: `../foo.so` is outside of the project"),
-        ("extensions = ['foo', 'Foo>1']", "extensions[1]`: `Foo>1` names `foo` a second time, after `foo`"),
+        ("extensions = ['foo', 'Foo>1']", "extensions[1]`: `Foo>1` repeats `foo`, which is listed as `foo`"),
         ("python = ''", "python`: expected an interpreter or the folder of an environment"),
         (
             "python = '.venv'\nselect = 'all'",
-            "line 4: `targets.a.select`: `all` means nothing with `python`, which has one release",
+            "line 4: `targets.a.select`: `all` has no effect with `python`: the environment has one release",
         ),
         (
             "providers = ['CUDAExecutionProvider']",
-            "providers[0]`: provider `CUDAExecutionProvider` is not available in this release of onnxgate; "
-            "`python` may name an environment that has it",
+            "providers[0]`: provider `CUDAExecutionProvider` is not in the environments that onnxgate creates; "
+            "set `python` to an environment that has it",
         ),
         (
             "python = '.venv'\nproviders = ['CPUExecutionProvidr']",
             "line 4: `targets.a.providers[0]`: expected a name such as `CUDAExecutionProvider`, "
             "got `CPUExecutionProvidr`; did you mean `CPUExecutionProvider`?",
         ),
-        (OTHER, "line 7: `targets.b.providers`: target `a` uses `.venv` with other providers; make both the same"),
+        (
+            OTHER,
+            "line 7: `targets.b.providers`: target `a` uses `.venv` with different providers; use the same in both",
+        ),
     ],
 )
 def test_refused(tmp_path: Path, target: str, expected: str) -> None:
@@ -102,13 +105,13 @@ def test_refused(tmp_path: Path, target: str, expected: str) -> None:
         ("runtime = 'onnxruntime-gpu'\npython = '.venv'\nproviders = ['TensorrtExecutionProvider']", []),
         (
             "runtime = 'openvino'\nproviders = ['CUDAExecutionProvider']",
-            ["line 3: `targets.a.providers`: `openvino` has no execution providers; leave the key out"],
+            ["line 3: `targets.a.providers`: `openvino` has no execution providers; remove the key"],
         ),
         (
             "runtime = 'tract'\nextensions = ['foo']\noptimization = ['disabled']",
             [
-                "line 3: `targets.a.extensions`: `tract` takes no libraries of custom operators; leave the key out",
-                "line 4: `targets.a.optimization`: `tract` has no levels of optimisation; leave the key out",
+                "line 3: `targets.a.extensions`: `tract` does not load custom operator libraries; remove the key",
+                "line 4: `targets.a.optimization`: `tract` has no optimization levels; remove the key",
             ],
         ),
     ],

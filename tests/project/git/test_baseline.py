@@ -108,14 +108,14 @@ def test_merge_that_cannot_be_completed(origin: Origin, tmp_path: Path) -> None:
     """Offline, and with a remote that is gone: no failure, and it is said what helps."""
     root = origin.clone(tmp_path / "clone", "refs/pull/7/merge", depth=1)
     environment = {**GITHUB, "GITHUB_REF": "refs/pull/7/merge"}
-    here = f"no baseline: it would be `{origin.newer_main[:12]}`: it is not here, and"
-    help_with = "; check out two commits (`fetch-depth: 2`), or give `--against REF`"
+    here = f"no baseline: the base commit is `{origin.newer_main[:12]}`; it was not fetched, and"
+    help_with = "; check out two commits (`fetch-depth: 2`), or set `--against REF`"
     offline = chosen(root, environment, offline=True)
     git(root, "remote", "set-url", "origin", (tmp_path / "nowhere").as_uri())
     refused = chosen(root, environment)
     git(root, "remote", "remove", "origin")
 
-    assert offline == ("", f"{here} nothing may be fetched{help_with}")
+    assert offline == ("", f"{here} `--offline` does not fetch it{help_with}")
     assert refused[1].startswith(f"{here} cannot be fetched from `origin`: ")
     assert chosen(root, environment) == ("", f"{here} there is no remote to fetch it from{help_with}")
 
@@ -145,8 +145,8 @@ def test_base_that_is_not_here(origin: Origin, tmp_path: Path, base: str) -> Non
 
     assert chosen(root, {**GITHUB, "GITHUB_BASE_REF": base}) == (
         "",
-        f"no baseline: the branch `origin/{base}` is not here; check out the history (`fetch-depth: 0`, on GitLab "
-        "`GIT_DEPTH: 0`), or give `--against REF`",
+        f"no baseline: the branch `origin/{base}` was not fetched; check out the full history (`fetch-depth: 0`, "
+        "on GitLab `GIT_DEPTH: 0`), or set `--against REF`",
     )
 
 
@@ -158,7 +158,7 @@ def test_base_without_common_history(origin: Origin, tmp_path: Path) -> None:
 
     assert (name, remark.split(";")[0]) == (
         "",
-        "no baseline: where this parted from `origin/main` is not known: too little of the history is here",
+        "no baseline: the merge base with `origin/main` is not in the fetched history",
     )
 
 
@@ -203,9 +203,9 @@ def test_nothing_before(origin: Origin, tmp_path: Path) -> None:
         {**GITHUB, "GITHUB_REF": "refs/heads/same", **event(tmp_path, {"before": ZEROES, "repository": repository})},
     )
 
-    assert first == by_hand == ("", "no baseline: nothing tells what was there before; give `--against REF`")
-    assert lost[1].startswith(f"no baseline: it would be `{GONE[:12]}`: it is not here, and cannot be fetched from")
-    assert same == ("", "no baseline: all of this is in `origin/main` already; give `--against REF`")
+    assert first == by_hand == ("", "no baseline: the previous commit is unknown; set `--against REF`")
+    assert lost[1].startswith(f"no baseline: the base commit is `{GONE[:12]}`; it could not be fetched from")
+    assert same == ("", "no baseline: `origin/main` already contains this commit; set `--against REF`")
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_event_that_cannot_be_believed(origin: Origin, tmp_path: Path, said: str
 
     assert chosen(root, {**GITHUB, **event(tmp_path, said), "GITHUB_REF": "refs/heads/topic"}) == (
         "",
-        "no baseline: nothing tells what was there before; give `--against REF`",
+        "no baseline: the previous commit is unknown; set `--against REF`",
     )
 
 
@@ -241,7 +241,7 @@ def test_pull_request_that_is_not_checked_out(origin: Origin, tmp_path: Path) ->
     root = origin.clone(tmp_path / "clone", "refs/heads/main")
     said = {**GITHUB, "GITHUB_REF": "refs/heads/main", "GITHUB_BASE_REF": "main"}
 
-    assert chosen(root, said) == ("", "no baseline: all of this is in `origin/main` already; give `--against REF`")
+    assert chosen(root, said) == ("", "no baseline: `origin/main` already contains this commit; set `--against REF`")
 
 
 def test_gitlab(origin: Origin, tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ def test_no_repository(tmp_path: Path) -> None:
     """An archive, or a folder that nobody has committed anything in."""
     (tmp_path / "empty").mkdir()
     git(tmp_path / "empty", "init", "--quiet")
-    said = ("", "no baseline: this is no git repository with a commit, or git is not here; give `--against REF`")
+    said = ("", "no baseline: this is not a git repository with a commit, or git is not installed; set `--against REF`")
 
     assert chosen(tmp_path / "empty", GITHUB) == said
     assert choose_baseline(None, None, GITHUB) == BaselineChoice(remark=said[1])
@@ -295,7 +295,7 @@ def test_no_repository(tmp_path: Path) -> None:
 def test_parent_in_a_clone_of_depth_1(origin: Origin, tmp_path: Path, name: str) -> None:
     """Git itself does not know it there; it is fetched by the name that the commit has for it."""
     root = origin.clone(tmp_path / "clone", "refs/heads/topic", depth=1)
-    with pytest.raises(UsageError, match="nothing may be fetched"):
+    with pytest.raises(UsageError, match="`--offline` does not fetch it"):
         choose_baseline(root, name, {}, offline=True)
     found = choose_baseline(root, name, {})
 
@@ -316,10 +316,10 @@ def test_further_ancestors_in_a_clone_of_depth_1(origin: Origin, tmp_path: Path)
     ("name", "why"),
     [
         ("HEAD^3", "`{}` has 2 parents"),
-        (f"HEAD~{MAX_FETCHED_COMMITS + 1}", f"it lies more than {MAX_FETCHED_COMMITS} commits back, and is not here"),
+        (f"HEAD~{MAX_FETCHED_COMMITS + 1}", f"it is more than {MAX_FETCHED_COMMITS} commits back, and was not fetched"),
         ("HEAD^0^9", "`{}` has 2 parents"),
-        ("nowhere^1", "git knows no such revision here"),
-        (GONE, "it is not here, and cannot be fetched from `origin`"),
+        ("nowhere^1", "it does not exist in this clone"),
+        (GONE, "it could not be fetched from `origin`"),
     ],
 )
 def test_parent_that_is_not_there(origin: Origin, tmp_path: Path, name: str, why: str) -> None:

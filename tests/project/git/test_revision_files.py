@@ -111,7 +111,7 @@ def test_pointers(root: Path) -> None:
 
 def test_revision_that_is_not_here(root: Path) -> None:
     """No tree is not an empty one."""
-    with pytest.raises(MissingAtRevisionError, match="the files at `gone` cannot be listed: "):
+    with pytest.raises(MissingAtRevisionError, match="cannot list the files at `gone`: "):
         _ = Tree(Revision(root, "gone", "d" * 40)).entries
 
 

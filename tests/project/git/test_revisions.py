@@ -68,13 +68,13 @@ def test_any_name_of_a_revision(root: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["nowhere", "--help", "", "old:ml/m.onnx"])
 def test_no_revision(root: Path, name: str) -> None:
     """What git does not know is a fault of the usage, and never an option of git's."""
-    with pytest.raises(UsageError, match="git knows no such revision"):
+    with pytest.raises(UsageError, match="does not exist in this clone"):
         resolve_revision(root, name)
 
 
 def test_no_repository() -> None:
     """There is nothing that could be asked."""
-    with pytest.raises(UsageError, match="this is no git repository"):
+    with pytest.raises(UsageError, match="this is not a git repository"):
         resolve_revision(None, "main")
 
 
@@ -82,7 +82,7 @@ def test_model_that_is_new(root: Path, tmp_path: Path) -> None:
     """It has no baseline, which is no fault; a glob's letters in a name mean themselves."""
     new = _absent(resolve_revision(root, "old"), "ml/new.onnx", tmp_path / "a")
 
-    assert (new.reason, new.is_new) == ("`ml/new.onnx` is not at `old`", True)
+    assert (new.reason, new.is_new) == ("`ml/new.onnx` does not exist at `old`", True)
     assert _absent(resolve_revision(root, "old"), "ml/*.onnx", tmp_path / "b").is_new
     assert _absent(resolve_revision(root, "old"), "ml", tmp_path / "c").is_new
 
@@ -95,7 +95,7 @@ def test_data_that_are_not_there(root: Path, tmp_path: Path) -> None:
     commit(root)
     lost = _absent(resolve_revision(root, "HEAD"), "ml/m.onnx", tmp_path / "past")
 
-    assert lost.reason == "`ml/lost.bin` is not at `HEAD`"
+    assert lost.reason == "`ml/lost.bin` does not exist at `HEAD`"
 
 
 def test_what_is_no_model_and_what_is_a_link(root: Path, tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_what_is_no_model_and_what_is_a_link(root: Path, tmp_path: Path) -> None
     commit(root)
     head = resolve_revision(root, "HEAD")
 
-    assert "cannot be read: it is " in _absent(head, "ml/m.onnx", tmp_path / "a").reason
+    assert "`ml/m.onnx` at `HEAD`: it is " in _absent(head, "ml/m.onnx", tmp_path / "a").reason
     assert _absent(head, "ml/link.onnx", tmp_path / "b").reason == "`ml/link.onnx` is a link at `HEAD`"
 
 
@@ -172,7 +172,7 @@ def test_pointer_whose_content_cannot_be_had(root: Path, content: bytes, tmp_pat
     need("git-lfs")
     lacking = _absent(resolve_revision(root, "HEAD", offline=offline), "ml/m.onnx", tmp_path / "past")
 
-    assert lacking.reason.startswith("`ml/m.onnx` at `HEAD` is a Git LFS pointer, and its content is not here")
+    assert lacking.reason.startswith("`ml/m.onnx` at `HEAD` is a Git LFS pointer (content not fetched)")
     assert lacking.hint == f'git lfs fetch origin {git(root, "rev-parse", "HEAD")} --include "ml/m.onnx"'
     assert not lacking.is_new
 
@@ -196,6 +196,6 @@ def test_pointer_whose_content_is_fetched(root: Path, tmp_path: Path) -> None:
     offline = _absent(resolve_revision(clone, "HEAD", offline=True), "ml/m.onnx", tmp_path / "offline")
     file = write_model_at_revision(resolve_revision(clone, "HEAD"), "ml/m.onnx", tmp_path / "past").path
 
-    assert offline.reason == "`ml/m.onnx` at `HEAD` is a Git LFS pointer, and its content is not here"
+    assert offline.reason == "`ml/m.onnx` at `HEAD` is a Git LFS pointer (content not fetched)"
     assert np.frombuffer(file.with_name("w.bin").read_bytes(), np.float32).tolist() == [1.0, 2.0, 3.0, 4.0]
     assert onnx.load(file).graph.node[0].op_type == "Add"

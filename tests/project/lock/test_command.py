@@ -102,7 +102,7 @@ def test_offline(locked: Checkout, monkeypatch: pytest.MonkeyPatch, tmp_path_fac
         "`onnxgate.lock` is not up to date: 1 difference; run `onnxgate lock`",
     ]
     assert updated.startswith("updated `a.onnx`: imports opset 16 of `ai.onnx` instead of 17\n")
-    assert "error: the package index cannot be asked: Failed to fetch" in unreachable
+    assert "error: cannot query the package index: Failed to fetch" in unreachable
 
 
 def test_check_writes_nothing(locked: Checkout) -> None:
@@ -134,7 +134,7 @@ def test_paths(locked: Checkout) -> None:
     assert locked.run("--check", status=1).startswith("`a.onnx` changed since it was locked")
     (locked.folder / "b.onnx").unlink()
     assert locked.run("b.onnx").startswith("removed `b.onnx`\n")
-    assert "there is no file or folder `b.onnx`" in locked.run("b.onnx", status=2)
+    assert "`b.onnx` does not exist" in locked.run("b.onnx", status=2)
 
 
 def test_upgrade(
@@ -162,9 +162,9 @@ def test_upgrade(
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (("--check",), "error: there is no `onnxgate.lock`\nhint: run `onnxgate lock`\n"),
+        (("--check",), "error: `onnxgate.lock` does not exist\nhint: run `onnxgate lock`\n"),
         (("a.onnx",), "hint: run `onnxgate lock` without paths\n"),
-        (("nowhere.onnx",), "error: there is no file or folder `nowhere.onnx`\n"),
+        (("nowhere.onnx",), "error: `nowhere.onnx` does not exist\n"),
     ],
 )
 def test_never_locked(checkout: Checkout, arguments: tuple[str, ...], expected: str) -> None:

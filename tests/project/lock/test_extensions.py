@@ -125,7 +125,7 @@ def test_upgrade_outside_of_what_is_asked_for(tmp_path: Path, published: LocalIn
     """A release that the target does not take is an error."""
     project = project_of(tmp_path, CONFIG + 'extensions = ["ort-extras<0.2"]\n')
 
-    with pytest.raises(UsageError, match=r"takes `ort-extras==0\.2`"):
+    with pytest.raises(UsageError, match=r"`--upgrade ort-extras==0\.2`"):
         locked(project, lock_first(project, published), upgrade=("ort-extras=0.2",))
 
 
@@ -176,7 +176,7 @@ def test_no_wheels(tmp_path: Path, published: LocalIndex) -> None:
         locked(project)
 
     assert caught.value.message.startswith(
-        "no release of `ort-extras>0.5` has wheels for Python 3.11, under which onnxruntime 1.18.1 runs: "
+        "no release of `ort-extras>0.5` has wheels for Python 3.11, which onnxruntime 1.18.1 uses: "
     )
 
 

@@ -17,23 +17,23 @@ def test_missing(tmp_path: Path) -> None:
     with pytest.raises(LockError) as caught:
         load_lock(tmp_path / "onnxgate.lock")
 
-    assert (caught.value.message, caught.value.hint) == ("there is no `onnxgate.lock`", "run `onnxgate lock`")
+    assert (caught.value.message, caught.value.hint) == ("`onnxgate.lock` does not exist", "run `onnxgate lock`")
     assert caught.value.exit_code == 2
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("version = 2\n[new]\n", "`onnxgate.lock` has version 2; this onnxgate reads up to 1"),
+        ("version = 2\n[new]\n", "`onnxgate.lock` has format version 2; this onnxgate supports up to 1"),
         ("version = 1\n[models\n", "`onnxgate.lock` is damaged: expected "),
-        ("[targets.a]\n", "`onnxgate.lock` is damaged: it has no `version`"),
+        ("[targets.a]\n", "`onnxgate.lock` is damaged: `version` is missing"),
         (
             "version = 1\n[targets.a]\npolicy = 1\nruntimes = []\n",
             "expected `str`, got `int` - at `$.targets[...].policy`",
         ),
         (
             "version = 1\n<<<<<<< HEAD\n[targets.a]\n=======\n[targets.b]\n>>>>>>> other\n",
-            "`onnxgate.lock` has the marks of a merge conflict at line 2",
+            "`onnxgate.lock` has merge conflict markers at line 2",
         ),
     ],
 )

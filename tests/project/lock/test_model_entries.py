@@ -82,7 +82,7 @@ def test_pointer_to_other_content(tmp_path: Path, known: bool) -> None:
     selected.absolute.write_text(POINTER.format("ab" * 32, 3))
 
     assert refusal(selected, old) == (
-        '`m.onnx`: is a Git LFS pointer that was not fetched; run `git lfs pull --include "m.onnx"`'
+        '`m.onnx`: is a Git LFS pointer (content not fetched); run `git lfs pull --include "m.onnx"`'
     )
 
 
@@ -99,9 +99,9 @@ def test_pointer_of_data(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b"", "`m.onnx`: is no model: an empty file"),
-        (b"<!DOCTYPE html><html></html>", "`m.onnx`: is no model: an HTML page"),
-        (None, "`m.onnx`: is no model: not there"),
+        (b"", "`m.onnx`: is not a model: an empty file"),
+        (b"<!DOCTYPE html><html></html>", "`m.onnx`: is not a model: an HTML page"),
+        (None, "`m.onnx`: is not a model: not there"),
     ],
 )
 def test_no_model(tmp_path: Path, content: bytes | None, expected: str) -> None:
@@ -127,8 +127,8 @@ def test_data_elsewhere(tmp_path: Path) -> None:
     said = refusal(model(tmp_path, EXTERNAL.replace("w.bin", "../w.bin"), "a b.onnx"))
 
     assert said == (
-        "`a b.onnx`: its external data `../w.bin` cannot be read, since it lies outside the model's folder; "
-        "run `onnxgate fix 'a b.onnx'`, which moves data of the repository into the model"
+        "`a b.onnx`: its external data `../w.bin` cannot be read: it lies outside the model's folder; "
+        "run `onnxgate fix 'a b.onnx'` to store the data in the model"
     )
 
 

@@ -144,34 +144,42 @@ def test_what_cannot_be_locked(registry: Registry, tmp_path: Path) -> None:
     registry.add(COMPANION, "2.0.0")
     registry.add(ENGINE, "2.0.0", {COMPANION: "2.0.0"}, hashed=False)
 
-    with pytest.raises(ConfigError, match=r"no release of `onnxruntime-web` that npm offers satisfies `>=3`"):
+    with pytest.raises(ConfigError, match=r"no release of `onnxruntime-web` on npm satisfies `>=3`"):
         locked(tmp_path, config=CONFIG.replace(">=1.20", ">=3"))
-    with pytest.raises(ResolutionError, match=r"no integrity by sha512 of `onnxruntime-web`"):
+    with pytest.raises(ResolutionError, match=r"no SHA-512 integrity of `onnxruntime-web`"):
         locked(tmp_path, config=CONFIG.replace(">=1.20", ">=2"))
 
 
 @pytest.mark.surface
 def test_no_registry(registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that does not know the package, one that is not there, npm's empty cache, and no npm."""
-    with pytest.raises(ResolutionError, match=r"npm cannot say it: 404 Not Found"):
+    with pytest.raises(ResolutionError, match=r"cannot query the npm registry: 404 Not Found"):
         NpmClient().releases("onnxruntime-nothing")
     use_registry(monkeypatch, "http://127.0.0.1:9", tmp_path / "cold")
-    with pytest.raises(ResolutionError, match=r"npm cannot say it: .*ECONNREFUSED"):
+    with pytest.raises(ResolutionError, match=r"cannot query the npm registry: .*ECONNREFUSED"):
         NpmClient().releases(ENGINE)
-    with pytest.raises(ResolutionError, match=r"not in npm's cache, and `--offline` asks no registry"):
+    with pytest.raises(ResolutionError, match=r"not in the cache of npm, and `--offline` is set"):
         NpmClient(offline=True).releases(ENGINE)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ResolutionError, match=r"npm is not installed") as failed:
         NpmClient().releases(ENGINE)
-    assert failed.value.hint == "install Node 18 or newer, which brings npm"
+    assert failed.value.hint == "install Node 18 or newer, which includes npm"
 
 
 @pytest.mark.parametrize(
     ("wrong", "right", "expected"),
     [
-        (NPM[0].integrity, "sha512-abc", "package `onnxruntime-common` of npm: `sha512-abc` is no integrity by sha512"),
-        (f'"{COMPANION}==1.20.1", ', "", "its packages do not pin `onnxruntime-common`"),
-        ('release = "1.20.1", ', 'release = "1.20.1", python = "3.11", ', "has no Python, and `3.11` is said"),
+        (
+            NPM[0].integrity,
+            "sha512-abc",
+            "package `onnxruntime-common` of npm: `sha512-abc` is not a valid SHA-512 integrity",
+        ),
+        (f'"{COMPANION}==1.20.1", ', "", "`onnxruntime-common` is not pinned in `packages`"),
+        (
+            'release = "1.20.1", ',
+            'release = "1.20.1", python = "3.11", ',
+            "runs without Python, but `python` is `3.11`",
+        ),
     ],
 )
 def test_damage_is_told(wrong: str, right: str, expected: str) -> None:

@@ -87,7 +87,7 @@ def test_unreachable(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.T
     with pytest.raises(ResolutionError) as caught:
         found("onnxruntime>=1", "minors")
 
-    assert caught.value.message.startswith("the package index cannot be asked: Failed to fetch")
+    assert caught.value.message.startswith("cannot query the package index: Failed to fetch")
     assert "\n" not in caught.value.message
     assert caught.value.exit_code == 3
 
@@ -99,7 +99,7 @@ def test_offline_with_a_cold_cache(local_index: LocalIndex) -> None:
     with pytest.raises(ResolutionError) as caught:
         UvIndex(offline=True).newest(Requirement("onnxruntime"), "3.11")
 
-    assert caught.value.hint == "run it once without `--offline`"
+    assert caught.value.hint == "run the command once without `--offline`"
     assert local_index.asked == 0
 
 

@@ -339,8 +339,11 @@ def test_toolchain(tmp_path: Path, published: LocalIndex) -> None:
 
     assert msgspec.structs.replace(TOOLCHAIN, policy=toolchain_policy(project.config.toolchain)) == found.lock.toolchain
     assert found.lock == kept.lock
-    assert kept.notes == ("no toolchain with `torch==2.13.*`; the locked one stays",)
-    assert (none.lock.toolchain, none.notes) == (None, ("no toolchain with `torch==2.13.*`; it is not locked",))
+    assert kept.notes == ("no toolchain with `torch==2.13.*`; the locked toolchain is unchanged",)
+    assert (none.lock.toolchain, none.notes) == (
+        None,
+        ("no toolchain with `torch==2.13.*`; the toolchain is not locked",),
+    )
     assert policy_differences(project.config, none.lock)
 
 
@@ -376,8 +379,8 @@ def test_another_toolchain(
         ()
         if expected is NEWER
         else (
-            "the toolchain here is another one: Python 3.12 (locked: 3.11), torch 2.13.1 (locked: 2.13.0); "
-            "the locked one stays, `--upgrade` takes this one",
+            "the installed toolchain differs from the locked one: Python 3.12 (locked: 3.11), "
+            "torch 2.13.1 (locked: 2.13.0); run `onnxgate lock --upgrade` to lock it",
         )
     )
 

@@ -80,7 +80,7 @@ def test_stays_where_it_is_not(tmp_path: Path) -> None:
     again = relocked(project, first.lock, no_build)
 
     assert first.lock == again.lock
-    assert again.notes == ("target `own`: there is no `.venv`; what is locked stays",)
+    assert again.notes == ("target `own`: there is no `.venv`; the locked pins are unchanged",)
 
 
 def test_stays_where_another_one_is(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_stays_where_another_one_is(tmp_path: Path) -> None:
     assert first.lock == again.lock
     assert again.notes == (
         "target `own`: `.venv` has onnxruntime==1.25.0 (locked: onnxruntime==1.24.0); "
-        "what is locked stays, `--upgrade` takes this",
+        "run `onnxgate lock --upgrade` to lock it",
     )
 
 

@@ -30,33 +30,37 @@ def refusal(text: str) -> LockError:
         (
             'release = "1.31.1"',
             'release = "1.18.1"',
-            "target `server`, onnxruntime 1.18.1: its packages do not have `onnxruntime==1.18.1`",
+            "target `server`, onnxruntime 1.18.1: `packages` does not contain `onnxruntime==1.18.1`",
         ),
         (
             '"numpy==2.4.6", ',
             "",
-            "target `server`, onnxruntime 1.31.1: its packages do not pin `numpy`",
+            "target `server`, onnxruntime 1.31.1: `numpy` is not pinned in `packages`",
         ),
         (
             '"numpy==2.4.6", ',
             '"numpy==2.4.6", "onnxruntime==1.18.1", ',
             "target `server`, onnxruntime 1.31.1: `onnxruntime` is pinned more than once",
         ),
-        ('"numpy==2.4.6"', '"numpy==new"', "target `server`, onnxruntime 1.31.1: `numpy==new` is no exact pin"),
+        (
+            '"numpy==2.4.6"',
+            '"numpy==new"',
+            "target `server`, onnxruntime 1.31.1: `numpy==new` does not pin an exact version",
+        ),
         (
             '[{ engine = "onnxruntime", release = "1.31.1", python = "3.11"',
             '[{ engine = "onnxruntime", release = "1.31.1", python = "3"',
-            "target `server`, onnxruntime 1.31.1: `3` is no minor version of Python",
+            "target `server`, onnxruntime 1.31.1: `3` is not a valid Python minor version",
         ),
         (
             '"onnxruntime==1.31.1"] }',
             '"onnxruntime==1.31.1"], extensions = ["foo"] }',
-            "target `server`, onnxruntime+foo 1.31.1: its packages do not pin its extension `foo`",
+            "target `server`, onnxruntime+foo 1.31.1: extension `foo` is not pinned in `packages`",
         ),
         (
             '"onnxruntime==1.31.1"] }',
             '"foo==1.0", "onnxruntime==1.31.1"], extensions = ["foo>1"] }',
-            "target `server`, onnxruntime+foo>1 1.31.1: its packages do not pin its extension `foo>1`",
+            "target `server`, onnxruntime+foo>1 1.31.1: extension `foo>1` is not pinned in `packages`",
         ),
         (
             '"onnxruntime==1.31.1"] }',
@@ -66,18 +70,26 @@ def refusal(text: str) -> LockError:
         (
             'python = "3.11", packages = ["numpy==2.4.6", "onnxruntime==1.31.1"] }',
             'packages = ["numpy==new"], environment = ".venv" }',
-            "target `server`, onnxruntime@.venv 1.31.1: `numpy==new` is no exact pin",
+            "target `server`, onnxruntime@.venv 1.31.1: `numpy==new` does not pin an exact version",
         ),
-        (f'"{"aa" * 32}"\nsize', '"aa"\nsize', "model `m.onnx`: `aa` is no sha256"),
-        ("bb" * 32, "BB" * 32, f"model `m.onnx`: data file `weights.bin`: `{'BB' * 32}` is no sha256"),
+        (f'"{"aa" * 32}"\nsize', '"aa"\nsize', "model `m.onnx`: `aa` is not a valid SHA-256"),
+        ("bb" * 32, "BB" * 32, f"model `m.onnx`: data file `weights.bin`: `{'BB' * 32}` is not a valid SHA-256"),
         ("noise = 1e-07", "noise = nan", "model `m.onnx`: the noise of output `y` is nan"),
         ("bound = 1e-06", "bound = inf", "model `m.onnx`: the bound of output `y` is inf"),
         ("bound = 1e-06", "bound = -1.0", "model `m.onnx`: the bound of output `y` is -1.0"),
-        ('name = "onnxruntime"', 'name = "Onnx_Runtime"', "package `Onnx_Runtime`: `Onnx_Runtime` is no normalised"),
-        ('version = "1.31.1"', 'version = "new"', "package `onnxruntime`: `new` is no version"),
-        (WHEEL, f"../{WHEEL}", f"package `onnxruntime`: `../{WHEEL}` is no name of a wheel"),
-        (WHEEL, "onnxruntime-1.31.1.tar.gz", "package `onnxruntime`: `onnxruntime-1.31.1.tar.gz` is no name of a"),
-        ("cc" * 32, "cc", f"package `onnxruntime`: `{WHEEL}`: `cc` is no sha256"),
+        (
+            'name = "onnxruntime"',
+            'name = "Onnx_Runtime"',
+            "package `Onnx_Runtime`: `Onnx_Runtime` is not a valid normalized",
+        ),
+        ('version = "1.31.1"', 'version = "new"', "package `onnxruntime`: `new` is not a valid version"),
+        (WHEEL, f"../{WHEEL}", f"package `onnxruntime`: `../{WHEEL}` is not a wheel file name"),
+        (
+            WHEEL,
+            "onnxruntime-1.31.1.tar.gz",
+            "package `onnxruntime`: `onnxruntime-1.31.1.tar.gz` is not a wheel file name",
+        ),
+        ("cc" * 32, "cc", f"package `onnxruntime`: `{WHEEL}`: `cc` is not a valid SHA-256"),
     ],
 )
 def test_refused(was: str, becomes: str, expected: str) -> None:
@@ -96,8 +108,8 @@ def test_release_of_no_version() -> None:
     error = refusal(TEXT.replace('release = "1.31.1"', 'release = "x"').replace("==1.31.1", "==x"))
 
     assert error.problems == (
-        "target `server`, onnxruntime x: `x` is no version",
-        "target `server`, onnxruntime x: `onnxruntime==x` is no exact pin",
+        "target `server`, onnxruntime x: `x` is not a valid version",
+        "target `server`, onnxruntime x: `onnxruntime==x` does not pin an exact version",
     )
 
 
@@ -108,5 +120,5 @@ def test_many() -> None:
     error = refusal(render_lock(Lock(models=models)))
 
     assert error.message == "`onnxgate.lock` is damaged in 12 places"
-    assert error.problems[0] == "model `00.onnx`: `` is no sha256"
-    assert error.problems[9:] == ("model `09.onnx`: `` is no sha256", "and 2 more")
+    assert error.problems[0] == "model `00.onnx`: `` is not a valid SHA-256"
+    assert error.problems[9:] == ("model `09.onnx`: `` is not a valid SHA-256", "and 2 more")

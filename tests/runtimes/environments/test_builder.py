@@ -283,7 +283,7 @@ def test_closing_ends_what_uv_does(invented: Locked, tmp_path: Path) -> None:
     """Afterwards nothing is started any more."""
     environments = Environments(tmp_path, offline=True)
     environments.close()
-    with pytest.raises(UnavailableError, match="the gate was ended"):
+    with pytest.raises(UnavailableError, match="onnxgate is shutting down"):
         environments.prepare(*invented)
 
 
@@ -302,7 +302,7 @@ def test_closing_ends_the_wait_for_another_gate(invented: Locked, tmp_path: Path
         error = waiting.exception(30)
 
     assert still_waiting
-    assert str(error) == "the gate was ended"
+    assert str(error) == "onnxgate is shutting down"
     assert time.monotonic() - began < 10
 
 

@@ -48,7 +48,14 @@ def load_callable(source: str) -> Callable[[], Any]:
         raise SourceError(f"file `{os.path.basename(file)}` does not exist")
     target: Any = _import_file(file)
     for part in name.split("."):
-        target = getattr(target, part, None)
+        parent, target = target, getattr(target, part, None)
+        if target is None:
+            names = (
+                [key for key, value in vars(parent).items() if callable(value)] if hasattr(parent, "__dict__") else []
+            )
+            near = difflib.get_close_matches(part, names, 1)
+            hint = f"; did you mean `{name.replace(part, near[0])}`?" if near else ""
+            raise SourceError(f"`{os.path.basename(file)}` has no callable `{name}`{hint}")
     if not callable(target):
         raise SourceError(f"`{os.path.basename(file)}` has no callable `{name}`")
     return target  # type: ignore[no-any-return]

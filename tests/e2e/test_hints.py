@@ -1,0 +1,252 @@
+"""Hints are followed as a user would: the command is taken from the output and run, and the error must be gone."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.harness.models import write
+from tests.harness.repositories.checkout import commit, git
+from tests.harness.repositories.user_repository import Ended, Repository
+
+USAGE_ERROR = 2
+NO_GLOB = 'models = ["models/*.onnx"]\n'
+
+
+def hinted_commands(ended: Ended) -> list[str]:
+    """Return the commands in back-ticks of the hint."""
+    (hint,) = [line for line in ended.err.splitlines() if line.startswith("hint: ")]
+    return [quoted for quoted in re.findall(r"`([^`]+)`", hint) if quoted.split()[0] in ("onnxgate", "git")]
+
+
+def follow(repository: Repository, command: str) -> None:
+    """Run a command of a hint, which must succeed."""
+    program, *arguments = shlex.split(command)
+    if program == "onnxgate":
+        repository.run(*arguments)
+    else:
+        subprocess.run([program, *arguments], cwd=repository.folder, check=True, capture_output=True)
+
+
+def fails(repository: Repository, *arguments: str) -> Ended:
+    """Run a command that must end with a usage error."""
+    return repository.run(*arguments, status=USAGE_ERROR)
+
+
+def run_any(repository: Repository, *arguments: str) -> int:
+    """Return the exit status of a command."""
+    with repository.start(*arguments) as process:
+        process.communicate()
+    return process.returncode
+
+
+@pytest.mark.parametrize("content", ["garbage [", "", "version = 1\n[models.x]\n", "\xff"])
+def test_a_damaged_lock_is_restored(small: Repository, content: str) -> None:
+    """The first way of the hint gets the committed lock back."""
+    lock = small.folder / "onnxgate.lock"
+    commit(small.folder)
+    lock.write_bytes(content.encode("latin-1"))
+    restore, create = hinted_commands(fails(small, "check", "--static"))
+    assert hinted_commands(fails(small, "lock")) == [restore, create]
+    follow(small, restore)
+
+    assert create == "onnxgate lock"
+    assert small.run("check", "--static").status == 0
+
+
+@pytest.mark.index
+def test_a_damaged_lock_is_deleted(small: Repository) -> None:
+    """The second way creates a new lock."""
+    lock = small.folder / "onnxgate.lock"
+    lock.write_text("garbage [", encoding="utf-8")
+    error = fails(small, "check", "--static")
+    assert "or delete it and run `onnxgate lock`" in error.err
+    lock.unlink()
+    (missing,) = hinted_commands(fails(small, "check", "--static"))
+    follow(small, missing)
+
+    assert small.run("check", "--static").status == 0
+
+
+def test_a_conflict_in_the_lock(small: Repository) -> None:
+    """The lock of one branch is taken, and then updated for the models of both."""
+    commit(small.folder)
+    git(small.folder, "checkout", "--quiet", "-b", "other")
+    write(small.folder / "models" / "new-b.onnx", "g (float[N, 4] x) => (float[N, 4] y) { y = Abs (x) }")
+    small.run("lock", "--offline")
+    commit(small.folder)
+    git(small.folder, "checkout", "--quiet", "main")
+    write(small.folder / "models" / "new-a.onnx", "g (float[N, 4] x) => (float[N, 4] y) { y = Neg (x) }")
+    small.run("lock", "--offline")
+    commit(small.folder)
+    merge = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "merge", "--quiet", "other"]
+    merged = subprocess.run(merge, cwd=small.folder, capture_output=True, check=False)
+    assert merged.returncode == 1
+    take, update = hinted_commands(fails(small, "check", "--static"))
+    follow(small, take)
+    follow(small, update)
+
+    assert small.run("check", "--static").status == 0
+
+
+def test_an_untracked_model(small: Repository) -> None:
+    """The command adds exactly this file."""
+    small.edit("onnxgate.toml", NO_GLOB, "")
+    write(small.folder / "models" / "a new one.onnx")
+    arguments = ("check", "--static", "models/a new one.onnx")
+    error = fails(small, *arguments)
+    assert "is not tracked by git" in error.err
+    (add,) = hinted_commands(error)
+    follow(small, add)
+
+    assert run_any(small, *arguments) != USAGE_ERROR
+
+
+def test_a_model_in_a_submodule(small: Repository, tmp_path: Path) -> None:
+    """`git add` cannot add it: the hint is a line of the config, which is inserted as it is printed."""
+    write(tmp_path / "vendor" / "net.onnx")
+    commit(tmp_path / "vendor")
+    git(
+        small.folder,
+        "-c",
+        "protocol.file.allow=always",
+        "submodule",
+        "--quiet",
+        "add",
+        str(tmp_path / "vendor"),
+        "vendor",
+    )
+    small.edit("onnxgate.toml", NO_GLOB, "")
+    arguments = ("check", "--static", "vendor/net.onnx")
+    error = fails(small, *arguments)
+    setting = re.search(r"`(models = .*\])`", error.err)
+
+    assert "`vendor/net.onnx` is in the git submodule `vendor`" in error.err
+    assert "git add" not in error.err
+    assert setting is not None
+    small.write("onnxgate.toml", f"{setting[1]}\n{small.read('onnxgate.toml').partition('[[model]]')[0]}")
+    assert run_any(small, *arguments) != USAGE_ERROR
+
+
+def test_no_config(small: Repository, cold: dict[str, str | Path | None]) -> None:
+    """`onnxgate init` writes a config, with which the command gets further."""
+    for name in ("onnxgate.toml", "onnxgate.lock"):
+        (small.folder / name).unlink()
+    commit(small.folder)
+    repository = small.given(**cold)
+    error = fails(repository, "lock")
+    (init,) = hinted_commands(error)
+    follow(repository, init)
+
+    assert "onnxgate.toml" in error.err
+    assert (small.folder / "onnxgate.toml").is_file()
+
+
+@pytest.mark.index
+@pytest.mark.parametrize("arguments", [("lock", "models/small.onnx"), ("lock", "--upgrade", "--preview")])
+def test_a_lock_that_does_not_exist_yet(small: Repository, arguments: tuple[str, ...]) -> None:
+    """Commands that need a lock name the command that creates one, and work afterwards."""
+    (small.folder / "onnxgate.lock").unlink()
+    (create,) = hinted_commands(fails(small, *arguments))
+    follow(small, create)
+
+    assert small.run(*arguments).status == 0
+
+
+def test_a_stale_export(small: Repository) -> None:
+    """The fix of a finding names two commands; after both, the finding is gone."""
+    write(small.folder / "fresh.onnx", "g (float[N, 4] x) => (float[N, 4] y) { y = Abs (x) }")
+    (small.folder / "fresh.onnx").rename(small.folder / "fresh.bin")
+    (small.folder / "copy_it.py").write_text("import shutil, sys\nshutil.copy('fresh.bin', sys.argv[1])\n")
+    command = "command = ['{python}', 'copy_it.py', '{output}']\n"
+    toolchain = f"[toolchain]\npython = '{Path(sys.executable).as_posix()}'\n"
+    small.edit("onnxgate.toml", 'path = "models/**"\n', f'path = "models/**"\n{command}')
+    small.write("onnxgate.toml", f"{small.read('onnxgate.toml')}\n{toolchain}")
+    small.run("lock", "--offline")
+    stale = small.report("--stage", "export", status=1)
+    (fix,) = {finding["fix"] for finding in stale["findings"] if finding["rule"] == "export-stale"}
+    commands = [quoted for quoted in re.findall(r"`([^`]+)`", fix) if quoted.startswith("onnxgate ")]
+    for quoted in commands:
+        follow(small, quoted)
+
+    assert len(commands) == 2
+    assert small.report("--stage", "export")["findings"] == []
+
+
+Misspell = Callable[[Repository], tuple[str, ...]]
+
+
+def in_config(old: str, new: str) -> Misspell:
+    """Return a mistake in the config."""
+
+    def make(repository: Repository) -> tuple[str, ...]:
+        repository.edit("onnxgate.toml", old, new)
+        return ("check", "--static")
+
+    return make
+
+
+def on_command_line(*arguments: str) -> Misspell:
+    """Return a mistake on the command line."""
+    return lambda _: arguments
+
+
+@pytest.mark.parametrize(
+    ("misspell", "wrong", "right"),
+    [
+        (in_config("sizes", "sises"), "sises", "sizes"),
+        (in_config("[targets.server]", "[target.server]"), "target", "targets"),
+        (in_config("onnxruntime>=", "onnxrutime>="), "onnxrutime", "onnxruntime"),
+        (in_config("runtime =", 'select = "minor"\nruntime ='), "minor", "minors"),
+        (in_config("sizes", 'targets = ["sever"]\nsizes'), "sever", "server"),
+        (in_config("[targets", "[rules]\nopset-to-new = 'off'\n\n[targets"), "opset-to-new", "opset-too-new"),
+        (in_config("models/**", "model/**"), "model/**", "models/**"),
+        (on_command_line("explain", "opset-to-new"), "opset-to-new", "opset-too-new"),
+        (on_command_line("check", "--stage", "runtim"), "runtim", "runtime"),
+        (on_command_line("lok", "--check"), "lok", "lock"),
+        (on_command_line("check", "--statik"), "--statik", "--static"),
+    ],
+)
+def test_a_misspelled_name(small: Repository, misspell: Misspell, wrong: str, right: str) -> None:
+    """The suggestion is the name that was meant, and with it the command gets further."""
+    arguments = misspell(small)
+    error = fails(small, *arguments).err
+    suggested = re.search(r"[Dd]id you mean (?:one of: )?(.*)", error)
+
+    assert suggested is not None, error
+    assert right in re.findall(r"[`']([^`']+)[`']", suggested[1])
+    config = small.folder / "onnxgate.toml"
+    config.write_text(re.sub(rf"(?<![\w/]){re.escape(wrong)}(?![\w/])", right, config.read_text(encoding="utf-8")))
+    corrected = tuple(right if word == wrong else word for word in arguments)
+    assert run_any(small, *corrected) != USAGE_ERROR
+
+
+def test_a_misspelled_callable(small: Repository) -> None:
+    """The names of the file's own functions are suggested."""
+    small.write("build.py", "def build_model():\n    return 1\n")
+    toolchain = f"[toolchain]\npython = '{Path(sys.executable).as_posix()}'\n"
+    small.edit("onnxgate.toml", 'path = "models/**"\n', 'path = "models/**"\nsource = "build.py:build_modle"\n')
+    small.write("onnxgate.toml", f"{small.read('onnxgate.toml')}\n{toolchain}")
+    wrong = small.run("export", status=1).out
+    suggested = re.search(r"did you mean `(\w+)`\?", wrong)
+    assert suggested is not None, wrong
+    small.edit("onnxgate.toml", "build_modle", suggested[1])
+
+    assert "has no callable" not in small.run("export", status=1).out
+
+
+def test_a_model_that_is_outside_of_the_project(small: Repository, tmp_path: Path) -> None:
+    """The hint leads to the other project, in which the same command works."""
+    other = tmp_path / "other"
+    shutil.copytree(small.folder, other)
+    error = fails(small, "check", "--static", str(other / "models" / "small.onnx"))
+
+    assert "run onnxgate in the project of that model" in error.err
+    assert small.at(other).run("check", "--static", "models/small.onnx").status == 0
