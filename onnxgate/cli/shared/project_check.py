@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import click
 import msgspec
 
 from onnxgate import __version__, rules
@@ -14,9 +15,11 @@ from onnxgate.cli.shared.options import CommonOptions
 from onnxgate.cli.shared.outputs import Sink, write_outputs
 from onnxgate.cli.shared.project_request import current_date, make_project_request
 from onnxgate.core.errors import UsageError
+from onnxgate.core.escape import escape_log_line
 from onnxgate.core.findings import DYNAMIC_STAGES, Stage
 from onnxgate.core.matrix import Matrix, build_matrix
 from onnxgate.core.report import Report
+from onnxgate.core.text import join_phrases
 from onnxgate.formats import RENDERERS
 from onnxgate.gate import pipeline
 from onnxgate.gate.request import Baseline, GateOutcome, GateRequest, RunCaches, Selection, StaticSettings
@@ -99,19 +102,60 @@ def run_check(request: CheckRequest, sinks: Sequence[Sink], options: CommonOptio
     return report.exit
 
 
-def find_project_config(paths: tuple[Path, ...], options: CommonOptions) -> Path | None:
-    """Return the config to check by; None if no folder above and none of PATHS has one.
+def find_project_config(paths: Sequence[Path], options: CommonOptions) -> Path | None:
+    """Return the config of the models, None if there is none.
+
+    It is `--config`, the nearest config upward from the working directory, or the nearest one upward from the models.
+    A note on stderr names configs below the working directory.
 
     Raises:
-        UsageError: a path belongs to a config that the command was not started in, as in a repository of several.
+        UsageError: there is no config upward, and the models belong to several projects.
     """
-    config_path = options.config or find_config(options.start)
-    for path in paths if config_path is None else ():
-        own = find_config(Path(os.path.realpath(options.start / path)).parent)
-        if own is not None:
-            message = f"`{path}` belongs to the project of `{own}`, and the command was started outside of it"
-            raise UsageError(message, hint=f"give `--config {own}`")
-    return config_path
+    if options.config is not None:
+        return options.config
+    here = find_config(options.start)
+    configs = {config for path in paths for config in _find_own_configs(options.start / path)}
+    nested = configs - {None, here.resolve() if here is not None else None}
+    names = sorted(f"`{_relative_name(config, options.start)}`" for config in nested if config is not None)
+    if here is not None:
+        if names:
+            used = _relative_name(here.resolve(), options.start)
+            hint = f"to use {names[0]}, add `--config {names[0][1:]}"
+            _print_note(f"models with their own config are checked with `{used}`; {hint}", options)
+        return here
+    if len(configs) > 1:
+        names += ["no config"] if None in configs else []
+        message = f"the models belong to several projects: {join_phrases(names)}"
+        raise UsageError(message, hint=f"check one project at a time, such as `onnxgate check --config {names[0][1:]}")
+    if not configs or None in configs:
+        return None
+    _print_note(f"using {names[0]}, the nearest config to the models", options)
+    return configs.pop()
+
+
+def _print_note(text: str, options: CommonOptions) -> None:
+    if not options.quiet:
+        click.echo(escape_log_line(f"note: {text}"), err=True)
+
+
+def _find_own_configs(path: Path) -> set[Path | None]:
+    """Return the nearest config to a file, or to a folder; if a folder has none, those of the models in it."""
+    folder = Path(os.path.realpath(path if path.is_dir() else path.parent))
+    config = find_config(folder)
+    if config is not None or not path.is_dir():
+        return {config}
+    folders = {file.parent for file in folder.rglob("*.onnx") if not _is_hidden(file, folder)}
+    return {find_config(it) for it in folders} or {None}
+
+
+def _is_hidden(file: Path, folder: Path) -> bool:
+    return any(part.startswith(".") for part in file.relative_to(folder).parts[:-1])
+
+
+def _relative_name(path: Path, start: Path) -> str:
+    """Return the path relative to the working directory if it is below it."""
+    resolved = start.resolve()
+    return (path.relative_to(resolved) if path.is_relative_to(resolved) else path).as_posix()
 
 
 def _check_files(request: CheckRequest, options: CommonOptions, *, drawn: bool) -> tuple[Report, Matrix]:
