@@ -41,7 +41,7 @@ class CommonOptions:
 
     @property
     def start(self) -> Path:
-        """The folder in which the search for a config begins, and to which PATHS are relative."""
+        """The folder to which PATHS are relative, and in which the search for a config starts."""
         return self.directory or Path.cwd()
 
     @property
@@ -120,25 +120,29 @@ _OPTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
+ACTION_FORMATS = ("github", "summary", "comment")
+"""Formats that the GitHub Action uses; the help omits them."""
+
+
 def name_formats(formats: Iterable[str]) -> str:
-    """Return `text, json or markdown`."""
-    *names, last = formats
+    """Return `text, json or markdown`, without the formats of the GitHub Action."""
+    *names, last = (name for name in formats if name not in ACTION_FORMATS)
     return f"{', '.join(names)} or {last}"
 
 
 def unknown_name_error(kind: str, name: str, known: Sequence[str]) -> UsageError:
-    """Return a usage error for an unknown value of an option; it suggests the nearest known name."""
+    """Return a usage error for an unknown value of an option, with the most similar known name."""
     near = difflib.get_close_matches(name, known, 1)
-    suggestion = f"; did you mean `{near[0]}`" if near else ""
-    return UsageError(f"unknown {kind} `{name}`{suggestion}", hint=f"one of {', '.join(known)}")
+    suggestion = f"; did you mean `{near[0]}`?" if near else ""
+    return UsageError(f"unknown {kind} `{name}`{suggestion}", hint=f"available: {', '.join(known)}")
 
 
 def output_option(formats: str) -> Callable[[Command], Command]:
-    """Return the option `--output`; `formats` describes what it takes."""
+    """Return the option `--output`; `formats` lists its formats for the help."""
     return click.option(
         "--output",
         "outputs",
         multiple=True,
         metavar="FORMAT[=FILE]",
-        help=f"Output format: {formats}. Written to FILE, or to standard output (default: text). Repeatable.",
+        help=f"Write {formats} to FILE or standard output (default: text). Repeatable.",
     )
