@@ -1,4 +1,4 @@
-"""Handle all errors in one place: the message that the user reads, and the exit status."""
+"""Turn errors into messages on stderr and an exit status."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from onnxgate.core.escape import escape_log_line, escape_unprintable
 
 EXIT_BUG = 3
 EXIT_INTERRUPTED = 130
-EXIT_BROKEN_PIPE = 141  # what a shell sees of a program that SIGPIPE ended
+EXIT_BROKEN_PIPE = 141  # status of a program that SIGPIPE ended
 
 
 @contextmanager
@@ -48,7 +48,7 @@ def report_errors() -> Iterator[None]:
     except OnnxgateError as error:
         print_error(*_render_error(error))
         sys.exit(error.exit_code)
-    except Exception as error:  # noqa: BLE001 - the last resort, and it is written down
+    except Exception as error:  # noqa: BLE001 - reported as a bug
         print_error(*(list(render_system_error(error)) or _report_bug(error)))
         _discard_output()
         sys.exit(EXIT_BUG)
@@ -58,13 +58,13 @@ def report_errors() -> Iterator[None]:
 
 def print_error(*lines: str) -> None:
     """Write lines to stderr, without sequences that a terminal or GitHub's runner would interpret."""
-    with suppress(OSError):  # the stream is closed or the disk is full; the exit status still shows the result
+    with suppress(OSError):  # the stream is closed or the disk is full; the exit status has the result
         for line in "\n".join(lines).splitlines():
             click.echo(escape_log_line(line), err=True)
 
 
 def _render_error(error: OnnxgateError) -> Iterator[str]:
-    """Yield the lines of an error. Values of configs are escaped: they could begin a line that looks like ours."""
+    """Yield the lines of an error. Values are escaped: they could contain a line that looks like a message."""
     yield f"error: {escape_unprintable(error.message)}"
     for problem in getattr(error, "problems", ()):
         yield f"  {escape_unprintable(problem)}"
@@ -73,7 +73,7 @@ def _render_error(error: OnnxgateError) -> Iterator[str]:
 
 
 def _report_bug(error: Exception) -> Iterator[str]:
-    """Write a bug report with versions, the command line and the traceback. Yield its path, or the text itself."""
+    """Write a bug report with versions, command line and traceback. Yield its path, or its text if that fails."""
     import hashlib
     import traceback
 
@@ -87,16 +87,16 @@ def _report_bug(error: Exception) -> Iterator[str]:
 
         folder = cache_dir() / "bugs"
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{hashlib.sha256(text.encode(errors='replace')).hexdigest()[:12]}.txt"  # one for each bug
+        path = folder / f"{hashlib.sha256(text.encode(errors='replace')).hexdigest()[:12]}.txt"  # one file per bug
         path.write_text(text, encoding="utf-8", errors="backslashreplace")
-        yield f"hint: report it with the contents of `{path}`"
+        yield f"hint: report it, and attach `{path}`"
     except OSError as refused:
-        yield f"the report could not be written ({refused}); it is:"
+        yield f"the bug report could not be written ({refused}):"
         yield text
 
 
 def _open_streams() -> None:
-    """Open closed standard streams on the null device: no file that is opened later may take their number."""
+    """Open closed standard streams on the null device, so that no other file gets their descriptors."""
     for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
             null_device = os.open(os.devnull, os.O_RDWR)
@@ -108,7 +108,7 @@ def _open_streams() -> None:
 
 
 def _discard_output() -> None:
-    """Empty the buffers, which the interpreter would otherwise fail to write at exit."""
+    """Discard buffered output, as writing it at exit would fail."""
     try:
         sys.stdout.flush()
     except (OSError, ValueError):
@@ -117,7 +117,7 @@ def _discard_output() -> None:
 
 SIGNAL_NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
 GRACE_S = 20
-"""The time to end running work and to remove temporary files."""
+"""Time to stop running jobs and to remove temporary files."""
 
 _RETRY_DELAY_S = 0.01
 _received_signals: list[int] = []
@@ -125,18 +125,18 @@ _original_unraisablehook = sys.unraisablehook
 
 
 def install_signal_handlers() -> None:
-    """Have each signal raise `KeyboardInterrupt`, unless it is ignored already (`nohup`)."""
+    """Make each signal raise `KeyboardInterrupt`, unless it is ignored (`nohup`)."""
     for number in (getattr(signal, name, None) for name in SIGNAL_NAMES):
         if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
             try:
                 signal.signal(number, _handle_signal)
-            except ValueError:  # not in the main thread: somebody else's program decides
+            except ValueError:  # not in the main thread: the embedding program handles signals
                 return
     sys.unraisablehook = _handle_unraisable
 
 
 def ignore_signals() -> None:
-    """Ignore signals from now on: at exit, one would replace the exit status."""
+    """Ignore further signals: at exit, a signal would replace the exit status."""
     for number in (getattr(signal, name, None) for name in SIGNAL_NAMES):
         if number is not None and signal.getsignal(number) is _handle_signal:
             signal.signal(number, signal.SIG_IGN)
@@ -155,7 +155,7 @@ def _raise_interrupt(*_: object) -> NoReturn:
 
 
 def _handle_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
-    """Raise the interrupt a little later if Python was in a callback that cannot raise."""
+    """Raise the interrupt again later if Python was in a callback that cannot raise."""
     if not (
         _received_signals and unraisable.exc_type is KeyboardInterrupt and _set_alarm(_RETRY_DELAY_S, _raise_interrupt)
     ):
@@ -171,55 +171,55 @@ def _set_alarm(after_s: float, handler: Callable[[int, FrameType | None], object
 
 
 def _exit_now() -> NoReturn:
-    """Exit at once: workers see that this process is gone, and the next onnxgate removes temporary files."""
+    """Exit immediately: workers notice that, and the next onnxgate removes temporary files."""
     try:
         os.write(2, b"interrupted\n")
     finally:
         os._exit(EXIT_INTERRUPTED)
 
 
-DISK_HINT = "make room there, or have `TMPDIR` and `ONNXGATE_CACHE_DIR` name folders elsewhere"
-PERMISSION_HINT = "see that whoever runs onnxgate may read and write it"
-PROCESSES_HINT = "raise the limit of processes (`ulimit -u`), or have fewer at once: `--jobs 1`"
-MEMORY_HINT = "have more memory, or fewer runtimes side by side: `--jobs 1`"
+DISK_HINT = "free disk space, or set `TMPDIR` and `ONNXGATE_CACHE_DIR` to folders on another disk"
+PERMISSION_HINT = "give the current user read and write permission"
+PROCESSES_HINT = "raise the limit of processes (`ulimit -u`), or start fewer of them with `--jobs 1`"
+MEMORY_HINT = "free memory, or run fewer runtimes in parallel with `--jobs 1`"
 HINTS_BY_ERRNO = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), DISK_HINT),
     **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), PERMISSION_HINT),
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), "raise the limit of open files: `ulimit -n 1024`"),
     errno.EAGAIN: PROCESSES_HINT,
     errno.ENOMEM: MEMORY_HINT,
-    errno.EIO: "see what the system's log says of the disk",
-    errno.ENXIO: "see what lies there: it cannot be read or written",
-    errno.ENOTDIR: "see what lies there: a file where a folder is needed",
+    errno.EIO: "check the disk; the system log has details",
+    errno.ENXIO: "check the file: it is not a regular file",
+    errno.ENOTDIR: "check the path: a file is in place of a folder",
     errno.ESTALE: "run the command again",
 }
 
 
 def render_system_error(error: Exception) -> Iterator[str]:
-    """Yield message and hint of a fault of the machine; nothing for another error."""
+    """Yield message and hint of a fault of the machine; nothing for any other error."""
     if isinstance(error, MemoryError):
-        yield from ("error: there is not enough memory", f"hint: {MEMORY_HINT}")
+        yield from ("error: not enough memory", f"hint: {MEMORY_HINT}")
     elif isinstance(error, RuntimeError) and "start new thread" in str(error):
-        yield from ("error: no further thread can be started", f"hint: {PROCESSES_HINT}")
+        yield from ("error: cannot start a thread", f"hint: {PROCESSES_HINT}")
     elif isinstance(error, FileNotFoundError) and error.filename is None:
         if "temporary directory" in str(error):
-            yield "error: there is no folder for temporary files"
-            yield "hint: have `TMPDIR` name a folder that can be written, and has room"
+            yield "error: no writable folder for temporary files was found"
+            yield "hint: set `TMPDIR` to a writable folder with free space"
         elif _is_working_folder_missing():
-            yield "error: the working folder is not there any more"
-            yield "hint: change to a folder that is there"
+            yield "error: the working directory was removed"
+            yield "hint: change to an existing directory"
     elif isinstance(error, OSError) and error.errno in HINTS_BY_ERRNO:
         reason = os.strerror(error.errno).lower()
-        subject = "a file cannot be written"
+        subject = "cannot write a file"
         if isinstance(error.filename, (str, bytes)):
             subject = f"`{os.fsdecode(error.filename)}`"
         elif error.errno in (errno.EAGAIN, errno.ENOMEM):
-            subject = "a process cannot be started"
+            subject = "cannot start a process"
         yield from (f"error: {subject}: {reason}", f"hint: {HINTS_BY_ERRNO[error.errno]}")
 
 
 def _is_working_folder_missing() -> bool:
-    """Return if the working directory was removed. The process can still use it, but not by name."""
+    """Return whether the working directory was removed."""
     try:
         os.getcwd()  # noqa: PTH109 - pathlib is slow to import
     except OSError:

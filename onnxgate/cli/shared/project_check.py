@@ -1,4 +1,4 @@
-"""The check of a project, or of models without one: what `onnxgate check` does after its options are parsed."""
+"""The check of a project, or of models without a config."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from onnxgate.runtimes.environments.storage import (
 from onnxgate.runtimes.worker_spec import JobMeter
 
 Snippets = Mapping[str, Sequence[str]]
-"""Fingerprint of a finding -> lines of TOML that accept it."""
+"""Fingerprint of a finding -> lines of the config that accept it."""
 
 
 class IgnoreOptions(msgspec.Struct, frozen=True):
@@ -53,22 +53,22 @@ class IgnoreOptions(msgspec.Struct, frozen=True):
 
     def refuse(self, config: Path | None, shard: str | None, no_ignores: bool) -> None:
         """
-        Reject options that exclude each other, before any work is done.
+        Reject invalid combinations of options before the check.
 
         Raises:
-            UsageError: options contradict each other, or `--write-ignores` has no config to write into.
+            UsageError: the options cannot be combined, or there is no config.
         """
         if self.until is not None and not self.write:
-            raise UsageError("`--until` means nothing without `--write-ignores`")
+            raise UsageError("`--until` requires `--write-ignores`")
         if not self.show and not self.write:
             return
         option = "--write-ignores" if self.write else "--show-ignores"
         if config is None:
-            raise UsageError(f"`{option}` means nothing without a config", hint="run `onnxgate init`")
+            raise UsageError(f"`{option}` requires a config", hint="run `onnxgate init` to create one")
         if self.write and no_ignores:
-            raise UsageError("`--write-ignores` writes what `--no-ignores` does not read", hint="give one of them")
+            raise UsageError("`--write-ignores` and `--no-ignores` cannot be combined")
         if self.write and shard is not None:
-            raise UsageError("`--write-ignores` needs the verdict over all models", hint="leave `--shard` out")
+            raise UsageError("`--write-ignores` and `--shard` cannot be combined", hint="check all models in one job")
 
 
 class CheckRequest(msgspec.Struct, frozen=True):
@@ -86,12 +86,12 @@ class CheckRequest(msgspec.Struct, frozen=True):
 
 
 def run_check(request: CheckRequest, sinks: Sequence[Sink], options: CommonOptions) -> int:
-    """Check by the config if there is one, and write the report. Return the exit status."""
+    """Check the models, write the report, and return the exit status."""
     drawn = any(RENDERERS[sink.format].has_drawings for sink in sinks)
     config = None if request.target is not None else find_project_config(request.paths, options)
     request.ignoring.refuse(config, request.shard, options.no_ignores)
     if request.plan is not None and request.shard is None:
-        raise UsageError("`--plan` means nothing without `--shard`", hint="give `--shard I/N`")
+        raise UsageError("`--plan` requires `--shard`", hint="add `--shard I/N`")
     snippets: Snippets = {}
     matrix = None
     if config is None:
@@ -218,7 +218,7 @@ def _check_project(
 
 
 def _choose_baseline(project: Project, request: CheckRequest, options: CommonOptions) -> Baseline:
-    """Return the baseline of the models; outside of CI only with `--against`."""
+    """Return the baseline of the models; outside of CI there is one only with `--against`."""
     compares = request.stages & {Stage.LOCK, Stage.RUNTIME}
     in_ci = not {"GITHUB_ACTIONS", "GITLAB_CI"}.isdisjoint(os.environ) and compares
     if request.against is None and not in_ci:
@@ -231,7 +231,7 @@ def _choose_baseline(project: Project, request: CheckRequest, options: CommonOpt
 
 
 def _results_folder(stages: frozenset[Stage]) -> Path | None:
-    """Return the folder of cached results; None if no stage uses it, or if other users can write to it."""
+    """Return the folder of cached results; None if no stage uses it, or if it is not private."""
     if stages.isdisjoint(DYNAMIC_STAGES):
         return None
     return results_dir() if shared_cache_dir() else create_private_folder(results_dir())
@@ -239,13 +239,13 @@ def _results_folder(stages: frozenset[Stage]) -> Path | None:
 
 def _read_writable_config(config: Path, until: datetime.date | None) -> bytes:
     """
-    Return the bytes of the config, into which ignores will be written.
+    Return the bytes of the config to which ignores will be written.
 
     Raises:
-        UsageError: it is read-only, or the ignores would have expired already.
+        UsageError: the config is read-only, or `until` is in the past.
     """
     if until is not None and until < current_date():
-        raise UsageError(f"`--until {until}` is over", hint="name a date to come")
+        raise UsageError(f"`--until {until}` is in the past", hint="use a future date")
     check_writable(config)
     return config.read_bytes()
 
@@ -254,9 +254,9 @@ def _settle_ignores(
     ignoring: IgnoreOptions, request: GateRequest, outcome: GateOutcome, before: bytes
 ) -> tuple[GateOutcome, Snippets]:
     """
-    Write the entries that accept the findings, or render them. Return the outcome with them, and the snippets.
+    Write or render config entries that accept the findings. Return the resulting outcome, and the rendered entries.
 
-    `before` is the config that the request was read from.
+    `before` is the config that the request was made from.
 
     Raises:
         UsageError: the config cannot be edited or written.
