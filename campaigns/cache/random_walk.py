@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -203,10 +204,10 @@ def started(command: Repository, root: Path, scratch: Path, seed: int) -> Walk:
 
 
 def says(repository: Repository, arguments: tuple[str, ...]) -> tuple[int, str, str]:
-    """Return exit status and output."""
+    """Return the exit status and the output without the elapsed time."""
     with repository.start(*arguments) as process:
         ended = wait(process)
-    return ended.status, ended.out, ended.err
+    return ended.status, re.sub(r" \([\d.]+ s\)$", "", ended.out, flags=re.MULTILINE), ended.err
 
 
 def divided(repository: Repository, folder: Path) -> tuple[int, str, str]:

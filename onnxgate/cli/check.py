@@ -1,4 +1,4 @@
-"""`onnxgate check`: the gate."""
+"""`onnxgate check`: check models against the locked runtimes."""
 
 from __future__ import annotations
 
@@ -18,58 +18,52 @@ if TYPE_CHECKING:
 
 @click.command("check")
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--static", is_flag=True, help="The stages that run nothing: file, lock, support.")
-@click.option("--stage", "stages", metavar="A,B", help="Only these stages, separated by commas.")
+@click.option("--static", is_flag=True, help="Run only the stages that do not execute models: file, lock and support.")
+@click.option("--stage", "stages", metavar="A,B", help="Run only these stages (comma-separated).")
 @output_option(name_formats(RENDERERS))
 @click.option(
     "--target",
     metavar="REQUIREMENT",
-    help="Without a config: judge against these releases ('onnxruntime>=1.18') instead of all.",
+    help="Ignore the config, and require the models to load on all releases that match, such as 'onnxruntime>=1.18'.",
 )
 @click.option(
     "--against",
     metavar="REF",
-    help="The git revision that models are held against: what changed, and `budget`s in time and memory; `none` for "
-    "no such baseline. In CI the default is the base of the pull request, or what was there before the push.",
+    help="Git revision to compare the models with; `none` disables the comparison. Default in CI: the base of the pull "
+    "request, or the revision before the push.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, metavar="N", help="Draw generated inputs otherwise.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, metavar="N", help="Seed for generated inputs.")
 @click.option(
     "--case",
     "cases",
     multiple=True,
     metavar="NAME",
-    help="Only this input case, by the name that findings print. Repeatable.",
+    help="Run only this input case, by the name in a finding. Repeatable.",
 )
-@click.option(
-    "--shard",
-    metavar="I/N",
-    help="Judge one of N parts of the models.",
-)
+@click.option("--shard", metavar="I/N", help="Check part I of N of the models, for a CI job that is split.")
 @click.option(
     "--plan",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="With `--shard`: the plan that `onnxgate plan` wrote. Without it, the models are divided by estimates.",
+    help="With `--shard`: divide the models by this file of `onnxgate plan`.",
 )
 @click.option(
     "--no-cache",
     "fresh",
     is_flag=True,
-    help="Judge and run everything anew, whatever an earlier check found of the same bytes. Environments stay.",
+    help="Do not reuse results of earlier checks. Environments are still reused.",
 )
-@click.option(
-    "--show-ignores", is_flag=True, help="Print with each finding what to paste into the config to accept it."
-)
+@click.option("--show-ignores", is_flag=True, help="Print with each finding the config entry that accepts it.")
 @click.option(
     "--write-ignores",
     is_flag=True,
-    help="Accept what is there now, but for notes: write it into the config, and take out what is gone.",
+    help="Accept the current errors and warnings in the config, and remove entries that are no longer used.",
 )
 @click.option(
     "--until",
     type=click.DateTime(["%Y-%m-%d"]),
     metavar="DATE",
-    help="With `--write-ignores`: the last day on which new entries hold.",
+    help="With `--write-ignores`: last day on which the new entries are valid.",
 )
 @common_options
 def command(
@@ -89,16 +83,19 @@ def command(
     until: datetime.datetime | None,
     options: CommonOptions,
 ) -> int:
-    """Judge the models of the project, or those that PATHS select.
+    """Check all models of the project, or those that PATHS select.
 
-    PATHS are models, their data files, folders or sources. The exit status is 0 where the gate is open, 1 where it is
-    closed, 2 where the usage, the config or the lock is wrong, and 3 where something asked for could not be decided.
+    PATHS are models, their data files, folders or export scripts. Without a config, check on which releases of ONNX
+    Runtime the models load; a model fails if it loads on none of them, or with `--target` if it does not load on all
+    that match.
+
+    Exit status: 0 pass; 1 fail; 2 invalid usage, config or lock; 3 undecided, if something could not be checked.
     """
     from onnxgate.cli.shared.outputs import parse_outputs
     from onnxgate.cli.shared.project_check import CheckRequest, IgnoreOptions, run_check
     from onnxgate.inputs.case_selection import CaseSelection
 
-    sinks = parse_outputs(outputs)  # before the other options: an old report must not be taken for a new one
+    sinks = parse_outputs(outputs)  # first, as it empties the files: an old report must not look like a new one
     request = CheckRequest(
         paths=paths,
         target=target,
@@ -114,15 +111,15 @@ def command(
 
 
 def _parse_stages(static: bool, names: str | None) -> frozenset[Stage]:
-    """Return the stages that `--static` or `--stage a,b` select; all without either.
+    """Return the stages that `--static` or `--stage` selects; by default all.
 
     Raises:
-        UsageError: both are given, or a name is not a stage.
+        UsageError: both options are given, or a stage does not exist.
     """
     from onnxgate.core.findings import ALL_STAGES, STATIC_STAGES, Stage
 
     if static and names is not None:
-        raise UsageError("`--static` and `--stage` exclude each other")
+        raise UsageError("`--static` and `--stage` cannot be combined")
     if names is None:
         return frozenset(STATIC_STAGES if static else ALL_STAGES)
     known_stages = [stage.value for stage in ALL_STAGES]

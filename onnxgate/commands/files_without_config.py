@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import re
 import shlex
@@ -159,11 +160,11 @@ def _guess_requirement(text: str, engine: str) -> str:
     if version and f"{engine}==" not in text.replace(" ", ""):
         is_exact = version[1].count(".") > 1 and not version[2]
         return f"{engine}=={version[1]}{'' if is_exact else '.*'}"
+    meant = f"{engine}{text.strip()}"
     if re.match(r"\s*[<>=!~]", text):
-        try:
-            return str(Requirement(f"{engine}{text.strip()}"))
-        except InvalidRequirement:
-            return ""
+        with contextlib.suppress(InvalidRequirement):
+            Requirement(meant)
+            return meant
     return ""
 
 

@@ -1,4 +1,4 @@
-"""`onnxgate matrix --verify`: load every model in a locked environment of each release."""
+"""`onnxgate matrix --verify`: load each model on each release, in environments with pinned packages."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ MAX_LOOKUPS = 4
 
 
 def find_releases(request: GateRequest) -> list[LockedRuntime]:
-    """Return the releases that the models of the request are loaded with."""
+    """Return the releases of a request."""
     return [runtime for target in request.lock.targets.values() for runtime in target.runtimes]
 
 
 def verify_matrix(
     models: Sequence[MatrixModel], request: GateRequest, pool: WorkerPool, progress: Progress, *, offline: bool
 ) -> tuple[MatrixModel, ...]:
-    """Return the models with the results of loading them. No lock is written."""
+    """Return the models with the results of loading them. A lock is not written."""
     files = {model.path: model.absolute for model in request.models}
     index = UvIndex(offline=offline)
     specs = _WheelResolver(index, NumpyResolver(index), progress).find_specs(find_releases(request))
@@ -59,36 +59,36 @@ def _describe_observation(observation: Observation) -> tuple[Observed, str]:
     match observation:
         case Completed():
             return "loads", ""
-        case Refused(failure=failure) if failure.memory:  # our own limit, and nothing of the model
-            return "unavailable", f"a load takes more memory than one job may: {shorten_failure(failure)}"
+        case Refused(failure=failure) if failure.memory:  # a limit of onnxgate, not a property of the model
+            return "unavailable", f"loading exceeds the memory limit of a job: {shorten_failure(failure)}"
         case Refused(failure=failure):
             return "refused", shorten_failure(failure)
         case Crashed(signal=signal, during=during):
             return "crashed", f"{signal} during {during}"
         case TimedOut(limit_s=limit_s):
-            return "timed-out", f"it had not ended after {limit_s:g} s"
+            return "timed-out", f"loading did not end within {limit_s:g} s"
         case Unavailable(reason=reason, hint=hint):
             return "unavailable", f"{reason} ({hint})" if hint else reason
 
 
 @dataclass(slots=True)
 class _WheelResolver:
-    """Finds wheels of exact releases, as `onnxgate lock` does."""
+    """Resolves exact releases to wheels, as `onnxgate lock` does."""
 
     index: UvIndex
     companions: NumpyResolver
     progress: Progress
-    unreachable: str = ""  # why the index is unreachable; it is not contacted again
+    unreachable: str = ""  # error of the package index, after which it is not contacted again
 
     def find_specs(self, runtimes: Sequence[LockedRuntime]) -> dict[str, WorkerSpec | Unavailable]:
-        """Return a worker spec for each release, or the reason why there is none. The newest is resolved first."""
+        """Return a worker spec for each release, or why it is unavailable. The newest release is resolved first."""
         newest = {runtime.name: self._find_spec(runtime) for runtime in runtimes[-1:]}
         older = {runtime.name: runtime for runtime in runtimes[:-1]}
         with ThreadPoolExecutor(MAX_LOOKUPS) as threads:
             return newest | dict(zip(older, threads.map(self._find_spec, older.values()), strict=True))
 
     def _find_spec(self, runtime: LockedRuntime) -> WorkerSpec | Unavailable:
-        """Resolve one release; after the index failed once, it is not contacted again."""
+        """Resolve one release, unless the package index failed before."""
         if self.unreachable:
             return Unavailable(reason=self.unreachable)
         self.progress.started(runtime.name, LOOK_UP_ACTIVITY)
@@ -103,7 +103,7 @@ class _WheelResolver:
             answers = (self.index.newest(requirement, python) for python in PYTHONS)
             engine = next((it for it in answers if not isinstance(it, ReleaseNotFound) and it.wheels), None)
             if engine is None:
-                return Unavailable(reason=f"`{runtime.name}` has no wheels that the package index offers")
+                return Unavailable(reason=f"the package index has no wheels of `{runtime.name}` for this system")
             numpy = self.companions.numpy(engine.version, engine.python)
         except ResolutionError as error:
             self.unreachable = error.message

@@ -1,4 +1,4 @@
-"""The report of a check and the preview of an upgrade, from which formats are made. Sorted; without time and host."""
+"""The report of a check and the preview of an upgrade. Both are sorted, and contain neither times nor host names."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ import msgspec
 
 VERSION = 1
 RATIO_METRICS = frozenset({"sqnr_db", "cosine", "top1"})
-"""Metrics of which more is better: signal over noise in dB, the angle's cosine, the share of rows that agree on which
-element is the largest."""
+"""Metrics of which more is better: signal-to-noise ratio in dB, cosine similarity, and the share of rows with the same
+largest element."""
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """One object of the report."""
+    """Base of all objects of the report."""
 
 
 class ReportedPlace(Part, frozen=True, kw_only=True):
-    """Where a finding is shown. `path` is relative to the report's `folder`; a line of 0 is no line."""
+    """The file and the lines at which a finding is shown."""
 
     path: str  # relative to the config's folder, with `/`
-    line: int = 0  # from 1; 0 where there is none
-    end_line: int = 0  # 0 where it is one line
+    line: int = 0  # counted from 1; 0 for the whole file
+    end_line: int = 0  # 0 for a single line
 
 
 class ReportedModel(Part, frozen=True, kw_only=True):
-    """One model that was judged."""
+    """One model that was checked."""
 
     path: str  # relative to the config's folder
     sha256: str
@@ -35,99 +35,99 @@ class ReportedRuntime(Part, frozen=True, kw_only=True):
     """One locked runtime of one target."""
 
     target: str  # its name in the config
-    engine: str  # with the version it is the name: "onnxruntime", "onnxruntime+onnxruntime-extensions"
+    engine: str  # "onnxruntime", "onnxruntime+onnxruntime-extensions"
     version: str  # the exact release
-    python: str  # "" in an environment of the user's own
+    python: str  # "" in an environment that the user provides
     providers: tuple[str, ...]
 
 
 class Finding(Part, frozen=True, kw_only=True):
-    """One instance of a rule, over all the runtimes that it concerns."""
+    """One problem at one place, for all runtimes that it affects."""
 
-    rule: str  # its name, which is never used for something else
-    level: Literal["error", "warning", "note"]  # as the config weighs it
-    stage: str  # which found it
-    message: str  # what is wrong
-    fix: str  # what to do
-    model: str  # its path; "" where it is about the project
-    node: str  # its name; "" where it is about no single one
-    runtimes: tuple[str, ...]  # all that it concerns, ascending
-    place: ReportedPlace  # where it is shown
-    works_since: str  # the first release on which it works; "" where that is not known
-    works_until: str  # the last release on which it worked; "" where that is not known
-    confirmed: bool  # it was predicted, and a real run says so too
-    fingerprint: str  # knows it again over commits
-    ignored: str = ""  # the ignore's reason; "" where it is not ignored
+    rule: str  # name of the rule
+    level: Literal["error", "warning", "note"]  # as configured
+    stage: str  # the stage that found it
+    message: str  # the problem; continues the name of the model
+    fix: str  # what to do about it
+    model: str  # path of the model; "" for the project
+    node: str  # name of the node; "" for the whole model
+    runtimes: tuple[str, ...]  # affected runtimes, ascending
+    place: ReportedPlace  # file and lines
+    works_since: str  # the first release that works; "" if unknown
+    works_until: str  # the last release that worked; "" if unknown
+    confirmed: bool  # whether a run confirmed the prediction
+    fingerprint: str  # stable id, the same in later commits
+    ignored: str = ""  # reason of the ignore; "" if it is not ignored
 
 
 class NotDone(Part, frozen=True, kw_only=True):
-    """What was not decided or was skipped, and why."""
+    """A check that is undecided or was skipped, and why."""
 
     stage: str
     model: str  # "" for the whole project
-    runtime: str  # "" for all, or none in particular
-    reason: str  # why not
-    hint: str = ""  # what to do
+    runtime: str  # "" for all runtimes
+    reason: str  # why it was not done
+    hint: str = ""  # what to do about it
 
 
 class Measured(Part, frozen=True, kw_only=True):
-    """One figure, and the bound that it was held against."""
+    """One figure, and the bound that it was compared with."""
 
     model: str
     output: str
-    pair: str  # "onnxruntime 1.18.1 against the source"
-    case: str  # which inputs: "sizes batch=3"
-    metric: str  # "worst_abs", "cosine", "time ratio": what `value` is
-    value: float | None  # None: not finite, or no number
-    bound: float | None  # None: it is told beside one that was held against a bound
+    pair: str  # the runtime and the reference
+    case: str  # the input case, such as "sizes batch=3"
+    metric: str  # "worst_abs", "cosine", "time ratio"
+    value: float | None  # None: not finite
+    bound: float | None  # None: the figure is only information
     bound_from: str  # "config", "lock", "type"
 
 
 class Replay(Part, frozen=True, kw_only=True):
-    """What shows the findings about one model's runs and outputs again."""
+    """How to reproduce the findings about runs and outputs of one model."""
 
     model: str
-    rules: tuple[str, ...]  # whose findings it shows
-    cases: tuple[str, ...]  # the fewest input cases on which they are found
+    rules: tuple[str, ...]  # rules of the findings
+    cases: tuple[str, ...]  # the fewest input cases that reproduce them
     seed: int
-    command: str  # for a shell, in the config's folder
-    inputs: tuple[str, ...] = ()  # files below the cache's folder `inputs`: what was fed, but for the user's own files
+    command: str  # shell command, for the folder of the config
+    inputs: tuple[str, ...] = ()  # files of generated inputs, in the folder `inputs` of the cache
 
 
 class Against(Part, frozen=True, kw_only=True):
-    """The git revision that models were held against."""
+    """The git revision that models were compared with."""
 
-    name: str  # as it was asked for, or chosen: "origin/main"
+    name: str  # "origin/main"
     commit: str
 
 
 class Change(Part, frozen=True, kw_only=True):
-    """What became of one model since the baseline, in words for a reviewer."""
+    """The change of one model since the baseline."""
 
-    model: str  # its path now; of a removed model the one that it had
+    model: str  # current path, or the former path of a removed model
     kind: Literal["added", "removed", "renamed", "changed"]
-    before: str = ""  # the path that a renamed model had
-    said: tuple[str, ...] = ()  # one difference each, the gravest first
+    before: str = ""  # former path of a renamed model
+    said: tuple[str, ...] = ()  # differences, the most severe first
 
 
 class DrawnNode(Part, frozen=True, kw_only=True):
     """One box of a drawing."""
 
-    name: str  # a node's, or that of the value which a box stands for
-    operator: str = ""  # "Conv", "com.microsoft.Gelu"; "" of a value
+    name: str  # name of the node or the value
+    operator: str = ""  # "Conv", "com.microsoft.Gelu"; "" for a value
     kind: Literal["node", "failing", "input", "output", "weight", "more"] = "node"
 
 
 class DrawnEdge(Part, frozen=True, kw_only=True):
-    """One arrow, between boxes by their number."""
+    """One arrow between two boxes, given by their indexes."""
 
     source: int
     target: int
-    value: str = ""  # the name of what flows
+    value: str = ""  # name of the value
 
 
 class Drawing(Part, frozen=True, kw_only=True):
-    """The neighbourhood of a node that a finding names: what feeds it, and what it feeds."""
+    """The graph around the node of a finding."""
 
     model: str
     node: str
@@ -136,7 +136,7 @@ class Drawing(Part, frozen=True, kw_only=True):
 
 
 class SharedHit(Part, frozen=True, kw_only=True):
-    """What a rule says of the project or of a runtime, and of no model of the check: every shard may say it."""
+    """A hit about the project, a runtime or a removed model: every shard may report it."""
 
     rule: str
     level: Literal["error", "warning", "note"]
@@ -144,7 +144,7 @@ class SharedHit(Part, frozen=True, kw_only=True):
     message: str
     place: ReportedPlace
     fix: str = ""
-    model: str = ""  # one that is no model of the check: it was removed
+    model: str = ""  # a removed model
     node: str = ""
     runtime: str = ""
     detail: str = ""
@@ -155,7 +155,7 @@ class SharedHit(Part, frozen=True, kw_only=True):
 
 
 class SharedIgnore(Part, frozen=True, kw_only=True):
-    """An ignore of the config, of which only all shards together know whether it was used."""
+    """An ignore of the config. Whether it was used is known when all shards are merged."""
 
     rule: str
     model: str  # the glob
@@ -164,14 +164,14 @@ class SharedIgnore(Part, frozen=True, kw_only=True):
     until: str
     expired: bool
     sha256: str
-    fingerprints: tuple[str, ...] | None  # those that it lists
-    covered: bool  # the shard leaves nothing open that it is about
-    content_there: bool  # a model of the shard has that content, or may have it
-    found: tuple[str, ...]  # fingerprints that it met, or of those that it lists the ones that are there
+    fingerprints: tuple[str, ...] | None  # listed in the entry
+    covered: bool  # whether the shard checked everything that the ignore applies to
+    content_there: bool  # whether a model of the shard has, or may have, that content
+    found: tuple[str, ...]  # fingerprints of matching findings
 
 
 class AskedName(Part, frozen=True, kw_only=True):
-    """A name in the config that only models can confirm."""
+    """A name in the config that has to exist in a model."""
 
     where: str  # "line 30: `model[1].sizes.batch`"
     kind: Literal["dynamic axis", "output"]
@@ -179,75 +179,75 @@ class AskedName(Part, frozen=True, kw_only=True):
 
 
 class SharedNames(Part, frozen=True, kw_only=True):
-    """One `[[model]]` entry of the config: the names that it asks for, and those that this shard's models have."""
+    """The names in one `[[model]]` entry of the config, and the names in the models of this shard."""
 
     asked: tuple[AskedName, ...]
     axes: tuple[str, ...]
     outputs: tuple[str, ...]
-    whole: bool  # all that it matches were read, as far as they are this shard's
+    whole: bool  # whether all matching models of this shard were read
 
 
 class Shard(Part, frozen=True, kw_only=True):
-    """Which part of a check a report is about, and what its merge needs to know of the other parts."""
+    """The part of a check that a report covers, and the data for merging it with the other parts."""
 
-    index: int  # from 1
-    of: int
+    index: int  # counted from 1
+    of: int  # number of shards
     plan: str  # digest of config, lock, models and division
-    key: str  # digest of the plan and of the options: equal in all shards of one check
-    config: str  # digest of the config's text
-    lock: str  # digest of the lock's text
-    models: tuple[str, ...]  # every model of the check, sorted
-    division: tuple[int, ...]  # the shard that judges each of them
-    scope: str  # what the whole check leaves out
-    locked: tuple[ReportedRuntime, ...]  # every runtime of the lock
-    levels: dict[str, str] = {}  # what the config makes of rules about ignores
+    key: str  # digest of plan and options, the same in all shards of a check
+    config: str  # digest of the config
+    lock: str  # digest of the lock
+    models: tuple[str, ...]  # all models of the check, sorted
+    division: tuple[int, ...]  # for each model, the index of its shard
+    scope: str  # what the whole check skipped
+    locked: tuple[ReportedRuntime, ...]  # all runtimes of the lock
+    levels: dict[str, str] = {}  # configured levels of rules about ignores
     hits: tuple[SharedHit, ...] = ()
     ignores: tuple[SharedIgnore, ...] = ()  # one per entry of the config
-    names: tuple[SharedNames, ...] = ()  # one per entry that asks for names
-    digest: str = ""  # of the report without this digest
+    names: tuple[SharedNames, ...] = ()  # one per entry with names
+    digest: str = ""  # digest of the report without this field
 
 
 CellState = Literal["pass", "warning", "fail", "predicted", "not predicted", "undecided", "skipped", "not asked"]
 
 
 class Cell(Part, frozen=True, kw_only=True):
-    """What became of one model on one runtime."""
+    """The state of one model on one runtime."""
 
     model: str
     runtime: str
-    state: CellState  # what is said of the two together
-    compared: bool = False  # its outputs were compared with the source's
+    state: CellState
+    compared: bool = False  # whether its outputs were compared with those of the source
 
 
 class Report(Part, frozen=True, kw_only=True):
-    """One run of the gate."""
+    """The result of one check."""
 
-    version: int = VERSION  # of this format; keys are added within one version
-    onnxgate: str  # the release that wrote it
-    verdict: Literal["pass", "fail", "undecided"]  # what the gate says
-    exit: int  # the exit status that goes with it
-    folder: str  # the config's folder below git's root, "" where they are the same
-    scope: str  # what was left out because it was not asked for; "" for the whole gate
-    stages: tuple[str, ...]  # those that were asked for
+    version: int = VERSION  # version of this format; fields may be added within one version
+    onnxgate: str  # release of onnxgate that wrote the report
+    verdict: Literal["pass", "fail", "undecided"]
+    exit: int  # exit status
+    folder: str  # folder of the config relative to the root of the repository; "" if they are the same
+    scope: str  # what was skipped, such as stages; "" for a complete check
+    stages: tuple[str, ...]  # selected stages
     models: tuple[ReportedModel, ...]
     runtimes: tuple[ReportedRuntime, ...]
     cells: tuple[Cell, ...]  # by model, in the order of the runtimes
-    findings: tuple[Finding, ...]  # the gravest first
-    undecided: tuple[NotDone, ...]  # what was asked for and could not be done
-    skipped: tuple[NotDone, ...]  # what need not be done, or means nothing here
-    measured: tuple[Measured, ...]  # figures against their bounds
-    counts: dict[str, int]  # how many of each
+    findings: tuple[Finding, ...]  # the most severe first
+    undecided: tuple[NotDone, ...]  # selected checks that could not be done
+    skipped: tuple[NotDone, ...]  # checks that do not apply
+    measured: tuple[Measured, ...]  # figures with their bounds
+    counts: dict[str, int]
     replays: tuple[Replay, ...] = ()  # by model
-    against: Against | None = None  # the revision that models were held against
+    against: Against | None = None  # the revision that models were compared with
     changes: tuple[Change, ...] = ()  # by model
     drawings: tuple[Drawing, ...] = ()  # by model and node
-    remarks: tuple[str, ...] = ()  # answers that are no findings: on which releases a file's stamps are taken
-    shard: Shard | None = None  # the check was divided, and this is one part of it
+    remarks: tuple[str, ...] = ()  # information that is not a finding, such as the releases that load a model
+    shard: Shard | None = None  # set if this is one part of a check
 
 
 LEVELS = ("error", "warning", "note")
 SUMMED_COUNTS = ("models", "without_source", "ran", "compared", "reused")
-"""Counts about models alone: those of a check are the sums of those of its shards."""
+"""Counts that are summed when shards are merged."""
 RECOUNTED_COUNTS = (*(f"{level}s" for level in LEVELS), "ignored", "runtimes", "undecided", "skipped")
 COUNT_NAMES = frozenset((*SUMMED_COUNTS, *RECOUNTED_COUNTS))
 FailOn = Literal["error", "warning", "never"]
@@ -255,31 +255,31 @@ Verdict = Literal["pass", "fail", "undecided"]
 
 
 class AddedRuntime(Part, frozen=True, kw_only=True):
-    """One model on one runtime that the lock does not have yet."""
+    """One model on one runtime that an upgrade adds."""
 
     model: str
     runtime: str  # "onnxruntime 1.31.1"
     state: CellState  # the state that `check` would report
-    breaks: tuple[Finding, ...] = ()  # errors and warnings that no runtime of the lock has with this model today
-    outputs: tuple[Measured, ...] = ()  # for each output its largest difference from the runtime before
+    breaks: tuple[Finding, ...] = ()  # new errors and warnings of this model
+    outputs: tuple[Measured, ...] = ()  # largest difference of each output from the previous runtime
     before: str = ""  # the newest locked runtime of the same engine, the reference of outputs; "" if there is none
     unlike: str = ""  # why outputs could not be compared
 
 
 class Preview(Part, frozen=True, kw_only=True):
-    """An upgrade, tried before anything is written."""
+    """The effects of an upgrade that was not written."""
 
-    pins: tuple[str, ...]  # what would change in the lock, a line each
+    pins: tuple[str, ...]  # changes of the lock, one per line
     arrivals: tuple[AddedRuntime, ...]  # by model and runtime
-    others: tuple[Finding, ...]  # new findings on runtimes that stay: their reference is another runtime
-    repairs: tuple[Finding, ...]  # findings on runtimes of today that no runtime has afterwards
-    remains: tuple[Finding, ...]  # errors and warnings that are there before and after
-    undecided: tuple[NotDone, ...]  # undecided today, and decided afterwards
+    others: tuple[Finding, ...]  # new findings on runtimes that stay, because their reference changes
+    repairs: tuple[Finding, ...]  # current findings that are gone after the upgrade
+    remains: tuple[Finding, ...]  # errors and warnings before and after the upgrade
+    undecided: tuple[NotDone, ...]  # checks that are undecided only before the upgrade
     after: Report  # the report of `check` with the new lock
 
     @property
     def breaks(self) -> tuple[Finding, ...]:
-        """All breaks of the upgrade, without duplicates."""
+        """All new errors and warnings, without duplicates."""
         return (*dict.fromkeys(finding for arrival in self.arrivals for finding in arrival.breaks), *self.others)
 
     @property

@@ -1,4 +1,4 @@
-"""Which config `onnxgate check` judges by, and what it does before it works."""
+"""The config that `onnxgate check` uses."""
 
 from __future__ import annotations
 
@@ -12,25 +12,89 @@ from onnxgate.cli.shared.project_check import find_project_config
 from onnxgate.core.errors import UsageError
 
 
-def test_model_of_a_project_below(tmp_path: Path) -> None:
-    """A path whose own project has a config is not judged as if there were none."""
-    (tmp_path / ".git").mkdir()
-    (tmp_path / "ml").mkdir()
-    (tmp_path / "ml" / "onnxgate.toml").touch()
+@pytest.fixture
+def monorepo(tmp_path: Path) -> Path:
+    """A repository of two projects, and a model outside of them."""
+    for folder in (".git", "a", "b/models", "tools"):
+        (tmp_path / folder).mkdir(parents=True)
+    for name in ("a/onnxgate.toml", "b/onnxgate.toml", "a/m.onnx", "b/models/m.onnx", "tools/m.onnx"):
+        (tmp_path / name).touch()
+    return tmp_path
 
-    with pytest.raises(UsageError, match="belongs to the project of"):
-        find_project_config((Path("ml/a.onnx"),), CommonOptions(directory=tmp_path))
+
+def find(start: Path, *paths: str, **options: object) -> Path | None:
+    """Find the config from a folder."""
+    return find_project_config([Path(path) for path in paths], CommonOptions(directory=start, **options))  # type: ignore[arg-type]
 
 
-def test_model_of_no_project(tmp_path: Path) -> None:
-    """Without any config there is none to judge by."""
-    (tmp_path / ".git").mkdir()
+@pytest.mark.parametrize("path", ["b/models/m.onnx", "b/models", "b", "b/absent.onnx"])
+def test_the_nearest_config_to_the_model(monorepo: Path, path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The working directory may be a parent of the project; the choice is announced."""
+    assert find(monorepo, path) == monorepo / "b" / "onnxgate.toml"
+    assert capsys.readouterr().err == "note: using `b/onnxgate.toml`, the nearest config to the models\n"
 
-    assert find_project_config((Path("a.onnx"),), CommonOptions(directory=tmp_path)) is None
+
+def test_the_config_of_the_working_directory(monorepo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It needs no announcement."""
+    (monorepo / "onnxgate.toml").touch()
+
+    assert [find(monorepo, *paths) for paths in ((), ("tools/m.onnx",), ("tools", "absent.onnx"), (".",))] == [
+        monorepo / "onnxgate.toml"
+    ] * 4
+    assert find(monorepo / "a", "m.onnx") == monorepo / "a" / "onnxgate.toml"
+    assert capsys.readouterr().err == ""
+
+
+def test_a_nested_project(monorepo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The config of the working directory applies to all paths, and the note names the other one."""
+    (monorepo / "onnxgate.toml").touch()
+
+    assert find(monorepo, "tools/m.onnx", "b/models/m.onnx") == monorepo / "onnxgate.toml"
+    assert capsys.readouterr().err == (
+        "note: models with their own config are checked with `onnxgate.toml`; "
+        "to use `b/onnxgate.toml`, add `--config b/onnxgate.toml`\n"
+    )
+
+
+def test_the_config_option_wins(monorepo: Path) -> None:
+    """It is not questioned."""
+    config = monorepo / "a" / "onnxgate.toml"
+
+    assert find(monorepo, "b/models/m.onnx", config=config) == config
+
+
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        (("a/m.onnx", "b/models/m.onnx"), "`a/onnxgate.toml` and `b/onnxgate.toml`"),
+        ((".",), "`a/onnxgate.toml`, `b/onnxgate.toml` and no config"),
+        (("tools/m.onnx", "a"), "`a/onnxgate.toml` and no config"),
+    ],
+)
+def test_models_of_several_projects(monorepo: Path, paths: tuple[str, ...], names: str) -> None:
+    """One check has one config."""
+    with pytest.raises(UsageError) as error:
+        find(monorepo, *paths)
+
+    assert error.value.message == f"the models belong to several projects: {names}"
+    assert error.value.hint == "check one project at a time, such as `onnxgate check --config a/onnxgate.toml`"
+
+
+def test_models_without_a_config(monorepo: Path) -> None:
+    """They are checked without one."""
+    assert find(monorepo, "tools/m.onnx") is None
+    assert find(monorepo, "tools") is None
+
+
+def test_a_linked_model_belongs_to_the_folder_of_the_link(monorepo: Path) -> None:
+    """Projects may link models of a shared store."""
+    (monorepo / "a" / "linked.onnx").symlink_to(monorepo / "b" / "models" / "m.onnx")
+
+    assert find(monorepo / "a", "linked.onnx") == monorepo / "a" / "onnxgate.toml"
 
 
 def test_unwritable_output_is_refused_at_once(tmp_path: Path) -> None:
-    """Before any work is done, since what it finds would be lost."""
+    """It is reported before the check, whose result would be lost."""
     (tmp_path / "file").touch()
 
     with pytest.raises(UsageError, match="cannot be written"):

@@ -62,7 +62,7 @@ def test_each_release_under_the_first_python_that_it_is_for() -> None:
     assert isinstance(old, WorkerSpec)
     assert old.runtime is not None
     assert (old.runtime.python, old.runtime.packages) == ("3.9", ("numpy==1.26.4", "onnxruntime==1.8.1"))
-    assert missing == Unavailable(reason="`onnxruntime 1.17.3` has no wheels that the package index offers")
+    assert missing == Unavailable(reason="the package index has no wheels of `onnxruntime 1.17.3` for this system")
     assert isinstance(new, WorkerSpec)
     assert [each.name for each in new.packages] == ["onnxruntime", "numpy"]
 
@@ -77,10 +77,10 @@ def test_each_release_under_the_first_python_that_it_is_for() -> None:
         ),
         (
             Refused(failure=Failure(type="Fail", text="bad_alloc", memory=True)),
-            ("unavailable", "a load takes more memory than one job may: bad_alloc"),
+            ("unavailable", "loading exceeds the memory limit of a job: bad_alloc"),
         ),
         (Crashed(signal="SIGSEGV", during="load", log=""), ("crashed", "SIGSEGV during load")),
-        (TimedOut(limit_s=300.0, during="load", log=""), ("timed-out", "it had not ended after 300 s")),
+        (TimedOut(limit_s=300.0, during="load", log=""), ("timed-out", "loading did not end within 300 s")),
         (Unavailable(reason="no Python 3.9", hint="get one"), ("unavailable", "no Python 3.9 (get one)")),
     ],
 )

@@ -93,4 +93,4 @@ def test_usage(repository: Repository, tmp_path: Path) -> None:
     unconfigured = repository.at(tmp_path / "elsewhere").run("check", "--against", "HEAD", "m.onnx", status=2)
 
     assert "`--against nowhere`: it does not exist in this clone" in unknown.err
-    assert "`--against` means nothing without a config" in unconfigured.err
+    assert "`--against` requires a config" in unconfigured.err

@@ -72,13 +72,13 @@ def test_every_session_is_made_once_and_then_never_again(alone: Repository, tmp_
     assert sessions(alone, tmp_path, "--no-cache") == first
 
 
-def test_it_is_said_what_was_taken_over(alone: Repository) -> None:
-    """In the counts and in words; the verdict is the same."""
+def test_reused_results_are_reported(alone: Repository) -> None:
+    """They are in the counts and in the output of `-v`; the verdict is the same."""
     before, after = alone.report(), alone.report()
 
     assert (before["counts"]["reused"], after["counts"]["reused"]) == (0, 4)
     assert before["cells"] == after["cells"]
-    assert "4 results reused from cache (disable with `--no-cache`)" in alone.run("check").out
+    assert "4 results reused from cache (disable with `--no-cache`)" in alone.run("check", "-v").out
     assert alone.report("--seed", "1")["counts"]["reused"] == 0
 
 

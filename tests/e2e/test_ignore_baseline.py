@@ -95,7 +95,7 @@ def test_two_hundred_findings_are_adopted_with_one_command(old: Repository) -> N
     assert len(found) == 200
     assert after.startswith(before)
     assert "ignores in `onnxgate.toml`: added 240 findings" in said
-    assert said.splitlines()[-1].startswith(f"pass: {MODELS} models on 2 runtimes; 240 ignored; ")
+    assert said.splitlines()[-1].startswith(f"pass: {MODELS} models on 2 runtimes: 240 ignored; ")
     assert (report["counts"]["ignored"], counted(report), report["undecided"]) == (240, [], [])
     assert sum(len(each["fingerprints"]) for each in entries(old)) == 240
     assert {each["reason"] for each in entries(old)} == {"present when the gate was adopted"}
@@ -255,12 +255,12 @@ def test_a_pyproject_with_other_line_ends_is_written_too(old: Repository) -> Non
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--write-ignores", "--no-ignores"), "writes what `--no-ignores` does not read"),
+        (("--write-ignores", "--no-ignores"), "`--write-ignores` and `--no-ignores` cannot be combined"),
         (("--write-ignores", "--shard", "1/2"), "needs the verdict over all models"),
-        (("--write-ignores", "--until", "2020-01-01"), "is over"),
-        (("--until", "2999-01-01"), "means nothing without `--write-ignores`"),
-        (("--write-ignores", "--target", "onnxruntime>=1.18"), "means nothing without a config"),
-        (("--show-ignores", "--target", "onnxruntime>=1.18"), "means nothing without a config"),
+        (("--write-ignores", "--until", "2020-01-01"), "is in the past"),
+        (("--until", "2999-01-01"), "requires `--write-ignores`"),
+        (("--write-ignores", "--target", "onnxruntime>=1.18"), "requires a config"),
+        (("--show-ignores", "--target", "onnxruntime>=1.18"), "requires a config"),
     ],
 )
 def test_what_does_not_go_together_is_refused(small: Repository, arguments: tuple[str, ...], said: str) -> None:

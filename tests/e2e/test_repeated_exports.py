@@ -85,7 +85,7 @@ def find_rules(repository: Repository, *, status: int = 1) -> set[str]:
 
 def check(repository: Repository, status: int = 0) -> str:
     """Return what is printed of one model."""
-    return repository.run("check", "--stage", "file,export", "models/classifier.onnx", status=status).out
+    return repository.run("check", "-v", "--stage", "file,export", "models/classifier.onnx", status=status).out
 
 
 @pytest.mark.torch
@@ -103,7 +103,7 @@ def test_an_unchanged_export_is_repeated_once(exported: Repository) -> None:
 
 def test_external_data_in_a_subfolder(made: Repository) -> None:
     """Weights that depend on the seed are found although the model's own file has the same bytes with each."""
-    reused = REUSED in made.run("check", "--stage", "export").out
+    reused = REUSED in made.run("check", "--stage", "export", "-v").out
     drawn = find_rules(made.given(DRAWN="1"))
 
     assert reused

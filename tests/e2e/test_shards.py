@@ -196,10 +196,10 @@ def test_read_by_a_person(many: Repository, tmp_path: Path) -> None:
     [
         (("check", "--shard", "3/2"), "`--shard` is `3/2`"),
         (("check", "--shard", "x"), "expected `I/N`"),
-        (("check", "--shard", "1/2", "--plan", "onnxgate.toml"), "`onnxgate.toml` is not a plan"),
-        (("check", "--plan", "plan.json"), "means nothing without `--shard`"),
+        (("check", "--shard", "1/2", "--plan", "onnxgate.toml"), "is not a plan"),
+        (("check", "--plan", "plan.json"), "requires `--shard`"),
         (("check", "--shard", "1/2", "--case", "sample"), "exclude each other"),
-        (("check", "--shard", "1/2", "--target", "onnxruntime"), "means nothing without a config"),
+        (("check", "--shard", "1/2", "--target", "onnxruntime"), "requires a config"),
         (("merge", "out", "--no-ignores"), "No such option"),
         (("merge", "out", "--key", "x"), "invalid `--key`: `x`"),
         (("merge",), "Missing argument"),

@@ -1,4 +1,4 @@
-"""Handle all errors in one place: the message that the user reads, and the exit status."""
+"""Turn errors into messages on stderr and an exit status."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from onnxgate.core.machine_faults import find_machine_fault
 
 EXIT_BUG = 3
 EXIT_INTERRUPTED = 130
-EXIT_BROKEN_PIPE = 141  # what a shell sees of a program that SIGPIPE ended
+EXIT_BROKEN_PIPE = 141  # status of a program that SIGPIPE ended
 
 
 @contextmanager
@@ -59,13 +59,13 @@ def report_errors() -> Iterator[None]:
 
 def print_error(*lines: str) -> None:
     """Write lines to stderr, without sequences that a terminal or GitHub's runner would interpret."""
-    with suppress(OSError):  # the stream is closed or the disk is full; the exit status still shows the result
+    with suppress(OSError):  # the stream is closed or the disk is full; the exit status has the result
         for line in "\n".join(lines).splitlines():
             click.echo(escape_log_line(line), err=True)
 
 
 def _render_error(error: OnnxgateError) -> Iterator[str]:
-    """Yield the lines of an error. Values of configs are escaped: they could begin a line that looks like ours."""
+    """Yield the lines of an error. Values are escaped: they could contain a line that looks like a message."""
     yield f"error: {escape_unprintable(error.message)}"
     for problem in getattr(error, "problems", ()):
         yield f"  {escape_unprintable(problem)}"
@@ -74,7 +74,7 @@ def _render_error(error: OnnxgateError) -> Iterator[str]:
 
 
 def _report_bug(error: Exception) -> Iterator[str]:
-    """Write a bug report with versions, the command line and the traceback. Yield its path, or the text itself."""
+    """Write a bug report with versions, command line and traceback. Yield its path, or its text if that fails."""
     import hashlib
     import traceback
 
@@ -88,16 +88,16 @@ def _report_bug(error: Exception) -> Iterator[str]:
 
         folder = cache_dir() / "bugs"
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{hashlib.sha256(text.encode(errors='replace')).hexdigest()[:12]}.txt"  # one for each bug
+        path = folder / f"{hashlib.sha256(text.encode(errors='replace')).hexdigest()[:12]}.txt"  # one file per bug
         path.write_text(text, encoding="utf-8", errors="backslashreplace")
-        yield f"hint: report it with the contents of `{path}`"
+        yield f"hint: report it, and attach `{path}`"
     except OSError as refused:
-        yield f"the report could not be written ({refused}); it is:"
+        yield f"the bug report could not be written ({refused}):"
         yield text
 
 
 def _open_streams() -> None:
-    """Open closed standard streams on the null device: no file that is opened later may take their number."""
+    """Open closed standard streams on the null device, so that no other file gets their descriptors."""
     for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
             null_device = os.open(os.devnull, os.O_RDWR)
@@ -109,7 +109,7 @@ def _open_streams() -> None:
 
 
 def _discard_output() -> None:
-    """Empty the buffers, which the interpreter would otherwise fail to write at exit."""
+    """Discard buffered output, as writing it at exit would fail."""
     try:
         sys.stdout.flush()
     except (OSError, ValueError):
@@ -118,7 +118,7 @@ def _discard_output() -> None:
 
 SIGNAL_NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
 GRACE_S = 20
-"""The time to end running work and to remove temporary files."""
+"""Time to stop running jobs and to remove temporary files."""
 
 _RETRY_DELAY_S = 0.01
 _received_signals: list[int] = []
@@ -126,18 +126,18 @@ _original_unraisablehook = sys.unraisablehook
 
 
 def install_signal_handlers() -> None:
-    """Have each signal raise `KeyboardInterrupt`, unless it is ignored already (`nohup`)."""
+    """Make each signal raise `KeyboardInterrupt`, unless it is ignored (`nohup`)."""
     for number in (getattr(signal, name, None) for name in SIGNAL_NAMES):
         if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
             try:
                 signal.signal(number, _handle_signal)
-            except ValueError:  # not in the main thread: somebody else's program decides
+            except ValueError:  # not in the main thread: the embedding program handles signals
                 return
     sys.unraisablehook = _handle_unraisable
 
 
 def ignore_signals() -> None:
-    """Ignore signals from now on: at exit, one would replace the exit status."""
+    """Ignore further signals: at exit, a signal would replace the exit status."""
     for number in (getattr(signal, name, None) for name in SIGNAL_NAMES):
         if number is not None and signal.getsignal(number) is _handle_signal:
             signal.signal(number, signal.SIG_IGN)
@@ -156,7 +156,7 @@ def _raise_interrupt(*_: object) -> NoReturn:
 
 
 def _handle_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
-    """Raise the interrupt a little later if Python was in a callback that cannot raise."""
+    """Raise the interrupt again later if Python was in a callback that cannot raise."""
     if not (
         _received_signals and unraisable.exc_type is KeyboardInterrupt and _set_alarm(_RETRY_DELAY_S, _raise_interrupt)
     ):
@@ -172,7 +172,7 @@ def _set_alarm(after_s: float, handler: Callable[[int, FrameType | None], object
 
 
 def _exit_now() -> NoReturn:
-    """Exit at once: workers see that this process is gone, and the next onnxgate removes temporary files."""
+    """Exit immediately: workers notice that, and the next onnxgate removes temporary files."""
     try:
         os.write(2, b"interrupted\n")
     finally:

@@ -32,11 +32,11 @@ class Sink(msgspec.Struct, frozen=True):
 
 
 def parse_outputs(outputs: Sequence[str], formats: Sequence[str] = tuple(RENDERERS)) -> tuple[Sink, ...]:
-    """Return the sinks that `--output` names, and `text` if none of them is standard output.
+    """Return the sinks of `--output`, and text on standard output if no sink writes there.
 
     Raises:
-        UsageError: an unknown format, data mixed with something else on standard output, or a file that cannot be
-            written.
+        UsageError: a format is unknown, two formats share standard output and one of them is for programs, or a file
+            cannot be written.
     """
     sinks = []
     for output in outputs:
@@ -49,15 +49,15 @@ def parse_outputs(outputs: Sequence[str], formats: Sequence[str] = tuple(RENDERE
         sinks.append(Sink("text"))
     data = [name for name in on_stdout if RENDERERS[name].is_data]
     if data and len(on_stdout) > 1:
-        hint = f"write it to a file: `{data[0]}=FILE`"
-        raise UsageError(f"`{data[0]}` shares standard output with another format", hint=hint)
+        hint = f"write it to a file: `--output {data[0]}=FILE`"
+        raise UsageError(f"`{data[0]}` cannot share standard output with another format", hint=hint)
     for sink in sinks:
         if sink.file is not None:
             try:
                 sink.file.parent.mkdir(parents=True, exist_ok=True)
-                sink.file.write_text("", encoding="utf-8")  # an old report must not be taken for a new one
+                sink.file.write_text("", encoding="utf-8")  # an old report must not look like a new one
             except OSError as error:
-                hint = "name a file that can be written, in a folder that may be written to"
+                hint = "choose a file in a writable folder"
                 raise UsageError(_unwritable_message(sink.file, error), hint=hint) from error
     return tuple(sinks)
 
@@ -109,7 +109,7 @@ def write_outputs(
     try:
         write_sinks(sinks, render)
     except StorageError as error:
-        if report.exit in (1, 2):  # a failed check counts more than a report that could not be written
+        if report.exit in (1, 2):  # takes precedence over the unwritten report
             error.exit_code = report.exit
         raise
 
@@ -120,7 +120,7 @@ def write_answer(
     render_text: Callable[..., str],
     render_markdown: Callable[[], str] | None = None,
 ) -> None:
-    """Write an answer, also as JSON, to each sink; `render_text` gets `color` and `width`.
+    """Write an answer to each sink, in its format. `render_text` gets `color` and `width`.
 
     Raises:
         StorageError: a file cannot be written; the others are.
@@ -137,7 +137,7 @@ def write_answer(
 
 
 def _with_relative_replays(report: Report, config: Path) -> Report:
-    """Return the report with commands that work in the current directory, also outside of the config's folder."""
+    """Return the report with reproduction commands for the working directory instead of the config's folder."""
     folder = config.resolve().parent
     current = Path.cwd().resolve()
     if folder == current:
@@ -151,9 +151,9 @@ def _with_relative_replays(report: Report, config: Path) -> Report:
 
 
 def write_sinks(sinks: Sequence[Sink], render: Callable[[Sink, bool, int], str]) -> None:
-    """Write the result of `render` to each sink, files first, so that a closed pipe loses none of them.
+    """Write the result of `render` to each sink; files come first, as a closed pipe ends the process.
 
-    `render` gets if it may use colour, and the width of the terminal, 0 if there is none.
+    `render` gets whether it may use color, and the width of the terminal, 0 if there is none.
 
     Raises:
         StorageError: a file cannot be written; the others are.
@@ -172,17 +172,17 @@ def write_sinks(sinks: Sequence[Sink], render: Callable[[Sink, bool, int], str])
 
 
 def _write_file(file: Path, text: str) -> None:
-    """Write the whole file, or leave it empty: half a report may look complete."""
+    """Write the file completely, or leave it empty: a partial report may look complete."""
     try:
         file.write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:
         with contextlib.suppress(OSError):
             os.truncate(file, 0)
-        raise StorageError(_unwritable_message(file, error), hint="make room, or name a file elsewhere") from error
+        raise StorageError(_unwritable_message(file, error), hint="free disk space, or choose another file") from error
 
 
 def _unwritable_message(file: Path, error: OSError) -> str:
-    return f"`--output` names `{file}`, which cannot be written: {(error.strerror or str(error)).lower()}"
+    return f"cannot write the report to `{file}`: {(error.strerror or str(error)).lower()}"
 
 
 def print_lines(lines: Iterable[str]) -> None:
@@ -192,10 +192,10 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def uses_color() -> bool:
-    """Return if standard output is a terminal that shows colour, and `NO_COLOR` is not set."""
+    """Return whether standard output is a terminal that supports color, and `NO_COLOR` is not set."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def terminal_width() -> int:
-    """Return the width of the terminal; 0 for a pipe, whose lines are not wrapped."""
+    """Return the width of the terminal; 0 for a pipe, where lines are not wrapped."""
     return shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 0

@@ -1,4 +1,4 @@
-"""The check of a project, or of models without one: what `onnxgate check` does after its options are parsed."""
+"""The check of a project, or of models without a config."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import click
 import msgspec
 
 from onnxgate import __version__, rules
@@ -14,9 +15,11 @@ from onnxgate.cli.shared.options import CommonOptions
 from onnxgate.cli.shared.outputs import Sink, write_outputs
 from onnxgate.cli.shared.project_request import current_date, make_project_request
 from onnxgate.core.errors import UsageError
+from onnxgate.core.escape import escape_log_line
 from onnxgate.core.findings import DYNAMIC_STAGES, Stage
 from onnxgate.core.matrix import Matrix, build_matrix
 from onnxgate.core.report import Report
+from onnxgate.core.text import join_phrases
 from onnxgate.formats import RENDERERS
 from onnxgate.gate import pipeline
 from onnxgate.gate.request import Baseline, GateOutcome, GateRequest, RunCaches, Selection, StaticSettings
@@ -38,7 +41,7 @@ from onnxgate.runtimes.environments.storage import (
 from onnxgate.runtimes.worker_spec import JobMeter
 
 Snippets = Mapping[str, Sequence[str]]
-"""Fingerprint of a finding -> lines of TOML that accept it."""
+"""Fingerprint of a finding -> lines of the config that accept it."""
 
 
 class IgnoreOptions(msgspec.Struct, frozen=True):
@@ -50,22 +53,22 @@ class IgnoreOptions(msgspec.Struct, frozen=True):
 
     def refuse(self, config: Path | None, shard: str | None, no_ignores: bool) -> None:
         """
-        Reject options that exclude each other, before any work is done.
+        Reject invalid combinations of options before the check.
 
         Raises:
-            UsageError: options contradict each other, or `--write-ignores` has no config to write into.
+            UsageError: the options cannot be combined, or there is no config.
         """
         if self.until is not None and not self.write:
-            raise UsageError("`--until` means nothing without `--write-ignores`")
+            raise UsageError("`--until` requires `--write-ignores`")
         if not self.show and not self.write:
             return
         option = "--write-ignores" if self.write else "--show-ignores"
         if config is None:
-            raise UsageError(f"`{option}` means nothing without a config", hint="run `onnxgate init`")
+            raise UsageError(f"`{option}` requires a config", hint="run `onnxgate init` to create one")
         if self.write and no_ignores:
-            raise UsageError("`--write-ignores` writes what `--no-ignores` does not read", hint="give one of them")
+            raise UsageError("`--write-ignores` and `--no-ignores` cannot be combined")
         if self.write and shard is not None:
-            raise UsageError("`--write-ignores` needs the verdict over all models", hint="leave `--shard` out")
+            raise UsageError("`--write-ignores` and `--shard` cannot be combined", hint="check all models in one job")
 
 
 class CheckRequest(msgspec.Struct, frozen=True):
@@ -83,12 +86,12 @@ class CheckRequest(msgspec.Struct, frozen=True):
 
 
 def run_check(request: CheckRequest, sinks: Sequence[Sink], options: CommonOptions) -> int:
-    """Check by the config if there is one, and write the report. Return the exit status."""
+    """Check the models, write the report, and return the exit status."""
     drawn = any(RENDERERS[sink.format].has_drawings for sink in sinks)
     config = None if request.target is not None else find_project_config(request.paths, options)
     request.ignoring.refuse(config, request.shard, options.no_ignores)
     if request.plan is not None and request.shard is None:
-        raise UsageError("`--plan` means nothing without `--shard`", hint="give `--shard I/N`")
+        raise UsageError("`--plan` requires `--shard`", hint="add `--shard I/N`")
     snippets: Snippets = {}
     matrix = None
     if config is None:
@@ -99,19 +102,60 @@ def run_check(request: CheckRequest, sinks: Sequence[Sink], options: CommonOptio
     return report.exit
 
 
-def find_project_config(paths: tuple[Path, ...], options: CommonOptions) -> Path | None:
-    """Return the config to check by; None if no folder above and none of PATHS has one.
+def find_project_config(paths: Sequence[Path], options: CommonOptions) -> Path | None:
+    """Return the config of the models, None if there is none.
+
+    It is `--config`, the nearest config upward from the working directory, or the nearest one upward from the models.
+    A note on stderr names configs below the working directory.
 
     Raises:
-        UsageError: a path belongs to a config that the command was not started in, as in a repository of several.
+        UsageError: there is no config upward, and the models belong to several projects.
     """
-    config_path = options.config or find_config(options.start)
-    for path in paths if config_path is None else ():
-        own = find_config(Path(os.path.realpath(options.start / path)).parent)
-        if own is not None:
-            message = f"`{path}` belongs to the project of `{own}`, and the command was started outside of it"
-            raise UsageError(message, hint=f"give `--config {own}`")
-    return config_path
+    if options.config is not None:
+        return options.config
+    here = find_config(options.start)
+    configs = {config for path in paths for config in _find_own_configs(options.start / path)}
+    nested = configs - {None, here.resolve() if here is not None else None}
+    names = sorted(f"`{_relative_name(config, options.start)}`" for config in nested if config is not None)
+    if here is not None:
+        if names:
+            used = _relative_name(here.resolve(), options.start)
+            hint = f"to use {names[0]}, add `--config {names[0][1:]}"
+            _print_note(f"models with their own config are checked with `{used}`; {hint}", options)
+        return here
+    if len(configs) > 1:
+        names += ["no config"] if None in configs else []
+        message = f"the models belong to several projects: {join_phrases(names)}"
+        raise UsageError(message, hint=f"check one project at a time, such as `onnxgate check --config {names[0][1:]}")
+    if not configs or None in configs:
+        return None
+    _print_note(f"using {names[0]}, the nearest config to the models", options)
+    return configs.pop()
+
+
+def _print_note(text: str, options: CommonOptions) -> None:
+    if not options.quiet:
+        click.echo(escape_log_line(f"note: {text}"), err=True)
+
+
+def _find_own_configs(path: Path) -> set[Path | None]:
+    """Return the nearest config to a file, or to a folder; if a folder has none, those of the models in it."""
+    folder = Path(os.path.realpath(path if path.is_dir() else path.parent))
+    config = find_config(folder)
+    if config is not None or not path.is_dir():
+        return {config}
+    folders = {file.parent for file in folder.rglob("*.onnx") if not _is_hidden(file, folder)}
+    return {find_config(it) for it in folders} or {None}
+
+
+def _is_hidden(file: Path, folder: Path) -> bool:
+    return any(part.startswith(".") for part in file.relative_to(folder).parts[:-1])
+
+
+def _relative_name(path: Path, start: Path) -> str:
+    """Return the path relative to the working directory if it is below it."""
+    resolved = start.resolve()
+    return (path.relative_to(resolved) if path.is_relative_to(resolved) else path).as_posix()
 
 
 def _check_files(request: CheckRequest, options: CommonOptions, *, drawn: bool) -> tuple[Report, Matrix]:
@@ -174,7 +218,7 @@ def _check_project(
 
 
 def _choose_baseline(project: Project, request: CheckRequest, options: CommonOptions) -> Baseline:
-    """Return the baseline of the models; outside of CI only with `--against`."""
+    """Return the baseline of the models; outside of CI there is one only with `--against`."""
     compares = request.stages & {Stage.LOCK, Stage.RUNTIME}
     in_ci = not {"GITHUB_ACTIONS", "GITLAB_CI"}.isdisjoint(os.environ) and compares
     if request.against is None and not in_ci:
@@ -187,7 +231,7 @@ def _choose_baseline(project: Project, request: CheckRequest, options: CommonOpt
 
 
 def _results_folder(stages: frozenset[Stage]) -> Path | None:
-    """Return the folder of cached results; None if no stage uses it, or if other users can write to it."""
+    """Return the folder of cached results; None if no stage uses it, or if it is not private."""
     if stages.isdisjoint(DYNAMIC_STAGES):
         return None
     return results_dir() if shared_cache_dir() else create_private_folder(results_dir())
@@ -195,13 +239,13 @@ def _results_folder(stages: frozenset[Stage]) -> Path | None:
 
 def _read_writable_config(config: Path, until: datetime.date | None) -> bytes:
     """
-    Return the bytes of the config, into which ignores will be written.
+    Return the bytes of the config to which ignores will be written.
 
     Raises:
-        UsageError: it is read-only, or the ignores would have expired already.
+        UsageError: the config is read-only, or `until` is in the past.
     """
     if until is not None and until < current_date():
-        raise UsageError(f"`--until {until}` is over", hint="name a date to come")
+        raise UsageError(f"`--until {until}` is in the past", hint="use a future date")
     check_writable(config)
     return config.read_bytes()
 
@@ -210,9 +254,9 @@ def _settle_ignores(
     ignoring: IgnoreOptions, request: GateRequest, outcome: GateOutcome, before: bytes
 ) -> tuple[GateOutcome, Snippets]:
     """
-    Write the entries that accept the findings, or render them. Return the outcome with them, and the snippets.
+    Write or render config entries that accept the findings. Return the resulting outcome, and the rendered entries.
 
-    `before` is the config that the request was read from.
+    `before` is the config that the request was made from.
 
     Raises:
         UsageError: the config cannot be edited or written.

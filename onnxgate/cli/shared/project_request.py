@@ -1,4 +1,4 @@
-"""The project that a command works on, and the request of a gate over it."""
+"""The project of a command, and the request to check it."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def load_project(options: CommonOptions) -> Project:
     """Load the nearest project.
 
     Raises:
-        ConfigError: there is none, or its config is wrong.
+        ConfigError: there is none, or its config is invalid.
     """
     project = find_project(options)
     if project is None:
-        raise ConfigError("there is no `onnxgate.toml` here or above", hint="run `onnxgate init`")
+        raise ConfigError("there is no `onnxgate.toml` in this folder or its parents", hint="run `onnxgate init`")
     return project
 
 
@@ -39,7 +39,7 @@ def find_project(options: CommonOptions) -> Project | None:
     """Load the nearest project; return None if there is none.
 
     Raises:
-        ConfigError: its config is wrong.
+        ConfigError: its config is invalid.
     """
     path = options.config or find_config(options.start)
     return load_config(path, rule_ids=frozenset(rules.by_id)) if path is not None else None
@@ -53,7 +53,7 @@ def make_project_request(
     options: CommonOptions,
     meter: JobMeter | None = None,
 ) -> GateRequest:
-    """Return the request to check models of the project by its lock. Its environments start when a job needs them."""
+    """Return the request to check models with the runtimes of the lock. Environments are prepared on demand."""
     return GateRequest(
         checkout=Checkout(
             project=project,
@@ -70,7 +70,7 @@ def make_project_request(
 
 
 def current_date() -> datetime.date:
-    """Return today's date in UTC, by which ignores expire."""
+    """Return the current date in UTC, which decides whether ignores have expired."""
     return datetime.datetime.now(tz=datetime.timezone.utc).date()
 
 

@@ -1,9 +1,10 @@
-"""The worker pool of a command, and its progress display."""
+"""The worker pool of a command, its progress display, and the timings of `-v`."""
 
 from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
@@ -15,6 +16,8 @@ from rich.text import Text
 
 from onnxgate.cli.shared.options import CommonOptions
 from onnxgate.core.escape import escape_log_line
+from onnxgate.core.findings import runtime_sort_key
+from onnxgate.core.text import pluralize
 from onnxgate.project.config.project import Project
 from onnxgate.runtimes.environments.builder import Environments
 from onnxgate.runtimes.environments.storage import cache_dir, shared_cache_dir
@@ -25,7 +28,7 @@ from onnxgate.runtimes.worker_spec import JobLimits, JobMeter
 def open_pool(
     project: Project, options: CommonOptions, progress: Progress | None = None, meter: JobMeter | None = None
 ) -> WorkerPool:
-    """Return a pool with the limits of the config; the caller closes it."""
+    """Return a pool with the limits of the config, which the caller has to close."""
     limits = project.config.limits
     return WorkerPool(
         Environments(cache_dir(), offline=options.offline, shared=shared_cache_dir()),
@@ -40,26 +43,68 @@ def open_pool(
 def open_pool_with_progress(
     project: Project, options: CommonOptions, meter: JobMeter | None = None
 ) -> Iterator[WorkerPool]:
-    """Open the pool with a live progress display if standard error is a terminal."""
-    with open_progress(quiet=options.quiet) as progress, open_pool(project, options, progress, meter) as pool:
-        yield pool
+    """Open the pool with a live progress display if stderr is a terminal. With `-v`, print timings at the end."""
+    with open_progress(quiet=options.quiet) as progress:
+        log = ActivityLog(progress)
+        with open_pool(project, options, log, meter) as pool:
+            yield pool
+    if options.verbose and not options.quiet:
+        for line in log.lines(each=options.verbosity > 1):
+            click.echo(escape_log_line(line), err=True)
     print_limit_notes(pool, options)
 
 
 def print_limit_notes(pool: WorkerPool, options: CommonOptions) -> None:
-    """Print notes of the pool: always for an engine that runs unsandboxed, other limits only with `-v`."""
+    """Print the notes of the pool: those about unsandboxed engines always, others with `-v`."""
     for note in pool.notes:
         if (options.verbose or UNSANDBOXED_NOTE in note) and not options.quiet:
             click.echo(escape_log_line(f"note: {note}"), err=True)
 
 
-ACTIVITY_PHRASES = {PREPARE_ACTIVITY: "preparing its environment", LOOK_UP_ACTIVITY: "looking up its wheels"}
-"""Texts for activities that are not jobs."""
+ACTIVITY_PHRASES = {PREPARE_ACTIVITY: "preparing the environment", LOOK_UP_ACTIVITY: "resolving wheels"}
+"""Text of activities that are not jobs."""
+
+
+class ActivityLog(Progress):
+    """The activities of each runtime with their durations. Its methods are called from several threads."""
+
+    def __init__(self, display: Progress) -> None:
+        self._display = display
+        self._started_s: dict[str, float] = {}
+        self._finished: list[tuple[str, str, str, float]] = []  # runtime, activity, outcome, seconds
+        self._lock = threading.Lock()
+
+    def started(self, worker: str, activity: str) -> None:
+        """Record that a runtime begins an activity."""
+        with self._lock:
+            self._started_s[worker] = time.monotonic()
+        self._display.started(worker, activity)
+
+    def finished(self, worker: str, activity: str, outcome: str) -> None:
+        """Record that a runtime ended an activity."""
+        with self._lock:
+            elapsed_s = time.monotonic() - self._started_s.pop(worker, time.monotonic())
+            self._finished.append((worker, activity, outcome, elapsed_s))
+        self._display.finished(worker, activity, outcome)
+
+    def lines(self, *, each: bool = False) -> list[str]:
+        """Return a line for each runtime; with `each`, also for each activity."""
+        lines = []
+        for worker in sorted({worker for worker, *_ in self._finished}, key=runtime_sort_key):
+            entries = [entry[1:] for entry in self._finished if entry[0] == worker]
+            prepared = [(outcome, seconds) for activity, outcome, seconds in entries if activity == PREPARE_ACTIVITY]
+            jobs = [seconds for activity, _, seconds in entries if activity not in ACTIVITY_PHRASES]
+            parts = [f"environment {outcome} ({seconds:.1f} s)" for outcome, seconds in prepared]
+            parts += [f"{pluralize(len(jobs), 'job')} ({sum(jobs):.1f} s)"] if jobs else []
+            lines.append(f"{worker}: {', '.join(parts)}")
+            if each:
+                lines += (f"  {activity}: {outcome} ({seconds:.1f} s)" for activity, outcome, seconds in entries)
+        return lines
 
 
 @contextmanager
 def open_progress(*, quiet: bool = False, board: ProgressBoard | None = None) -> Iterator[Progress]:
-    """Show a live display on stderr while the block runs, if stderr is a terminal that supports it."""
+    """Show a live display on stderr during the block, if stderr is a terminal that supports it."""
     if quiet or not sys.stderr.isatty():
         yield Progress()
         return
@@ -73,14 +118,14 @@ def open_progress(*, quiet: bool = False, board: ProgressBoard | None = None) ->
 
 
 def pause_progress(progress: Progress) -> AbstractContextManager[None]:
-    """Hide the display while the block prints: its lines would be overwritten."""
+    """Hide the display during the block, as it would overwrite printed lines."""
     return progress.aside() if isinstance(progress, ProgressBoard) else nullcontext()
 
 
 class ProgressBoard(Progress):
     """A live display with one line per runtime. Its methods are called from several threads.
 
-    With `jobs`, it has a line for each active runtime, and the number of finished jobs of that many.
+    If `jobs` is given, it shows only active runtimes, and how many of all jobs are done.
     """
 
     def __init__(self, jobs: int | None = None) -> None:
@@ -93,7 +138,7 @@ class ProgressBoard(Progress):
 
     @contextmanager
     def on(self, console: Console) -> Iterator[None]:
-        """Show the display on the console while the block runs."""
+        """Show the display on the console during the block."""
         self._console = console
         self._show()
         try:
@@ -103,7 +148,7 @@ class ProgressBoard(Progress):
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Hide the display while the block runs."""
+        """Hide the display during the block."""
         self._hide()
         try:
             yield
@@ -111,7 +156,7 @@ class ProgressBoard(Progress):
             self._show()
 
     def _show(self) -> None:
-        """Start a new display: a reused one would erase as many lines as it had, whatever they are now."""
+        """Start a new display: a reused one would erase printed lines."""
         if self._console is not None:
             self._live = Live(
                 get_renderable=self.lines,
@@ -134,13 +179,13 @@ class ProgressBoard(Progress):
             self._done.setdefault(runtime, 0)
 
     def finished(self, runtime: str, activity: str, outcome: str) -> None:
-        """Record that an activity ended; a prepared environment does not count as a job."""
+        """Record that a runtime ended an activity; only jobs are counted."""
         with self._lock:
-            self._activities[runtime] = "" if outcome != "unavailable" else "not available here"
+            self._activities[runtime] = "" if outcome != "unavailable" else "not available"
             self._done[runtime] = self._done.get(runtime, 0) + (activity not in ACTIVITY_PHRASES)
 
     def lines(self) -> RenderableType:
-        """Return the current lines; names of models are text, never markup."""
+        """Return the current lines. Names of models are not interpreted as markup."""
         table = Table.grid(padding=(0, 2))
         with self._lock:
             for runtime, activity in sorted(self._activities.items()):

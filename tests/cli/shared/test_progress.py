@@ -1,4 +1,4 @@
-"""What is shown while runtimes work."""
+"""The progress display, and the timings of `-v`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def shown(board: worker_pool.ProgressBoard) -> str:
 
 
 def test_each_runtime_has_a_line() -> None:
-    """It says what the runtime does, and how many jobs are done; an environment is no job."""
+    """It shows the activity and the number of finished jobs; preparing an environment is not a job."""
     board = worker_pool.ProgressBoard()
     board.started("onnxruntime 1.18.1", "prepare")
     board.started("onnxruntime 1.19.2", "prepare")
@@ -35,17 +35,17 @@ def test_each_runtime_has_a_line() -> None:
 
     assert [line.split("  ") for line in shown(board).split("\n")[:2]] == [
         ["onnxruntime 1.18.1", "run b.onnx", *[""] * 7, " 1 done"],
-        ["onnxruntime 1.19.2", "preparing its environment", "0 done"],
+        ["onnxruntime 1.19.2", "preparing the environment", "0 done"],
     ]
 
 
-def test_what_is_not_available_is_said() -> None:
-    """A runtime whose environment could not be made is not waiting."""
+def test_an_unavailable_environment() -> None:
+    """A runtime without an environment is not waiting."""
     board = worker_pool.ProgressBoard()
     board.started("onnxruntime 1.18.1", "prepare")
     board.finished("onnxruntime 1.18.1", "prepare", "unavailable")
 
-    assert "not available here" in shown(board)
+    assert "not available" in shown(board)
 
 
 @pytest.mark.parametrize(
@@ -133,3 +133,25 @@ def on_terminal(code: str) -> bytes:
     os.close(ours)
     assert process.wait(30) == 0
     return said
+
+
+def test_timings_of_each_runtime() -> None:
+    """`-v` has a line for each runtime, `-vv` also one for each activity; the display still gets all of them."""
+    board = worker_pool.ProgressBoard()
+    log = worker_pool.ActivityLog(board)
+    for activity, outcome in (("prepare", "ready"), ("load a.onnx", "completed"), ("run a.onnx", "crashed")):
+        log.started("onnxruntime 1.18.1", activity)
+        log.finished("onnxruntime 1.18.1", activity, outcome)
+    log.started("onnxruntime 1.9.0", "prepare")
+    log.finished("onnxruntime 1.9.0", "prepare", "unavailable")
+
+    assert log.lines() == [
+        "onnxruntime 1.9.0: environment unavailable (0.0 s)",
+        "onnxruntime 1.18.1: environment ready (0.0 s), 2 jobs (0.0 s)",
+    ]
+    assert log.lines(each=True)[2:] == [
+        "  prepare: ready (0.0 s)",
+        "  load a.onnx: completed (0.0 s)",
+        "  run a.onnx: crashed (0.0 s)",
+    ]
+    assert "2 done" in shown(board)

@@ -177,7 +177,7 @@ def test_no_config(checkout: Checkout) -> None:
     """Without a config there is nothing to lock."""
     (checkout.folder / "onnxgate.toml").unlink()
 
-    assert "error: there is no `onnxgate.toml` here or above" in checkout.run(status=2)
+    assert "error: there is no `onnxgate.toml` in this folder or its parents" in checkout.run(status=2)
 
 
 def test_names_that_command(checkout: Checkout) -> None:
