@@ -37,6 +37,6 @@ def _suggest_fix(what: str) -> str:
         return "export or download the model again, and commit it whole"
     if "checkpoint" in what or "pickle" in what or "safetensors" in what or "Keras" in what:
         return "export the weights to ONNX, and commit what the exporter writes"
-    if what == "missing":
+    if what == "not there":
         return "commit the model, or take it out of the config"
     return "commit the model itself, or name the file in `exclude` in `onnxgate.toml`"
