@@ -138,7 +138,7 @@ def test_no_model_has_no_facts(project: Path, content: bytes) -> None:
 
 def test_absent_model(project: Path) -> None:
     """A model that git tracks and that is not in the working tree is no crash."""
-    assert look(project, "a.onnx").other_type == "missing"
+    assert look(project, "a.onnx").other_type == "not there"
 
 
 def test_unreadable_file(project: Path) -> None:

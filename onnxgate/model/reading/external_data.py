@@ -192,7 +192,9 @@ def _check_use(name: str, tensor: TensorProto, files: dict[str, DataFile]) -> Ex
         )
     if length is not None and needed is not None and length != needed:
         return replace(
-            use, problem="wrong-length", detail=f"has {length:,} bytes, but its shape and type require {needed:,}"
+            use,
+            problem="wrong-length",
+            detail=f"has {length:,} bytes instead of the {needed:,} that its shape and type require",
         )
     end = offset + (needed if length is None and needed is not None else length or 0)
     if end > file.size_bytes:

@@ -250,7 +250,7 @@ def detect_other_type(path: Path) -> str:
     try:
         status = path.stat()
     except FileNotFoundError:
-        return "missing"
+        return "not there"
     if not stat.S_ISREG(status.st_mode):
         return "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
     with open_regular(path) as file:

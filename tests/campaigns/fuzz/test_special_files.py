@@ -87,18 +87,18 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 AS_MODELS = {
-    pipe: "is no regular file, not an ONNX model",
-    device: "is no regular file, not an ONNX model",
-    listening: "is no regular file, not an ONNX model",
+    pipe: "is not a regular file, not an ONNX model",
+    device: "is not a regular file, not an ONNX model",
+    listening: "is not a regular file, not an ONNX model",
     sparse: "is a file of zero bytes, not an ONNX model",
     dangling: "is not there, not an ONNX model",
     folder: "is a folder, not an ONNX model",
     ring: "the file cannot be opened: too many levels of symbolic links",
 }
 AS_DATA = {
-    pipe: "is no regular file",
+    pipe: "is not a regular file",
     device: "which is a link to a file outside the model's folder",
-    listening: "is no regular file",
+    listening: "is not a regular file",
     folder: "is a folder",
     dangling: "which is missing",
     ring: "which is missing",

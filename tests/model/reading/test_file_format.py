@@ -90,7 +90,7 @@ def test_no_file(tmp_path: Path) -> None:
 
     said = [detect_other_type(tmp_path / name) for name in ("", "pipe", "absent")]
 
-    assert said == ["a folder", "not a regular file", "missing"]
+    assert said == ["a folder", "not a regular file", "not there"]
 
 
 def test_model(tmp_path: Path) -> None:
