@@ -126,7 +126,7 @@ def test_undecided_says_what_to_do(command: Repository, origin: Origin, tmp_path
     git(folder, *shlex.split(undecided["hint"])[1:])
 
     assert undecided["reason"].startswith(
-        "whether it loaded at `HEAD^1` on onnxruntime 1.17.0 to 1.17.3, where it does not load now, "
+        "whether it loaded at `HEAD^1` on onnxruntime 1.17.0–1.17.3, where it does not load now, "
         f"cannot be told: `{NET}` at `HEAD^1` is a Git LFS pointer, and its content is not here"
     )
     assert replay(repository, expected(index), "--offline")["undecided"] == []

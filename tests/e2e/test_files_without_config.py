@@ -18,7 +18,7 @@ def test_loads_on_all(files: Repository) -> None:
     ended = files.run("check", "model.onnx")
 
     assert (
-        f"model.onnx: loads on onnxruntime 1.16.0 to {RELEASES[-1]}; kernels are not known on 1.8.0 to 1.15.1\n"
+        f"model.onnx: loads on onnxruntime 1.16.0–{RELEASES[-1]}; kernels are not known on 1.8.0–1.15.1\n"
         in ended.out
     )
     assert ended.out.splitlines()[-1] == (
@@ -72,7 +72,7 @@ def test_an_operator_that_no_release_has(files: Repository) -> None:
     assert report["remarks"][0].startswith(
         "model.onnx: loads on none of 42 releases; 1.31 refuses it: `Clipped` is no "
     )
-    assert report["remarks"][0].endswith("; not known on 1.14.0 to 1.15.1")
+    assert report["remarks"][0].endswith("; not known on 1.14.0–1.15.1")
 
 
 def test_no_cache_replaces_cached_answers(files: Repository) -> None:
@@ -119,7 +119,7 @@ def test_what_cannot_be_told_is_no_pass(files: Repository) -> None:
 
     assert report["verdict"] == "undecided"
     assert [each["reason"] for each in report["undecided"]] == [
-        "whether it loads on onnxruntime 1.8.0 to 1.15.1 cannot be told"
+        "whether it loads on onnxruntime 1.8.0–1.15.1 cannot be told"
     ]
     assert [each["hint"] for each in report["undecided"]] == ["`onnxgate matrix --verify` really loads it there"]
 

@@ -117,7 +117,7 @@ def test_what_is_not_known_is_no_pass(files: Repository) -> None:
     stamped(files, "model.onnx", 7, 13)
     ended = files.run("matrix", "model.onnx", "--target", "onnxruntime<1.16", status=3)
 
-    assert "is not known to load on any of 13 releases; kernels are not known on 1.8.0 to 1.15.1\n" in ended.out
+    assert "is not known to load on any of 13 releases; kernels are not known on 1.8.0–1.15.1\n" in ended.out
     assert ended.out.splitlines()[-1] == (
         "undecided: 1 model on 13 releases; 1 is not known to load on any; predicted, nothing was run"
     )
@@ -192,9 +192,9 @@ def test_an_operator_that_no_release_has(files: Repository) -> None:
     said = files.run("matrix", "model.onnx", status=1).out
 
     assert "; 1.31 refuses it: `Clipped` is no operator of opset 18 of `ai.onnx`: the node that makes " in said
-    assert "; not known on 1.14.0 to 1.15.1\n" in said
-    assert "  refused by onnxruntime 1.16.0 to 1.31.1\n    unknown-operator: `Clipped` is no operator" in said
-    assert "  not known on onnxruntime 1.14.0 to 1.15.1\n    invalid-model: " in said
+    assert "; not known on 1.14.0–1.15.1\n" in said
+    assert "  refused by onnxruntime 1.16.0–1.31.1\n    unknown-operator: `Clipped` is no operator" in said
+    assert "  not known on onnxruntime 1.14.0–1.15.1\n    invalid-model: " in said
 
 
 def test_folders_and_files(files: Repository) -> None:
@@ -240,7 +240,7 @@ def test_outputs(files: Repository) -> None:
     assert json.loads(files.read("out/m.json"))["verdict"] == "pass"
     assert "| onnxruntime | 1.8-1.17 | 1.18-1.31 |\n" in files.read("out/m.md")
     assert (
-        "loads on onnxruntime 1.18.0 to 1.31.1; 1.17 does not read IR version 10 (the first of 2 reasons)\n"
+        "loads on onnxruntime 1.18.0–1.31.1; 1.17 does not read IR version 10 (the first of 2 reasons)\n"
         in ended.out
     )
 
