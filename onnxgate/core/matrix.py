@@ -230,7 +230,7 @@ def _name_nearest_release(nearest: Entry, groups: Sequence[ReasonGroup], runtime
 REFUSAL_PHRASES = {
     "missing-kernel": ("there is no kernel for ", "lacks a kernel for "),
     "opset-too-new": ("imports ", "lacks "),
-    "ir-version-too-new": ("is stamped with ", "does not read "),
+    "ir-version-too-new": ("uses ", "does not support "),
 }
 """Beginnings of the messages of a rule, and the verb phrase for a release that refuses the model."""
 

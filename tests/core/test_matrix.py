@@ -19,7 +19,7 @@ from tests.harness.reports.sample_matrices import KERNEL, entry, matrix, model
 WHY = "missing-kernel: node `det`: there is no kernel for `Det(22)`"
 LACKS = "lacks a kernel for `Det(22)`"
 TOO_NEW = Reason(rule="opset-too-new", node="", message="imports opset 21 of `ai.onnx`")
-IR = Reason(rule="ir-version-too-new", node="", message="is stamped with IR version 11")
+IR = Reason(rule="ir-version-too-new", node="", message="uses IR version 11")
 DEPRECATED = Reason(rule="deprecated-operator", node="", message="`Scatter` is deprecated since opset 11")
 
 
@@ -64,8 +64,8 @@ def test_the_nearest_release_speaks_and_none_is_lost() -> None:
     ("reasons", "said"),
     [
         ((TOO_NEW,), "lacks opset 21 of `ai.onnx`"),
-        ((IR,), "does not read IR version 11"),
-        ((IR, TOO_NEW, KERNEL), "does not read IR version 11 (the first of 3 reasons)"),
+        ((IR,), "does not support IR version 11"),
+        ((IR, TOO_NEW, KERNEL), "does not support IR version 11 (the first of 3 reasons)"),
         ((DEPRECATED,), "refuses it: `Scatter` is deprecated since opset 11"),
     ],
 )
@@ -101,13 +101,13 @@ def test_releases_of_which_no_kernels_are_known() -> None:
 def test_what_the_newest_of_them_has() -> None:
     """Releases that differ only in what they implement instead are said together."""
     up_to = [
-        Reason(rule=TOO_NEW.rule, node="", message=TOO_NEW.message, detail=f"implements up to {n}") for n in (19, 20)
+        Reason(rule=TOO_NEW.rule, node="", message=TOO_NEW.message, detail=f"supports up to {n}") for n in (19, 20)
     ]
     entries = (entry("1.16.3", "refused", up_to[0], KERNEL), entry("1.17.3", "refused", up_to[1]))
     [group] = group_by_reason(MatrixModel(path="m.onnx", runtimes=entries))
 
     assert group.because == (
-        "opset-too-new: imports opset 21 of `ai.onnx` (1.17.3 implements up to 20), and 1 more reason"
+        "opset-too-new: imports opset 21 of `ai.onnx` (1.17.3 supports up to 20), and 1 more reason"
     )
 
 

@@ -240,7 +240,7 @@ def test_outputs(files: Repository) -> None:
     assert json.loads(files.read("out/m.json"))["verdict"] == "pass"
     assert "| onnxruntime | 1.8-1.17 | 1.18-1.31 |\n" in files.read("out/m.md")
     assert (
-        "loads on onnxruntime 1.18.0–1.31.1; 1.17 does not read IR version 10 (the first of 2 reasons)\n"
+        "loads on onnxruntime 1.18.0–1.31.1; 1.17 does not support IR version 10 (the first of 2 reasons)\n"
         in ended.out
     )
 
