@@ -126,7 +126,7 @@ def test_undecided_says_what_to_do(command: Repository, origin: Origin, tmp_path
     git(folder, *shlex.split(undecided["hint"])[1:])
 
     assert undecided["reason"].startswith(
-        "does not load on onnxruntime 1.17.0 to 1.17.3; it is unknown whether the version at `HEAD^1` did: "
+        "does not load on onnxruntime 1.17.0–1.17.3; it is unknown whether the version at `HEAD^1` did: "
         f"`{NET}` at `HEAD^1` is a Git LFS pointer (content not fetched)"
     )
     assert replay(repository, expected(index), "--offline")["undecided"] == []

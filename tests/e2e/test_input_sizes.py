@@ -75,14 +75,23 @@ def test_dimensions(repository: Repository) -> None:
     }
 
     assert found == {
-        "models/baked.onnx": ("output-shape-wrong", "has shape (2, 1) at batch=4"),
-        "models/stamped.onnx": ("output-shape-wrong", "output `y` has the shape (4, 1) at batch=4"),
-        "models/undoubled.onnx": ("output-shape-wrong", "output `y` has the shape (4, 4) at batch=2"),
-        "models/reshaped.onnx": ("dynamic-axis-broken", "does not run at batch=4, runs at batch=2"),
-        "wide/flattened.onnx": ("dynamic-axis-broken", "does not run at h=28, runs at h=32"),
+        "models/baked.onnx": (
+            "output-shape-wrong",
+            "output `y` is declared as (batch, 1) but has shape (2, 1) at batch=4",
+        ),
+        "models/stamped.onnx": (
+            "output-shape-wrong",
+            "output `y` is declared as (2, 1) but has shape (4, 1) at batch=4",
+        ),
+        "models/undoubled.onnx": (
+            "output-shape-wrong",
+            "output `y` is declared as (3*batch, 4) but has shape (4, 4) at batch=2",
+        ),
+        "models/reshaped.onnx": ("dynamic-axis-broken", "runs at batch=2 but fails at batch=4"),
+        "wide/flattened.onnx": ("dynamic-axis-broken", "runs at h=32 but fails at h=28"),
         "models/training.onnx": (
             "output-unstable",
-            "output `y` differs when the same inputs are run again: a `Dropout` is left in training mode",
+            "output `y` differs between two runs with the same inputs: a `Dropout` is in training mode",
         ),
     }
     assert report["undecided"] == []

@@ -88,7 +88,9 @@ def test_a_node_that_no_text_names_is_found(small: Repository, tmp_path: Path) -
     assert [] == said(model.report("--static"))
     report = model.report(status=1)
     assert [("load-failed", "", BOTH, False)] == said(report)
-    assert report["findings"][0]["message"].startswith("does not load: `Det` is refused: the node that makes `d`; each")
+    assert report["findings"][0]["message"].startswith(
+        "does not load: `Det` is not supported (the node that makes `d`); "
+    )
 
 
 def test_all_nodes_are_found_where_kernels_are_not_known(small: Repository) -> None:

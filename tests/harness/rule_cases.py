@@ -1,4 +1,4 @@
-"""Rule cases: tiny projects and recorded evidence, judged by all rules."""
+"""Rule cases: small projects and recorded evidence, checked by all rules."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ TODAY = datetime.date(2026, 11, 20)
 
 
 def every_case() -> list[Path]:
-    """Each case's folder."""
+    """Return the folders of all cases."""
     return sorted(path.parent for path in CASES.glob("*/*/expected.txt"))
 
 
 def unfold(case: Path, folder: Path) -> None:
-    """Make the case's project in `folder`: ONNX text becomes models, `make.py` writes what text cannot say."""
+    """Create the project of a case in `folder`: from ONNX text, and with `make.py` if it exists."""
     shutil.copytree(case, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("expected.txt", "__pycache__"))
     for text in sorted(folder.rglob("*.onnxtxt")):
         model = onnx.parser.parse_model(text.read_text(encoding="utf-8"))
@@ -54,7 +54,7 @@ def unfold(case: Path, folder: Path) -> None:
 
 
 def findings_of(folder: Path) -> list[Finding]:
-    """What all rules say on the recorded evidence, on a model and what it was, or on the project by static stages."""
+    """Return the findings of recorded evidence, of a changed model, or of the static stages of a project."""
     recorded = folder / "evidence.json"
     if recorded.exists():
         return findings_of_evidence(recorded)
@@ -64,7 +64,7 @@ def findings_of(folder: Path) -> list[Finding]:
 
 
 def change_of(folder: Path) -> ModelChange:
-    """`before.onnx` and `model.onnx` as the reader reads them; `change.json` has what else a change says."""
+    """Return the change from `before.onnx` to `model.onnx`, with further fields from `change.json`."""
     said = folder / "change.json"
     read = {"before": folder / "before.onnx", "after": folder / "model.onnx"}
     told = {
@@ -76,32 +76,32 @@ def change_of(folder: Path) -> ModelChange:
 
 
 def _laid_over(told: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """Keys of `change.json`, also of `before` and `after` one by one."""
+    """Merge `change.json` into a change; keys of `before` and `after` are merged separately."""
     both: dict[str, Any] = {key: {**told[key], **more[key]} for key in ("before", "after") if key in more}
     return {**told, **more, **both}
 
 
 def findings_of_evidence(recorded: Path) -> list[Finding]:
-    """Rules over subjects that were recorded as JSON: `[{"subject": "Reexport", ...}]`."""
+    """Return the findings of subjects that are recorded as JSON: `[{"subject": "Reexport", ...}]`."""
     return judged_by_all([decode_subject(record) for record in json.loads(recorded.read_text(encoding="utf-8"))])
 
 
 def judged_by_all(subjects: Sequence[object]) -> list[Finding]:
-    """What all rules say of the subjects, weighed and merged."""
+    """Return the resolved and merged findings of all rules about the subjects."""
     judged = list(resolution.apply_rules(subjects, rules.ALL, {}))
     known = sorted({each.hit.runtime for each in judged if each.hit.runtime})
     return resolution.merge_runtimes(resolution.resolve_hits(judged), known)
 
 
 def decode_subject(record: dict[str, object]) -> object:
-    """One subject by the name of its type."""
+    """Decode one subject by the name of its type."""
     name = record.pop("subject")
     subjects = {rule.subject.__name__: rule.subject for rule in rules.ALL}
     return msgspec.convert(record, subjects[str(name)])
 
 
 def findings_of_project(folder: Path) -> list[Finding]:
-    """The gate's static stages over the folder. Without a config its models are judged as files.
+    """Run the static stages in the folder. Without a config, its models are checked as files.
 
     `runtimes.txt` (a release per line) stands for a lock of these runtimes that is current in all else.
     """
@@ -127,7 +127,7 @@ def findings_of_project(folder: Path) -> list[Finding]:
         static=StaticSettings(folder=lambda: folder / ".git" / "kept"),
     )
     findings = list(pipeline.run(request).findings)
-    assert list(pipeline.run(request).findings) == findings, "what was kept says something else"
+    assert list(pipeline.run(request).findings) == findings, "cached results differ"
     return findings
 
 
@@ -142,7 +142,7 @@ def _no_host() -> NoReturn:
 
 
 def say(findings: list[Finding]) -> str:
-    """One line per finding: level, rule, place, message."""
+    """Return one line per finding: level, rule, place, message."""
     lines = []
     for finding in findings:
         place = finding.place.path + (f":{finding.place.line}" if finding.place.line else "")

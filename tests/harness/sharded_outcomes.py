@@ -119,7 +119,7 @@ def judged_by(rules: dict[str, Stage], models: st.SearchStrategy[str]) -> st.Sea
         | st.builds(
             OnRuntime,
             names.filter(bool),
-            st.sampled_from(["", "implements up to 19"]),
+            st.sampled_from(["", "supports up to 19"]),
             works_since=st.sampled_from(["", "1.20.1"]),
         ),
     )

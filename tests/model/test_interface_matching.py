@@ -14,7 +14,7 @@ FLOAT = "tensor(float)"
 
 
 def value(spelled: str) -> ValueInfo:
-    """ "x:int64[N,4]", "x:[N,4]"; float and of rank 1 where it does not say."""
+    """Parse "x:int64[N,4]" or "x:[N,4]"; the default is a float of rank 1."""
     name, _, rest = spelled.partition(":")
     element, _, shape = rest.partition("[")
     dims = tuple(int(dim) if dim.isdigit() else dim for dim in shape.rstrip("]").split(",")) if shape else ("N",)
@@ -46,7 +46,7 @@ def value(spelled: str) -> ValueInfo:
     ],
 )
 def test_renamed(before: str, after: str, renamed: str, added: str, removed: str) -> None:
-    """A name is another one's where place, type and shape leave one way to read it."""
+    """Values are renamed if position, type and shape match unambiguously."""
     found = match_values([value(each) for each in before.split()], [value(each) for each in after.split()])
 
     assert renamed.split() == [f"{pair.before.name}={pair.after.name}" for pair in found.pairs if pair.renamed]
@@ -55,8 +55,8 @@ def test_renamed(before: str, after: str, renamed: str, added: str, removed: str
     )
 
 
-def test_ways_are_counted_before_they_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model with thousands of inputs that are all called otherwise costs no more than their number."""
+def test_many_renamed_values_are_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of renamed inputs take linear time."""
     tried = itertools.count()
     monkeypatch.setattr(interface_matching, "is_compatible", lambda before, after: next(tried) < 0)
     side = [value(f"a{index}") for index in range(1000)]

@@ -1,4 +1,4 @@
-"""Every rule on every case, and what must be true of the catalogue of rules."""
+"""Tests of all rules on all cases, and of the catalog of rules."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RULE_FILES = sorted(
 
 
 def fires(case: Path) -> bool:
-    """Whether the case expects a finding of the rule that it belongs to."""
+    """Return whether the case expects a finding of its rule."""
     return f" {case.parent.name} " in (case / "expected.txt").read_text(encoding="utf-8")
 
 
@@ -30,7 +30,7 @@ SILENT = {case.parent.name for case in every_case() if not fires(case)}
 
 @pytest.mark.parametrize("case", every_case(), ids=lambda case: f"{case.parent.name}/{case.name}")
 def test_case(case: Path, tmp_path: Path) -> None:
-    """All rules together report what is expected on the case, and nothing else; each error says what to do."""
+    """All rules together report exactly the expected findings, and each error has a fix."""
     unfold(case, tmp_path)
     findings = findings_of(tmp_path)
 
@@ -42,8 +42,8 @@ CASES_OF_CHANGE = [case for case in every_case() if (case / "before.onnxtxt").ex
 
 
 @pytest.mark.parametrize("case", CASES_OF_CHANGE, ids=lambda case: f"{case.parent.name}/{case.name}")
-def test_nothing_is_said_where_nothing_changed(case: Path, tmp_path: Path) -> None:
-    """Every rule about change is silent on a model that is its own baseline."""
+def test_no_change_has_no_finding(case: Path, tmp_path: Path) -> None:
+    """Rules about changes are silent if a model equals its baseline."""
     unfold(case, tmp_path)
     change = change_of(tmp_path)
     for facts in (change.before, change.after):
@@ -52,8 +52,8 @@ def test_nothing_is_said_where_nothing_changed(case: Path, tmp_path: Path) -> No
         assert [] == judged_by_all([same])
 
 
-def test_every_rule_about_change_has_such_a_case() -> None:
-    """So that the test above leaves none out."""
+def test_every_rule_about_changes_has_a_case() -> None:
+    """The test above covers all rules about changes."""
     about_change = {rule.id for rule in rules.ALL if rule.subject is ModelChange}
 
     assert about_change == {case.parent.name for case in CASES_OF_CHANGE}
@@ -65,21 +65,21 @@ def test_rule_has_cases(rule: rules.AnyRule) -> None:
     assert (rule.id in FIRING, rule.id in SILENT) == (True, True)
 
 
-def test_every_rule_file_holds_its_rule() -> None:
-    """A rule's file is named like its id and lies in its stage's folder, and every such file is in the catalogue."""
+def test_rule_files_match_their_rules() -> None:
+    """The file of a rule has its name and is in the folder of its stage; the catalog contains every file."""
     listed = sorted(f"{rule.stage.value}/{rule.id}" for rule in rules.ALL)
 
     assert listed == sorted(f"{path.parent.name}/{path.stem.replace('_', '-')}" for path in RULE_FILES)
 
 
-def test_every_case_is_of_a_rule() -> None:
-    """A folder of cases that no rule answers to would never be looked at."""
+def test_every_case_belongs_to_a_rule() -> None:
+    """Cases of unknown rules would not be tested."""
     assert {path.name for path in CASES.iterdir()} <= set(rules.by_id)
 
 
 @pytest.mark.parametrize("rule", rules.ALL, ids=lambda rule: rule.id)
 def test_page(rule: rules.AnyRule) -> None:
-    """A page says in a sentence what is wrong, why it matters and what to do."""
+    """A page states the finding in one sentence, why it matters and what to do."""
     page = rule.page
 
     assert (rule.summary.endswith("."), "## Why it matters" in page, "## What to do" in page) == (True, True, True)

@@ -131,7 +131,7 @@ def describe_first_node(comparison: Comparison) -> str:
     first = comparison.first
     if first is None:
         return f"; {comparison.at_no_node}" if comparison.at_no_node else ""
-    node = f"node `{first.node}`" if first.node else f"the node that computes `{first.output}`"
+    node = f"node `{first.node}`" if first.node else f"the node that makes `{first.output}`"
     return f"; first difference at {node} ({first.operator}){f', {first.detail}' if first.detail else ''}"
 
 

@@ -1,4 +1,4 @@
-"""What the rules about change say of any interface: nothing of what breaks nobody, one thing of each break."""
+"""Property tests of the rules about changes: compatible changes have no finding, each break has one."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ ONE_OUTPUT = (ValueInfo("y", "tensor(float)", (1,)),)
 
 
 def facts(inputs: Values, outputs: Values = ONE_OUTPUT) -> ModelFacts:
-    """A model with this interface."""
+    """Return a model with this interface."""
     return ModelFacts("m.onnx", "0" * 64, 100, 8, {"ai.onnx": 18}, "", inputs, outputs, {"Relu": 1}, ())
 
 
 def said(before: ModelFacts, after: ModelFacts, *, from_lock: bool = False) -> list[Finding]:
-    """All that the rules about change find."""
+    """Return the findings of all rules about changes."""
     change = ModelChange(before=before, after=after, place=Place("m.onnx"), baseline="at `main`", from_lock=from_lock)
     return resolution.merge_runtimes(
         resolution.resolve_hits(list(resolution.apply_rules([change], CHANGE_RULES, {}))), ()
@@ -45,32 +45,32 @@ def said(before: ModelFacts, after: ModelFacts, *, from_lock: bool = False) -> l
 
 
 def breaks(before: ModelFacts, after: ModelFacts) -> list[str]:
-    """The rules that close the gate."""
+    """Return the rules of errors."""
     return [finding.rule for finding in said(before, after) if finding.level == "error"]
 
 
 def with_symbols(value: ValueInfo, spell: Callable[[str], str]) -> ValueInfo:
-    """The value with other names for its axes."""
+    """Return the value with other names for its axes."""
     if value.shape is None:
         return value
     return msgspec.structs.replace(value, shape=tuple(d if isinstance(d, int) else spell(d) for d in value.shape))
 
 
 def replaced(values: Values, index: int, **fields: object) -> Values:
-    """The interface with one value changed."""
+    """Return the interface with one changed value."""
     changed = msgspec.structs.replace(values[index], **fields)
     return (*values[:index], changed, *values[index + 1 :])
 
 
 @given(interfaces, interfaces)
-def test_nothing_is_said_of_an_equal_interface(inputs: Values, outputs: Values) -> None:
-    """Whatever it looks like."""
+def test_an_equal_interface_has_no_finding(inputs: Values, outputs: Values) -> None:
+    """An unchanged interface breaks no caller."""
     assert [] == said(facts(inputs, outputs), facts(inputs, outputs))
 
 
 @given(interfaces, interfaces)
-def test_names_of_axes_break_nobody(inputs: Values, outputs: Values) -> None:
-    """Other names for all, and a name of its own for each axis that had none."""
+def test_renamed_axes_break_no_caller(inputs: Values, outputs: Values) -> None:
+    """Renaming all axes, or naming unnamed ones, is compatible."""
     fresh = iter(range(1000))
 
     def spell(symbol: str) -> str:
@@ -82,8 +82,8 @@ def test_names_of_axes_break_nobody(inputs: Values, outputs: Values) -> None:
 
 
 @given(interfaces)
-def test_what_accepts_more_breaks_nobody(inputs: Values) -> None:
-    """Every axis dynamic, and then no shape at all."""
+def test_wider_inputs_break_no_caller(inputs: Values) -> None:
+    """Dynamic axes and unknown shapes accept more than before."""
     dynamic = tuple(
         msgspec.structs.replace(v, shape=None if v.shape is None else tuple("?" for _ in v.shape)) for v in inputs
     )
@@ -93,7 +93,7 @@ def test_what_accepts_more_breaks_nobody(inputs: Values) -> None:
 
 
 def static(dim: Dim) -> int:
-    """Another size than it was."""
+    """Return a different size."""
     return dim + 1 if isinstance(dim, int) else 7
 
 
@@ -107,7 +107,7 @@ MUTATIONS: dict[str, Callable[[Values, int], Values | None]] = {
 
 
 def narrowed(values: Values, at: int) -> Values | None:
-    """One axis static; None where the value has none."""
+    """Make one axis static; return None if the value has no axes."""
     shape = values[at].shape
     if not shape:
         return None
@@ -118,7 +118,7 @@ def narrowed(values: Values, at: int) -> Values | None:
 @pytest.mark.parametrize("rule", MUTATIONS)
 @given(interfaces, st.data())
 def test_one_break_of_an_input_is_one_finding(rule: str, inputs: Values, data: st.DataObject) -> None:
-    """Of the rule that names it, wherever it is."""
+    """The rule of the change reports it at any position."""
     after = MUTATIONS[rule](inputs, data.draw(st.integers(0, len(inputs) - 1)))
     if after is not None:
         assert [rule] == breaks(facts(inputs), facts(after))
@@ -137,15 +137,15 @@ OUTPUT_MUTATIONS: dict[str, Callable[[Values, int], Values | None]] = {
 @pytest.mark.parametrize("rule", OUTPUT_MUTATIONS)
 @given(interfaces, st.data())
 def test_one_break_of_an_output_is_one_finding(rule: str, outputs: Values, data: st.DataObject) -> None:
-    """Of the rule that names it, wherever it is."""
+    """The rule of the change reports it at any position."""
     after = OUTPUT_MUTATIONS[rule](outputs, data.draw(st.integers(0, len(outputs) - 1)))
     if after is not None:
         assert [rule] == breaks(facts((), outputs), facts((), after))
 
 
 @given(interfaces, st.integers(0, 5))
-def test_an_output_in_front_of_others_is_told_once(outputs: Values, at: int) -> None:
-    """By its order where others stand behind it, and as new where none does."""
+def test_an_output_before_others_is_one_finding(outputs: Values, at: int) -> None:
+    """It is a changed order if outputs follow it, and a new output otherwise."""
     new = ValueInfo("added!", "tensor(int8)", (9,))
     found = said(facts((), outputs), facts((), (*outputs[:at], new, *outputs[at:])))
 
@@ -156,7 +156,7 @@ def test_an_output_in_front_of_others_is_told_once(outputs: Values, at: int) -> 
 
 @given(interfaces, st.randoms(use_true_random=False))
 def test_another_order_is_one_finding(outputs: Values, random: object) -> None:
-    """However many stand elsewhere."""
+    """The number of moved outputs does not matter."""
     shuffled = list(outputs)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
 
@@ -167,8 +167,8 @@ def test_another_order_is_one_finding(outputs: Values, random: object) -> None:
 
 @given(interfaces, interfaces)
 @settings(max_examples=300)
-def test_all_that_is_gone_or_new_is_said(before: Values, after: Values) -> None:
-    """Between any two interfaces, each name that came or went stands in a message: no break gets lost."""
+def test_added_and_removed_names_are_reported(before: Values, after: Values) -> None:
+    """Each added or removed name of any two interfaces is in a message."""
     message = " ".join(each.message for each in said(facts(before), facts(after)) if each.level == "error")
 
     for name in {value.name for value in before} ^ {value.name for value in after}:
@@ -176,8 +176,8 @@ def test_all_that_is_gone_or_new_is_said(before: Values, after: Values) -> None:
 
 
 @given(interfaces, interfaces, st.randoms(use_true_random=False))
-def test_the_order_of_the_rules_tells_nothing(before: Values, after: Values, random: object) -> None:
-    """Findings are the same, and sorted alike."""
+def test_the_order_of_rules_does_not_matter(before: Values, after: Values, random: object) -> None:
+    """Findings and their order are the same."""
     change = ModelChange(before=facts(before), after=facts(after), place=Place("m.onnx"), baseline="at `main`")
     shuffled = list(CHANGE_RULES)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
@@ -191,7 +191,7 @@ def test_the_order_of_the_rules_tells_nothing(before: Values, after: Values, ran
 
 
 def one_size(before: Sequence[Dim], after: Sequence[Dim]) -> list[tuple[str, str]]:
-    """What is said where each dim is the only axis of an input of its own."""
+    """Return the findings if each dimension is the only axis of an input."""
     sides = [
         tuple(ValueInfo(f"x{i}", "tensor(float)", (dim,)) for i, dim in enumerate(side)) for side in (before, after)
     ]
@@ -220,7 +220,7 @@ NARROWED = "input-shape-narrowed"
     ],
 )
 def test_axes_of_one_size(before: tuple[Dim, ...], after: tuple[Dim, ...], expected: list[tuple[str, str]]) -> None:
-    """Narrowed is what a file said to be independent; of what it did not name it is less sure."""
+    """Axes that were declared as independent are errors, unnamed ones warnings."""
     assert expected == one_size(before, after)
 
 
@@ -237,7 +237,7 @@ def test_axes_of_one_size(before: tuple[Dim, ...], after: tuple[Dim, ...], expec
     ],
 )
 def test_sizes_of_outputs(inputs: tuple[Dim, Dim], outputs: tuple[Dim, Dim], expected: list[str]) -> None:
-    """A size that is no longer said is one that callers cannot tell from what they feed."""
+    """A size is lost if callers cannot derive it from their inputs."""
     before, after = (
         facts((ValueInfo("x", "tensor(float)", (x,)),), (ValueInfo("y", "tensor(float)", (y,)),))
         for x, y in zip(inputs, outputs, strict=True)
@@ -246,8 +246,8 @@ def test_sizes_of_outputs(inputs: tuple[Dim, Dim], outputs: tuple[Dim, Dim], exp
     assert expected == [each.level for each in said(before, after) if each.rule == "output-shape-changed"]
 
 
-def test_the_lock_says_that_a_model_changed() -> None:
-    """Nothing is said twice: only where `model-changed` is off, ignored or less grave."""
+def test_model_changed_replaces_changes_since_the_lock() -> None:
+    """Changes since the lock are reported only if `model-changed` is off, ignored or less severe."""
     before, after = facts((ValueInfo("x", "tensor(float)", (1,)),)), facts(())
     change = ModelChange(before=before, after=after, place=Place("m.onnx"), baseline="in the lock", from_lock=True)
     hits = [hit for rule in CHANGE_RULES for hit in rule.judge(change)]
@@ -255,8 +255,8 @@ def test_the_lock_says_that_a_model_changed() -> None:
     assert [follows_from("model-changed")] == [hit.relations for hit in hits]
 
 
-def test_a_name_that_stands_twice_among_outputs() -> None:
-    """ONNX Runtime takes such a model; the second one is one of its own."""
+def test_outputs_with_the_same_name() -> None:
+    """ONNX Runtime loads such a model; the second output counts separately."""
     y = ValueInfo("y", "tensor(float)", (1,))
 
     assert [] == said(facts((), (y, y)), facts((), (y, y)))

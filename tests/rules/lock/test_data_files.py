@@ -1,4 +1,4 @@
-"""Which data files a model needs that it did not need."""
+"""Tests of new external data files and of the total size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FACTS = ModelFacts("models/m.onnx", "", 10, 8, {}, "", (), (), {}, ())
 
 
 def facts(locations: str, path: str = "models/m.onnx", unread: str = "") -> ModelFacts:
-    """A model with external data of 5 bytes a file."""
+    """Return a model with external data files of 5 bytes."""
     files = tuple(ExternalFile(location, 5, "") for location in locations.split())
     return msgspec.structs.replace(FACTS, path=path, external=files, unread=tuple(unread.split()))
 
@@ -38,12 +38,12 @@ def facts(locations: str, path: str = "models/m.onnx", unread: str = "") -> Mode
     ],
 )
 def test_new_data_files(before: ModelFacts, after: ModelFacts, new: list[str]) -> None:
-    """What is renamed with its model is none of them."""
+    """A data file that is renamed with its model is not new."""
     change = ModelChange(before=before, after=after, place=Place("m.onnx"), baseline="at `main`")
 
     assert new == find_new_data_files(change)
 
 
 def test_size() -> None:
-    """With all external data, or not known."""
+    """The size includes all external data; it is unknown if some is missing."""
     assert [20, None] == [total_size_bytes(facts("a b")), total_size_bytes(facts("a b", unread="c"))]

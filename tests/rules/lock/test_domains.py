@@ -1,4 +1,4 @@
-"""Of which domains a model uses operators that somebody else must implement."""
+"""Tests of the operator domains that a model needs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from onnxgate.rules.lock.domain_added import find_added_domains, find_used_domai
 
 
 def facts(operators: str, domains: str = "", functions: str = "", *, has_functions: bool = False) -> ModelFacts:
-    """A model with these operators, imports and local functions."""
+    """Return a model with these operators, imports and local functions."""
     return ModelFacts(
         path="m.onnx",
         sha256="",
@@ -35,18 +35,18 @@ def facts(operators: str, domains: str = "", functions: str = "", *, has_functio
         (facts("a.b.C", "a a.b"), {"a.b": 1}),
         (facts("pkg.F", "pkg", "pkg.F"), {}),
         (facts("pkg.F pkg.G", "pkg", "pkg.F"), {"pkg": 1}),
-        # A lock does not say which of them are local functions.
+        # A lock does not record which of them are local functions.
         (facts("pkg.F com.microsoft.Gelu", "pkg com.microsoft", has_functions=True), {"com.microsoft": 1}),
         (facts("pkg.F", "pkg"), {"pkg": 1}),
     ],
 )
 def test_used_domains(model: ModelFacts, expected: dict[str, int]) -> None:
-    """What is imported and not used, or defined in the file, is none."""
+    """Domains that are unused or defined in the file do not count."""
     assert expected == {domain: len(operators) for domain, operators in find_used_domains(model).items()}
 
 
 LOCKED = facts("pkg.F own.Op own.Other", "pkg own", has_functions=True)
-"""What a lock says: `pkg.F` is a local function, and it does not say so."""
+"""Facts from a lock: it does not record that `pkg.F` is a local function."""
 
 
 @pytest.mark.parametrize(
@@ -65,5 +65,5 @@ LOCKED = facts("pkg.F own.Op own.Other", "pkg own", has_functions=True)
     ],
 )
 def test_added_domains(before: ModelFacts, after: ModelFacts, expected: dict[str, list[str]]) -> None:
-    """An operator that a lock counted, whatever it was, tells that its domain is not new."""
+    """A domain is not new if the lock counted one of its operators."""
     assert expected == find_added_domains(before, after)

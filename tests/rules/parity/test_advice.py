@@ -1,4 +1,4 @@
-"""What the rules of the parity stage advise: what is named must work."""
+"""Tests of the fixes that rules of the parity stage suggest."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def _comparison(pair: Literal["source", "runtime", "optimization"], *differences
     )
 
 
-def test_measuring_comes_first_where_a_default_decided() -> None:
-    """The source's own rounding may be larger than what is usual for its type."""
+def test_measuring_is_suggested_for_default_tolerances() -> None:
+    """The rounding of the source may exceed the default tolerance of its type."""
     (hit,) = source_mismatch.judge(_comparison("source", FAR))
 
     assert hit.fix.startswith("run `onnxgate lock --measure models/m.onnx` ")
@@ -57,8 +57,8 @@ def test_measuring_comes_first_where_a_default_decided() -> None:
 
 
 @pytest.mark.parametrize("bound_from", ["config", "lock"])
-def test_measuring_is_not_advised_again(bound_from: Literal["config", "lock"]) -> None:
-    """What was measured, or set by hand, is not measured again."""
+def test_measuring_is_not_suggested_twice(bound_from: Literal["config", "lock"]) -> None:
+    """Measured and configured tolerances are not measured again."""
     difference = msgspec.structs.replace(FAR, bound_from=bound_from)
     (hit,) = source_mismatch.judge(_comparison("source", difference))
 
@@ -70,22 +70,22 @@ def test_measuring_is_not_advised_again(bound_from: Literal["config", "lock"]) -
     [(source_mismatch, "source"), (runtime_mismatch, "runtime"), (optimization_mismatch, "optimization")],
 )
 def test_tolerance_of_integers_names_the_output(rule: Any, pair: Any) -> None:
-    """One for all outputs is not applied to them; and nothing can be measured."""
+    """A tolerance for all outputs does not apply to integers, and measuring does not help."""
     (hit,) = rule.judge(_comparison(pair, LABELS))
 
     assert hit.fix.endswith(f", or {NAMED} for the model if the difference is acceptable")
     assert "--measure" not in hit.fix
 
 
-def test_words_have_no_tolerance() -> None:
-    """Nothing is offered that would not work."""
+def test_strings_have_no_tolerance() -> None:
+    """A tolerance is not suggested for strings."""
     (hit,) = runtime_mismatch.judge(_comparison("runtime", WORDS))
 
     assert hit.fix.endswith(", or accept the finding with an `[[ignore]]`: strings have no tolerance")
 
 
-def test_figure_says_how_many_elements_may_differ() -> None:
-    """Where a share is allowed, it is said; where none is, nothing."""
+def test_number_of_allowed_elements_is_shown() -> None:
+    """The bound is shown unless it is 0."""
     some = msgspec.structs.replace(LABELS, bound=1.0)
 
     assert describe_worst(_comparison("source", LABELS)) == "differs in 2 of 64 elements in `sizes batch=1`"

@@ -1,4 +1,4 @@
-"""What is said of a refused model whose nodes were loaded alone, beside what was predicted of them."""
+"""Tests of findings about refused models whose nodes were loaded in isolation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHAPES = Failure(type="Fail", text="Node () Op (Range) [ShapeInferenceError] Inp
 
 
 def predicted(operator: str) -> RefusedOperation:
-    """A node that is predicted to be refused."""
+    """Return a node with a predicted refusal."""
     return RefusedOperation(
         "missing-kernel",
         "m.onnx",
@@ -33,13 +33,13 @@ def predicted(operator: str) -> RefusedOperation:
 
 
 def attempt(level: str, failure: Failure | None, family: str) -> Attempt:
-    """The model at one level."""
+    """Return a load of the model at one optimization level."""
     outcome = "completed" if failure is None else "load-refused"
     return Attempt(optimization=level, outcome=outcome, refusal=Refusal(failure=failure, family=family))  # type: ignore[arg-type]
 
 
 def alone(operator: str, outcome: str, *explains: str, rule: str = "missing-kernel") -> IsolatedNode:
-    """A node, and what became of it."""
+    """Return a node with the outcome of loading it alone."""
     return IsolatedNode(
         operator=operator,
         words=f"node `{operator.lower()}`",
@@ -62,7 +62,7 @@ def said(subjects: Sequence[object]) -> list[tuple[str, str, bool]]:
 
 
 def runs(*attempts: Attempt, alone: Sequence[IsolatedNode] = ()) -> ModelRuns:
-    """The model on its runtime."""
+    """Return the runs of the model."""
     return ModelRuns(
         model="m.onnx",
         place=PLACE,
@@ -76,8 +76,8 @@ def runs(*attempts: Attempt, alone: Sequence[IsolatedNode] = ()) -> ModelRuns:
 BOTH = attempt("all", NO_DET, "no_kernel"), attempt("disabled", NO_DET, "no_kernel")
 
 
-def test_a_refusal_that_a_node_explains_is_not_said_twice() -> None:
-    """The nodes that are refused, too, are confirmed with it."""
+def test_a_refusal_that_a_node_explains_is_one_finding() -> None:
+    """The predictions of refused nodes are confirmed."""
     nodes = [alone("Det", "refused", "all", "disabled"), alone("Conv", "refused")]
 
     assert [
@@ -86,8 +86,8 @@ def test_a_refusal_that_a_node_explains_is_not_said_twice() -> None:
     ] == said([predicted("Det"), predicted("Conv"), runs(*BOTH, alone=nodes)])
 
 
-def test_a_refusal_that_no_node_explains_is_said() -> None:
-    """Though the same rule predicts something of another node, which is confirmed alone."""
+def test_an_unexplained_refusal_is_reported() -> None:
+    """A prediction of the same rule about another node does not hide it."""
     shapes = attempt("all", SHAPES, "shape_inference"), attempt("disabled", SHAPES, "shape_inference")
     kernel = runs(*BOTH, alone=[alone("Conv", "refused")])
 
@@ -98,8 +98,8 @@ def test_a_refusal_that_no_node_explains_is_said() -> None:
         ] == said([predicted("Conv"), each])
 
 
-def test_each_level_is_explained_by_itself() -> None:
-    """What is refused at another level for something else is said, with the level."""
+def test_optimization_levels_are_explained_separately() -> None:
+    """A different refusal at another level is reported with that level."""
     both = attempt("all", SHAPES, "shape_inference"), attempt("disabled", NO_DET, "no_kernel")
     model = runs(*both, alone=[alone("Det", "refused", "disabled")])
     findings = resolution.merge_runtimes(
@@ -110,8 +110,8 @@ def test_each_level_is_explained_by_itself() -> None:
     assert findings[0].message.endswith("should be scalars` with optimization `all`")
 
 
-def test_nodes_that_nobody_predicted_are_said_in_place_of_the_model() -> None:
-    """Each on its line; what the model stops at is not said a second time."""
+def test_unpredicted_nodes_replace_the_finding_of_the_model() -> None:
+    """Each node is reported at its source line, and the model is not reported again."""
     nodes = [alone("Det", "refused", "all", "disabled", rule=""), alone("Conv", "refused", rule="")]
     nodes.append(alone("Mul", "unknown", rule=""))
     findings = resolution.merge_runtimes(
@@ -124,8 +124,8 @@ def test_nodes_that_nobody_predicted_are_said_in_place_of_the_model() -> None:
     assert {"load-failed"} == {each.rule for each in findings}
 
 
-def test_a_node_that_loads_takes_its_prediction_with_it() -> None:
-    """And no other one."""
+def test_a_node_that_loads_contradicts_its_prediction() -> None:
+    """Predictions about other nodes remain."""
     nodes = [alone("Det", "refused", "all", "disabled"), alone("Conv", "loads"), alone("Mul", "unknown")]
 
     assert [
@@ -139,7 +139,7 @@ CONTRADICTED = "`Conv` loads alone, although `missing-kernel` predicted that it 
 
 
 def test_a_model_that_loads_and_then_crashes_was_not_refused() -> None:
-    """What was predicted is wrong all the same; it is another fault that is seen."""
+    """The crash is another fault, so the prediction is contradicted."""
     crashed = Attempt(
         optimization="all",
         outcome="crashed",
