@@ -22,7 +22,7 @@ ASKED = FixOptions(unsafe=True)
 
 
 def rows(name: str, request: GateRequest, host: WorkerPool, scratch: Path) -> Iterator[str]:
-    """The models of one project that are not sound."""
+    """The models of one project that have something to fix."""
     (scratch / "first").mkdir()
     first = [each for each in fix_models(request, ASKED, host, scratch / "first") if each.findings]
     for each in first:
@@ -49,7 +49,7 @@ def _after(repair: FixResult, again: FixResult) -> str:
     now = sum("runs now" in row.text for row in repair.proof.rows)
     proof = f"{len(equal)} runtimes, {repair.proof.cases} cases, {bits} bit for bit, {now} that refused it"
     apart = f"at most {repair.proof.largest:.2g} apart"
-    return f"{left} | {proof}, {apart} | {'nothing' if again.state == 'sound' else again.state}"
+    return f"{left} | {proof}, {apart} | {'nothing' if again.state == 'unchanged' else again.state}"
 
 
 def main() -> None:

@@ -34,13 +34,13 @@ from onnxgate.runtimes.environments.storage import cache_dir
 BACKUP_FOLDER = "backups"
 """Folder of backups in the cache, so that git does not track them."""
 STATE_PHRASES = {
-    "sound": "with nothing to fix",
+    "unchanged": "with nothing to fix",
     "repaired": "repaired",
     "unsafe": "that `--unsafe` can repair",
-    "left": "without an automatic fix",
-    "refuted": "whose repair failed verification",
-    "unproven": "whose repair could not be verified",
-    "away": "that could not be read",
+    "unfixable": "without an automatic fix",
+    "failed": "whose repair failed verification",
+    "unverified": "whose repair could not be verified",
+    "unreadable": "that could not be read",
     "not written": "that could not be written",
 }
 
@@ -87,20 +87,20 @@ def command(
         if rule not in fixable:
             hint = f"use one of {', '.join(sorted(fixable))}"
             raise UsageError(f"`{rule}` has no automatic fix", hint=hint)
-    wish = FixOptions(frozenset(rules), unsafe)
+    fix_options = FixOptions(frozenset(rules), unsafe)
     project, request, runs = _make_request(paths, target, against, options)
     counts: Counter[str] = Counter()
     accepted = 0
-    for state, repair in _fix_models(project, request, wish, options, runs=runs, dry_run=dry_run):
+    for state, repair in _fix_models(project, request, fix_options, options, runs=runs, dry_run=dry_run):
         counts[state] += 1
         accepted += repair.accepted
     print_wrapped([_render_summary(counts, dry_run=dry_run, locked=runs, named=bool(paths))])
     if accepted:
         ignored = f"{pluralize(accepted, 'finding')} ignored by `[[ignore]]`"
         print_wrapped([f"note: {ignored}; use `--no-ignores` to fix these as well"])
-    if counts["unsafe"] or counts["left"] or counts["refuted"] or (dry_run and counts["repaired"]):
+    if counts["unsafe"] or counts["unfixable"] or counts["failed"] or (dry_run and counts["repaired"]):
         return EXIT_FAIL  # a known problem takes precedence
-    return EXIT_UNDECIDED if counts["unproven"] or counts["away"] or counts["not written"] else 0
+    return EXIT_UNDECIDED if counts["unverified"] or counts["unreadable"] or counts["not written"] else 0
 
 
 def _make_request(
@@ -126,7 +126,13 @@ def _make_request(
 
 
 def _fix_models(
-    project: Project, request: GateRequest, wish: FixOptions, options: CommonOptions, *, runs: bool, dry_run: bool
+    project: Project,
+    request: GateRequest,
+    fix_options: FixOptions,
+    options: CommonOptions,
+    *,
+    runs: bool,
+    dry_run: bool,
 ) -> Iterator[tuple[str, FixResult]]:
     """Yield the state of each model, and print its result immediately."""
     with (
@@ -134,7 +140,7 @@ def _fix_models(
         open_progress(quiet=options.quiet) as progress,
         open_pool(project, options, progress) as pool,
     ):
-        for repair in fix_models(request, wish, pool, Path(scratch), runs=runs):
+        for repair in fix_models(request, fix_options, pool, Path(scratch), runs=runs):
             state, lines = _apply_result(project, repair, options, dry_run=dry_run)
             with pause_progress(progress):
                 print_wrapped([] if options.quiet else lines)
@@ -146,7 +152,7 @@ def _apply_result(
     project: Project, repair: FixResult, options: CommonOptions, *, dry_run: bool
 ) -> tuple[str, list[str]]:
     """Write a repaired model. Return its state and the lines to print, which are empty if there is nothing to fix."""
-    if repair.state == "sound":
+    if repair.state == "unchanged":
         return repair.state, []
     lines = list(_render_result(repair, options))
     if repair.state != "repaired":
@@ -198,8 +204,8 @@ def _hint_lines(text: str | None) -> list[str]:
 def _render_summary(counts: Counter[str], *, dry_run: bool, locked: bool, named: bool) -> str:
     if not counts:
         return f"nothing to fix: {'the paths match no model' if named else 'there are no models'} in this project"
-    if not counts.keys() - {"sound"}:
-        return f"nothing to fix in {pluralize(counts['sound'], 'model')}"
+    if not counts.keys() - {"unchanged"}:
+        return f"nothing to fix in {pluralize(counts['unchanged'], 'model')}"
     nouns = {**STATE_PHRASES, "repaired": "that can be repaired"} if dry_run else STATE_PHRASES
     summary = ", ".join(f"{pluralize(counts[state], 'model')} {noun}" for state, noun in nouns.items() if counts[state])
     return f"{summary}; run `onnxgate lock` next" if counts["repaired"] and locked and not dry_run else summary

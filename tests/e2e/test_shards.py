@@ -255,14 +255,17 @@ def test_a_shard_without_a_plan_is_that_of_the_plan(many: Repository, tmp_path: 
     """`plan` and `check --shard` divide alike, whatever this machine has measured; only `--measured` does not."""
     many = many.given(ONNXGATE_CACHE_DIR=tmp_path / "cache")
     lock = loads(many.read("onnxgate.lock"))["models"]
-    measured = {"onnxruntime 1.18.1": 1000.0}
-    sharding_plan.save_costs(tmp_path / "cache" / "costs", lock["models/b.onnx"]["sha256"], measured)
+    for name, cost_s in (("b", 1000.0), ("small", 1.0)):
+        sha256 = lock[f"models/{name}.onnx"]["sha256"]
+        sharding_plan.save_costs(tmp_path / "cache" / "costs", sha256, {"onnxruntime 1.18.1": cost_s})
     plan = {entry["shard"]: tuple(entry["paths"]) for entry in planned(many, "--shards", "2")}
     reports = {shard: many.report("--static", "--shard", shard) for shard in plan}
+    measured = {entry["shard"]: tuple(entry["paths"]) for entry in planned(many, "--shards", "2", "--measured")}
     text = many.run("plan", "--shards", "2", "--measured", "--output", "text").out
 
     assert plan == {shard: tuple(model["path"] for model in report["models"]) for shard, report in reports.items()}
-    assert text.endswith("5 models in 2 shards, by measured costs of 1\n")
+    assert measured != plan
+    assert text.endswith("5 models in 2 shards, by measured costs of 2\n")
 
 
 @pytest.mark.index

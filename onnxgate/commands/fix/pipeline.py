@@ -41,7 +41,7 @@ from onnxgate.stages.export_jobs import common_ir_limit, common_opset_limits, hi
 ALWAYS_EXPECTED_RULES = frozenset({"model-changed", "ignore-unused"})
 """Rules that find every change of a model."""
 
-FixState = Literal["sound", "repaired", "unsafe", "left", "refuted", "unproven", "away"]
+FixState = Literal["unchanged", "repaired", "unsafe", "unfixable", "failed", "unverified", "unreadable"]
 """Nothing to fix; verified; requires `--unsafe`; no fix applies; verification failed; not verified; not readable."""
 
 
@@ -87,7 +87,7 @@ def fixable_rules(fixes: Sequence[Fix] = FIXES) -> frozenset[str]:
 
 def fix_models(
     request: GateRequest,
-    wish: FixOptions,
+    fix_options: FixOptions,
     pool: WorkerPool,
     scratch: Path,
     fixes: Sequence[Fix] = FIXES,
@@ -104,7 +104,7 @@ def fix_models(
     for index, planned in enumerate(outcome.planned):
         folder = scratch / str(index)
         folder.mkdir()
-        yield _ModelFixer(request, wish, pool, folder, tuple(fixes), outcome, planned, runs).repair()
+        yield _ModelFixer(request, fix_options, pool, folder, tuple(fixes), outcome, planned, runs).repair()
 
 
 ONNX_SUBPROCESS = Path(__file__).with_name("onnx_subprocess.py")
@@ -124,7 +124,7 @@ class _ModelFixer:
     """The repair of one model. `scratch` is an empty folder."""
 
     request: GateRequest
-    wish: FixOptions
+    fix_options: FixOptions
     pool: WorkerPool
     scratch: Path
     fixes: tuple[Fix, ...]
@@ -136,13 +136,13 @@ class _ModelFixer:
     def repair(self) -> FixResult:
         """Return the verified result of all fixes that apply to a finding."""
         model, fixable = self.planned.model, fixable_rules(self.fixes)
-        rules = self.wish.rules & fixable if self.wish.rules else fixable
+        rules = self.fix_options.rules & fixable if self.fix_options.rules else fixable
         fixable_findings = [finding for finding in self._of_model(self.before) if finding.rule in rules]
         findings = tuple(finding for finding in fixable_findings if not finding.ignored)
-        result = FixResult(model, "sound", findings, accepted=len(fixable_findings) - len(findings))
+        result = FixResult(model, "unchanged", findings, accepted=len(fixable_findings) - len(findings))
         reason, hint = self.before.gathered.file.missing.get(self.planned.path, ("the file cannot be read", ""))
         if self.planned.path not in self.before.gathered.facts or read_pointer(model.absolute):
-            return replace(result, state="away", reason=reason, hint=hint)
+            return replace(result, state="unreadable", reason=reason, hint=hint)
         unfixed: list[tuple[str, NoFix]] = []
         withheld: list[str] = []  # why changes require `--unsafe`
         try:
@@ -150,13 +150,13 @@ class _ModelFixer:
         except (OSError, UnreadableModel) as error:
             if fault := find_machine_fault(error):
                 raise StorageError(fault.message, hint=fault.hint) from error
-            return replace(result, state="away", reason=f"cannot be repaired: {error}", hint=hint)
+            return replace(result, state="unreadable", reason=f"cannot be repaired: {error}", hint=hint)
         result = replace(result, unsafe=tuple(withheld), unfixed=tuple(unfixed))
         if candidate.changes:
             return self._verify(candidate, result)
         if not withheld and not unfixed:
             return replace(result, findings=())
-        return replace(result, state="unsafe" if withheld else "left")
+        return replace(result, state="unsafe" if withheld else "unfixable")
 
     def _apply_fixes(self, rules: set[str], unfixed: list[tuple[str, NoFix]], withheld: list[str]) -> Candidate:
         """Return the model with all changes applied in order.
@@ -173,7 +173,7 @@ class _ModelFixer:
             path = candidate.model.absolute
             request = FixRequest(path, read_structure(path), limits, root, self._folder(), self._run_onnx)
             match fix.propose(request):
-                case Change() as change if change.unsafe and not self.wish.unsafe:
+                case Change() as change if change.unsafe and not self.fix_options.unsafe:
                     withheld.append(change.unsafe)
                 case Change() as change:
                     candidate = self._apply(candidate, fix, change)
@@ -239,7 +239,7 @@ class _ModelFixer:
         )
         result = replace(result, repaired=repaired)
         if objection := self._find_objection(candidate):
-            return replace(result, state="refuted", reason=objection)
+            return replace(result, state="failed", reason=objection)
         renamed = {before: after for change in changes for before, after in change.renamed.items()}
         pair = ModelPair(self.planned.model, old, new, renamed, self.request.lock.models.get(path))
         pinned, project = self.request.lock.pinned, self.request.project
@@ -250,18 +250,18 @@ class _ModelFixer:
         proof = verify_fix(pair, specs, self.pool, create, self.scratch / "proof")
         result = replace(result, proof=proof)
         match proof.verdict:
-            case "proven":
+            case "verified":
                 return replace(result, state="repaired")
-            case "refuted":
-                return replace(result, state="refuted", reason="the outputs of the repaired model differ")
-            case "partly" if self.wish.unsafe:
+            case "failed":
+                return replace(result, state="failed", reason="the outputs of the repaired model differ")
+            case "partial" if self.fix_options.unsafe:
                 return replace(result, state="repaired")
-            case "partly":
+            case "partial":
                 reason = "the repair could not be verified on every locked runtime"
-                return replace(result, state="unproven", reason=reason, hint="use `--unsafe` to write it anyway")
-            case "unproven":
+                return replace(result, state="unverified", reason=reason, hint="use `--unsafe` to write it anyway")
+            case "unverified":
                 reason = proof.reason or "the outputs could not be compared on any runtime"
-                return replace(result, state="unproven", reason=reason, hint=proof.hint)
+                return replace(result, state="unverified", reason=reason, hint=proof.hint)
 
     def _find_objection(self, candidate: Candidate) -> str:
         """Return why the static stages reject the result; "" if they find no problem."""

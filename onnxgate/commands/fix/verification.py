@@ -39,7 +39,7 @@ from onnxgate.stages.parity.output_comparison import ParityModel, create_parity_
 from onnxgate.stages.parity.stage import RunOutputs, collect_outputs, compare_runtimes
 from onnxgate.stages.runtime import ObservedRun, prepare_runs
 
-VerificationVerdict = Literal["proven", "partly", "refuted", "unproven"]
+VerificationVerdict = Literal["verified", "partial", "failed", "unverified"]
 """Equal on all runtimes; equal on those that ran it; different; not compared."""
 
 
@@ -58,10 +58,10 @@ class Verification:
         """Return the result of all rows; a difference takes precedence over unknown results."""
         states = {row.state for row in self.rows}
         if "differs" in states:
-            return "refuted"
+            return "failed"
         if self.reason or "equal" not in states:
-            return "unproven"
-        return "partly" if any(row.state == "unknown" and row.required for row in self.rows) else "proven"
+            return "unverified"
+        return "partial" if any(row.state == "unknown" and row.required for row in self.rows) else "verified"
 
 
 @dataclass(frozen=True, slots=True)

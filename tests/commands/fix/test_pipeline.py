@@ -97,14 +97,14 @@ def test_wrong_repairs(
     before = dict(fix_cases.files(tmp_path / "r"))
     found = repaired(request, tmp_path / "s", fixes=(wrong(edit),))
 
-    assert (found.state, found.reason[: len(reason)]) == ("refuted", reason)
+    assert (found.state, found.reason[: len(reason)]) == ("failed", reason)
     assert dict(fix_cases.files(tmp_path / "r")) == before
 
 
 STATES = {
-    "external-data-escapes/absolute": "left",
-    "external-data-refused/accepted-absolute-path": "left",
-    "invalid-model/types-that-do-not-fit": "unproven",
+    "external-data-escapes/absolute": "unfixable",
+    "external-data-refused/accepted-absolute-path": "unfixable",
+    "invalid-model/types-that-do-not-fit": "unverified",
 }
 SOUND = (
     *("ignore-expired/last-day", "ignore-expired/past", "ignore-unused/listed-one-is-gone", "ignore-unused/used"),
@@ -125,14 +125,14 @@ def test_every_case(name: str, repaired: Repairs, tmp_path: Path) -> None:
     before = dict(fix_cases.files(folder))
     found = repaired(request, tmp_path / "s")
 
-    assert found.state == ("sound" if name in SOUND else STATES.get(name, "repaired"))
+    assert found.state == ("unchanged" if name in SOUND else STATES.get(name, "repaired"))
     assert dict(fix_cases.files(folder)) == before
     if found.state == "repaired":
         assert found.repaired is not None
         assert found.proof is not None
-        assert found.proof.verdict == "proven"
+        assert found.proof.verdict == "verified"
         found.model.absolute.write_bytes(found.repaired.path.read_bytes())
-        assert repaired(request, tmp_path / "again").state == "sound"
+        assert repaired(request, tmp_path / "again").state == "unchanged"
 
 
 def test_only_what_is_asked(repaired: Repairs, tmp_path: Path) -> None:
@@ -141,12 +141,12 @@ def test_only_what_is_asked(repaired: Repairs, tmp_path: Path) -> None:
     folder.mkdir()
     request = fix_cases.make("input-passthrough/input-is-output", folder)
 
-    assert repaired(request, tmp_path / "1", FixOptions(frozenset({"path-leaked"}), unsafe=True)).state == "sound"
+    assert repaired(request, tmp_path / "1", FixOptions(frozenset({"path-leaked"}), unsafe=True)).state == "unchanged"
     waiting = repaired(request, tmp_path / "2", FixOptions())
     assert (waiting.state, waiting.repaired) == ("unsafe", None)
     ignored = (folder / "onnxgate.toml").read_text() + '\n[[ignore]]\nrule = "input-passthrough"\nreason = "known"\n'
     (folder / "onnxgate.toml").write_text(ignored)
-    assert repaired(fix_cases.request(folder, None), tmp_path / "3").state == "sound"
+    assert repaired(fix_cases.request(folder, None), tmp_path / "3").state == "unchanged"
 
 
 def test_several_at_once(repaired: Repairs, tmp_path: Path) -> None:
@@ -190,4 +190,4 @@ def test_pointer(repaired: Repairs, tmp_path: Path) -> None:
     (folder / "model.onnx").write_text(pointer)
     found = repaired(request, tmp_path / "s")
 
-    assert (found.state, found.hint) == ("away", 'git lfs pull --include "model.onnx"')
+    assert (found.state, found.hint) == ("unreadable", 'git lfs pull --include "model.onnx"')
