@@ -14,6 +14,7 @@ from onnxgate.project.lock.lock_file import parse_lock
 STATUSES = frozenset((0, 1, 2, 3, 130, 141))
 PASSED = ("cells", "findings", "counts", "verdict")
 SILENT = frozenset((0, 1, 141))  # ends that need no error: the report has been given, or nobody listens
+BLAME = re.compile(r"correct (?:the source|that line)|fix the source")
 UNFINISHED = re.compile(r"Traceback \(most recent call last\)|^Exception ignored|Fatal Python error", re.MULTILINE)
 
 
@@ -102,6 +103,8 @@ def _of_the_words(seen: Seen) -> Iterator[str]:
     both = f"{seen.out}\n{seen.err}"
     if UNFINISHED.search(both):
         yield f"a traceback: {both[-800:]!r}"
+    if BLAME.search(both) and not seen.bug:
+        yield f"it blames the source: {both[-400:]!r}"
     if "this is a bug in onnxgate" in both and not seen.bug:
         yield f"it takes itself for broken: {seen.err[-400:]!r}"
     errors = [line for line in seen.err.splitlines() if line.startswith("error:")]

@@ -102,7 +102,8 @@ def replace_atomically(target: Path, *, private: bool = False) -> Iterator[Path]
             raise OSError(error.errno, error.strerror, str(target)) from error
         raise
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # on a read-only file system this fails even if the file does not exist
+            temporary.unlink()
 
 
 def _remove_stale_temporaries(target: Path) -> None:

@@ -16,8 +16,11 @@ SPACE_HINT = "free disk space"
 WRITABLE_HINT = "make it writable"
 OTHER_FOLDER_HINT = ", or set {} to another folder"
 FILE_SIZE_HINT = "raise the file-size limit: `ulimit -f unlimited`"
+OPEN_FILES_HINT = "raise the limit of open files: `ulimit -n 1024`"
 PROCESSES_HINT = "raise the limit of processes (`ulimit -u`), or run fewer at a time with `--jobs 1`"
 MEMORY_HINT = "free memory, or run fewer processes at a time with `--jobs 1`"
+LIMIT_HINTS = (FILE_SIZE_HINT, OPEN_FILES_HINT, PROCESSES_HINT, MEMORY_HINT)
+"""Hints that do not depend on a folder."""
 WRITE_HINTS = {
     errno.ENOSPC: SPACE_HINT,
     errno.EDQUOT: SPACE_HINT,
@@ -28,12 +31,12 @@ WRITE_HINTS = {
 HINTS = {
     **WRITE_HINTS,
     **dict.fromkeys((errno.EACCES, errno.EPERM), "give the user that runs onnxgate read and write access to it"),
-    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "raise the limit of open files: `ulimit -n 1024`"),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), OPEN_FILES_HINT),
     errno.EAGAIN: PROCESSES_HINT,
     errno.ENOMEM: MEMORY_HINT,
     errno.EIO: "check the disk: `dmesg` and the system log have details",
-    errno.ENXIO: "remove it: it is neither a file nor a folder that can be read or written",
-    errno.ENOTDIR: "remove it: it is a file where a folder is needed",
+    errno.ENXIO: "use another path: this one is neither a regular file nor a folder",
+    errno.ENOTDIR: "use another path: a part of this one is a file, not a folder",
     errno.ESTALE: "run the command again: the network file system replaced the file",
 }
 """Hints by error number."""

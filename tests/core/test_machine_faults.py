@@ -135,6 +135,20 @@ def test_a_file_that_is_replaced_is_named(tmp_path: Path, name: str | None) -> N
     assert caught.value.filename == str(tmp_path / "x.lock")
 
 
+def test_the_clean_up_does_not_hide_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux refuses to remove a file on a read-only file system, also one that does not exist."""
+
+    def refuse(path: Path, *_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr(Path, "write_bytes", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(OSError, match="Read-only") as caught, replace_atomically(tmp_path / "x.lock") as temporary:
+        temporary.write_bytes(b"")
+
+    assert caught.value.filename == str(tmp_path / "x.lock")
+
+
 @pytest.mark.parametrize("fault", ["no package", "no program"])
 def test_uv_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
     """Without uv in the Python environment, the one on `PATH` is used; the error without any has the command."""

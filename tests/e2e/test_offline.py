@@ -63,9 +63,7 @@ def test_a_cache_that_cannot_be_made(small: Repository, cold: Variables) -> None
     """Where environments cannot be stored nothing can be run, and the way out is said."""
     report = small.given(**cold).given(ONNXGATE_CACHE_DIR=small.folder / "onnxgate.toml").report(status=3)
 
-    assert {each["hint"] for each in report["undecided"]} == {
-        "free some disk space, or set `ONNXGATE_CACHE_DIR` to another folder"
-    }
+    assert {each["hint"] for each in report["undecided"]} == {"set `ONNXGATE_CACHE_DIR` to another folder"}
 
 
 def test_what_must_be_resolved_is_said(small: Repository, cold: Variables) -> None:
@@ -74,7 +72,7 @@ def test_what_must_be_resolved_is_said(small: Repository, cold: Variables) -> No
     before = small.read("onnxgate.lock")
     ended = small.given(**cold).run("lock", status=3)
 
-    assert "the package index cannot be asked" in ended.err
+    assert "cannot query the package index" in ended.err
     assert small.read("onnxgate.lock") == before
 
 
@@ -93,4 +91,4 @@ def test_a_lock_at_an_index_that_never_answers(small: Repository, silent_index: 
     patient = small.given(**unanswered(silent_index.url, tmp_path)).given(UV_HTTP_TIMEOUT="1")
     ended = patient.run("lock", status=3)
 
-    assert "the package index cannot be asked" in ended.err
+    assert "cannot query the package index" in ended.err

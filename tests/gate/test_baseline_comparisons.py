@@ -264,7 +264,7 @@ def test_a_base_that_is_not_here(repository: Repository, calls: Calls) -> None:
 
     assert (cold, warm, calls()) == (["compare_files"], [], BOTH)
     assert first == second
-    assert "its content is not here" in first.undone[0].reason
+    assert "(content not fetched)" in first.undone[0].reason
     assert only(third).minimum is not None
 
 

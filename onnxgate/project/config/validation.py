@@ -326,11 +326,7 @@ def command_problem(command: tuple[str, ...]) -> str:
         if name not in PLACEHOLDERS:
             choices = join_quoted(f"{{{placeholder}}}" for placeholder in PLACEHOLDERS)
             return f"unknown placeholder `{{{name}}}`; expected one of {choices}"
-    return (
-        ""
-        if "output" in placeholders
-        else "expected `{output}` in the arguments: the path that the model is written to"
-    )
+    return "" if "output" in placeholders else "expected `{output}` in the arguments: the path of the exported model"
 
 
 def _check_paths(paths: Collection[str], keys: Keys) -> Iterator[Problem]:

@@ -153,7 +153,7 @@ def read_event(environment: Mapping[str, str]) -> Mapping[str, Any]:
 
 
 def read_event_text(event: Mapping[str, Any], *keys: str) -> str:
-    """Return the text at a path of keys; "" if there is no text."""
+    """Return the text at a path of keys; "" if it is missing."""
     value: object = event
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None

@@ -113,7 +113,7 @@ def fetch_commit(root: Path, commit: str, *, offline: bool) -> str:
     remotes = read_git_line(root, ["remote"]).splitlines()
     remote = "origin" if "origin" in remotes else remotes[0] if len(remotes) == 1 else ""
     if not remote:
-        return "it was not fetched, and there is no remote to fetch it from"
+        return "it was not fetched, and the repository has no remote"
     is_shallow = read_git_line(root, ["rev-parse", "--is-shallow-repository"]) == "true"
     depth = ["--depth=1"] if is_shallow else []
     quiet = ["-c", "gc.auto=0", "-c", "maintenance.auto=false", "fetch", "--quiet", "--no-tags"]

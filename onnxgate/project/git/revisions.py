@@ -102,7 +102,7 @@ def resolve_revision(root: Path | None, name: str, *, offline: bool = False) -> 
     """Return the revision of a name.
 
     Raises:
-        UsageError: the name does not exist, or there is no repository.
+        UsageError: the name or the repository does not exist.
     """
     if root is None:
         raise UsageError(f"`--against {name}`: this is not a git repository")

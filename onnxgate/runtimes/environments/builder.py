@@ -18,6 +18,7 @@ import filelock
 from onnxgate.core.errors import UnavailableError
 from onnxgate.core.files import temporary_folder
 from onnxgate.core.machine_faults import (
+    LIMIT_HINTS,
     OTHER_FOLDER_HINT,
     SPACE_HINT,
     WRITABLE_HINT,
@@ -244,10 +245,10 @@ _INSTALL_COMMAND = (
 
 def _cache_hint(fault: MachineFault | None, cache: Path) -> str:
     """Return how to correct a fault of the folder that environments are created in."""
-    if fault is None:
-        return f"check the folder `{cache}`, or set `ONNXGATE_CACHE_DIR` to another one"
-    if fault.hint not in (SPACE_HINT, WRITABLE_HINT):
+    if fault is not None and fault.hint in LIMIT_HINTS:
         return fault.hint
+    if fault is None or fault.hint not in (SPACE_HINT, WRITABLE_HINT):
+        return "set `ONNXGATE_CACHE_DIR` to another folder"
     variable = "ONNXGATE_CACHE_DIR" if str(cache) in fault.message else "UV_CACHE_DIR"
     return fault.hint + OTHER_FOLDER_HINT.format(f"`{variable}`")
 

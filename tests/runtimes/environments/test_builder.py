@@ -273,10 +273,10 @@ def test_offline_asks_no_index(invented: Locked, tmp_path: Path) -> None:
 def test_a_cache_that_cannot_be_written_is_unavailable(invented: Locked, tmp_path: Path) -> None:
     """The hint names the variable that moves it."""
     (tmp_path / "file").touch()
-    with pytest.raises(UnavailableError, match=r"the environment of `onnxruntime 1\.0` cannot be written: ") as caught:
+    with pytest.raises(UnavailableError, match=r"the environment of `onnxruntime 1\.0` cannot be created: ") as caught:
         prepare(tmp_path / "file", invented)
 
-    assert caught.value.hint == "free some disk space, or set `ONNXGATE_CACHE_DIR` to another folder"
+    assert caught.value.hint == "set `ONNXGATE_CACHE_DIR` to another folder"
 
 
 def test_closing_ends_what_uv_does(invented: Locked, tmp_path: Path) -> None:
