@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -24,8 +23,7 @@ WORD_WIDTH = 6
 MORE_REASONS_HINT = "`-v` lists all reasons"
 
 
-@dataclass(frozen=True, slots=True)
-class ModelAnswer:
+class ModelAnswer(msgspec.Struct, frozen=True):
     """The answer about one model."""
 
     model: MatrixModel
