@@ -194,10 +194,10 @@ def describe_working_range(model: MatrixModel) -> WorkingRange:
     for group in groups:
         reasons = _describe_reasons(group, runtimes)
         if clauses:
-            where = _name_releases(group.runtimes, runtimes, engine=False)
+            where = name_releases(group.runtimes, runtimes, engine=False)
             clauses.append(f"{where} {'refused' if group.state == 'refused' else 'unknown'}: {reasons}")
         else:
-            where = _name_releases(group.runtimes, runtimes)
+            where = name_releases(group.runtimes, runtimes)
             phrase = "does not load" if group.state == "refused" else "could not be predicted"
             clauses.append(f"{phrase} on {where}: {reasons}")
     named = [reason for group in groups for reason in group.named]
@@ -285,7 +285,7 @@ def _name_exact_releases(names: Sequence[str], runtimes: Sequence[str]) -> str:
     return _join_ranges([(run[0], run[-1]) for run in runs])
 
 
-def _name_releases(names: Sequence[str], runtimes: Sequence[str], *, engine: bool = True) -> str:
+def name_releases(names: Sequence[str], runtimes: Sequence[str], *, engine: bool = True) -> str:
     """Return `onnxruntime 1.8–1.17 and 1.19.0`: minors stand for all their patches among the runtimes.
 
     Without `engine`, the name of the engine is omitted if there is only one.
