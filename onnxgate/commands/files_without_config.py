@@ -14,8 +14,16 @@ import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 
 from onnxgate.core.errors import UsageError
-from onnxgate.core.findings import IncompleteCheck, Level, Place, RuleHit, Stage, name_runtimes
-from onnxgate.core.matrix import NO_KERNELS, Entry, MatrixModel, Predicted, Reason, describe_working_range
+from onnxgate.core.findings import IncompleteCheck, Level, Place, RuleHit, Stage
+from onnxgate.core.matrix import (
+    NO_KERNELS,
+    Entry,
+    MatrixModel,
+    Predicted,
+    Reason,
+    describe_working_range,
+    name_releases,
+)
 from onnxgate.core.report import LEVELS, FailOn, Finding, Report
 from onnxgate.gate import pipeline
 from onnxgate.gate.request import Checkout, GateOutcome, GateRequest, IgnorePolicy, Selection, StaticSettings
@@ -197,7 +205,7 @@ def _find_undecided_models(
             continue
         unknown = [entry for entry in model.runtimes if entry.state == "unknown"]
         if all(reason == NO_KERNELS or not reason.rule for entry in unknown for reason in entry.reasons):
-            runtimes = name_runtimes(model.on("unknown"), [entry.runtime for entry in model.runtimes])
+            runtimes = name_releases(model.on("unknown"), [entry.runtime for entry in model.runtimes])
             required = f" --target {shlex.quote(target)}" if target else ""
             hint = f"run `onnxgate matrix --verify{required} {shlex.quote(model.path)}` to load it on each release"
             yield IncompleteCheck(Stage.SUPPORT, model.path, "", f"could not be predicted on {runtimes}", hint)
@@ -213,21 +221,24 @@ def _soften_findings(findings: Sequence[Finding], models: Sequence[MatrixModel])
             yield msgspec.structs.replace(finding, level="note", fix="")
 
 
-CONFIG_FIXES = (
-    (r",? or name the file in `exclude` in `onnxgate\.toml`", ""),
-    (r"name the package that registers it in the target's `extensions`, or (.*)", r"\1"),
-)
-"""Parts of fixes that require a config -> replacement."""
+CONFIG_WORDS = ("onnxgate.toml", "`extensions`", "`exclude`")
+"""Words of fixes that require a config."""
 
 
 def _adapt_fix(finding: Finding, target: str | None) -> Finding:
-    """Return the finding with a fix that works without a config."""
+    """Return the finding with a fix that works without a config: alternatives that edit it are dropped."""
     fix = finding.fix
-    for pattern, replacement in CONFIG_FIXES:
-        fix = re.sub(pattern, replacement, fix)
-    arguments = [finding.model, *(["--target", target] if target else [])]
-    fix = fix.replace("`onnxgate fix`", f"`onnxgate fix {shlex.join(arguments)}`")
+    if any(word in fix for word in CONFIG_WORDS):
+        alternatives = [it for it in re.split(r"[,;]? or ", fix) if not any(word in it for word in CONFIG_WORDS)]
+        fix = ", or ".join(alternatives) or f"run `onnxgate init`, and then {fix}"
+    fix = re.sub(r"`onnxgate fix\b([^`]*)`", lambda it: f"`{_complete_fix_command(it[1], finding.model, target)}`", fix)
     return msgspec.structs.replace(finding, fix=fix)
+
+
+def _complete_fix_command(arguments: str, model: str, target: str | None) -> str:
+    """Return the command with the model and a target, which it needs if there is no config."""
+    options = [word for word in arguments.split() if word.startswith("-")]
+    return shlex.join(["onnxgate", "fix", *options, model, "--target", target or limits.load_limit_table().engine])
 
 
 REFUSING_RULES = frozenset({"not-a-model", "external-data-missing"})

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -151,8 +150,7 @@ def _render_message(reason: Reason) -> str:
     return f"{named}{reason.message}"
 
 
-@dataclass(frozen=True, slots=True)
-class ReasonSpan:
+class ReasonSpan(msgspec.Struct, frozen=True):
     """A reason, and the releases that do not load a model for it."""
 
     reason: Reason
@@ -175,8 +173,7 @@ def _without_detail(reason: Reason) -> Reason:
     return msgspec.structs.replace(reason, detail="")
 
 
-@dataclass(frozen=True, slots=True)
-class WorkingRange:
+class WorkingRange(msgspec.Struct, frozen=True):
     """The releases that load a model, and why the others do not, in one sentence."""
 
     sentence: str  # "loads on onnxruntime 1.18.0–1.31.1; 1.8–1.17 refused: IR version 10, supported since 1.18"
@@ -197,18 +194,17 @@ def describe_working_range(model: MatrixModel) -> WorkingRange:
     for group in groups:
         reasons = _describe_reasons(group, runtimes)
         if clauses:
-            where = _name_releases(group.runtimes, runtimes, engine=False)
+            where = name_releases(group.runtimes, runtimes, engine=False)
             clauses.append(f"{where} {'refused' if group.state == 'refused' else 'unknown'}: {reasons}")
         else:
-            where = _name_releases(group.runtimes, runtimes)
+            where = name_releases(group.runtimes, runtimes)
             phrase = "does not load" if group.state == "refused" else "could not be predicted"
             clauses.append(f"{phrase} on {where}: {reasons}")
     named = [reason for group in groups for reason in group.named]
     return WorkingRange("; ".join(clauses), tuple(named), len({span.reason for span in spans}) - len(set(named)))
 
 
-@dataclass(frozen=True, slots=True)
-class _ReleaseGroup:
+class _ReleaseGroup(msgspec.Struct, frozen=True):
     """Releases that share reasons."""
 
     reasons: tuple[Reason, ...]
@@ -289,7 +285,7 @@ def _name_exact_releases(names: Sequence[str], runtimes: Sequence[str]) -> str:
     return _join_ranges([(run[0], run[-1]) for run in runs])
 
 
-def _name_releases(names: Sequence[str], runtimes: Sequence[str], *, engine: bool = True) -> str:
+def name_releases(names: Sequence[str], runtimes: Sequence[str], *, engine: bool = True) -> str:
     """Return `onnxruntime 1.8–1.17 and 1.19.0`: minors stand for all their patches among the runtimes.
 
     Without `engine`, the name of the engine is omitted if there is only one.

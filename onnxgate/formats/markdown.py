@@ -193,7 +193,7 @@ def render_drawings(report: Report, page: Page) -> Iterator[str]:
     """Yield the graphs around failing nodes."""
     shown = report.drawings[: page.drawings or len(report.drawings)]
     if shown:
-        yield "\n### Where it fails\n"
+        yield "\n### Failing nodes\n"
         blocks = (
             f"{markdown_code(truncate(drawing.node))} in {markdown_code(truncate(drawing.model))}:\n\n"
             f"{render_mermaid(drawing)}\n"

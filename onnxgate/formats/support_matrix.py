@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
 from onnxgate.core.escape import escape_markdown, markdown_code, neutralize_commands
-from onnxgate.core.findings import Stage, name_runtimes
-from onnxgate.core.matrix import Entry, Matrix, MatrixModel, describe_working_range, list_reasons, render_reason
+from onnxgate.core.findings import Stage
+from onnxgate.core.matrix import (
+    Entry,
+    Matrix,
+    MatrixModel,
+    describe_working_range,
+    list_reasons,
+    name_releases,
+    render_reason,
+)
 from onnxgate.core.report import Finding, NotDone, Report
 from onnxgate.core.text import LONG_LIMIT, SHORT_LIMIT, pluralize, truncate
 from onnxgate.formats import text, wording
@@ -24,8 +31,7 @@ WORD_WIDTH = 6
 MORE_REASONS_HINT = "`-v` lists all reasons"
 
 
-@dataclass(frozen=True, slots=True)
-class ModelAnswer:
+class ModelAnswer(msgspec.Struct, frozen=True):
     """The answer about one model."""
 
     model: MatrixModel
@@ -149,7 +155,8 @@ def list_unverified(matrix: Matrix) -> dict[str, str]:
     for entry in matrix.entries:
         if entry.observed in ("unavailable", "timed-out"):
             unverified.setdefault(truncate(entry.error, SHORT_LIMIT), set()).add(entry.runtime)
-    return {reason: name_runtimes(runtimes, _runtime_names(matrix)) for reason, runtimes in unverified.items()}
+    known = _runtime_names(matrix)
+    return {reason: name_releases(sorted(runtimes, key=known.index), known) for reason, runtimes in unverified.items()}
 
 
 def render_verdict(matrix: Matrix, *, required: bool = False) -> str:
@@ -259,7 +266,7 @@ def _list_reason_lines(model: MatrixModel) -> Iterator[str]:
         newest = span.runtimes[-1].rpartition(" ")[2]
         detail = f" ({newest} {span.reason.detail})" if span.reason.detail else ""
         reason = truncate(f"{render_reason(span.reason)}{detail}", LONG_LIMIT)
-        yield f"{name_runtimes(span.runtimes, known)}: {reason}"
+        yield f"{name_releases(span.runtimes, known)}: {reason}"
 
 
 def _render_verification(matrix: Matrix, paper: Terminal) -> Iterator[str]:

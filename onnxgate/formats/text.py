@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 
 from onnxgate.core.escape import escape_log_line, escape_unprintable, neutralize_commands, quote_name
+from onnxgate.core.findings import runtime_sort_key
 from onnxgate.core.report import Cell, CellState, NotDone, Report
 from onnxgate.core.text import pluralize, truncate
 from onnxgate.formats import wording
@@ -319,12 +320,9 @@ def _render_runtimes(report: Report, paper: Terminal) -> Iterator[str]:
     if not report.runtimes:
         return
     yield paper.ink("runtimes", "heading")
-    for runtime in report.runtimes:
-        parts = (
-            f"Python {runtime.python}" if runtime.python else "",
-            ", ".join(runtime.providers),
-            f"target `{runtime.target}`",
-        )
+    for runtime in sorted(report.runtimes, key=lambda it: runtime_sort_key(f"{it.engine} {it.version}")):
+        python = f"Python {runtime.python}" if runtime.python else "your own environment"
+        parts = (python, ", ".join(runtime.providers), f"target `{runtime.target}`")
         yield from paper.wrapped(f"{runtime.engine} {runtime.version}: {'; '.join(filter(None, parts))}", 2)
     yield ""
 

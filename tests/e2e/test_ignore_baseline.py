@@ -256,7 +256,7 @@ def test_a_pyproject_with_other_line_ends_is_written_too(old: Repository) -> Non
     ("arguments", "said"),
     [
         (("--write-ignores", "--no-ignores"), "`--write-ignores` and `--no-ignores` cannot be combined"),
-        (("--write-ignores", "--shard", "1/2"), "needs the verdict over all models"),
+        (("--write-ignores", "--shard", "1/2"), "`--write-ignores` and `--shard` cannot be combined"),
         (("--write-ignores", "--until", "2020-01-01"), "is in the past"),
         (("--until", "2999-01-01"), "requires `--write-ignores`"),
         (("--write-ignores", "--target", "onnxruntime>=1.18"), "requires a config"),

@@ -239,7 +239,7 @@ def link(entry: Path, elsewhere: Path) -> None:
 
 def reused_results(ran: Workflow) -> list[str]:
     """Return the number of reused results in the job summary."""
-    return re.findall(r"(\d+) results? reused from cache", ran.summary)
+    return re.findall(r"(\d+) results? reused from cache", ran.summary())
 
 
 def test_a_cache_is_used_and_never_trusted(scene: Scene, repository: Consumer, tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from onnxgate.cli.shared.options import CommonOptions, unknown_name_error
 from onnxgate.core.errors import StorageError, UsageError
 from onnxgate.core.escape import escape_log_line
-from onnxgate.core.matrix import Matrix
 from onnxgate.core.report import Report
 from onnxgate.core.report_json import encode_json
 from onnxgate.formats import RENDERERS, text
@@ -68,12 +67,12 @@ def write_outputs(
     options: CommonOptions,
     config: Path | None = None,
     snippets: Mapping[str, Sequence[str]] | None = None,
-    matrix: Matrix | None = None,
+    render_text: Callable[..., str] = text.format,
 ) -> None:
     """Write the report to every sink.
 
-    `config` is the config of the check; `snippets` are for `text`, and so is the `matrix` of a check without a config.
-    Only text on standard output names the folder in which inputs are stored on this machine.
+    `config` is the config of the check; `snippets` and `render_text` are for `text`. Only text on standard output names
+    the folder in which inputs are stored on this machine.
 
     Raises:
         StorageError: a file cannot be written; the others are.
@@ -82,20 +81,8 @@ def write_outputs(
     def render(sink: Sink, color: bool, width: int) -> str:
         if sink.format != "text":
             return RENDERERS[sink.format].render(report)
-        if matrix is not None:
-            from onnxgate.formats import support_matrix  # a check with a config does not need it
-
-            return support_matrix.format_check(
-                matrix,
-                report,
-                color=color,
-                width=width,
-                quiet=options.quiet,
-                verbose=options.verbose,
-                elapsed_s=options.elapsed_s,
-            )
         local = sink.file is None and bool(report.replays)
-        return text.format(
+        return render_text(
             _with_relative_replays(report, config) if local and config is not None else report,
             color=color,
             width=width,
@@ -182,7 +169,7 @@ def _write_file(file: Path, text: str) -> None:
 
 
 def _unwritable_message(file: Path, error: OSError) -> str:
-    return f"cannot write the report to `{file}`: {(error.strerror or str(error)).lower()}"
+    return f"the report file `{file}` cannot be written: {(error.strerror or str(error)).lower()}"
 
 
 def print_lines(lines: Iterable[str]) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -17,7 +18,6 @@ from onnxgate.cli.shared.project_request import current_date, make_project_reque
 from onnxgate.core.errors import UsageError
 from onnxgate.core.escape import escape_log_line
 from onnxgate.core.findings import DYNAMIC_STAGES, Stage
-from onnxgate.core.matrix import Matrix, build_matrix
 from onnxgate.core.report import Report
 from onnxgate.core.text import join_phrases
 from onnxgate.formats import RENDERERS
@@ -92,13 +92,12 @@ def run_check(request: CheckRequest, sinks: Sequence[Sink], options: CommonOptio
     request.ignoring.refuse(config, request.shard, options.no_ignores)
     if request.plan is not None and request.shard is None:
         raise UsageError("`--plan` requires `--shard`", hint="add `--shard I/N`")
-    snippets: Snippets = {}
-    matrix = None
     if config is None:
-        report, matrix = _check_files(request, options, drawn=drawn)
+        report, render_text = _check_files(request, options, drawn=drawn)
+        write_outputs(report, sinks, options, render_text=render_text)
     else:
         report, snippets = _check_project(config, request, options, drawn=drawn)
-    write_outputs(report, sinks, options, config, snippets, matrix)
+        write_outputs(report, sinks, options, config, snippets)
     return report.exit
 
 
@@ -158,9 +157,11 @@ def _relative_name(path: Path, start: Path) -> str:
     return (path.relative_to(resolved) if path.is_relative_to(resolved) else path).as_posix()
 
 
-def _check_files(request: CheckRequest, options: CommonOptions, *, drawn: bool) -> tuple[Report, Matrix]:
-    """Check models without a config."""
+def _check_files(request: CheckRequest, options: CommonOptions, *, drawn: bool) -> tuple[Report, Callable[..., str]]:
+    """Check models without a config. Return the report, and the function that renders it as text."""
     from onnxgate.commands.files_without_config import check_files, make_request
+    from onnxgate.core.matrix import build_matrix
+    from onnxgate.formats.support_matrix import format_check
 
     for option, is_given in (
         ("--against", request.against not in (None, "", "none")),
@@ -172,7 +173,13 @@ def _check_files(request: CheckRequest, options: CommonOptions, *, drawn: bool) 
     static = msgspec.structs.replace(files.static, fresh=request.fresh)
     files = msgspec.structs.replace(files, static=static)
     checked = check_files(files, options.fail_on, drawn=drawn, target=request.target)
-    return checked.report, build_matrix(checked.models, __version__, required=request.target is not None)
+    matrix = build_matrix(checked.models, __version__, required=request.target is not None)
+
+    def render_text(report: Report, *, verbosity: int = 0, **options: Any) -> str:
+        shown = {name: value for name, value in options.items() if name not in ("inputs", "snippets")}
+        return format_check(matrix, report, verbose=verbosity > 0, **shown)
+
+    return checked.report, render_text
 
 
 def _check_project(

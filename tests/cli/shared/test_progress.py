@@ -149,7 +149,7 @@ def test_timings_of_each_runtime() -> None:
         "onnxruntime 1.9.0: environment unavailable (0.0 s)",
         "onnxruntime 1.18.1: environment ready (0.0 s), 2 jobs (0.0 s)",
     ]
-    assert log.lines(each=True)[2:] == [
+    assert log.lines(each=True)[3:] == [
         "  prepare: ready (0.0 s)",
         "  load a.onnx: completed (0.0 s)",
         "  run a.onnx: crashed (0.0 s)",
