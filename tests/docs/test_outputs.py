@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import subprocess
 import sys
 from pathlib import Path
@@ -26,7 +27,10 @@ def _parameters() -> list[object]:
 @pytest.mark.parametrize("page", _parameters())
 def test_outputs_are_current(page: Path) -> None:
     """A reader who runs a command sees what the page shows: `python tools/refresh_outputs.py` updates it."""
-    assert page.read_text(encoding="utf-8") == refresh_outputs.refresh(page)
+    shown, printed = page.read_text(encoding="utf-8"), refresh_outputs.refresh(page)
+    difference = difflib.unified_diff(shown.splitlines(), printed.splitlines(), "page", "printed now", lineterm="")
+
+    assert [] == list(difference)
 
 
 def test_readme_shows_a_check() -> None:

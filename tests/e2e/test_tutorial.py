@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import sys
@@ -66,4 +67,5 @@ def test_tutorial(command: Repository, toolchain: Path, tmp_path: Path) -> None:
     if os.environ.get(UPDATE):
         PAGE.write_text(actual, encoding="utf-8")
     else:
-        assert page == actual, f"set {UPDATE}=1 to update the page"
+        difference = difflib.unified_diff(page.splitlines(), actual.splitlines(), "page", "printed now", lineterm="")
+        assert [] == list(difference), f"set {UPDATE}=1 to update the page"

@@ -9,8 +9,17 @@ import click
 from onnxgate import cli
 
 INTRODUCTION = """
-`onnxgate COMMAND --help` prints the same. Exit status: 0 pass, 1 fail, 2 usage, config or lock error, 3 undecided, 130
-interrupted. If several apply, the first of 130, 2, 1 and 3 is used.
+`onnxgate COMMAND --help` prints the same text.
+
+| exit status | meaning |
+|---|---|
+| 0 | pass |
+| 1 | fail |
+| 2 | usage, config or lock error |
+| 3 | undecided: something that was requested could not be checked |
+| 130 | interrupted |
+
+If several apply, the first of 130, 2, 1 and 3 is used.
 """
 
 
