@@ -16,7 +16,9 @@ from onnxgate.project.engines import is_library
 from onnxgate.project.lock.types import Lock, LockedModel, LockedRuntime, LockedTarget
 
 MAX_LISTED_OPERATORS = 4
-BYTES_ONLY_CHANGE = "bytes changed; interface, version fields and operators are the same"
+POLICY_KEYS = "`runtime`, `select`, `python` or `extensions`"
+"""Keys of a target that decide which runtimes it has."""
+BYTES_ONLY_CHANGE = "only its bytes; interface, version fields and operators are the same"
 
 
 _SHARED_FIELDS = tuple(name for name in LockedModel.__struct_fields__ if name in ModelFacts.__struct_fields__)
@@ -50,13 +52,13 @@ def describe_model_changes(old: LockedModel, new: LockedModel) -> tuple[str, ...
     if old.ir_version != new.ir_version:
         changes.append(f"IR version {new.ir_version} instead of {old.ir_version}")
     if old.producer != new.producer:
-        changes.append(f"producer `{new.producer}` instead of `{old.producer}`")
+        changes.append(f"made by `{new.producer}` instead of `{old.producer}`")
     changes += _operator_changes(old.operators, new.operators)
     changes += _name_changes("metadata key", old.metadata_keys, new.metadata_keys)
     before, after = ({file.location: file for file in model.external} for model in (old, new))
     changes += _name_changes("data file", before, after)
     common = sorted(before.keys() & after.keys())
-    changes += [f"data file `{location}` changed" for location in common if before[location] != after[location]]
+    changes += [f"data file `{location}` has other bytes" for location in common if before[location] != after[location]]
     return tuple(changes) or (BYTES_ONLY_CHANGE,)
 
 
@@ -99,7 +101,7 @@ def _interface_changes(kind: str, old: Sequence[ValueInfo], new: Sequence[ValueI
             yield f"{kind} `{now.name}` has shape {_render_shape(now)} instead of {_render_shape(was)}"
     positions = [pair.now for pair in match.pairs]
     if positions != sorted(positions):
-        yield f"the order of the {kind}s changed"
+        yield f"{kind}s are in another order"
 
 
 def _render_shape(value: ValueInfo) -> str:
@@ -121,11 +123,11 @@ def _operator_changes(old: Mapping[str, int], new: Mapping[str, int]) -> Iterato
     differing = [name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)]
     for name in differing[:MAX_LISTED_OPERATORS]:
         if name in old and name in new:
-            yield f"{new[name]} `{name}` nodes instead of {old[name]}"
+            yield f"{new[name]} x `{name}` instead of {old[name]}"
         else:
             yield f"operator `{name}` {'was removed' if name in old else 'is new'}"
     if len(differing) > MAX_LISTED_OPERATORS:
-        yield f"{len(differing) - MAX_LISTED_OPERATORS} more operators have different counts"
+        yield f"{len(differing) - MAX_LISTED_OPERATORS} more operators differ in number"
 
 
 def _name_changes(kind: str, old: Iterable[str], new: Iterable[str]) -> Iterator[str]:
@@ -149,8 +151,14 @@ def describe_lock_changes(old: Lock, new: Lock) -> tuple[str, ...]:
         elif differences := describe_model_changes(old.models[path], model):
             changes.append(f"updated `{path}`: {'; '.join(differences)}")
         elif old.models[path] != model:
-            changes.append(f"updated the recorded values of `{path}`; the file is unchanged")
+            changes.append(f"updated `{path}`: what is recorded of it, the file is the same")
     return (*changes, *(f"removed `{path}`" for path in sorted(old.models.keys() - new.models.keys())))
+
+
+def count_kept_runtimes(old: Lock, new: Lock) -> int:
+    """Return how many runtimes of the new lock are in the old one, for the same target."""
+    names = old.targets.keys() & new.targets.keys()
+    return sum(len(set(old.targets[name].runtimes) & set(new.targets[name].runtimes)) for name in names)
 
 
 def _target_changes(old: Mapping[str, LockedTarget], new: Mapping[str, LockedTarget]) -> Iterator[str]:
@@ -158,10 +166,10 @@ def _target_changes(old: Mapping[str, LockedTarget], new: Mapping[str, LockedTar
         if name not in old:
             engines = " and ".join(sorted({runtime.variant for runtime in target.runtimes}))
             releases = ", ".join(runtime.release for runtime in target.runtimes)
-            yield f"added target `{name}`: {f'{engines} {releases}' if releases else 'without runtimes'}"
+            yield f"added target `{name}`: {f'{engines} {releases}' if releases else 'without a runtime'}"
         elif old[name] != target:
-            digest = "its settings" if old[name].policy != target.policy else "the checksum of its runtimes"
-            changes = "; ".join(_pin_changes(old[name], target)) or f"{digest}; no pin changed"
+            digest = "its policy" if old[name].policy != target.policy else "the digest of its runtimes"
+            changes = "; ".join(_pin_changes(old[name], target)) or f"{digest}, and no pin"
             yield f"updated target `{name}`: {changes}"
     yield from (f"removed target `{name}`" for name in sorted(old.keys() - new.keys()))
 
@@ -222,19 +230,18 @@ def canonical_requirement(requirement: str) -> str:
 
 
 def policy_differences(config: Config, lock: Lock) -> tuple[str, ...]:
-    """Return a message per difference between config and lock. A newer release is not a difference."""
+    """Return a sentence for each difference between config and lock. A newer release is not a difference."""
     differences = []
     for name, target in sorted(config.targets.items()):
         locked = lock.targets.get(name)
         if locked is None:
             differences.append(f"target `{name}` is not locked")
         elif locked.policy != target_policy(target):
-            keys = "`python`" if target.python is not None else "`runtime`, `select` or `extensions`"
-            differences.append(f"{keys} of target `{name}` changed since the lock was written")
+            differences.append(f"{POLICY_KEYS} of target `{name}` changed since the lock was written")
         else:
             differences += [*runtime_differences(name, target, locked), *_missing_wheels(name, locked, lock)]
     removed = sorted(lock.targets.keys() - config.targets.keys())
-    differences += [f"target `{name}` is in the lock but no longer in the config" for name in removed]
+    differences += [f"target `{name}` is locked but no longer in the config" for name in removed]
     required = ", ".join(f"`{text}`" for text in config.toolchain.requires)
     if lock.toolchain is None and required:
         differences.append(f"the toolchain is not locked; the config requires {required}")
@@ -253,25 +260,25 @@ def _describe_policy(target: Target) -> str:
 
 
 def runtime_differences(name: str, target: Target, locked: LockedTarget) -> Iterator[str]:
-    """Yield the differences between a target's settings and its locked runtimes."""
+    """Yield the differences between a target's requirement and its locked runtimes, whatever policy is locked."""
     if not locked.runtimes:
         if not is_optional_build(target):
-            hint = f": `{target.python}` had no build of it; install one there, or set `required = false`"
-            yield f"target `{name}` has no runtime in the lock{'' if target.python is None else hint}"
+            hint = f", since `{target.python}` had no build of it: install one there first, or write `required = false`"
+            yield f"target `{name}` is locked without any runtime{'' if target.python is None else hint}"
         return
     requirement, extensions = Requirement(target.runtime), canonical_extensions(target)
     for runtime in locked.runtimes:
         if not satisfies(runtime, requirement):
-            yield f"{runtime.name} in the lock does not satisfy `{target.runtime}` of target `{name}`"
+            yield f"target `{name}` is locked with {runtime.name}, which does not satisfy `{target.runtime}`"
         if runtime.extensions != extensions or runtime.environment != (target.python or ""):
             policy = _describe_policy(target)
-            yield f"{runtime.name} in the lock does not match {policy} of target `{name}`"
+            yield f"target `{name}` is locked with {runtime.name}, which does not match {policy}"
     most = _MAX_RUNTIMES.get(target.select) if target.python is None else 1
     if most is not None and len(locked.runtimes) > most:
         selection = f'select = "{target.select}"' if target.python is None else f'python = "{target.python}"'
-        yield f"target `{name}` has {len(locked.runtimes)} runtimes in the lock; `{selection}` allows {most}"
+        yield f"target `{name}` is locked with {len(locked.runtimes)} runtimes, but `{selection}` allows {most}"
     if locked.resolved and locked.resolved != resolved_digest(locked.runtimes):
-        yield f"the runtimes of target `{name}` do not match the checksum in the lock (`resolved`)"
+        yield f"the runtimes of target `{name}` do not match its `resolved` digest"
 
 
 def is_optional_build(target: Target) -> bool:
@@ -293,12 +300,9 @@ def _missing_wheels(name: str, target: LockedTarget, lock: Lock) -> Iterator[str
     for runtime in target.runtimes:
         for pin in runtime.packages if not runtime.environment else ():
             if (pin, runtime.python) not in pinned:
-                missing = (
-                    f"wheels of `{pin}` for Python {runtime.python}"
-                    if runtime.python
-                    else f"integrity of npm's `{pin}`"
-                )
-                yield f"the lock has no {missing}, which target `{name}` needs"
+                python = f"for Python {runtime.python}, but the lock has no wheels for it"
+                npm = "from npm, but the lock has no integrity for it"
+                yield f"target `{name}` needs `{pin}` {python if runtime.python else npm}"
 
 
 def _digest(values: dict[str, object]) -> str:
