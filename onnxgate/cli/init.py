@@ -69,6 +69,8 @@ def command(
     _print_survey(survey)
     interactive = not yes and sys.stdin.isatty()
     targets = _choose_targets(survey, runtime, options, interactive=interactive, use_index=not no_lock)
+    for failure in (failure for target in targets for failure in target.predicted_failures):
+        _print_action("note", failure)
     exported = _choose_exports(survey, interactive)
     describes_diffs = _choose_git_diff(survey, git_diff, interactive)
     steps = list(_write_config(survey, targets, exported, force))

@@ -136,8 +136,9 @@ def test_a_range_that_excludes_a_model_is_used_as_declared(installed: Path, tmp_
     save_model(folder / "models/new.onnx", ir=10, opset=21)
     (folder / "requirements.txt").write_text("onnxruntime>=1.17,<1.20\n", encoding="utf-8")
     git(folder, "add", ".")
-    init(installed, folder, "--no-lock")
+    done = init(installed, folder, "--no-lock")
     text = (folder / CONFIG).read_text(encoding="utf-8")
 
     assert 'runtime = "onnxruntime>=1.17,<1.20"\n' in text
+    assert "note   Prediction: `models/new.onnx` does not load on onnxruntime 1.17.3.\n" in done.stdout
     assert "# Prediction: `models/new.onnx` does not load on onnxruntime 1.17.3.\n" in text

@@ -28,6 +28,7 @@ MANY_MINORS = 8
 """Minors from which on the config suggests to check only the first and the last."""
 MAX_NAMED = 3
 """Files and models that a comment names."""
+REFUSED_PHRASE = "does not load on"
 BUILD_PROVIDERS = {
     "onnxruntime-gpu": "CUDAExecutionProvider",
     "onnxruntime-directml": "DmlExecutionProvider",
@@ -44,6 +45,11 @@ class SuggestedTarget:
     runtime: str  # a requirement: "onnxruntime>=1.18"
     comments: tuple[str, ...] = ()
     builds: tuple[str, ...] = ()  # requirements of builds for other hardware, which the target does not cover
+
+    @property
+    def predicted_failures(self) -> tuple[str, ...]:
+        """The comments about models that do not load on a release of the target."""
+        return tuple(comment for comment in self.comments if REFUSED_PHRASE in comment)
 
 
 Predictions = Sequence[MatrixModel]
@@ -138,7 +144,7 @@ def describe_prediction(requirement: str, predictions: Predictions) -> tuple[str
     problems = []
     for model in predictions:
         states = {entry.runtime: entry.state for entry in model.runtimes}
-        for state, phrase in (("refused", "does not load on"), ("unknown", "cannot be predicted on")):
+        for state, phrase in (("refused", REFUSED_PHRASE), ("unknown", "cannot be predicted on")):
             affected = [runtime for runtime in runtimes if states.get(runtime, "unknown") == state]
             if affected:
                 problems.append(f"`{model.path}` {phrase} {name_runtimes(affected, known)}")
@@ -169,7 +175,7 @@ def _suggest_newest(predictions: Predictions, index: UvIndex | None) -> Suggeste
     first = _first_accepted_release(predictions)
     if first and Version(first).release[:2] > oldest:
         narrowed = f"{ONNXRUNTIME}>={first},<{minors[-1][0] + 1}"
-        reason = f"The newest {len(minors)} minor releases without those on which a model does not load."
+        reason = f"The newest {len(minors)} minor releases, except those that do not load a model."
         return SuggestedTarget("cpu", narrowed, (reason, *describe_prediction(narrowed, predictions)))
     reason = f"The newest {pluralize(len(minors), 'minor release')} when this file was written."
     return SuggestedTarget("cpu", requirement, (reason, *describe_prediction(requirement, predictions)))
