@@ -14,7 +14,6 @@ from onnxgate.rules.definition import AnyRule
 CASES = Path(__file__).resolve().parents[2] / "fixtures" / "rules"
 MAX_MODEL_LINES = 12
 """Longer models of fixtures are not shown."""
-MAX_FINDINGS = 3
 INTRODUCTION = """\
 Each finding belongs to one rule. `onnxgate explain RULE` prints the page of a rule in a terminal.
 
@@ -73,7 +72,7 @@ def _page(rule: AnyRule) -> str:
 
 
 def _example(rule_id: str) -> Iterator[str]:
-    """Yield the first case with a finding of the rule, and with a short model if there is one."""
+    """Yield a finding of the rule, for a changed model with both models if they are short."""
     cases = [case for case in _list_cases(rule_id) if _findings(case, rule_id)]
     if not cases:
         return
@@ -81,9 +80,8 @@ def _example(rule_id: str) -> Iterator[str]:
     yield from ("", "## Example", "")
     before, model = _model(case / "before.onnxtxt"), _model(case / "model.onnxtxt")
     if before and model:
-        yield from ("Baseline:", "", *before, "Changed model:", "")
-    yield from model
-    yield from ("```text", *_findings(case, rule_id)[:MAX_FINDINGS], "```", "")
+        yield from ("Baseline:", "", *before, "Changed model:", "", *model)
+    yield from ("```text", _findings(case, rule_id)[0], "```", "")
 
 
 def _model(path: Path) -> list[str]:
