@@ -112,7 +112,9 @@ def _of_the_words(seen: Seen) -> Iterator[str]:
         yield f"{len(errors)} errors: {errors}"
     if seen.mute or seen.killed or seen.late:
         return
-    said = bool(errors or "interrupted" in seen.err or (seen.report or {}).get("undecided") or "Usage:" in seen.err)
+    named = "  hint: " in seen.out  # of a command that reports each model on standard output
+    reported = (seen.report or {}).get("undecided")
+    said = bool(errors or named or reported or "interrupted" in seen.err or "Usage:" in seen.err)
     if seen.status not in SILENT and not said:
         yield f"status {seen.status} without a word: {both[-400:]!r}"
     if any(len(line) > 400 for line in errors):

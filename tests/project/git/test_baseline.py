@@ -116,8 +116,8 @@ def test_merge_that_cannot_be_completed(origin: Origin, tmp_path: Path) -> None:
     git(root, "remote", "remove", "origin")
 
     assert offline == ("", f"{here} `--offline` does not fetch it{help_with}")
-    assert refused[1].startswith(f"{here} cannot be fetched from `origin`: ")
-    assert chosen(root, environment) == ("", f"{here} there is no remote to fetch it from{help_with}")
+    assert "`; it could not be fetched from `origin`: " in refused[1]
+    assert chosen(root, environment) == ("", f"{here} the repository has no remote{help_with}")
 
 
 def test_head_of_a_pull_request(origin: Origin, tmp_path: Path) -> None:
