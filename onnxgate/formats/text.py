@@ -163,7 +163,7 @@ STORED_INPUTS_PLACEHOLDER = Path("<cache>/inputs")
 MAX_DIFFERENCES = 6
 """Maximum number of differences shown for a model that changed; the others are counted."""
 MAX_LISTED = 20
-"""With more models, those that passed everywhere are counted instead of listed; also the limit of figures."""
+"""With more models, those that passed on all their runtimes are counted instead of listed."""
 UNIFORM_STATES: tuple[CellState, ...] = ("pass", "predicted")
 """States of models that are counted if all their cells have the same one."""
 

@@ -65,6 +65,17 @@ def test_each_reason_is_named_once() -> None:
     assert working.omitted == 1
 
 
+def test_the_reason_of_most_releases_is_named() -> None:
+    """A reason of fewer releases would need a second clause."""
+    entries = (
+        entry("1.16.3", "refused", IR),
+        entry("1.17.3", "refused", DEPRECATED, IR),
+        entry("1.18.1", "loads"),
+    )
+
+    assert sentence(*entries) == ("loads on onnxruntime 1.18.1; 1.16–1.17 refused: IR version 11, supported since 1.18")
+
+
 def test_reasons_of_other_releases() -> None:
     """A reason that covers other releases has a clause of its own; the newest releases come first."""
     entries = (

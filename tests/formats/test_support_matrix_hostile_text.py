@@ -1,4 +1,4 @@
-"""No string of a model acts in any format of a matrix: judged as the report's formats are."""
+"""No text of a model is interpreted in any format of a matrix, or of a check without a config."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from onnxgate.core.report_json import encode_json
 from onnxgate.formats import support_matrix
 from tests.harness.github import workflow_commands
 from tests.harness.reports.hostile_reports import NAME, PATH, RUNTIME, TEXT
+from tests.harness.reports.sample_reports import report
 
 slow = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=60)
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -49,6 +50,8 @@ FORMATS = {
     "text": support_matrix.format_text,
     "text for a terminal": lambda matrix: support_matrix.format_text(matrix, color=True, width=60),
     "text, every reason": lambda matrix: support_matrix.format_text(matrix, verbose=True),
+    "check": lambda matrix: support_matrix.format_check(matrix, report(), verbose=True),
+    "check for a terminal": lambda matrix: support_matrix.format_check(matrix, report(), color=True, width=60),
     "json": encode_json,
     "markdown": support_matrix.format_markdown,
 }
@@ -60,7 +63,7 @@ def test_no_format_acts(matrix: Matrix) -> None:
     """To a runner every line is text; to a terminal every character has a glyph, besides newlines and our colours."""
     printed = {name: render(matrix) for name, render in FORMATS.items()}
     commands = {name: list(workflow_commands.commands(output)) for name, output in printed.items()}
-    printed["text for a terminal"] = COLOURS.sub("", printed["text for a terminal"])
+    printed = {name: COLOURS.sub("", text) if "terminal" in name else text for name, text in printed.items()}
 
     assert {name: [] for name in FORMATS} == commands
     assert [] == [name for name, output in printed.items() if not output.replace("\n", "").isprintable()]

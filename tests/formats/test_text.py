@@ -175,7 +175,7 @@ def test_a_command_is_not_broken() -> None:
     it = report(findings=(finding(fix="run `onnxgate fix m.onnx --target onnxruntime>=1.18` to convert it"),))
 
     assert any(
-        "`onnxgate fix m.onnx --target onnxruntime>=1.18`" in line for line in text.format(it, width=70).split("\n")
+        "`onnxgate fix m.onnx --target onnxruntime>=1.18`" in line for line in text.format(it, width=66).split("\n")
     )
 
 
