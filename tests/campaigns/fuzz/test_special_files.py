@@ -91,7 +91,7 @@ AS_MODELS = {
     device: "is no regular file, not an ONNX model",
     listening: "is no regular file, not an ONNX model",
     sparse: "is a file of zero bytes, not an ONNX model",
-    dangling: "is not there, not an ONNX model",
+    dangling: "does not exist",
     folder: "is a folder, not an ONNX model",
     ring: "it cannot be opened: too many levels of symbolic links",
 }
