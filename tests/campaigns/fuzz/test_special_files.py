@@ -91,7 +91,7 @@ AS_MODELS = {
     device: "is not a regular file, not an ONNX model",
     listening: "is not a regular file, not an ONNX model",
     sparse: "is a file of zero bytes, not an ONNX model",
-    dangling: "is not there, not an ONNX model",
+    dangling: "does not exist",
     folder: "is a folder, not an ONNX model",
     ring: "the file cannot be opened: too many levels of symbolic links",
 }
