@@ -680,7 +680,7 @@ def test_revision_without_a_tree(repository: Repository) -> None:
     (undone,) = repository.since().undone
 
     assert (undone.model, undone.stage.value) == ("", "lock")
-    assert undone.reason.startswith("the files at `HEAD` cannot be listed: ")
+    assert undone.reason.startswith("cannot list the files at `HEAD`: ")
 
 
 def test_since_the_lock(repository: Repository) -> None:

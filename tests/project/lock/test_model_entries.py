@@ -127,7 +127,7 @@ def test_data_elsewhere(tmp_path: Path) -> None:
     said = refusal(model(tmp_path, EXTERNAL.replace("w.bin", "../w.bin"), "a b.onnx"))
 
     assert said == (
-        "`a b.onnx`: its external data `../w.bin` cannot be read: it lies outside the model's folder; "
+        "`a b.onnx`: its external data `../w.bin` cannot be read: it is outside the model's folder; "
         "run `onnxgate fix 'a b.onnx'` to store the data in the model"
     )
 
