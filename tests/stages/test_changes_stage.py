@@ -486,8 +486,8 @@ def test_pointer_that_nothing_tells_of(repository: Repository) -> None:
     assert (undone.stage.value, undone.model) == ("lock", "models/a.onnx")
     assert undone.reason == (
         "the model could not be compared with its version at `HEAD`: "
-        "`models/a.onnx` at `HEAD` is a Git LFS pointer, and its content is "
-        "not here"
+        "`models/a.onnx` at `HEAD` is a Git LFS pointer "
+        "(content not fetched)"
     )
     assert undone.hint == f'git lfs fetch origin {git(repository.root, "rev-parse", "HEAD")} --include "models/a.onnx"'
 
