@@ -43,7 +43,8 @@ def quoted_commands() -> dict[str, str]:
     for path in modules():
         for text in texts(path):
             for match in QUOTED.finditer(text):
-                found.setdefault(match[1], path.relative_to(ROOT).as_posix())
+                if "\\" not in match[1]:  # a regular expression is not a quoted command
+                    found.setdefault(match[1], path.relative_to(ROOT).as_posix())
     return found
 
 
@@ -66,6 +67,7 @@ def find_problem(command: str) -> str:
     takes_arguments = any(isinstance(parameter, click.Argument) for parameter in current.params)
     while words:
         name, _, value = words.pop(0).partition("=")
+        name = name.removesuffix("VALUE") or name  # a field that is empty or begins with a space
         if not name.startswith("-"):
             if not takes_arguments:
                 return f"no argument `{name}`"

@@ -79,7 +79,7 @@ def test_long_lists_are_cut() -> None:
     ("verdict", "expected"),
     [
         ("identical", "identical: the files are byte-identical"),
-        ("same", "equivalent except for version fields, metadata and names of nodes"),
+        ("same", "equivalent except for version fields, metadata and node names"),
         ("undecided", "undecided: 1 weight could not be compared; the rest is equivalent except for"),
     ],
 )
