@@ -77,7 +77,7 @@ def test_a_model_that_loads_contradicts_all(small: Repository, tmp_path: Path) -
 
 
 def test_a_node_that_no_text_names_is_found(small: Repository, tmp_path: Path) -> None:
-    """A table with kernels that the release has not predicts too little; the node, without a name, is found alone."""
+    """A node that fails although the support data list a kernel for it is found alone, even without a name."""
 
     def takes_all(kernel: KernelRow) -> KernelRow:
         return msgspec.structs.replace(kernel, constraints=())
@@ -94,7 +94,7 @@ def test_a_node_that_no_text_names_is_found(small: Repository, tmp_path: Path) -
 
 
 def test_all_nodes_are_found_where_kernels_are_not_known(small: Repository) -> None:
-    """Of a release that does not say its kernels, what is refused is observed, all at once."""
+    """On a release without kernel data, all refused nodes are found in one check."""
     small.edit("onnxgate.toml", "onnxruntime>=1.18,<1.20", "onnxruntime==1.15.1")
     small.run("lock")
     report = given(small, MISSES).report(status=1)
@@ -106,14 +106,17 @@ def test_all_nodes_are_found_where_kernels_are_not_known(small: Repository) -> N
 
 
 def test_all_nodes_are_found_where_nothing_was_predicted(small: Repository) -> None:
-    """Here the support stage is not asked."""
+    """Without the support stage, all refused nodes are found in one check."""
     report = given(small, MISSES).report("--stage", "file,runtime", status=1)
 
     assert [("load-failed", node, BOTH, False) for node in ("", "conv", "mul")] == said(report)
 
 
 def test_static_shapes_are_kept(small: Repository) -> None:
-    """1.15.1 has no kernel for `Shape(19)`, and folds that of a static input: it is refused where it is dynamic."""
+    """Reduced models keep static shapes.
+
+    1.15.1 has no kernel for `Shape(19)` but folds it for a static input, so it refuses only the dynamic one.
+    """
     small.edit("onnxgate.toml", "onnxruntime>=1.18,<1.20", "onnxruntime==1.15.1")
     small.edit("onnxgate.toml", "[targets.server]\n", '[targets.server]\noptimization = ["all"]\n')
     small.run("lock")
