@@ -196,7 +196,7 @@ def test_a_broken_file(files: Repository, content: str) -> None:
 
 
 def test_a_pointer_is_undecided(files: Repository) -> None:
-    """Whether the model loads depends on content that was not fetched."""
+    """The result depends on content that was not fetched."""
     (files.folder / "models").mkdir()
     files.write("models/pointer.onnx", POINTER)
     report = files.report("models", status=3)

@@ -170,7 +170,7 @@ def test_a_file_that_is_not_a_model(files: Repository) -> None:
 
 
 def test_a_pointer_is_undecided(files: Repository) -> None:
-    """Whether the model loads depends on content that was not fetched."""
+    """The result depends on content that was not fetched."""
     (files.folder / "models").mkdir()
     files.write("models/m.onnx", "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 9\n")
     [model] = matrix(files, "models", status=3)["models"]

@@ -144,7 +144,7 @@ def test_no_lock(repository: Repository) -> None:
 
 
 def test_index_away(upgradable: Repository) -> None:
-    """Without an index there is no preview, and the status is 3."""
+    """Without an index, the preview is not printed and the status is 3."""
     away = upgradable.given(UV_DEFAULT_INDEX="http://127.0.0.1:9/simple", UV_HTTP_RETRIES="0")
 
     assert "preview:" not in away.run("lock", "--upgrade", "--preview", status=3).out
