@@ -107,7 +107,7 @@ def test_no_import_cycles() -> None:
 
 
 def test_rings_are_found() -> None:
-    """The search finds a cycle and excludes modules that are not connected with it."""
+    """The search finds a cycle and excludes modules that do not depend on it."""
     assert rings({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == ["a", "b", "c"]
 
 

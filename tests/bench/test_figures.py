@@ -23,7 +23,7 @@ def measurement(cpu_s: float, *, exit_status: int | None = 0, peak_mib: float = 
 
 
 def row(name: str, *seconds: float, exit_status: int | None = 0) -> Row:
-    """Return a command with one run for each of the given durations."""
+    """Return a table row with one run for each of the given durations."""
     return Row(name, tuple(measurement(value, exit_status=exit_status) for value in seconds))
 
 

@@ -9,7 +9,7 @@ from bench.targets import Target, list_targets
 
 
 def row(name: str, seconds: float, *, peak_mib: float = 10.0, exit_status: int = 0) -> Row:
-    """Return a command with one run."""
+    """Return a table row with one run."""
     return Row(name, (Measurement(seconds, seconds, peak_mib, exit_status),))
 
 

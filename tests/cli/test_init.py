@@ -150,7 +150,7 @@ if __name__ == "__main__":
 
 
 def test_the_toolchain_is_that_of_the_requirements_file(installed: Path, repository: Path) -> None:
-    """The requirements are a comment, in the form of the requirements file."""
+    """The requirements of the toolchain are taken from the requirements file and suggested in a comment."""
     init(installed, repository)
 
     assert '# requires = ["torch==2.13.0", "onnxscript>=0.6"]\n' in (repository / CONFIG).read_text(encoding="utf-8")

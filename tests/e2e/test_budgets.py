@@ -39,7 +39,7 @@ def repository(command: Repository, tmp_path: Path) -> Repository:
 
 
 def test_six_times_the_work(repository: Repository) -> None:
-    """Each exceeded budget is a separate finding with a ratio; the report contains no absolute times.
+    """Each exceeded budget is a separate finding; time and memory are reported only as ratios.
 
     A sixfold model is far beyond the budgets, although the peak memory of a process varies by some MiB.
     """

@@ -164,7 +164,7 @@ def test_a_file_elsewhere(files: Repository) -> None:
 
 
 def test_releases_without_kernel_data_are_undecided(files: Repository) -> None:
-    """The hint names the command that loads the model on them."""
+    """The hint names the command that loads the model on releases without kernel data."""
     stamped(files, "model.onnx", 7, 13)
     report = files.report("--target", "onnxruntime<1.16", "model.onnx", status=3)
     (undecided,) = report["undecided"]

@@ -1,4 +1,4 @@
-"""Models that crash, hang, request 200 GB or contain control sequences affect no other model."""
+"""Models that crash, hang, request 200 GB or contain control sequences do not affect other models."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def hidden(text: str) -> list[str]:
 
 
 def test_each_is_one_finding(said: dict[str, str]) -> None:
-    """A segfault, an endless loop and a 200 GB allocation are findings, like predicted faults; nothing is undecided."""
+    """A segfault, an endless loop and a 200 GB allocation are findings; nothing is undecided."""
     report = json.loads(said["report.json"])
 
     assert told(report["findings"]) == json.loads((ROOT / HOSTILE / "expected.json").read_bytes())

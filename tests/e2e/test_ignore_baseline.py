@@ -299,7 +299,7 @@ def test_what_says_that_nothing_was_promised_is_not_accepted(old: Repository) ->
 
 
 def test_what_cannot_be_judged_at_all_is_not_accepted(old: Repository) -> None:
-    """Missing Git LFS content and files that are not models cannot be accepted as ignores."""
+    """Git LFS pointers and files that are not models cannot be ignored."""
     pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 9\n"
     old.write("models/m00.onnx", pointer)
     old.write("models/m01.onnx", "<!DOCTYPE html><html></html>")

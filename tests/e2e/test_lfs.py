@@ -21,7 +21,7 @@ def pointers(joined: Repository, tmp_path: Path) -> Repository:
 
 
 def test_a_pointer_to_the_locked_content(pointers: Repository) -> None:
-    """A pointer to the locked content is a note; operators are not predicted, because the lock does not record them."""
+    """A pointer to the locked content is a note; the facts in the lock are not enough for a prediction."""
     report = pointers.report("--static")
 
     assert pointers.read(MODEL).startswith("version https://git-lfs.github.com/spec/v1\n")

@@ -145,7 +145,7 @@ def _names(repository: Repository) -> list[str]:
 
 @pytest.fixture(scope="session")
 def by_hand(command: Repository, toolchain: Path, made_once: Callable[[str, Make], Path]) -> Repository:
-    """Return the project with models that the exporter alone wrote, locked without an index."""
+    """Return the project with models exported without onnxgate, locked without an index."""
     exporting = command.given(VIRTUAL_ENV=toolchain.parent.parent)
 
     def make(folder: Path) -> None:

@@ -32,7 +32,7 @@ CEIL_POOL = (
     " { y = AveragePool<kernel_shape = [3, 3], strides = [2, 2], ceil_mode = 1,"
     " count_include_pad = 1>(x) }"
 )
-"""A model whose last windows are divided by a different number since onnxruntime 1.29."""
+"""A pooling model; since onnxruntime 1.29, the sums of its last windows are divided by a different number."""
 
 
 @pytest.fixture

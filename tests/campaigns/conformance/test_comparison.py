@@ -27,7 +27,7 @@ RANGE = Disagreement(
 
 
 def _compared(corpus: str, element: int, text: str) -> Comparison:
-    """Compare a Conv on 1.31.1, which has only float kernels, with a recorded load."""
+    """Compare the prediction for a `Conv` on 1.31.1, which has only float kernels, with a recorded load."""
     values = [helper.make_tensor_value_info(name, element, [1, 1, 4, 4]) for name in "xw"]
     result = helper.make_tensor_value_info("y", element, None)
     graph = helper.make_graph([helper.make_node("Conv", ["x", "w"], ["y"])], "g", values, [result])

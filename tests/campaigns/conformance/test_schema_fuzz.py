@@ -92,7 +92,7 @@ def test_optional_arguments_are_left_out_and_given() -> None:
 
 
 def _real_schemas() -> list[Schema]:
-    """Return every schema of the installed onnx with type parameters, as a release lists it."""
+    """Return all versions of some schemas of the installed onnx."""
     found = []
     for each in onnx.defs.get_all_schemas_with_history():
         if each.domain == "" and each.name in {"Add", "Cast", "If", "Loop", "Scan", "SequenceMap", "Split", "Clip"}:

@@ -1,4 +1,4 @@
-"""Every reader of other files accepts hostile input or raises a documented error."""
+"""Every reader of untrusted files accepts hostile input or raises a documented error."""
 
 from __future__ import annotations
 
