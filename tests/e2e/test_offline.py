@@ -67,7 +67,7 @@ def test_a_cache_that_cannot_be_made(small: Repository, cold: Variables) -> None
 
 
 def test_what_must_be_resolved_is_said(small: Repository, cold: Variables) -> None:
-    """A target without pins cannot be locked offline; the error is not a config error, and the lock is unchanged."""
+    """A new target cannot be locked without an index; the status is 3, and the lock is unchanged."""
     small.write("onnxgate.toml", small.read("onnxgate.toml") + '[targets.more]\nruntime = "onnxruntime>=1.24"\n')
     before = small.read("onnxgate.lock")
     ended = small.given(**cold).run("lock", status=3)
