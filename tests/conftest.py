@@ -1,4 +1,4 @@
-"""What all tests share: a clean environment, the installed command, and what a marked test needs to run."""
+"""Shared fixtures: a clean environment, the installed command and the requirements of marked tests."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from uv import find_uv_bin
 ROOT = Path(__file__).resolve().parents[1]
 TOOLCHAIN = "2.13."  # the torch that fixtures/projects/quickstart exports with
 FOREIGN = ("CI", "NO_COLOR", "FORCE_COLOR", "VIRTUAL_ENV", "PYTHONPATH")
-TOOLS = ("index", "torch", "surface", "frameworks")  # marks of tests that need more than the `test` group
+TOOLS = ("index", "torch", "surface", "frameworks")  # marks of tests that need more than the `test` dependency group
 FULL_FOLDERS = ("tests/campaigns/", "tests/e2e/")
 INTERRUPTING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 FOREIGN_PREFIXES = ("GITHUB_", "RUNNER_", "ACTIONS_", "ONNXGATE_INPUT_")
 
-# A test is not wrong because the machine was busy; whatever else the profile at hand says stays.
+# Tests must not fail because the machine is busy. Other settings of the active profile are kept.
 settings.register_profile("patient", settings(), deadline=None)
 settings.load_profile("patient")
 
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test sees that it runs in CI, nor which environment it was started from."""
+    """Remove variables of CI and of the calling environment."""
     for name in list(os.environ):
         if name in FOREIGN or name.startswith(FOREIGN_PREFIXES):
             monkeypatch.delenv(name)
@@ -39,7 +39,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def same_signals() -> Iterator[None]:
-    """A command that ends obeys no signal any more; the process that the tests are in does, and all that it starts."""
+    """Restore signal handlers after each test: commands that end leave signals ignored, which children inherit."""
     before = {number: signal.getsignal(number) for number in INTERRUPTING}
     yield
     for number, handler in before.items():
@@ -49,14 +49,14 @@ def same_signals() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One folder for this run, the same one in every process of pytest-xdist."""
+    """Return a folder that all pytest-xdist processes of this run share."""
     base = tmp_path_factory.getbasetemp()
     return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
 
 @pytest.fixture(scope="session")
 def installed(shared_folder: Path) -> Path:
-    """The command `onnxgate` of the wheel, built once and installed beside the dependencies that the tests run with."""
+    """Build the wheel once and return its `onnxgate` command, installed with the dependencies of the running Python."""
     home = shared_folder / "installed"
     with FileLock(shared_folder / "installed.lock"):
         if not (home / "ready").exists():
@@ -73,7 +73,7 @@ def _install_wheel(home: Path) -> None:
     python = _program(home / "venv", "python")
     wheels = [str(path) for path in home.glob("*.whl")]
     _uv("pip", "install", "--quiet", "--no-deps", "--offline", "--python", str(python), *wheels)
-    shutil.copy2(find_uv_bin(), python.parent)  # uv 0.8 is looked for in the environment's own scripts alone
+    shutil.copy2(find_uv_bin(), python.parent)  # uv 0.8 searches for `uv` only in the scripts folder of the environment
     _lend_dependencies(python)
 
 
@@ -93,7 +93,7 @@ def _uv(*arguments: str) -> None:
 
 @pytest.fixture(scope="session")
 def toolchain() -> Path:
-    """An interpreter that has the torch of the quickstart project; the test is skipped where there is none."""
+    """Return an interpreter with the torch release of the quickstart project; skip the test if it is missing."""
     found = _toolchain()
     if found is None:
         pytest.skip(f"no Python with torch {TOOLCHAIN}* here; ONNXGATE_TEST_TOOLCHAIN may name one")
@@ -113,7 +113,7 @@ def _toolchain() -> Path | None:
 
 @functools.cache
 def index_trouble() -> str:
-    """Why no Python package index can be used, "" where one can."""
+    """Return the reason why no Python package index can be used, or ""."""
     command = [find_uv_bin(), "pip", "compile", "--quiet", "--no-deps", "--no-cache", "--no-header", "-"]
     environment = {**os.environ, "UV_HTTP_TIMEOUT": "10", "UV_HTTP_RETRIES": "0"}
     asked = subprocess.run(
@@ -123,14 +123,14 @@ def index_trouble() -> str:
 
 
 def tool(name: str) -> Path | None:
-    """The program of that name beside the running Python, or on PATH."""
+    """Return the program from the folder of the running Python, or from PATH."""
     beside = Path(sys.executable).with_name(name)
     found = str(beside) if beside.exists() else shutil.which(name)
     return Path(found) if found else None
 
 
 def need(name: str) -> Path:
-    """The program of that name; the test is skipped where there is none."""
+    """Return the path of a program; skip the test if it is not installed."""
     found = tool(name)
     if found is None:
         pytest.skip(f"`{name}` is not installed")
@@ -138,15 +138,15 @@ def need(name: str) -> Path:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark the tests of the full tier; each test is in `-m full` or in `-m "not full"`."""
+    """Mark the tests of the full tier: each test is in `-m full` or in `-m "not full"`."""
     needs_tools = any(item.get_closest_marker(name) for name in TOOLS)
     if not item.get_closest_marker("quick") and (needs_tools or item.nodeid.startswith(FULL_FOLDERS)):
         item.add_marker("full")
 
 
-@pytest.hookimpl(trylast=True)  # after `-m` has deselected tests: an index is asked only if a selected test needs it
+@pytest.hookimpl(trylast=True)  # after `-m` has deselected tests: the index is queried only if a selected test needs it
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Skip tests that cannot run here, with the reason."""
+    """Skip tests whose requirements are missing, with the reason."""
     for item in items:
         reason = _missing(item)
         if reason:

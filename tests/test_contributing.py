@@ -1,4 +1,4 @@
-"""The worked examples of CONTRIBUTING.md work as they are printed."""
+"""The worked examples of CONTRIBUTING.md work as printed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ IGNORED = shutil.ignore_patterns("__pycache__")
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A copy of the repository, without its history."""
+    """Return a copy of the repository without its history."""
     for name in COPIED:
         target = tmp_path / "checkout" / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -35,7 +35,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def write_file(path: Path, language: str, content: str) -> None:
-    """Write a file of an example, or insert the lines that a `diff` adds after the line before them."""
+    """Write a file of an example, or insert the lines that a `diff` adds after the preceding context line."""
     if language != "diff":
         assert not path.exists(), f"{path} exists already"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -72,7 +72,7 @@ def run_command(command: str, checkout: Path) -> tuple[int, str]:
 @pytest.mark.skipif(os.name == "nt", reason="the commands are for a POSIX shell")
 @pytest.mark.parametrize("title", EXAMPLES)
 def test_example(title: str, checkout: Path) -> None:
-    """Written as shown, the extension acts, and commands print the lines below them."""
+    """The extension works as written, and its commands print the lines that the page shows."""
     for name, language, content in FILE_BLOCK.findall(EXAMPLES[title]):
         write_file(checkout / name, language, content)
     for block in CONSOLE_BLOCK.findall(EXAMPLES[title]):
@@ -86,7 +86,7 @@ def test_example(title: str, checkout: Path) -> None:
 
 
 def test_every_extension_has_an_example() -> None:
-    """All five, each with commands that show it at work."""
+    """Each of the five kinds of extensions has an example with commands that use it."""
     assert ["A rule", "An engine", "A format", "An exporter", "An error text"] == list(EXAMPLES)
     assert all(FILE_BLOCK.search(text) and CONSOLE_BLOCK.search(text) for text in EXAMPLES.values())
 
@@ -99,7 +99,7 @@ def test_set_up_is_the_command_of_the_readme() -> None:
 
 
 def test_named_sessions_exist() -> None:
-    """A contributor can run each session that the page names."""
+    """The page names only nox sessions that exist."""
     named = {name for names in re.findall(r"nox -s ((?:[a-z]+ ?)+)", PAGE) for name in names.split()}
     sessions = set(
         re.findall(r"@nox\.session\ndef (\w+)\(", (ROOT / "noxfile.py").read_text(encoding="utf-8"), re.MULTILINE)
@@ -109,7 +109,7 @@ def test_named_sessions_exist() -> None:
 
 
 def test_hooks_have_the_versions_of_the_lint_session() -> None:
-    """A commit that the hooks accept is not refused by CI."""
+    """The hooks and CI use the same linter versions, so CI accepts what the hooks accept."""
     config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
     hooks = [hook for repository in config["repos"] for hook in repository["hooks"]]
     used = {requirement for hook in hooks for requirement in hook.get("additional_dependencies", ())}
@@ -120,7 +120,7 @@ def test_hooks_have_the_versions_of_the_lint_session() -> None:
 
 
 def test_issue_form_asks_for_what_is_needed() -> None:
-    """A report without the version, the model's facts or the verbose output cannot be reproduced."""
+    """The form requires the version, facts about the model and verbose output, which are needed to reproduce a bug."""
     form = yaml.safe_load((ROOT / ".github/ISSUE_TEMPLATE/bug.yml").read_text(encoding="utf-8"))
     required = {field["id"] for field in form["body"] if field.get("validations", {}).get("required")}
 

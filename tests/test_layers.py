@@ -30,7 +30,7 @@ LAYERS = (
     "model",
     "core",
 )
-"""Top to bottom. DESIGN names them; this is the only list."""
+"""Layers from top to bottom; this is the only list."""
 ROOT_FILES = {"__init__.py", "__main__.py", "py.typed"}
 
 
@@ -44,7 +44,7 @@ FILES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 
 def imported_modules(name: str) -> Iterator[str]:
-    """Yield each module of ours that a module imports: at its top, within functions, and for types alone."""
+    """Yield each module of the package that a module imports, including imports in functions and for type checking."""
     package = name.split(".") if FILES[name].name == "__init__.py" else name.split(".")[:-1]
     for node in ast.walk(ast.parse(FILES[name].read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -60,12 +60,12 @@ GRAPH = {name: {module for module in imported_modules(name) if module != name} f
 
 
 def layer(name: str) -> str:
-    """Return the layer of a module, "" for those at the package's root."""
+    """Return the layer of a module, or "" for modules at the root of the package."""
     return name.split(".")[1] if name.count(".") else ""
 
 
 def rings(graph: dict[str, set[str]]) -> list[str]:
-    """Return the modules that cannot be ordered so that each comes after all that it imports."""
+    """Return the modules that are in an import cycle or depend on one."""
     left = {name: set(targets) for name, targets in graph.items()}
     while free := {name for name, targets in left.items() if not targets & left.keys()}:
         left = {name: targets for name, targets in left.items() if name not in free}
@@ -73,14 +73,14 @@ def rings(graph: dict[str, set[str]]) -> list[str]:
 
 
 def without_packages(graph: dict[str, set[str]]) -> dict[str, set[str]]:
-    """Leave out what a module imports of the packages that it lies in, which are loaded with it."""
+    """Remove imports of a module's own parent packages, which are always loaded before it."""
     return {
         name: {module for module in modules if not name.startswith(f"{module}.")} for name, modules in graph.items()
     }
 
 
 def test_every_folder_is_a_layer() -> None:
-    """A new folder gets its place in the order, and nothing lies loose at the root."""
+    """Each folder has a place in the order, and the root contains no other modules."""
     folders = {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"}
     files = {path.name for path in PACKAGE.iterdir() if path.is_file()}
 
@@ -89,7 +89,7 @@ def test_every_folder_is_a_layer() -> None:
 
 
 def test_imports_point_downwards() -> None:
-    """No module imports from a layer above its own."""
+    """No module imports from a higher layer."""
     order = {name: index for index, name in enumerate(LAYERS)}
     upward = [
         f"{name} -> {module}"
@@ -102,17 +102,17 @@ def test_imports_point_downwards() -> None:
 
 
 def test_no_import_cycles() -> None:
-    """Each module can be read after those that it imports."""
+    """The modules can be ordered so that each comes after its imports."""
     assert rings(without_packages(GRAPH)) == []
 
 
 def test_rings_are_found() -> None:
-    """The search for cycles finds one, and names no module outside of it that imports nothing of it."""
+    """The search finds a cycle and excludes modules that do not depend on it."""
     assert rings({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == ["a", "b", "c"]
 
 
 def test_worker_imports_nothing_of_ours() -> None:
-    """The worker runs under interpreters that do not have onnxgate."""
+    """The worker runs with interpreters in which onnxgate is not installed."""
     worker = [name for name in FILES if name.startswith("onnxgate.runtimes.worker.")]
 
     assert worker
@@ -160,11 +160,14 @@ LAZY = {
     "only children that end with their parent need it": ("core/process_pool.py",),
     "a distribution may install uv without its Python package": ("core/subprocesses.py",),
 }
-"""Files that import within functions, by reason. The worker may everywhere: its exporters have different packages."""
+"""Files that import within functions, by reason.
+
+The worker may do so everywhere: its exporters need different packages.
+"""
 
 
 def test_imports_within_functions_have_a_reason() -> None:
-    """All other imports stand at the top of their files, and the list names no file without one."""
+    """All other imports are at the top of their files, and each listed file has an import in a function."""
     lazy = set()
     for path in PACKAGE.rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -200,7 +203,7 @@ def test_an_unchanged_check_stays_light(tmp_path: Path) -> None:
 DATACLASSES = {
     "onnxgate.cli.shared.options.CommonOptions",  # `--help` does not import msgspec
     "onnxgate.formats.ReportFormat",
-    "onnxgate.core.findings.IncompleteCheck",  # compared without one of its fields
+    "onnxgate.core.findings.IncompleteCheck",  # has a field that is excluded from comparison
     "onnxgate.core.findings.RuleHit",
     "onnxgate.model.subgraphs.node_context.NamedNode",
     "onnxgate.project.config.project.Project",
@@ -209,7 +212,7 @@ DATACLASSES = {
 
 
 def test_a_static_check_defines_few_dataclasses() -> None:
-    """The start of a static check is bound by the classes that it defines."""
+    """Defining dataclasses takes a large part of the startup time of a static check."""
     code = (
         "import dataclasses\n"
         "define = dataclasses._process_class\n"

@@ -1,4 +1,4 @@
-"""The two tiers of tests: each test is in one of them, and CI runs both."""
+"""The two test tiers: each test belongs to one of them, and CI runs both."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ QUICK, FULL = "not full", "full"
 
 
 def test_of_the_whole_gate_one_test_is_quick() -> None:
-    """Each test is in one tier, since the tiers are a mark and its negation; those of the whole gate have the mark."""
+    """Only one test of the whole gate is in the quick tier.
+
+    Each test is in exactly one tier, because the tiers are a mark and its negation.
+    """
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "-m", QUICK]
     environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
     listed = subprocess.run(
@@ -25,7 +28,7 @@ def test_of_the_whole_gate_one_test_is_quick() -> None:
 
 
 def test_sessions_run_the_tiers() -> None:
-    """`nox -s tests` is the quick tier and `nox -s full` the other one."""
+    """`nox -s tests` runs the quick tier and `nox -s full` the full tier."""
     sessions = re.findall(
         r'^def (\w+)\(session(?:(?!^def ).)*?\*PYTEST, "-m", "([\w ]+)"',
         (ROOT / "noxfile.py").read_text(encoding="utf-8"),
@@ -36,7 +39,7 @@ def test_sessions_run_the_tiers() -> None:
 
 
 def test_ci_runs_both_tiers() -> None:
-    """The quick one with the command that README.md shows."""
+    """CI runs the quick tier with the command that README.md shows."""
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
     assert 'tests="$(readme_command tests)"' in script

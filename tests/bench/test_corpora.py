@@ -36,7 +36,7 @@ def test_a_model_is_the_same_each_time(tmp_path: Path) -> None:
 
 
 def test_a_streamed_model_is_valid_and_nearly_as_large_as_requested(tmp_path: Path) -> None:
-    """Weights written in pieces form one message of about the requested size."""
+    """A model written in pieces is valid and has about the requested size."""
     path = tmp_path / "model.onnx"
 
     written = corpora.write_large(path, "transformer", 1, 4_000_000, 100)
@@ -56,7 +56,7 @@ def test_a_deep_model_has_exactly_its_nodes(tmp_path: Path) -> None:
 
 
 def test_an_ensemble_is_valid_and_nearly_as_large_as_requested(tmp_path: Path) -> None:
-    """Trees written one by one form one node of one message, reproducibly."""
+    """An ensemble written tree by tree is valid and has the same bytes each time."""
     paths = [tmp_path / name for name in ("model.onnx", "other.onnx")]
 
     sizes = [write_ensemble(path, 400_000, depth=6) for path in paths]

@@ -1,4 +1,4 @@
-"""Arithmetic of the tables; a failed contestant has no figures."""
+"""Arithmetic of the benchmark tables; a failed command has no figures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def measurement(cpu_s: float, *, exit_status: int | None = 0, peak_mib: float = 
 
 
 def row(name: str, *seconds: float, exit_status: int | None = 0) -> Row:
-    """Return a contestant that took so long, run by run."""
+    """Return a table row with one run for each of the given durations."""
     return Row(name, tuple(measurement(value, exit_status=exit_status) for value in seconds))
 
 
@@ -45,7 +45,7 @@ def test_the_peak_is_of_all_repetitions() -> None:
 
 
 def test_growth_from_ten_to_a_hundred() -> None:
-    """Ten times as much for ninety more models is a tenth of a second each."""
+    """Ten times the CPU time for 90 more models is 0.1 s per model."""
     (own,) = growth(corpus(row("own", 1)), corpus(row("own", 10)), 90)
 
     assert 10 == own.times
@@ -54,7 +54,7 @@ def test_growth_from_ten_to_a_hundred() -> None:
 
 @pytest.mark.parametrize("exit_status", [1, -9, None])
 def test_what_failed_has_no_figure(exit_status: int | None) -> None:
-    """After a crash, an error or a timeout there is no time, ratio or growth."""
+    """A crash, an error or a timeout leaves the time, ratio and growth empty."""
     failed, bound = Row("fast", (measurement(0.1), measurement(0.1, exit_status=exit_status))), row("bound", 1, 1)
 
     assert cpu_s(failed) is None
@@ -63,7 +63,7 @@ def test_what_failed_has_no_figure(exit_status: int | None) -> None:
 
 
 def test_what_failed_is_shown_with_how_far_it_came() -> None:
-    """The row has exit status and output, in one line that does not break the table."""
+    """The row contains the exit status and the output, on one line that does not break the table."""
     rows = (row("crashed", 0.1, exit_status=-11), row("slow", 60, exit_status=None), row("bound", 1))
 
     shown = tables.markdown(Result({"Python": "3"}, (corpus(*rows),)))
@@ -73,14 +73,14 @@ def test_what_failed_is_shown_with_how_far_it_came() -> None:
 
 
 def test_a_pair_that_failed_does_not_meet_its_target() -> None:
-    """A quick failure is not a quick start."""
+    """A pair in which one command failed does not meet its target, even if the failure was fast."""
     pair = Pair("start", row("own", 1, exit_status=2), row("bound", 1), 2.0)
 
     assert "| start / `bound` | wall at most 2 x | **failed** |  |" in tables.markdown(Result({}, pairs=(pair,)))
 
 
 def test_hashing_is_taken_off_before_comparing_with_loading() -> None:
-    """(20 s of loading) over (5 s of checking less 4 s of hashing)."""
+    """Loading (20 s) is compared with checking without hashing (5 s minus 4 s)."""
     rows = row("onnxgate check --static", 5), row("hashlib.sha256", 4), row("onnx.load, in a loop", 20)
 
     shown = tables.markdown(Result({}, (corpus(*rows, name="huge"),)))
@@ -90,7 +90,7 @@ def test_hashing_is_taken_off_before_comparing_with_loading() -> None:
 
 
 def test_what_both_start_with_is_taken_off() -> None:
-    """Importing onnx (2 s), and checking a small model (0.5 s)."""
+    """The start-up of both commands is subtracted: importing onnx (2 s) and checking a small model (0.5 s)."""
     rows = row("onnxgate check --static", 5), row("hashlib.sha256", 4), row("onnx.load, in a loop", 20)
     start = Pair("onnxgate check --static, one small model", row("own", 0.5), row("bound", 2), 2.0)
 
@@ -123,7 +123,7 @@ def test_a_process_with_its_children(tmp_path: Path) -> None:
 
 
 def test_a_process_is_ended_with_its_children(tmp_path: Path) -> None:
-    """The time limit kills the whole session, so that no process is left behind."""
+    """The time limit kills the whole session, so that no process outlives it."""
     script = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'])"
 
     found = run((sys.executable, "-c", script), tmp_path, {}, 0.5)
@@ -134,7 +134,7 @@ def test_a_process_is_ended_with_its_children(tmp_path: Path) -> None:
 
 
 def test_a_contestant_that_failed_is_not_run_again(tmp_path: Path) -> None:
-    """One run of the failing contestant, two of the working one."""
+    """The failing command is run once and the working one twice."""
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "a.onnx").write_bytes(b"abc")
     failing = Contestant("failing", (sys.executable, "-c", "raise SystemExit(3)"))
@@ -149,7 +149,7 @@ def test_a_contestant_that_failed_is_not_run_again(tmp_path: Path) -> None:
 
 
 def test_a_slow_peer_is_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The whole benchmark stays within its time, and onnxgate itself is always repeated."""
+    """A slow peer is not repeated, so that the benchmark stays within its time; onnxgate itself is always repeated."""
     monkeypatch.setattr(contests, "_SLOW_S", 0.0)
     command = (sys.executable, "-c", "pass")
     own, peer = Contestant("own", command), Contestant("peer", command, is_peer=True)
@@ -161,7 +161,7 @@ def test_a_slow_peer_is_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_an_accepted_exit_status_is_not_a_failure(tmp_path: Path) -> None:
-    """A check of models that were not generated may find errors in them."""
+    """A check of models that were not generated may report errors."""
     command = (sys.executable, "-c", "raise SystemExit(1)")
 
     assert not run(command, tmp_path, {}, 60, accepted=(0, 1, 3)).failed
@@ -169,7 +169,7 @@ def test_an_accepted_exit_status_is_not_a_failure(tmp_path: Path) -> None:
 
 
 def test_a_part_that_was_not_measured_is_listed(tmp_path: Path) -> None:
-    """A machine without an index has no full checks, and the tables show that; older figures stay."""
+    """Without a package index, full checks are listed as not measured, and older figures are kept."""
     (tmp_path / "static.md").write_text("older", encoding="utf-8")
     result = Result({"Python": "3"}, skipped={"models": "no index\nhint: check the network"})
 

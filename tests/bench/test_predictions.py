@@ -1,4 +1,4 @@
-"""The script that measures predictions runs; static checks do not see the names that it uses."""
+"""The script that measures predictions runs without errors; type checkers do not cover it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.full
 def test_models_are_predicted_on_all_releases() -> None:
-    """Each model has one answer for each release."""
+    """Each model has one prediction for each release."""
     command = [sys.executable, "bench/predictions.py", "3"]
     printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
 

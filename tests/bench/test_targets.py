@@ -1,4 +1,4 @@
-"""The table of targets: each line has its bound from the same run."""
+"""The table of targets: each limit is computed from the same run."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from bench.targets import Target, list_targets
 
 
 def row(name: str, seconds: float, *, peak_mib: float = 10.0, exit_status: int = 0) -> Row:
-    """Return a contestant with one run."""
+    """Return a table row with one run."""
     return Row(name, (Measurement(seconds, seconds, peak_mib, exit_status),))
 
 
 def targets(*rows: Row, name: str, title: str) -> list[Target]:
-    """Return the targets of one work."""
+    """Return the targets of one task."""
     work = WorkResult(name, title, 1, 1, "bound", rows, 2, {"session": 2.0})
     result = Result({"cores": "2"}, (work,)) if name != "ensemble-full" else Result({"cores": "2"}, projects=(work,))
     return list(list_targets(result))
 
 
 def test_small_models_must_cost_less_than_with_onnx_doctor() -> None:
-    """Five seconds are not enough if the peer is faster, and the unchanged check has a limit of its own."""
+    """Five seconds are not enough if the peer is faster, and the unchanged check has a separate limit."""
     own = row(f"onnxgate {STATIC}", 4), row(f"onnxgate {UNCHANGED}", 0.5)
 
     slower = targets(*own, row(DOCTOR, 3), row(IMPORT, 0.2), name="small-1000", title="1,000 small models")
@@ -43,7 +43,7 @@ def test_an_ensemble_may_take_two_hashes_and_a_second() -> None:
 
 
 def test_a_full_check_is_compared_with_the_runtimes_alone() -> None:
-    """A fifth more time and memory than the runtimes need themselves."""
+    """A full check may use at most 20% more time and memory than the runtimes alone."""
     rows = row(f"onnxgate {FULL_WARM}", 11, peak_mib=1300), row(ALONE, 10, peak_mib=1000)
 
     found = targets(*rows, name="ensemble-full", title="one ensemble")
@@ -52,7 +52,7 @@ def test_a_full_check_is_compared_with_the_runtimes_alone() -> None:
 
 
 def test_every_checkout_has_its_targets() -> None:
-    """`--also before=…` puts before and after into one table."""
+    """`--also before=…` adds both checkouts to one table."""
     rows = row(f"onnxgate {STATIC}", 1), row(f"before {STATIC}", 9)
 
     found = targets(*rows, name="nodes-20000", title="20,000 nodes")
@@ -63,7 +63,7 @@ def test_every_checkout_has_its_targets() -> None:
 
 
 def test_start_up_is_judged_by_elapsed_time() -> None:
-    """A pair whose bound failed meets nothing."""
+    """Start-up is compared by elapsed time, and a target without a valid bound has no result."""
     slow, failed = (
         Pair("start", row("a", 3), row("b", 1), 1.5),
         Pair("start", row("a", 1), row("b", 1, exit_status=1), 1.5),

@@ -14,7 +14,7 @@ from onnxgate.core.errors import UsageError
 
 @pytest.fixture
 def monorepo(tmp_path: Path) -> Path:
-    """A repository of two projects, and a model outside of them."""
+    """Return a repository of two projects, with a model outside of both."""
     for folder in (".git", "a", "b/models", "tools"):
         (tmp_path / folder).mkdir(parents=True)
     for name in ("a/onnxgate.toml", "b/onnxgate.toml", "a/m.onnx", "b/models/m.onnx", "tools/m.onnx"):
@@ -29,13 +29,13 @@ def find(start: Path, *paths: str, **options: object) -> Path | None:
 
 @pytest.mark.parametrize("path", ["b/models/m.onnx", "b/models", "b", "b/absent.onnx"])
 def test_the_nearest_config_to_the_model(monorepo: Path, path: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The working directory may be a parent of the project; the choice is announced."""
+    """The config nearest to the models is used and announced, even if it is below the working directory."""
     assert find(monorepo, path) == monorepo / "b" / "onnxgate.toml"
     assert capsys.readouterr().err == "note: using `b/onnxgate.toml`, the nearest config to the models\n"
 
 
 def test_the_config_of_the_working_directory(monorepo: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It needs no announcement."""
+    """The config of the working directory is used without a note."""
     (monorepo / "onnxgate.toml").touch()
 
     assert [find(monorepo, *paths) for paths in ((), ("tools/m.onnx",), ("tools", "absent.onnx"), (".",))] == [
@@ -46,7 +46,7 @@ def test_the_config_of_the_working_directory(monorepo: Path, capsys: pytest.Capt
 
 
 def test_a_nested_project(monorepo: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The config of the working directory applies to all paths, and the note names the other one."""
+    """The config of the working directory applies to all paths; a note names the nested config."""
     (monorepo / "onnxgate.toml").touch()
 
     assert find(monorepo, "tools/m.onnx", "b/models/m.onnx") == monorepo / "onnxgate.toml"
@@ -57,7 +57,7 @@ def test_a_nested_project(monorepo: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_the_config_option_wins(monorepo: Path) -> None:
-    """It is not questioned."""
+    """`--config` is used without a note, even if another config is nearer to the models."""
     config = monorepo / "a" / "onnxgate.toml"
 
     assert find(monorepo, "b/models/m.onnx", config=config) == config
@@ -72,7 +72,7 @@ def test_the_config_option_wins(monorepo: Path) -> None:
     ],
 )
 def test_models_of_several_projects(monorepo: Path, paths: tuple[str, ...], names: str) -> None:
-    """One check has one config."""
+    """Models of several projects are a usage error, because a check has one config."""
     with pytest.raises(UsageError) as error:
         find(monorepo, *paths)
 
@@ -81,20 +81,20 @@ def test_models_of_several_projects(monorepo: Path, paths: tuple[str, ...], name
 
 
 def test_models_without_a_config(monorepo: Path) -> None:
-    """They are checked without one."""
+    """Models without a config nearby are checked without one."""
     assert find(monorepo, "tools/m.onnx") is None
     assert find(monorepo, "tools") is None
 
 
 def test_a_linked_model_belongs_to_the_folder_of_the_link(monorepo: Path) -> None:
-    """Projects may link models of a shared store."""
+    """A link belongs to the project of its folder, because projects may link models of a shared store."""
     (monorepo / "a" / "linked.onnx").symlink_to(monorepo / "b" / "models" / "m.onnx")
 
     assert find(monorepo / "a", "linked.onnx") == monorepo / "a" / "onnxgate.toml"
 
 
 def test_unwritable_output_is_refused_at_once(tmp_path: Path) -> None:
-    """It is reported before the check, whose result would be lost."""
+    """An output that cannot be written is reported before the check runs."""
     (tmp_path / "file").touch()
 
     with pytest.raises(UsageError, match="cannot be written"):

@@ -1,4 +1,4 @@
-"""Commands and options that the program's texts quote: each one exists."""
+"""Commands and options that messages quote exist."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ PACKAGE = ROOT / "onnxgate"
 QUOTED = re.compile(rf"`((?:onnxgate )?(?:{'|'.join(COMMANDS)}) [^`\n]+|onnxgate [^`\n]+)`")
 OPTION = re.compile(r"`(--[a-z][a-z-]*)(?:[ =][^`\n]*)?`")
 OF_OTHER_PROGRAMS = frozenset({"--ours", "--theirs", "--no-ext-diff"})
-"""Options of git, in texts about git."""
+"""Options of git in messages about git."""
 
 
 def texts(path: Path) -> Iterator[str]:
-    """Yield the string literals of a module; a replacement field of an f-string becomes `VALUE`."""
+    """Yield the string literals of a module; replacement fields of f-strings become `VALUE`."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
     for node in ast.walk(tree):
@@ -33,7 +33,7 @@ def texts(path: Path) -> Iterator[str]:
 
 
 def modules() -> list[Path]:
-    """Return all modules of the package except the workers, which know no commands."""
+    """Return all modules of the package except the workers, whose texts do not name commands."""
     return sorted(path for path in PACKAGE.rglob("*.py") if "worker" not in path.relative_to(PACKAGE).parts)
 
 
@@ -49,7 +49,7 @@ def quoted_commands() -> dict[str, str]:
 
 
 def find_problem(command: str) -> str:
-    """Return what click would reject in a quoted command; "" if it is valid. Values are not checked."""
+    """Return the reason why click would reject a quoted command, or "". Option values are not checked."""
     words = shlex.split(command.partition(" > ")[0])
     words = words[1:] if words[0] == "onnxgate" else words
     context = click.Context(group)
@@ -85,18 +85,18 @@ FOUND = quoted_commands()
 
 
 def test_commands_are_found() -> None:
-    """The search finds commands: an empty list would pass all other tests."""
+    """The search finds commands; with an empty result, all other tests would pass."""
     assert {"onnxgate lock", "onnxgate check --write-ignores", "onnxgate fix VALUE"} <= FOUND.keys()
 
 
 @pytest.mark.parametrize("command", FOUND)
 def test_quoted_commands_exist(command: str) -> None:
-    """A hint that names a command or an option that does not exist is worse than none."""
+    """Each quoted command and each of its options exist."""
     assert find_problem(command) == "", f"{FOUND[command]} quotes `{command}`"
 
 
 def test_quoted_options_exist() -> None:
-    """The same for options that are quoted without their command."""
+    """Options that are quoted without a command exist."""
     context = click.Context(group)
     commands = [group, *(group.get_command(context, name) for name in COMMANDS)]
     commands += [child for parent in commands if isinstance(parent, click.Group) for child in parent.commands.values()]
@@ -110,7 +110,7 @@ def test_quoted_options_exist() -> None:
     quoted = {
         match[1]: path.relative_to(ROOT).as_posix()
         for path in modules()
-        if "catalogue" not in path.parts  # it explains errors of other programs
+        if "catalogue" not in path.parts  # explains errors of other programs
         for text in texts(path)
         for match in OPTION.finditer(text)
     }
@@ -131,5 +131,5 @@ def test_quoted_options_exist() -> None:
     ],
 )
 def test_wrong_commands_are_noticed(command: str, problem: str) -> None:
-    """The test can fail."""
+    """`find_problem` reports commands and options that do not exist."""
     assert find_problem(command) == problem

@@ -1,4 +1,4 @@
-"""`onnxgate diff`: two files, files at revisions, what a script sees of it, and git's driver."""
+"""`onnxgate diff`: two files, files at revisions, exit statuses and the git driver."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _environment() -> dict[str, str]:
 
 
 def git(folder: Path, *arguments: str) -> str:
-    """What git says, without anybody's settings."""
+    """Run git without user settings and return its output."""
     done = subprocess.run(
         ["git", *arguments], cwd=folder, capture_output=True, text=True, check=True, env=_environment()
     )
@@ -47,7 +47,7 @@ def git(folder: Path, *arguments: str) -> str:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """One model in a commit."""
+    """Return a git repository with one committed model."""
     folder = tmp_path / "repository"
     write(folder / "models/net.onnx")
     git(folder, "init", "--quiet", "--initial-branch", "main")
@@ -57,7 +57,7 @@ def repository(tmp_path: Path) -> Path:
 
 
 def test_a_revision_against_a_file(repository: Path) -> None:
-    """From git's root on, or from here on."""
+    """A path after `REV:` is relative to the root of the repository; with `./`, to the working directory."""
     write(repository / "models/net.onnx", SIGMOID)
     done = diff(repository, "HEAD:models/net.onnx", "models/net.onnx")
     here = diff(repository / "models", "HEAD:./net.onnx", "net.onnx", "--quiet")
@@ -68,7 +68,7 @@ def test_a_revision_against_a_file(repository: Path) -> None:
 
 
 def test_two_revisions(repository: Path) -> None:
-    """Neither is in the working tree."""
+    """Both versions are read from git; the working tree is not needed."""
     write(repository / "models/net.onnx", SIGMOID)
     git(repository, "commit", "--quiet", "-am", "second")
     (repository / "models/net.onnx").unlink()
@@ -80,7 +80,7 @@ def test_two_revisions(repository: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("git-lfs") is None, reason="git-lfs is not installed")
 def test_git_lfs_and_external_data(repository: Path) -> None:
-    """Both are followed at the revision."""
+    """Git LFS content and external data are read at the given revision."""
     git(repository, "lfs", "install", "--local")
     git(repository, "lfs", "track", "*.onnx", "*.bin")
     model = net()
@@ -99,7 +99,7 @@ def test_git_lfs_and_external_data(repository: Path) -> None:
 
 @pytest.mark.parametrize(("new", "status"), [(RELU, 0), (RELU.replace("[act]", "[other]"), 0), (SIGMOID, 1)])
 def test_exit_code(tmp_path: Path, new: str, status: int) -> None:
-    """With `--exit-code` another model is 1, without it 0 like everything that could be told."""
+    """With `--exit-code`, different models end with status 1; without it, with status 0."""
     write(tmp_path / "old.onnx")
     write(tmp_path / "new.onnx", new)
 
@@ -108,7 +108,7 @@ def test_exit_code(tmp_path: Path, new: str, status: int) -> None:
 
 
 def test_what_could_not_be_compared_is_no_equality(tmp_path: Path) -> None:
-    """Weights that are not here: 3 with `--exit-code`."""
+    """Weights that are missing end with status 3 under `--exit-code`."""
     model = net()
     make_external(model, "gone.bin")
     write(tmp_path / "old.onnx", net())
@@ -134,7 +134,7 @@ def test_what_could_not_be_compared_is_no_equality(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_refused(repository: Path, arguments: tuple[str, ...], said: str) -> None:
-    """With 2, the file, and what it is."""
+    """Invalid arguments end with status 2 and a message that names the file and the reason."""
     (repository / "page.onnx").write_text("<!doctype html><p>not found</p>", encoding="utf-8")
     (repository / "pointer.onnx").write_text(POINTER, encoding="utf-8")
     (repository / "cut.onnx").write_bytes((repository / "models/net.onnx").read_bytes()[:-5])
@@ -148,7 +148,7 @@ POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\ns
 
 
 def test_formats(tmp_path: Path) -> None:
-    """Files and standard output at once; what is written holds to the schema."""
+    """Several formats can be written in one run, and the JSON matches its schema."""
     write(tmp_path / "old.onnx")
     write(tmp_path / "new.onnx", SIGMOID)
     done = diff(tmp_path, "old.onnx", "new.onnx", "--output", "json=out/diff.json", "--output", "markdown")
@@ -168,7 +168,7 @@ def test_formats(tmp_path: Path) -> None:
     ],
 )
 def test_git_is_told_what_is_no_model(tmp_path: Path, content: bytes, said: str) -> None:
-    """And with 0, since git gives up on all files otherwise."""
+    """`--textconv` ends with status 0 for other files, because git otherwise aborts the whole diff."""
     (tmp_path / "a.onnx").write_bytes(content)
     done = diff(tmp_path, "--textconv", "a.onnx")
 
@@ -177,7 +177,7 @@ def test_git_is_told_what_is_no_model(tmp_path: Path, content: bytes, said: str)
 
 
 def test_git_is_told_the_same_everywhere(tmp_path: Path) -> None:
-    """Whatever the locale is, and wherever the file lies."""
+    """The text for git does not depend on the locale or the path of the file."""
     model = parse(RELU)
     model.producer_name = "某人\x1b[31m\n::error::"
     first, second = write(tmp_path / "a.onnx", model), write(tmp_path / "deep/b.onnx", model)
@@ -197,7 +197,7 @@ def test_git_is_told_the_same_everywhere(tmp_path: Path) -> None:
 
 
 def test_git_shows_what_changed(repository: Path) -> None:
-    """`git diff`, `git show` and `git log -p`, with descriptions kept and without."""
+    """`git diff`, `git show` and `git log -p` show changed operators, with and without cached descriptions."""
     (repository / ".gitattributes").write_text("*.onnx diff=onnx\n", encoding="utf-8")
     git(repository, "config", "diff.onnx.textconv", f"'{sys.executable}' -m onnxgate diff --textconv")
     write(repository / "models/net.onnx", SIGMOID)
@@ -216,7 +216,7 @@ def test_git_shows_what_changed(repository: Path) -> None:
 
 
 def test_the_models_are_left_alone(tmp_path: Path) -> None:
-    """Nothing is written beside them."""
+    """`diff` does not modify the models or write files next to them."""
     write(tmp_path / "old.onnx")
     write(tmp_path / "new.onnx", SIGMOID)
     diff(tmp_path, "old.onnx", "new.onnx")

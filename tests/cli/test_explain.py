@@ -12,7 +12,7 @@ from onnxgate.core.errors import UsageError
 
 @pytest.mark.parametrize("rule", rules.ALL, ids=lambda rule: rule.id)
 def test_every_rule_has_a_page(rule: rules.AnyRule) -> None:
-    """It names level, stage and release, and has the docstring's sections."""
+    """The text of a rule contains its level, stage, release and the sections of its docstring."""
     said = CliRunner().invoke(command, [rule.id]).output
 
     assert said.startswith(
@@ -35,7 +35,7 @@ def test_all_rules_are_listed() -> None:
     [("opset-to-new", "did you mean `opset-too-new`?"), ("zzz", "run `onnxgate explain` to list all rules")],
 )
 def test_an_unknown_rule(name: str, hint: str) -> None:
-    """The nearest spelling is offered."""
+    """The error suggests the nearest rule name."""
     with pytest.raises(UsageError) as error:
         command.main([name], standalone_mode=False)
 

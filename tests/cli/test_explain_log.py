@@ -33,7 +33,7 @@ def found(log: str | bytes) -> dict[str, dict[str, object]]:
 
 
 def test_an_error_with_numbers_filled_in() -> None:
-    """Fix and affected releases are computed from the support data."""
+    """The fix and the affected releases are computed from the support data."""
     result = run("--log", "-", log=f"hello\n{IR}\n")
 
     assert result.return_value == 0
@@ -51,7 +51,7 @@ def test_an_error_with_numbers_filled_in() -> None:
 
 
 def test_repeats_are_one_error() -> None:
-    """Occurrences are counted; the same error with other names is a separate error."""
+    """Repeated errors are counted; the same error with different names is a separate error."""
     log = "\n".join([IR, "x", IR, IR.replace("13", "11")])
     answer = json.loads(run("--log", "-", "--output", "json", log=log).output)
 
@@ -77,7 +77,7 @@ def test_repeats_are_one_error() -> None:
 )
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_line_prefixes(prefix: str, end: str) -> None:
-    """A text over several lines is found although each line has a prefix."""
+    """A message over several lines is found, whatever prefix each line has."""
     errors = found("".join(f"{prefix}{line}{end}" for line in FEED))
 
     assert list(errors) == ["input-dimension-wrong"]
@@ -95,12 +95,12 @@ def test_line_prefixes(prefix: str, end: str) -> None:
     ids=["json", "wrapped", "utf-16", "not utf-8"],
 )
 def test_encodings(log: str | bytes) -> None:
-    """JSON lines, wrapped lines, UTF-16 as PowerShell writes it, and invalid UTF-8."""
+    """Logs may contain JSON lines, wrapped lines, UTF-16 (as written by PowerShell) or invalid UTF-8."""
     assert list(found(log)) == ["input-dimension-wrong"]
 
 
 def test_unknown_errors() -> None:
-    """They are counted and the first ones shown; without a known error, the exit status is 3."""
+    """Unknown errors are counted, and the first ones are shown; without a known error, the exit status is 3."""
     some = run("--log", "-", log=f"{IR}\nAcmeError: no idea\n" + "ValueError: x\n" * 9)
     alone = run("--log", "-", log="AcmeError: no idea\n")
 
@@ -111,7 +111,7 @@ def test_unknown_errors() -> None:
 
 @pytest.mark.parametrize("log", ["all is well\n", "\nerrors: 0\n"])
 def test_a_log_without_errors(log: str) -> None:
-    """The summary states that there are none."""
+    """The summary reports that the log has no errors."""
     result = run("--log", "-", log=log)
 
     assert result.return_value == 0
@@ -120,7 +120,7 @@ def test_a_log_without_errors(log: str) -> None:
 
 @pytest.mark.parametrize("log", ["", "\n\n"])
 def test_an_empty_log(log: str) -> None:
-    """An empty log is not reported as one without errors."""
+    """An empty log is reported as empty, not as a log without errors."""
     assert run("--log", "-", log=log).output == "the log is empty; the command that writes it may have failed\n"
 
 
@@ -140,7 +140,7 @@ def test_consequences_of_an_error_are_not_unknown(line: str) -> None:
 
 
 def test_files(tmp_path: Path) -> None:
-    """Log and output can be files."""
+    """The log can be read from a file, and the output written to one."""
     (tmp_path / "ci.log").write_text(IR)
     result = run("--log", str(tmp_path / "ci.log"), "--output", f"json={tmp_path / 'out.json'}")
 
@@ -158,7 +158,7 @@ def test_files(tmp_path: Path) -> None:
     ],
 )
 def test_usage(arguments: list[str], message: str) -> None:
-    """Exit status 2, and no traceback."""
+    """Usage errors end with status 2."""
     with pytest.raises(UsageError) as error:
         command.main(arguments, standalone_mode=False)
 

@@ -1,4 +1,4 @@
-"""`onnxgate export`, as it is installed."""
+"""The installed `onnxgate export` command."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A model made by a command, and one that nothing makes."""
+    """Return a project with a model that a command creates and one without a source."""
     (tmp_path / ".git").mkdir()
     (tmp_path / "make.py").write_text(dedent(MAKE))
     (tmp_path / "operator.txt").write_text("Relu")
@@ -58,7 +58,7 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(installed: Path, project: Path) -> Run:
-    """Runs the command in the project."""
+    """Return a function that runs the command in the project."""
 
     def started(*arguments: str, folder: Path = project) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -69,7 +69,7 @@ def run(installed: Path, project: Path) -> Run:
 
 
 def test_unchanged(run: Run, project: Path) -> None:
-    """A file that is the same model is not touched, whatever its metadata; models without a source are counted."""
+    """An unchanged model is not rewritten, even if its metadata differ; models without a source are counted."""
     before = (project / "models" / "made.onnx").read_bytes()
     ended = run()
 
@@ -82,7 +82,7 @@ def test_unchanged(run: Run, project: Path) -> None:
 
 
 def test_check_of_a_change(run: Run, project: Path) -> None:
-    """With `--check` a difference is said, nothing is written, and the exit status is 1."""
+    """With `--check`, differences are reported with status 1 and nothing is written."""
     (project / "operator.txt").write_text("Tanh")
     before = (project / "models" / "made.onnx").read_bytes()
     ended = run("--check")
@@ -95,7 +95,7 @@ def test_check_of_a_change(run: Run, project: Path) -> None:
 
 
 def test_restamped(run: Run, project: Path) -> None:
-    """A file that differs in nothing but its IR version is not stale, and is stamped anew where it is to be written."""
+    """A different IR version alone does not make a model stale, but is updated when the model is written."""
     path = project / "models" / "made.onnx"
     model = onnx.load(path)
     model.ir_version = 10
@@ -107,7 +107,7 @@ def test_restamped(run: Run, project: Path) -> None:
 
 
 def test_change_is_written(run: Run, project: Path) -> None:
-    """Without it the file is replaced, what changed is said, and the next step."""
+    """Without `--check`, the file is replaced, and the output names the changes and the next command."""
     (project / "operator.txt").write_text("Tanh")
     ended = run("models/made.onnx")
 
@@ -119,7 +119,7 @@ def test_change_is_written(run: Run, project: Path) -> None:
 
 
 def test_model_that_is_not_there_yet(run: Run, project: Path) -> None:
-    """A model that the config names is made for the first time."""
+    """A model that the config names and that does not exist is created."""
     (project / "models" / "made.onnx").unlink()
     ended = run()
 
@@ -128,7 +128,7 @@ def test_model_that_is_not_there_yet(run: Run, project: Path) -> None:
 
 
 def test_failure(run: Run, project: Path) -> None:
-    """A command that fails leaves the file alone; its error and the line are said."""
+    """A command that fails leaves the model unchanged; the output contains its error and the line."""
     (project / "operator.txt").write_text("")
     before = (project / "models" / "made.onnx").read_bytes()
     ended = run()
@@ -145,7 +145,7 @@ def test_failure(run: Run, project: Path) -> None:
 
 
 def test_other_opset_than_asked(run: Run, project: Path) -> None:
-    """A file with another opset than the pinned one is not put into place."""
+    """A model with a different opset than the pinned one is not written."""
     make = project / "make.py"
     make.write_text(make.read_text().replace("sys.argv[2]", "17"))
     before = (project / "models" / "made.onnx").read_bytes()
@@ -157,7 +157,7 @@ def test_other_opset_than_asked(run: Run, project: Path) -> None:
 
 
 def test_pointer(run: Run, project: Path) -> None:
-    """What cannot be compared is not overwritten: no verdict."""
+    """A Git LFS pointer cannot be compared, so it is not overwritten and the status is 3."""
     (project / "models" / "made.onnx").write_text(
         f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 100\n"
     )
@@ -169,26 +169,26 @@ def test_pointer(run: Run, project: Path) -> None:
 
 
 def test_nothing_to_export(run: Run) -> None:
-    """A model without a source is no error."""
+    """A model without a source is not an error."""
     ended = run("models/found.onnx")
 
     assert (ended.stdout, ended.returncode) == ("1 without `source`\n", 0)
 
 
 def test_path_that_is_not_there(run: Run) -> None:
-    """A path that means nothing is an error of usage."""
+    """A path that does not exist is a usage error."""
     assert run("models/gone.onnx").returncode == 2
 
 
 def test_quiet(run: Run, project: Path) -> None:
-    """With `-q` only the last line is said."""
+    """With `-q`, only the last line is printed."""
     (project / "operator.txt").write_text("Tanh")
 
     assert run("-q", "--check").stdout == "1 changed, 1 without `source`\n"
 
 
 def test_no_toolchain(run: Run, project: Path) -> None:
-    """Without an interpreter there is no verdict, and what was tried is said."""
+    """If no interpreter is suitable, the status is 3 and the message names the missing package."""
     config = project / "onnxgate.toml"
     config.write_text(config.read_text().replace("python = ", 'requires = ["surely-not-installed"]\npython = '))
     ended = run()
@@ -198,7 +198,7 @@ def test_no_toolchain(run: Run, project: Path) -> None:
 
 
 def test_from_a_folder_below(run: Run, project: Path) -> None:
-    """Paths are those of the working directory, and names those of the config."""
+    """Paths are relative to the working directory, and printed names are relative to the config."""
     ended = run("made.onnx", folder=project / "models")
 
     assert ended.stdout == "models/made.onnx: matches its export\n1 unchanged\n"
@@ -206,7 +206,7 @@ def test_from_a_folder_below(run: Run, project: Path) -> None:
 
 @pytest.mark.torch
 def test_quickstart(installed: Path, toolchain: Path, tmp_path: Path) -> None:
-    """The example's committed models are what its PyTorch sources export, and a changed source is written."""
+    """The quickstart models match their PyTorch sources; after a change of a source, its model is rewritten."""
     project = tmp_path / "quickstart"
     shutil.copytree(ROOT / "fixtures" / "projects" / "quickstart", project)
     (project / ".git").mkdir()

@@ -1,4 +1,4 @@
-"""`onnxgate init --git-diff`: git's attributes and settings, with every other line of them kept."""
+"""`onnxgate init --git-diff` changes git attributes and settings and keeps all other lines."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ ATTRIBUTES = ".gitattributes"
     ],
 )
 def test_attributes(before: bytes, after: bytes) -> None:
-    """One word is put in or replaced; a second time nothing is."""
+    """The attribute is added or replaced once; a second run changes nothing."""
     assert add_driver(before) == after
     assert add_driver(after) == after
 
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """One model, in a folder of its own."""
+    """Return a repository with one model."""
     folder = tmp_path / "repository"
     save(folder / "models/net.onnx")
     git(folder, "init", "--quiet")
@@ -57,17 +57,17 @@ def repository(tmp_path: Path) -> Path:
 
 
 def attribute(folder: Path, path: str = "models/net.onnx") -> str:
-    """The driver that git would show a file by."""
+    """Return the diff driver that git uses for a file."""
     return git(folder, "check-attr", "diff", "--", path).strip().rpartition(" ")[2]
 
 
 def setting(folder: Path, name: str) -> str:
-    """What git's settings say."""
+    """Return a local git setting."""
     return git(folder, "config", "--local", "--default", "", "--get", name).strip()
 
 
 def test_both_are_written(installed: Path, repository: Path) -> None:
-    """And it is said; the second time both are kept."""
+    """The attribute and the setting are written and reported; a second run keeps both."""
     (repository / ATTRIBUTES).write_text("*.onnx filter=lfs diff=lfs merge=lfs -text\n*.png binary\n", encoding="utf-8")
     first = init(installed, repository, "--git-diff")
     written = (repository / ATTRIBUTES).read_text(encoding="utf-8")
@@ -79,14 +79,14 @@ def test_both_are_written(installed: Path, repository: Path) -> None:
     assert written == "*.onnx filter=lfs diff=onnx merge=lfs -text\n*.png binary\n"
     assert attribute(repository) == "onnx"
     assert setting(repository, "diff.onnx.textconv").endswith("diff --textconv")
-    assert setting(repository, "diff.onnx.cachetextconv") == "false"  # Git LFS
+    assert setting(repository, "diff.onnx.cachetextconv") == "false"  # disabled for Git LFS
     assert "kept   .gitattributes (already contains `*.onnx diff=onnx`)\n" in second.stdout
     assert "kept   git setting diff.onnx.textconv (unchanged)\n" in second.stdout
     assert (repository / ATTRIBUTES).read_text(encoding="utf-8") == written
 
 
 def test_what_is_written_works(installed: Path, repository: Path) -> None:
-    """Git shows the operator that changed."""
+    """`git diff` shows the changed opset."""
     init(installed, repository, "--git-diff")
     save(repository / "models/net.onnx", opset=17)
 
@@ -95,7 +95,7 @@ def test_what_is_written_works(installed: Path, repository: Path) -> None:
 
 
 def test_nobodys_git_is_changed_unasked(installed: Path, repository: Path) -> None:
-    """Without a terminal it takes the option; `--no-git-diff` is no."""
+    """Without a terminal, git settings are changed only with `--git-diff`."""
     for arguments in ((), ("--no-git-diff",), ("--yes",)):
         init(installed, repository, *arguments)
 
@@ -104,7 +104,7 @@ def test_nobodys_git_is_changed_unasked(installed: Path, repository: Path) -> No
 
 
 def test_a_driver_of_their_own_is_kept(installed: Path, repository: Path) -> None:
-    """And what would be written is said."""
+    """An existing driver is kept, and the output shows the command that replaces it."""
     git(repository, "config", "diff.onnx.textconv", "netron-text")
     done = init(installed, repository, "--git-diff")
 
@@ -114,7 +114,7 @@ def test_a_driver_of_their_own_is_kept(installed: Path, repository: Path) -> Non
 
 
 def test_a_later_line_is_outdone(installed: Path, repository: Path) -> None:
-    """Where a line about a folder says otherwise, ours comes after it."""
+    """If a later line overrides the attribute, another line is added at the end."""
     (repository / ATTRIBUTES).write_text("*.onnx diff=lfs\nmodels/** diff=lfs\n", encoding="utf-8")
     init(installed, repository, "--git-diff")
 
@@ -123,7 +123,7 @@ def test_a_later_line_is_outdone(installed: Path, repository: Path) -> None:
 
 
 def test_attributes_of_a_folder_are_left_to_the_user(installed: Path, repository: Path) -> None:
-    """They outdo the root's, and are not ours to write; a link is neither."""
+    """A `.gitattributes` file of a subfolder and a linked one are not modified; the output names the line to add."""
     (repository / "models" / ATTRIBUTES).write_text("*.onnx diff=lfs\n", encoding="utf-8")
     done = init(installed, repository, "--git-diff")
     (repository / ATTRIBUTES).unlink()
@@ -139,7 +139,7 @@ def test_attributes_of_a_folder_are_left_to_the_user(installed: Path, repository
 @pytest.mark.skipif(sys.platform == "win32", reason="no terminals of this kind there")
 @pytest.mark.parametrize(("answer", "expected"), [("", "onnx"), ("n", "unspecified")])
 def test_on_a_terminal_it_asks(installed: Path, repository: Path, answer: str, expected: str) -> None:
-    """Once; where it is set up it asks no more."""
+    """`init` asks on a terminal, unless the driver is already set up."""
     import pty
 
     for times, answers in ((1, ["", answer]), (0 if expected == "onnx" else 1, ["", answer])):

@@ -1,4 +1,4 @@
-"""`onnxgate init`: sets up a repository."""
+"""`onnxgate init` sets up a repository."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\ns
 
 
 def save(path: Path, ir: int = 9, opset: int = 18) -> None:
-    """A small valid model."""
+    """Save a small valid model."""
     path.parent.mkdir(parents=True, exist_ok=True)
     onnx.save(parser.parse_model(MODEL.format(ir=ir, opset=opset)), path)
 
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """One model, one export script and a requirements file, as git tracks them."""
+    """Return a repository with one model, one export script and a requirements file, tracked by git."""
     folder = tmp_path / "repository"
     save(folder / "models/net.onnx")
     (folder / "export.py").write_text(EXPORT, encoding="utf-8")
@@ -57,7 +57,7 @@ def repository(tmp_path: Path) -> Path:
 
 
 def git(folder: Path, *arguments: str) -> None:
-    """Run git without anybody's settings."""
+    """Run git without user settings."""
     environment = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
     subprocess.run(["git", *arguments], cwd=folder, check=True, env=environment)
 
@@ -65,7 +65,7 @@ def git(folder: Path, *arguments: str) -> None:
 def init(
     command: Path, folder: Path, *arguments: str, lock: bool = False, cache: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run the installed command as a script does, without a terminal."""
+    """Run the installed command without a terminal."""
     words: Sequence[str | Path] = [command, "init", *([] if lock else ["--no-lock"]), *arguments]
     environment = {**os.environ, "ONNXGATE_CACHE_DIR": str(cache or folder.parent / "cache")}
     return subprocess.run(
@@ -74,7 +74,7 @@ def init(
 
 
 def test_writes_what_a_repository_needs(installed: Path, repository: Path) -> None:
-    """It writes config, workflow and hooks, and prints each file and the next steps."""
+    """`init` writes a config, a workflow and hooks, and prints each file and the next steps."""
     done = init(installed, repository)
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -112,7 +112,7 @@ def test_custom_operators_get_their_package(installed: Path, repository: Path) -
 
 
 def test_one_line_lets_check_export_again(installed: Path, repository: Path) -> None:
-    """Only the `command` line has to be uncommented."""
+    """Uncommenting the `command` line enables the export stage."""
     init(installed, repository)
     config = repository / CONFIG
     lines = config.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -128,7 +128,7 @@ def test_one_line_lets_check_export_again(installed: Path, repository: Path) -> 
 
 
 def test_one_line_enables_a_source(installed: Path, repository: Path) -> None:
-    """A function that builds the module is suggested as `source`, and only that line has to be uncommented."""
+    """A function that builds the module is suggested as `source`; uncommenting that line enables it."""
     script = """import torch
 
 def build():
@@ -150,7 +150,7 @@ if __name__ == "__main__":
 
 
 def test_the_toolchain_is_that_of_the_requirements_file(installed: Path, repository: Path) -> None:
-    """The requirements are a comment, in the form of the requirements file."""
+    """The requirements of the toolchain are taken from the requirements file and suggested in a comment."""
     init(installed, repository)
 
     assert '# requires = ["torch==2.13.0", "onnxscript>=0.6"]\n' in (repository / CONFIG).read_text(encoding="utf-8")
@@ -174,7 +174,7 @@ def test_nothing_is_overwritten(installed: Path, repository: Path) -> None:
 
 
 def test_the_workflow_reads_and_does_no_more(installed: Path, repository: Path) -> None:
-    """Least permissions, the commit before, no token left behind, no LFS where there is none."""
+    """The workflow has minimal permissions, fetches the previous commit, keeps no token and uses LFS only if needed."""
     init(installed, repository)
     written = yaml.safe_load((repository / WORKFLOW).read_text(encoding="utf-8"))
     (job,) = written["jobs"].values()
@@ -187,7 +187,7 @@ def test_the_workflow_reads_and_does_no_more(installed: Path, repository: Path) 
 
 
 def test_git_lfs_with_pointers_that_were_not_fetched(installed: Path, repository: Path) -> None:
-    """The workflow fetches the models, and the next steps name the command that does it here."""
+    """The workflow fetches the models, and the next steps contain the command that fetches them locally."""
     (repository / ".gitattributes").write_text(LFS, encoding="utf-8")
     (repository / "models/net.onnx").write_text(POINTER, encoding="utf-8")
 
@@ -200,7 +200,7 @@ def test_git_lfs_with_pointers_that_were_not_fetched(installed: Path, repository
 
 
 def test_a_project_below_gits_root(installed: Path, repository: Path) -> None:
-    """Workflow and hooks lie at git's root and name the folder."""
+    """The workflow and the hooks are at the root of the repository and name the folder of the project."""
     (repository / "ml").mkdir()
     git(repository, "mv", "models", "export.py", "ml/")
 
@@ -214,7 +214,7 @@ def test_a_project_below_gits_root(installed: Path, repository: Path) -> None:
 
 
 def test_the_hooks_are_those_that_we_offer(installed: Path, repository: Path) -> None:
-    """Every id of the entry is one of `.pre-commit-hooks.yaml`."""
+    """The hooks in the config are the ones that `.pre-commit-hooks.yaml` defines."""
     init(installed, repository)
     root = Path(__file__).parents[2]
     offered = {hook["id"] for hook in yaml.safe_load((root / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))}
@@ -247,7 +247,7 @@ def test_models_that_git_does_not_track(installed: Path, repository: Path) -> No
 
 
 def test_without_git(installed: Path, tmp_path: Path) -> None:
-    """Only the config is written, and the output says so."""
+    """Without git, only the config is written, and the output gives the reason."""
     save(tmp_path / "a" / "net.onnx")
 
     done = init(installed, tmp_path / "a")
@@ -257,7 +257,7 @@ def test_without_git(installed: Path, tmp_path: Path) -> None:
 
 
 def test_offline_everything_else_is_done(installed: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With an empty cache the lock cannot be resolved; all other files are written, and the lock is a next step."""
+    """Offline with an empty cache, the lock is not written and becomes a next step; all other files are written."""
     monkeypatch.setenv("UV_CACHE_DIR", str(repository.parent / "uv"))
 
     done = init(installed, repository, "--offline", lock=True)
@@ -270,7 +270,7 @@ def test_offline_everything_else_is_done(installed: Path, repository: Path, monk
 
 @pytest.mark.index
 def test_joins_with_a_lock(installed: Path, repository: Path) -> None:
-    """The lock is that of the config: `lock --check` agrees."""
+    """The lock matches the config, according to `lock --check`."""
     done = init(installed, repository, "--runtime", "onnxruntime==1.23.2", lock=True)
     checked = subprocess.run(
         [installed, "lock", "--check"], cwd=repository, capture_output=True, text=True, check=False
@@ -284,7 +284,7 @@ def test_joins_with_a_lock(installed: Path, repository: Path) -> None:
     "attack", ["::error::x", "##[error]x", "a\nb = 1 #", '"]\nmodels = []\n#', "\x1b[31m", "\u202e"]
 )
 def test_hostile_names(installed: Path, repository: Path, attack: str) -> None:
-    """A name is escaped in the output, and is the same name in the config."""
+    """A hostile name is escaped in the output and unchanged in the config."""
     name = f"models/{attack}.onnx"
     save(repository / name)
     (repository / "export.py").write_text(EXPORT.replace("models/net.onnx", "x"), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""`onnxgate init` in small repositories: the config follows what the repository deploys."""
+"""`onnxgate init` in small repositories: targets follow from the declared runtimes."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_no_workflow_and_no_hooks(installed: Path, tmp_path: Path) -> None:
 
 
 def test_a_commented_target_of_a_build_is_valid(installed: Path, tmp_path: Path) -> None:
-    """The target for special hardware can be uncommented as it is."""
+    """The commented target for special hardware is valid once uncommented."""
     folder = make_repository(tmp_path / "a", "docker")
     init(installed, folder, "--no-lock")
     config = folder / CONFIG
@@ -94,7 +94,7 @@ def test_a_commented_target_of_a_build_is_valid(installed: Path, tmp_path: Path)
 
 
 def test_a_broken_file_is_skipped(installed: Path, tmp_path: Path) -> None:
-    """The file is named with the reason, and all other files count."""
+    """A broken file is reported with the reason, and all other files are read."""
     folder = make_repository(tmp_path / "a", "requirements")
     (folder / "uv.lock").write_text("[[package]\n", encoding="utf-8")
     git(folder, "add", ".")
@@ -105,7 +105,7 @@ def test_a_broken_file_is_skipped(installed: Path, tmp_path: Path) -> None:
 
 
 def test_a_project_in_a_subfolder_of_another(installed: Path, tmp_path: Path) -> None:
-    """The parent config is named, and the steps keep both projects apart; deployments of the repository count."""
+    """The output names the parent config and the steps that separate both projects."""
     folder = make_repository(tmp_path / "a", "requirements")
     init(installed, folder, "--no-lock")
     save_model(folder / "ml/small.onnx")
@@ -121,7 +121,7 @@ def test_a_project_in_a_subfolder_of_another(installed: Path, tmp_path: Path) ->
 
 
 def test_all_models_belong_to_nested_projects(installed: Path, tmp_path: Path) -> None:
-    """There is nothing to set up at the root."""
+    """If all models belong to nested projects, there is nothing to set up at the root."""
     folder = make_repository(tmp_path / "a", "monorepo")
     git(folder, "rm", "--quiet", "-f", "models/net.onnx")
     done = init(installed, folder, status=2)
@@ -131,7 +131,7 @@ def test_all_models_belong_to_nested_projects(installed: Path, tmp_path: Path) -
 
 
 def test_a_range_that_excludes_a_model_is_used_as_declared(installed: Path, tmp_path: Path) -> None:
-    """The comment names the releases on which a model is predicted not to load."""
+    """A comment names the releases on which a model is predicted not to load."""
     folder = make_repository(tmp_path / "a", "nothing")
     save_model(folder / "models/new.onnx", ir=10, opset=21)
     (folder / "requirements.txt").write_text("onnxruntime>=1.17,<1.20\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The command itself: what it imports, and how everything that goes wrong ends."""
+"""The command group: imports, errors and exit statuses."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ HEAVY = ("onnx", "numpy", "msgspec", "rich", "packaging", "uv", "platformdirs", 
 
 
 def python(code: str, *arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
-    """A fresh interpreter that runs some code."""
+    """Run code in a new interpreter."""
     return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, **options)  # type: ignore[call-overload,no-any-return]
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["-h"], ["chek"]])
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
-    """What answers at once imports no command, and nothing that takes time."""
+    """Help, version and usage errors import no command and no slow module."""
     code = f"""
 import sys
 from onnxgate.cli import COMMANDS, main
@@ -42,7 +42,7 @@ finally:
 
 
 def test_help_of_a_command_imports_no_library() -> None:
-    """`check --help` answers before the values of the gate are imported."""
+    """`check --help` imports none of the libraries that a check needs."""
     code = f"""
 import sys
 from onnxgate.cli import main
@@ -57,7 +57,7 @@ finally:
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_every_command_of_the_table_is_there(name: str) -> None:
-    """Each has a module with a command of that name, whose help says what the table says of it."""
+    """Each listed command has a module with a command of that name and a help text."""
     command = cli.group.get_command(click.Context(cli.group), name)
 
     assert command is not None
@@ -66,14 +66,14 @@ def test_every_command_of_the_table_is_there(name: str) -> None:
 
 
 def test_the_installed_command_says_its_version(installed: Path) -> None:
-    """The wheel has the command."""
+    """The wheel installs the command."""
     said = subprocess.run([installed, "--version"], capture_output=True, text=True, check=True)
 
     assert said.stdout == "onnxgate 0.1.0\n"
 
 
 def test_a_misspelled_command_is_a_usage_error(installed: Path) -> None:
-    """The nearest spelling is offered; the status is 2."""
+    """The error suggests the nearest command, and the status is 2."""
     said = subprocess.run([installed, "chek"], capture_output=True, text=True, check=False)
 
     assert said.returncode == 2
@@ -98,7 +98,7 @@ def test_a_misspelled_command_is_a_usage_error(installed: Path) -> None:
 def test_errors_are_words_and_a_status(
     error: BaseException, status: int, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What a user can mend is said on stderr, without a traceback."""
+    """Errors are printed to stderr without a traceback and end with their status."""
     with pytest.raises(SystemExit) as end, error_handling.report_errors():
         raise error
 
@@ -108,7 +108,7 @@ def test_errors_are_words_and_a_status(
 def test_our_own_bug_is_written_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The report has the traceback; the status is 3, never that of a closed gate."""
+    """The report of an internal error contains the traceback; the status is 3, not that of a failed check."""
     monkeypatch.setenv("ONNXGATE_CACHE_DIR", str(tmp_path))
     with pytest.raises(SystemExit) as end, error_handling.report_errors():
         raise ZeroDivisionError("by zero")
@@ -125,7 +125,7 @@ def test_our_own_bug_is_written_down(
 def test_a_bug_where_nothing_can_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The report is then said."""
+    """If the report of an internal error cannot be written, it is printed."""
     (tmp_path / "file").touch()
     monkeypatch.setenv("ONNXGATE_CACHE_DIR", str(tmp_path / "file"))
     with pytest.raises(SystemExit) as end, error_handling.report_errors():
@@ -137,7 +137,7 @@ def test_a_bug_where_nothing_can_be_written(
 
 @pytest.mark.parametrize("attack", ["::error::x", "a ##[error]x", "x\n::error::y", "\x1b[31mx", "x\r::error::y"])
 def test_no_error_is_obeyed(attack: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A hostile name in an error is no command to the runner or to a terminal."""
+    """A hostile name in an error is neither a workflow command nor a terminal escape."""
     for error in (OnnxgateError(attack, hint=attack), ConfigError("m", problems=(attack,)), click.UsageError(attack)):
         with pytest.raises(SystemExit), error_handling.report_errors():
             raise error
@@ -149,7 +149,7 @@ def test_no_error_is_obeyed(attack: str, capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.mark.skipif(os.name == "nt", reason="pipes and signals as POSIX has them")
 def test_a_closed_pipe_is_no_verdict() -> None:
-    """`onnxgate … | head` ends quietly, and not with the status of a closed gate."""
+    """`onnxgate … | head` ends without output and not with the status of a failed check."""
     code = "from onnxgate.cli import main; main(['explain'])"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -162,7 +162,7 @@ def test_a_closed_pipe_is_no_verdict() -> None:
 
 @pytest.mark.skipif(os.name == "nt", reason="pipes and signals as POSIX has them")
 def test_interrupted(tmp_path: Path) -> None:
-    """Ctrl-C ends with 130 and one word."""
+    """Ctrl-C ends the command with status 130 and one line."""
     code = """
 import time
 from onnxgate import cli

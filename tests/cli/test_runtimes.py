@@ -1,4 +1,4 @@
-"""What `onnxgate runtimes` finds, makes and removes."""
+"""`onnxgate runtimes` lists, prepares and removes environments."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LONG_AGO = time.time() - 90 * DAY_S
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project with a lock."""
+    """Return a project with a lock."""
     folder = tmp_path / "project"
     folder.mkdir()
     shutil.copy(QUICKSTART / "onnxgate.lock", folder)
@@ -40,21 +40,21 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache."""
+    """Return an empty cache folder."""
     monkeypatch.setenv("ONNXGATE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("ONNXGATE_KEPT_DIR", raising=False)
     return tmp_path / "cache"
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
-    """Exit status and standard output."""
+    """Return the exit status and the standard output."""
     with pytest.raises(SystemExit) as ended:
         main(["runtimes", *map(str, arguments)])
     return int(str(ended.value.code)), capsys.readouterr().out
 
 
 def states(capsys: pytest.CaptureFixture[str], project: Path) -> dict[str, dict[str, Any]]:
-    """What is said of each runtime, as data."""
+    """Return the JSON entry of each runtime."""
     status, said = run(capsys, "list", "--output", "json", "--directory", project)
     assert status == 0
     return {each["runtime"]: each for each in json.loads(said)["runtimes"]}
@@ -64,7 +64,7 @@ def states(capsys: pytest.CaptureFixture[str], project: Path) -> dict[str, dict[
 def test_what_was_prepared_is_ready(
     capsys: pytest.CaptureFixture[str], project: Path, shared_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And is what a check would use."""
+    """A prepared environment is listed as ready, with its folder and size."""
     monkeypatch.setenv("ONNXGATE_CACHE_DIR", str(shared_folder / "a cache"))
     status, said = run(capsys, "prepare", "newest", "--directory", project)
     found = states(capsys, project)["onnxruntime 1.31.1"]
@@ -77,7 +77,7 @@ def test_what_was_prepared_is_ready(
 
 
 def test_what_is_not_there_is_said(capsys: pytest.CaptureFixture[str], project: Path, own_cache: Path) -> None:
-    """With why, and what to do."""
+    """An environment that is not ready has a reason or a hint."""
     (broken,) = (each for each in folders(project, own_cache) if "1.18.1" in each.name)
     (broken / "attempts" / "x").mkdir(parents=True)
     lock = project / "onnxgate.lock"
@@ -98,7 +98,7 @@ def test_what_is_not_there_is_said(capsys: pytest.CaptureFixture[str], project: 
 
 
 def test_a_list_is_read_in_three_ways(capsys: pytest.CaptureFixture[str], project: Path, own_cache: Path) -> None:
-    """Nothing is made for it."""
+    """The list is available as text and Markdown, and listing creates nothing."""
     _, text = run(capsys, "list", "--directory", project)
     _, markdown = run(capsys, "list", "--output", "markdown", "--directory", project)
 
@@ -114,7 +114,7 @@ def test_what_cannot_be_prepared_is_undecided(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With reason and hint; where no target requires it, it is skipped."""
+    """An environment that cannot be prepared is undecided with a hint, or skipped if no target requires it."""
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "empty"))
     asked = ("prepare", "newest", "--offline", "--directory", project)
     status, said = run(capsys, *asked)
@@ -131,17 +131,17 @@ def test_what_cannot_be_prepared_is_undecided(
 
 
 def test_names_that_the_lock_has_not(capsys: pytest.CaptureFixture[str], project: Path, own_cache: Path) -> None:
-    """Are usage that is wrong."""
+    """A target that is not in the lock is a usage error."""
     assert run(capsys, "prepare", "nowhere", "--directory", project)[0] == 2
 
 
 def folders(project: Path, cache: Path) -> list[Path]:
-    """Where the lock's environments would lie."""
+    """Return the folders of the lock's environments."""
     return sorted(environment_folders([load_lock(project / "onnxgate.lock")], Environments(cache, offline=True)))
 
 
 def environment(folder: Path, used: float = LONG_AGO) -> Path:
-    """One that was last used then."""
+    """Create an environment with the given time of last use."""
     (folder / "attempts" / "a").mkdir(parents=True)
     (folder / "attempts" / "a" / "file").write_bytes(b"x" * 10_000)
     (folder / "ready.json").write_text("{}")
@@ -151,7 +151,7 @@ def environment(folder: Path, used: float = LONG_AGO) -> Path:
 
 
 def entry(path: Path, used: float = LONG_AGO) -> Path:
-    """A file of the cache."""
+    """Create a cache file with the given time of last use."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("x")
     os.utime(path, (used, used))
@@ -159,7 +159,7 @@ def entry(path: Path, used: float = LONG_AGO) -> Path:
 
 
 def test_only_what_nobody_needs_is_removed(capsys: pytest.CaptureFixture[str], project: Path, own_cache: Path) -> None:
-    """Neither what the lock names, nor what was used lately, nor what is used now, nor what cannot be made again."""
+    """Locked, recently used and active environments are kept, and so are backups, which cannot be recreated."""
     named = environment(folders(project, own_cache)[0])
     old, late, used = (environment(own_cache / "environments" / name) for name in ("old-1", "late-1", "used-1"))
     os.utime(late / "ready.json")
@@ -195,7 +195,7 @@ def test_only_what_nobody_needs_is_removed(capsys: pytest.CaptureFixture[str], p
 
 
 def test_what_a_gate_prepared_is_in_use_until_it_ends(project: Path, own_cache: Path) -> None:
-    """Also where it was killed: what holds it is the system's."""
+    """An environment is in use until its check has ended, even if the check is killed."""
     script = f"""if True:
         import sys, time
         from pathlib import Path
@@ -231,7 +231,7 @@ def test_what_a_gate_prepared_is_in_use_until_it_ends(project: Path, own_cache: 
 def test_one_that_came_at_the_last_moment_keeps_its_environment(
     own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It saw that it was ready before that was taken back, which is undone."""
+    """If a check starts to use an environment during its removal, the removal is undone."""
     folder = environment(own_cache / "environments" / "x-1")
     answers = iter((False, True))
     monkeypatch.setattr(environment_leases, "is_in_use", lambda _: next(answers))
@@ -242,7 +242,7 @@ def test_one_that_came_at_the_last_moment_keeps_its_environment(
 
 
 def test_what_has_other_names_frees_nothing(tmp_path: Path) -> None:
-    """A file counts once; what another cache has, too, stays there."""
+    """Hard links count once, and files that another cache shares do not count as freed."""
     (tmp_path / "one").mkdir()
     for name, size in (("alone", 100_000), ("twice", 200_000), ("elsewhere", 300_000)):
         (tmp_path / "one" / name).write_bytes(os.urandom(size))
@@ -257,12 +257,12 @@ def test_what_has_other_names_frees_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("age", "expected"), [("12h", 43200), ("30d", 30 * DAY_S), ("2w", 14 * DAY_S), ("0d", 0)])
 def test_ages(age: str, expected: float) -> None:
-    """In hours, days and weeks."""
+    """Ages are given in hours, days or weeks."""
     assert parse_age(age) == expected
 
 
 @pytest.mark.parametrize("age", ["", "30", "d", "-1d", "1m", "٣d", "99999999d"])
 def test_what_is_no_age(age: str) -> None:
-    """Is refused before anything is removed."""
+    """Invalid ages are rejected before anything is removed."""
     with pytest.raises(UsageError, match="invalid `--older-than`"):
         parse_age(age)

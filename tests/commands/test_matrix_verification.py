@@ -1,4 +1,4 @@
-"""Where a release can be loaded from, for `onnxgate matrix --verify`."""
+"""Selection of wheels and Python versions for `onnxgate matrix --verify`."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ RUNTIMES = [
 
 @dataclass
 class Shelf:
-    """An index that has some releases for some Pythons; or none at all, and says so."""
+    """A package index with some releases for some Python versions; an empty one raises an error."""
 
     has: dict[str, str] = field(default_factory=dict)  # requirement -> Python
     asked: list[str] = field(default_factory=list)
 
     def newest(self, requirement: Requirement, python: str) -> Release | ReleaseNotFound:
-        """As the real one."""
+        """Return a release, like the real index."""
         self.asked.append(str(requirement))
         if not self.has:
             raise ResolutionError("the package index cannot be asked", hint="check the network")
@@ -44,7 +44,7 @@ class Shelf:
 
 
 def test_an_index_that_does_not_answer_is_asked_once() -> None:
-    """Each question may take minutes then."""
+    """After the index failed to respond, it is not queried again, because each query may take minutes."""
     shelf = Shelf()
     specs = _WheelResolver(shelf, NumpyResolver(shelf), Progress()).find_specs(RUNTIMES)
 
@@ -54,7 +54,7 @@ def test_an_index_that_does_not_answer_is_asked_once() -> None:
 
 
 def test_each_release_under_the_first_python_that_it_is_for() -> None:
-    """And what is not there is said of that release alone."""
+    """Each release uses the first Python with a wheel; a missing release does not affect the others."""
     shelf = Shelf({"onnxruntime==1.8.1": "3.9", "onnxruntime==1.18.1": "3.11"})
     specs = _WheelResolver(shelf, NumpyResolver(shelf), Progress()).find_specs(RUNTIMES)
     old, missing, new = (specs[runtime.name] for runtime in RUNTIMES)
@@ -85,5 +85,5 @@ def test_each_release_under_the_first_python_that_it_is_for() -> None:
     ],
 )
 def test_what_was_observed_in_words(observation: Observation, said: tuple[str, str]) -> None:
-    """Only the runtime's own refusal is one: a limit of ours tells nothing of the model."""
+    """Only a refusal by the runtime is `refused`; exceeding a limit of onnxgate is not."""
     assert said == _describe_observation(observation)

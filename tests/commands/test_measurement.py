@@ -1,4 +1,4 @@
-"""Tolerances measured from real PyTorch sources, and the parity stage that holds runs to them."""
+"""Tolerances measured with real PyTorch sources."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.torch
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A copy of the quickstart project."""
+    """Return a copy of the quickstart project."""
     folder = tmp_path_factory.mktemp("measuring") / "quickstart"
     shutil.copytree(ROOT / "fixtures" / "projects" / "quickstart", folder)
     (folder / ".git").mkdir()
@@ -30,7 +30,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 
 def measured(project: Project, toolchain: Path, cache: Path) -> Measurement[MeasuredTolerance]:
-    """What the sources give under the real toolchain."""
+    """Return the tolerances measured with the real toolchain."""
     settings = msgspec.structs.replace(project.config.toolchain, python=str(toolchain))
     project.config = msgspec.structs.replace(project.config, toolchain=settings)
     with WorkerPool(Environments(cache, offline=True), jobs=1) as host:
@@ -38,7 +38,7 @@ def measured(project: Project, toolchain: Path, cache: Path) -> Measurement[Meas
 
 
 def test_measures_every_output(project: Project, toolchain: Path, tmp_path: Path) -> None:
-    """Each output has a noise above zero and far below its values, and the bound that the design derives from it."""
+    """Each output has a small positive noise, and the bound is derived from it."""
     found = measured(project, toolchain, tmp_path)
     noises = {f"{path}: {name}": each for path, outputs in found.figures.items() for name, each in outputs.items()}
 
@@ -53,7 +53,7 @@ def test_measures_every_output(project: Project, toolchain: Path, tmp_path: Path
 
 
 def test_says_what_was_not_measured(project: Project, toolchain: Path, tmp_path: Path) -> None:
-    """A model that is not here is named, and the others are measured all the same."""
+    """A model that is not fetched is reported, and the other models are measured."""
     pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 5\n"
     model = project.folder / "models" / "encoder.onnx"
     content = model.read_bytes()
@@ -70,7 +70,7 @@ def test_says_what_was_not_measured(project: Project, toolchain: Path, tmp_path:
 
 
 def test_nothing_to_measure(tmp_path: Path) -> None:
-    """A project without sources is told so, and needs no toolchain."""
+    """A project without sources has a note and needs no toolchain."""
     (tmp_path / ".git").mkdir()
     (tmp_path / "a.onnx").write_bytes((ROOT / "fixtures/projects/quickstart/models/classifier.onnx").read_bytes())
     (tmp_path / "onnxgate.toml").write_text('models = ["*.onnx"]\n[targets.a]\nruntime = "onnxruntime"\n')

@@ -1,4 +1,4 @@
-"""A preview claims nothing of runtimes that could not be tried: here none of them can be installed."""
+"""Previews in which no runtime can be installed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OPSET_22 = '<ir_version: 10, opset_import: ["" : 22]>\n'
 
 
 def previewed(folder: Path, old: tuple[str, ...], new: tuple[str, ...]) -> Preview:
-    """What is said of an upgrade of a model that releases before 1.21 refuse."""
+    """Preview an upgrade for a model that releases before 1.21 refuse."""
     folder.mkdir()
     write(folder / "new.onnx", parse(NET, OPSET_22))
     project = project_of(folder, CONFIG)
@@ -62,12 +62,12 @@ def previewed(folder: Path, old: tuple[str, ...], new: tuple[str, ...]) -> Previ
 
 
 def rules(found: Preview) -> list[str]:
-    """What would be repaired."""
+    """Return the rules of the findings that the upgrade resolves."""
     return [each.rule for each in found.repairs]
 
 
 def test_runtime_that_cannot_be_tried(tmp_path: Path) -> None:
-    """Nobody knows whether the model works there: nothing is repaired, and it is not said that nothing breaks."""
+    """If the new runtime cannot be installed, nothing is resolved and the result is undecided."""
     found = previewed(tmp_path / "tried", ("1.18.1",), ("1.24.4",))
     said = upgrade_preview.format(found).splitlines()
 
@@ -77,7 +77,7 @@ def test_runtime_that_cannot_be_tried(tmp_path: Path) -> None:
 
 
 def test_runtime_that_only_leaves(tmp_path: Path) -> None:
-    """What was wrong there is wrong nowhere any more, whatever is not known of those that stay."""
+    """Findings of a removed runtime are resolved, even if the others could not be checked."""
     found = previewed(tmp_path / "leaves", ("1.18.1", "1.24.4"), ("1.24.4",))
 
     assert found.arrivals == ()

@@ -1,4 +1,4 @@
-"""Outputs and pictures in pages are those of the program."""
+"""Command outputs and pictures in pages are current."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _parameters() -> list[object]:
 
 @pytest.mark.parametrize("page", _parameters())
 def test_outputs_are_current(page: Path) -> None:
-    """A reader who runs a command sees what the page shows: `python tools/refresh_outputs.py` updates it."""
+    """The outputs in a page match those of the commands; `python tools/refresh_outputs.py` updates them."""
     shown, printed = page.read_text(encoding="utf-8"), refresh_outputs.refresh(page)
     difference = difflib.unified_diff(shown.splitlines(), printed.splitlines(), "page", "printed now", lineterm="")
 
@@ -34,12 +34,12 @@ def test_outputs_are_current(page: Path) -> None:
 
 
 def test_readme_shows_a_check() -> None:
-    """The first command of the README is run by the test above."""
+    """The README is among the tested pages."""
     assert ROOT / "README.md" in refresh_outputs.pages()
 
 
 def test_picture_is_current() -> None:
-    """The annotation in the picture is what the program writes: `python tools/draw_annotation.py` updates it."""
+    """The annotation in the picture matches the program's output; `python tools/draw_annotation.py` updates it."""
     command = [sys.executable, ROOT / "tools" / "draw_annotation.py", "--check"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
 

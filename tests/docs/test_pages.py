@@ -87,7 +87,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_links_are_seen() -> None:
-    """The test above sees links of the README, and included files of a page."""
+    """The search finds links of the README and included files of a page."""
     readme = {link.target for link in links(ROOT / "README.md")}
     forks = {link.target for link in links(DOCS / "guides" / "forks.md")}
 
@@ -96,7 +96,7 @@ def test_links_are_seen() -> None:
 
 
 def test_every_page_is_in_a_table_of_contents() -> None:
-    """Each page is in the navigation of the site, which contains no other pages."""
+    """The navigation of the site contains exactly the existing pages."""
     reached, left = set[Path](), [DOCS / "index.md"]
     while left:
         page = left.pop()
@@ -108,7 +108,7 @@ def test_every_page_is_in_a_table_of_contents() -> None:
 
 
 def test_every_key_of_the_config_is_described() -> None:
-    """An editor with the schema shows a description of each key."""
+    """Each config key has a description, which editors show."""
     schema = json.loads((DOCS / "reference" / "config.schema.json").read_text(encoding="utf-8"))
     keys = {
         f"{title}.{key}": entry for title, kind in schema["$defs"].items() for key, entry in kind["properties"].items()
@@ -119,7 +119,7 @@ def test_every_key_of_the_config_is_described() -> None:
 
 
 def test_pages_name_files_of_this_release() -> None:
-    """Files of a tag are those of this release, and exist."""
+    """Links to files of a tag name this release and existing files."""
     named = [found for page in PAGES for found in RAW.finditer(page.read_text(encoding="utf-8"))]
 
     assert {f"v{__version__}"} == {each["tag"] for each in named}

@@ -1,4 +1,4 @@
-"""Repositories as users have them, with the installed command, real git and real runtimes."""
+"""Realistic repositories with the installed command, git and real runtimes."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ Variables = dict[str, str | Path | None]
 
 @pytest.fixture(scope="session")
 def cache(shared_folder: Path) -> Path:
-    """The cache of locked environments that all tests share, but for those that want a cold one."""
+    """Return the cache of locked environments that all tests share, except those that need a cold cache."""
     return shared_folder / "a cache"
 
 
 @pytest.fixture
 def own_cache(cache: Path, tmp_path: Path) -> Path:
-    """A cache without results, with the environments that all tests share."""
+    """Return a cache without results that shares its environments with all tests."""
     own = tmp_path / "a cache"
     own.mkdir()
     (cache / "environments").mkdir(parents=True, exist_ok=True)
@@ -62,13 +62,13 @@ def own_cache(cache: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def command(installed: Path, cache: Path) -> Repository:
-    """The installed command, in no folder yet."""
+    """Return the installed command, without a folder to run it in."""
     return Repository(installed, Path(), {**usual_environment(), **NOBODY, "ONNXGATE_CACHE_DIR": str(cache)})
 
 
 @pytest.fixture(scope="session")
 def made_once(shared_folder: Path) -> Callable[[str, Make], Path]:
-    """Makes a folder once for all processes of the run; who changes something in it works on a copy."""
+    """Return a function that creates a folder once per test run; tests must modify only copies of it."""
 
     def made(name: str, make: Make) -> Path:
         folder = shared_folder / name
@@ -85,7 +85,7 @@ def made_once(shared_folder: Path) -> Callable[[str, Make], Path]:
 
 @pytest.fixture
 def project(command: Repository, tmp_path: Path) -> Callable[[str], Repository]:
-    """Copies a project of the fixtures to the same place below the root of a new git repository."""
+    """Return a function that copies a fixture project to the same path in a new git repository."""
 
     def copied(name: str) -> Repository:
         folder = copy_tree(ROOT / PROJECTS / name, tmp_path / "repository" / PROJECTS / name)
@@ -97,7 +97,7 @@ def project(command: Repository, tmp_path: Path) -> Callable[[str], Repository]:
 
 @pytest.fixture
 def small(command: Repository, made_once: Callable[[str, Make], Path], tmp_path: Path) -> Repository:
-    """A repository of one small model, to run on two releases; its lock was made without any index."""
+    """Return a repository with one small model for two releases, locked without an index."""
 
     def make(folder: Path) -> None:
         repository = command.at(folder / "repository")
@@ -113,14 +113,14 @@ def small(command: Repository, made_once: Callable[[str, Make], Path], tmp_path:
 
 @pytest.fixture
 def files(command: Repository, cold: Variables, tmp_path: Path) -> Repository:
-    """A folder that is no repository, in which nothing can be installed."""
+    """Return a folder outside of git, in which no packages can be installed."""
     (tmp_path / "files").mkdir()
     return command.at(tmp_path / "files").given(**cold)
 
 
 @pytest.fixture
 def joined(command: Repository, toolchain: Path, made_once: Callable[[str, Make], Path], tmp_path: Path) -> Repository:
-    """A repository that exports with a script of its own, and that has joined."""
+    """Return an initialized repository that exports with its own script."""
     exporting = command.given(VIRTUAL_ENV=toolchain.parent.parent)
 
     def make(folder: Path) -> None:
@@ -133,7 +133,7 @@ def joined(command: Repository, toolchain: Path, made_once: Callable[[str, Make]
 
 @pytest.fixture
 def endless(small: Repository) -> Repository:
-    """The same with a model that never ends, and a limit that lets it run for five minutes."""
+    """Return the small repository with a second model that never terminates."""
     write(small.folder / "models" / "endless.onnx", ENDLESS)
     small.run("lock", "--offline")
     return small
@@ -141,12 +141,12 @@ def endless(small: Repository) -> Repository:
 
 @pytest.fixture
 def cold(tmp_path: Path) -> Variables:
-    """Variables that name an index that is not there, and empty caches."""
+    """Return variables with an unreachable index and empty caches."""
     return unanswered("http://127.0.0.1:9/simple", tmp_path)
 
 
 def unanswered(index: str, folder: Path) -> Variables:
-    """Variables with which nothing can be had but from that index."""
+    """Return variables with which packages can be installed only from `index`."""
     caches = {"UV_CACHE_DIR": folder / "uv cache", "ONNXGATE_CACHE_DIR": folder / "cold cache"}
     own = {"UV_DEFAULT_INDEX": index, "UV_NO_CONFIG": "1", "UV_PYTHON_DOWNLOADS": "never", "UV_HTTP_RETRIES": "0"}
     return {**dict.fromkeys(INDEX_VARIABLES), **caches, **own}
@@ -154,13 +154,13 @@ def unanswered(index: str, folder: Path) -> Variables:
 
 @dataclass
 class SilentIndex:
-    """An index that takes every connection, and never says a word."""
+    """A package index that accepts connections and never responds."""
 
     url: str
     taken: list[socket.socket] = field(default_factory=list)
 
     def serve(self, server: socket.socket) -> None:
-        """Take connections until the server is shut down."""
+        """Accept connections until the server is shut down."""
         with contextlib.suppress(OSError):
             while True:
                 self.taken.append(server.accept()[0])
@@ -168,7 +168,7 @@ class SilentIndex:
 
 @pytest.fixture
 def silent_index() -> Iterator[SilentIndex]:
-    """One that a test must make use of."""
+    """Start a silent index, which the test must connect to."""
     with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
         index = SilentIndex(f"http://127.0.0.1:{server.getsockname()[1]}/simple")
         thread = threading.Thread(target=index.serve, args=(server,))
@@ -183,7 +183,7 @@ def silent_index() -> Iterator[SilentIndex]:
 
 @pytest.fixture
 def mark() -> Iterator[str]:
-    """A mark that all processes of a test inherit; none of them outlives the test."""
+    """Yield a mark that all processes of a test inherit; fail if one of them outlives the test."""
     if not Path("/proc/self").is_dir():
         pytest.skip("needs /proc")
     name = uuid.uuid4().hex

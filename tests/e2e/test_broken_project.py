@@ -1,4 +1,4 @@
-"""The project in which everything is broken once: exactly the expected findings, each in its place."""
+"""The project with one fault of each kind has exactly the expected findings, each at its place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.index, pytest.mark.torch]
 
 
 def told(findings: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What `expected.json` says of findings, in its order."""
+    """Return the fields that `expected.json` contains, in its order."""
     kept = [{key: each[key] for key in ("rule", "level", "model", "runtimes")} | _place(each) for each in findings]
     return sorted(kept, key=lambda each: (each["model"], each["rule"]))
 
@@ -25,7 +25,7 @@ def _place(finding: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_broken(project: Callable[[str], Repository], toolchain: Path) -> None:
-    """One finding per fault, however many runtimes it hits; nothing else is found or left undecided."""
+    """Each fault is one finding, regardless of how many runtimes it affects, and nothing is undecided."""
     broken = project("broken").given(VIRTUAL_ENV=toolchain.parent.parent)
     report = broken.report(status=1)
 

@@ -1,4 +1,4 @@
-"""Budgets through the command: sizes at every commit, time and memory beside another revision."""
+"""Budgets in `onnxgate check`: file size in every check, time and memory relative to a baseline."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ budget = {BUDGET}
 
 @pytest.fixture
 def repository(command: Repository, tmp_path: Path) -> Repository:
-    """A repository with a model of ten matrices, of 1 MiB each."""
+    """Return a repository with a model of ten matrices of 1 MiB each."""
     made = command.at(tmp_path / "budgets")
     (made.folder / "models").mkdir(parents=True)
     chain(made.folder / "models" / "chain.onnx", 10)
@@ -39,9 +39,9 @@ def repository(command: Repository, tmp_path: Path) -> Repository:
 
 
 def test_six_times_the_work(repository: Repository) -> None:
-    """Each budget is a finding of its own; the figures are ratios, and no time is in the report.
+    """Each exceeded budget is a separate finding; time and memory are reported only as ratios.
 
-    Six times as large is far beyond the budgets: the peak memory of one process varies by some MiB.
+    A sixfold model is far beyond the budgets, although the peak memory of a process varies by some MiB.
     """
     chain(repository.folder / "models" / "chain.onnx", 60)
     repository.run("lock", "--offline")
@@ -61,7 +61,7 @@ def test_six_times_the_work(repository: Repository) -> None:
 
 
 def test_same_and_new_models(repository: Repository) -> None:
-    """What did not change is within its budget; what was not there yet is skipped, and said."""
+    """An unchanged model is within its budget; a new model is skipped with the reason."""
     same = repository.report("--against", "HEAD")
     chain(repository.folder / "models" / "new.onnx", 1)
     repository.run("lock", "--offline")
@@ -74,7 +74,7 @@ def test_same_and_new_models(repository: Repository) -> None:
 
 
 def test_without_a_baseline(repository: Repository) -> None:
-    """A ratio that was not asked for is skipped, and it is said what to give; no stage that runs, no ratio."""
+    """Without a baseline, relative budgets are skipped with a reason; static checks do not mention them."""
     report = repository.report()
     (skipped,) = report["skipped"]
 
@@ -86,7 +86,7 @@ def test_without_a_baseline(repository: Repository) -> None:
 
 
 def test_usage(repository: Repository, tmp_path: Path) -> None:
-    """A revision that git does not know, and one that nothing is asked of."""
+    """An unknown revision, and a baseline without a config, are usage errors."""
     unknown = repository.run("check", "--against", "nowhere", status=2)
     (tmp_path / "elsewhere").mkdir()
     chain(tmp_path / "elsewhere" / "m.onnx", 1)

@@ -1,4 +1,4 @@
-"""A second check of the same bytes: what is run, what is taken over, and what is said of it."""
+"""A second check of unchanged files reuses cached results and reports how many."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _create_session(job, phase):
 
 @pytest.fixture
 def alone(small: Repository, tmp_path: Path) -> Repository:
-    """The same with a cache of its own for results, beside the environments of all."""
+    """Return the small repository with its own result cache and the shared environments."""
     shared, own = Path(small.environment["ONNXGATE_CACHE_DIR"]), tmp_path / "own cache"
     own.mkdir()
     (shared / "environments").mkdir(parents=True, exist_ok=True)
@@ -49,7 +49,7 @@ def alone(small: Repository, tmp_path: Path) -> Repository:
 
 
 def sessions(repository: Repository, folder: Path, *arguments: str) -> Counter[str]:
-    """How often each model was loaded, by release and level, in one check."""
+    """Return how often one check loaded each model, by release and optimization level."""
     worker, noted = folder / "worker", folder / "sessions"
     shutil.rmtree(worker, ignore_errors=True)
     shutil.copytree(Path(onnxgate.__file__).parent / "runtimes" / "worker", worker)
@@ -63,7 +63,7 @@ def sessions(repository: Repository, folder: Path, *arguments: str) -> Counter[s
 
 
 def test_every_session_is_made_once_and_then_never_again(alone: Repository, tmp_path: Path) -> None:
-    """One for each release and level, for all cases; the next check needs none, unless it is asked for."""
+    """Each model is loaded once per release and level, and not loaded again unless `--no-cache` is used."""
     first = sessions(alone, tmp_path)
 
     assert len(first) == 4
@@ -73,7 +73,7 @@ def test_every_session_is_made_once_and_then_never_again(alone: Repository, tmp_
 
 
 def test_reused_results_are_reported(alone: Repository) -> None:
-    """They are in the counts and in the output of `-v`; the verdict is the same."""
+    """The counts and `-v` show reused results; the verdict is the same."""
     before, after = alone.report(), alone.report()
 
     assert (before["counts"]["reused"], after["counts"]["reused"]) == (0, 4)
@@ -83,7 +83,7 @@ def test_reused_results_are_reported(alone: Repository) -> None:
 
 
 def test_one_byte_more_is_run(alone: Repository) -> None:
-    """Though it says nothing that a runtime would look at."""
+    """Any changed byte invalidates the results, even in metadata that runtimes ignore."""
     alone.report()
     path = alone.folder / "models" / "small.onnx"
     model = onnx.load(path)
@@ -95,7 +95,7 @@ def test_one_byte_more_is_run(alone: Repository) -> None:
 
 
 FAULTY = ("ceil-pool", "custom-operator", "ir-13", "overflow", "trees", "wrong-reshape")
-"""Models of the broken project that mismatch, are refused, refused in part, not finite, too new or undecided."""
+"""Models of the broken project that mismatch, do not load, are not finite, are too new or undecided."""
 IDLE = """
 import os, subprocess, sys
 def refuse(*arguments, **named):
@@ -114,7 +114,7 @@ finally:
 
 @pytest.fixture
 def faulty(alone: Repository) -> Repository:
-    """The same with models that do not pass."""
+    """Return the repository with models that do not pass."""
     for name in FAULTY:
         shutil.copy(ROOT / "fixtures" / "projects" / "broken" / "models" / f"{name}.onnx", alone.folder / "models")
     alone.run("lock", "--offline")
@@ -123,7 +123,7 @@ def faulty(alone: Repository) -> Repository:
 
 
 def test_report_of_unchanged_models_is_the_same(faulty: Repository) -> None:
-    """Whatever came of them, cold, reused and run again; only the count of what was reused differs."""
+    """Cold, cached and `--no-cache` reports are the same for every outcome, except the number of reused results."""
     reports = [faulty.report(*arguments, status=1) for arguments in ((), (), ("--no-cache",), ())]
     reused = [report["counts"].pop("reused") for report in reports]
 
@@ -134,7 +134,7 @@ def test_report_of_unchanged_models_is_the_same(faulty: Repository) -> None:
 
 
 def test_nothing_is_imported_or_started_for_unchanged_models(faulty: Repository) -> None:
-    """No environment, no worker, no child, and no package that reads models."""
+    """No environment, worker or child process is started, and neither onnx nor numpy is imported."""
     faulty.report(status=1)
     python = faulty.program.with_name("python")
     ended = subprocess.run(
@@ -150,7 +150,7 @@ def test_nothing_is_imported_or_started_for_unchanged_models(faulty: Repository)
 
 
 def test_change_of_one_model_runs_that_one(faulty: Repository, tmp_path: Path) -> None:
-    """The outcomes of the others are reused, and the lines of the lock that moved are those of the report."""
+    """Results of other models are reused, and findings have the current line numbers of the lock."""
     before = faulty.report(status=1)
     path = faulty.folder / "models" / "ceil-pool.onnx"
     model = onnx.load(path)

@@ -1,4 +1,4 @@
-"""Any exporter by `command`: here a plain script without a framework, which writes a model with `onnx.helper`."""
+"""Exporters run by `command`: a plain script that writes a model with `onnx.helper`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ time.sleep(1)
 
 @pytest.fixture
 def made(small: Repository) -> Repository:
-    """A repository whose one model a script makes."""
+    """Return a repository whose only model is written by a script."""
     config = small.read("onnxgate.toml").partition("\n")
     small.write("onnxgate.toml", config[0] + CONFIG % Path(sys.executable).as_posix() + config[2])
     small.write("make.py", SCRIPT)
@@ -64,7 +64,7 @@ def made(small: Repository) -> Repository:
 
 
 def exported(repository: Repository, status: int) -> list[tuple[str, str, str]]:
-    """What the export stage finds."""
+    """Return the findings of the export stage."""
     report = repository.report("--stage", "export", status=status)
     assert (report["undecided"], report["skipped"]) == ([], [])
     return [brief(each) for each in report["findings"]]
@@ -72,7 +72,7 @@ def exported(repository: Repository, status: int) -> list[tuple[str, str, str]]:
 
 @pytest.mark.index
 def test_unchanged(made: Repository) -> None:
-    """The model passes in every stage, and what the command writes is what is committed."""
+    """The model passes every stage, and the command reproduces the committed file."""
     report = made.report()
 
     assert (report["verdict"], report["findings"], report["undecided"]) == ("pass", [], [])
@@ -80,7 +80,7 @@ def test_unchanged(made: Repository) -> None:
 
 
 def test_the_same_in_other_words(made: Repository) -> None:
-    """A script that names values and nodes otherwise, and adds metadata, makes the same model."""
+    """Different node names and metadata do not make an export stale."""
     made.edit("make.py", '["y"], name="multiply"', '["z"], name="other"), helper.make_node("Identity", ["z"], ["y"]')
     changed = exported(made, 1)
     made.write("make.py", SCRIPT.replace('name="multiply"', 'name="other", doc_string="words"'))
@@ -99,7 +99,7 @@ def test_the_same_in_other_words(made: Repository) -> None:
     ],
 )
 def test_stale(made: Repository, old: str, new: str, said: str) -> None:
-    """What the script would write now is held against the file, and the difference is named."""
+    """A stale export is found, and the message names the difference."""
     made.edit("make.py", old, new)
     (finding,) = made.report("--stage", "export", status=1)["findings"]
 
@@ -108,7 +108,7 @@ def test_stale(made: Repository, old: str, new: str, said: str) -> None:
 
 
 def test_exporting_mends_it(made: Repository) -> None:
-    """What the finding's fix says to do, is what makes it pass."""
+    """The commands in the fix of `export-stale` remove the finding."""
     made.edit("make.py", "numpy.arange(8,", "numpy.arange(1, 9,")
     made.run("export", MODEL)
     made.run("lock", "--offline", MODEL)
@@ -118,14 +118,14 @@ def test_exporting_mends_it(made: Repository) -> None:
 
 
 def test_another_opset(made: Repository) -> None:
-    """A script that does not heed the opset that it is asked for is found out."""
+    """A script that ignores the requested opset is reported."""
     made.edit("make.py", "int(sys.argv[2])", "17")
 
     assert ("error", "export-opset-ignored", MODEL) in exported(made, 1)
 
 
 def test_a_command_that_fails(made: Repository) -> None:
-    """Its last words and the line in the script are the finding."""
+    """The finding shows the last line of the traceback and points to the line in the script."""
     made.edit("make.py", "    return helper", "    raise ValueError('no model today')\n    return helper")
     (finding,) = made.report("--stage", "export", status=1)["findings"]
 
@@ -135,7 +135,7 @@ def test_a_command_that_fails(made: Repository) -> None:
 
 
 def test_nothing_is_written_into_the_repository(made: Repository) -> None:
-    """Exporting again leaves the work tree as it was."""
+    """The export stage leaves the work tree unchanged."""
     commit(made.folder)
     exported(made, 0)
     changed = subprocess.run(["git", "status", "--porcelain"], cwd=made.folder, capture_output=True, check=True).stdout
@@ -144,7 +144,7 @@ def test_nothing_is_written_into_the_repository(made: Repository) -> None:
 
 
 def test_never_twice_at_once(made: Repository) -> None:
-    """A script that works in a file beside itself finds it as it left it, also when it is run a second time."""
+    """Runs of one script never overlap, so a script may use a file in its own folder."""
     made.write("make.py", ALONE + SCRIPT + 'os.unlink("working")\nopen("runs", "a").write("once more ")\n')
 
     assert exported(made, 0) == []
@@ -152,7 +152,7 @@ def test_never_twice_at_once(made: Repository) -> None:
 
 
 def test_what_fails_is_not_asked_again(made: Repository) -> None:
-    """A command that hangs costs its limit once."""
+    """A command that hangs is not retried, so it costs its time limit once."""
     made.write("make.py", 'open("runs", "a").write("once more ")\nimport time\n\ntime.sleep(600)\n')
     made.write("onnxgate.toml", made.read("onnxgate.toml") + "\n[limits]\ntime-s = 2\n")
 

@@ -1,4 +1,4 @@
-"""A history of twelve commits, replayed: what each is found to change, in the clones that CI makes."""
+"""A history of twelve commits, checked one by one in clones like those of CI."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.harness.repositories.commit_history import MOVED, NET, OTHER, STEPS, 
 from tests.harness.repositories.user_repository import Repository, brief
 
 OTHER_BYTES = ("axis made static", "data file", "metadata lost", "weights")
-"""Steps after which an old content decides nothing: what a release looks at is the same."""
+"""Steps for which the old content does not affect the verdict: it has the same version fields and operators."""
 Origin = Callable[[bool], Path]
 Findings = list[tuple[str, str, str]]
 
 
 @pytest.fixture(scope="session")
 def origin(command: Repository, made_once: Callable[[str, Make], Path]) -> Origin:
-    """The history in a bare repository, plain or in Git LFS."""
+    """Return a function that creates the history in a bare repository, plain or in Git LFS."""
 
     def made(lfs: bool) -> Path:
         def make(folder: Path) -> None:
@@ -40,29 +40,29 @@ def origin(command: Repository, made_once: Callable[[str, Make], Path]) -> Origi
 
 
 def status_of(findings: Findings) -> int:
-    """What `check` ends with."""
+    """Return the expected exit status of `check`."""
     return 1 if any(level == "error" for level, _, _ in findings) else 0
 
 
 def expected(index: int) -> Findings:
-    """What the step is about, of the one model that changed."""
+    """Return the findings of a step, for the one model that changed."""
     step = STEPS[index - 1]
     return [(level, rule, step.net.path) for level, rule in step.findings]
 
 
 def without(rule: str, findings: Findings) -> Findings:
-    """The others."""
+    """Return the findings of other rules."""
     return [each for each in findings if each[1] != rule]
 
 
 def order(finding: tuple[str, str, str]) -> tuple[int, str, str]:
-    """How a report sorts."""
+    """Return the sort key that reports use."""
     level, rule, model = finding
     return ("error", "warning", "note").index(level), model, rule
 
 
 def replay(repository: Repository, findings: Findings, *arguments: str, status: int | None = None) -> dict[str, Any]:
-    """The report on the last commit against the one before, which has just these findings."""
+    """Return the report on the last commit compared with its parent; it must have exactly these findings."""
     expected = status_of(findings) if status is None else status
     report = repository.report("--static", "--against", "HEAD^1", *arguments, status=expected)
 
@@ -72,7 +72,7 @@ def replay(repository: Repository, findings: Findings, *arguments: str, status: 
 
 @pytest.mark.parametrize(("depth", "arguments"), [(2, ["--offline"]), (1, [])], ids=["depth 2", "depth 1"])
 def test_plain(command: Repository, origin: Origin, tmp_path: Path, depth: int, arguments: list[str]) -> None:
-    """Each commit has the findings of its one change, whether its parent is there or has to be fetched."""
+    """Each commit has the findings of its change, whether its parent was cloned or must be fetched."""
     for index, step in enumerate(STEPS, 1):
         folder = clone(origin(False), tmp_path / f"c{index}", f"c{index}", depth, lfs=False, smudged=False)
         report = replay(command.at(folder), expected(index), *arguments)
@@ -83,10 +83,10 @@ def test_plain(command: Repository, origin: Origin, tmp_path: Path, depth: int, 
 
 
 def test_lfs(command: Repository, origin: Origin, tmp_path: Path) -> None:
-    """The same in Git LFS, of which CI fetched the last commit: an old content is fetched where it decides something.
+    """With Git LFS, an old content is fetched only if it affects the verdict.
 
-    Where stamps and operators are the same, the lock of then tells what the model was; weights are not compared, and
-    that is said.
+    If the version fields and operators are the same, the facts in the old lock are sufficient. Weights are not compared
+    then, and a remark reports it.
     """
     need("git-lfs")
     for index, step in enumerate(STEPS, 1):
@@ -99,9 +99,10 @@ def test_lfs(command: Repository, origin: Origin, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("smudged", [True, False], ids=["smudged", "pointers"])
 def test_lfs_offline(command: Repository, origin: Origin, tmp_path: Path, smudged: bool) -> None:
-    """Nothing of the commit before can be had but its lock, which is enough for all that facts tell.
+    """Offline, only the lock of the previous commit is available, which is enough for rules that need only facts.
 
-    Which releases loaded the model they do not: where a promised one refuses it now, there is no verdict.
+    The lock does not record which releases loaded the model, so a model that no longer loads on a required release is
+    undecided.
     """
     need("git-lfs")
     for index, step in enumerate(STEPS, 1):
@@ -117,7 +118,7 @@ def test_lfs_offline(command: Repository, origin: Origin, tmp_path: Path, smudge
 
 
 def test_undecided_says_what_to_do(command: Repository, origin: Origin, tmp_path: Path) -> None:
-    """Which releases are concerned, what is lacking, and the command that gets it; with it there is a verdict."""
+    """The undecided result names the releases and the missing content, and its command leads to a verdict."""
     need("git-lfs")
     index = next(index for index, step in enumerate(STEPS, 1) if step.said == "newer opset")
     folder = clone(origin(True), tmp_path / "clone", f"c{index}", 2, lfs=True, smudged=True)
@@ -133,7 +134,7 @@ def test_undecided_says_what_to_do(command: Repository, origin: Origin, tmp_path
 
 
 def pull_request(origin: Path, index: int, *, name: str = "refs/pull/7/merge") -> str:
-    """The merge that GitHub makes of a step and the commit before it, as a ref of the origin."""
+    """Create a merge commit of a step and its parent as GitHub does, as a ref of the origin."""
     base, head = (git(origin, "rev-parse", f"c{number}") for number in (index - 1, index))
     merge = git(origin, "commit-tree", f"{head}^{{tree}}", "-p", base, "-p", head, "-m", "merge")
     git(origin, "update-ref", name, merge)
@@ -141,7 +142,7 @@ def pull_request(origin: Path, index: int, *, name: str = "refs/pull/7/merge") -
 
 
 def checkout(origin: Path, folder: Path, ref: str) -> Path:
-    """What `actions/checkout` does: one commit, and no branch."""
+    """Fetch one commit without a branch, like `actions/checkout`."""
     git(folder.parent, "init", "--quiet", str(folder))
     git(folder, "remote", "add", "origin", origin.as_uri())
     git(folder, "fetch", "--quiet", "--no-tags", "--depth=1", "origin", ref)
@@ -150,7 +151,7 @@ def checkout(origin: Path, folder: Path, ref: str) -> Path:
 
 
 def in_actions(repository: Repository, tmp_path: Path, ref: str, event: object, **variables: str) -> Repository:
-    """The command as a workflow runs it."""
+    """Return the command with the variables of a workflow run."""
     (tmp_path / "event.json").write_text(json.dumps(event), encoding="utf-8")
     own = {"CI": "true", "GITHUB_ACTIONS": "true", "GITHUB_REF": ref, "GITHUB_EVENT_PATH": str(tmp_path / "event.json")}
     return repository.given(**own, **variables)
@@ -158,12 +159,12 @@ def in_actions(repository: Repository, tmp_path: Path, ref: str, event: object, 
 
 @pytest.fixture
 def copy(origin: Origin, tmp_path: Path) -> Path:
-    """The plain history, to add refs to."""
+    """Return a copy of the plain history, to add refs to."""
     return Path(shutil.copytree(origin(False), tmp_path / "origin.git"))
 
 
 def test_pull_request_of_a_fork(command: Repository, copy: Path, tmp_path: Path) -> None:
-    """One commit is checked out, the token can only read, and nobody said `--against`: the base is found."""
+    """The base is found without `--against`, although only one commit is checked out and the token is read-only."""
     merge = pull_request(copy, 2)
     folder = checkout(copy, tmp_path / "clone", "refs/pull/7/merge")
     head = {"ref": "main", "sha": "a" * 40, "repo": {"fork": True, "full_name": "stranger/repository"}}
@@ -179,7 +180,7 @@ def test_pull_request_of_a_fork(command: Repository, copy: Path, tmp_path: Path)
 
 
 def test_merge_queue(command: Repository, copy: Path, tmp_path: Path) -> None:
-    """A group of several pull requests is held against what it is to be merged onto."""
+    """A group of pull requests is compared with the commit that it will be merged onto."""
     base = git(copy, "rev-parse", "c1")
     ref = "refs/heads/gh-readonly-queue/main/pr-7"
     folder = checkout(copy, tmp_path / "clone", "refs/heads/c3")
@@ -191,7 +192,7 @@ def test_merge_queue(command: Repository, copy: Path, tmp_path: Path) -> None:
 
 
 def test_new_branch(command: Repository, copy: Path, tmp_path: Path) -> None:
-    """Its first push is held against where it left the default branch; of that, nothing is known."""
+    """The first push of a branch is compared with its merge base; the default branch itself has no baseline."""
     git(copy, "update-ref", "refs/heads/main", "c4")
     folder = checkout(copy, tmp_path / "clone", "refs/heads/c6")
     git(folder, "fetch", "--quiet", "--unshallow", "origin", "+refs/heads/*:refs/remotes/origin/*")
@@ -209,7 +210,7 @@ def test_new_branch(command: Repository, copy: Path, tmp_path: Path) -> None:
 
 
 def test_checkout_of_another_user(command: Repository, origin: Origin, tmp_path: Path) -> None:
-    """Git mistrusts it, as in containers; the baseline is read and fetched all the same."""
+    """Git rejects a checkout of another user, as in containers; the baseline is read and fetched nevertheless."""
     if os.name == "nt" or os.geteuid() != 0:
         pytest.skip("only root can give files away")
     folder = clone(origin(False), tmp_path / "clone", "c1", 1, lfs=False, smudged=False)
@@ -222,7 +223,7 @@ def test_checkout_of_another_user(command: Repository, origin: Origin, tmp_path:
 
 
 def test_no_baseline_is_no_failure(command: Repository, origin: Origin, tmp_path: Path) -> None:
-    """By default; what was asked for and is not there is a fault of the usage, with what helps."""
+    """By default, a missing baseline is not an error; an explicit one is a usage error with a hint."""
     folder = clone(origin(False), tmp_path / "clone", "c1", 1, lfs=False, smudged=False)
     repository = in_actions(command.at(folder), tmp_path, "refs/heads/c1", {})
     text = repository.run("check", "--static").out

@@ -1,4 +1,4 @@
-"""Gates that share a cache: two that start together, and one that comes after another was killed."""
+"""Checks that share a cache: two that start at the same time, and one after another was killed."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ PACKAGES = "lib/python*/site-packages"
 
 @pytest.fixture
 def cold_cache(tmp_path: Path) -> Path:
-    """A cache without any environment."""
+    """Return an empty cache."""
     return tmp_path / "cold cache"
 
 
 def ready(cache: Path) -> list[str]:
-    """What each environment that is trusted says of itself: the try that succeeded."""
+    """Return the successful build attempt of each complete environment."""
     return sorted(json.loads(path.read_bytes())["attempt"] for path in cache.glob("environments/*/ready.json"))
 
 
 def attempts(cache: Path) -> list[str]:
-    """All tries that left something."""
+    """Return all build attempts that left files."""
     return sorted(path.name for path in cache.glob("environments/*/attempts/*"))
 
 
 def test_two_at_once(small: Repository, cold_cache: Path) -> None:
-    """Both pass, and each environment was built by one of them alone."""
+    """Both checks pass, and each environment is built only once."""
     gate = small.given(ONNXGATE_CACHE_DIR=cold_cache)
     both = [gate.start("check", "--output", "json") for _ in range(2)]
     ended = [wait(process) for process in both]
@@ -56,13 +56,13 @@ def test_two_at_once(small: Repository, cold_cache: Path) -> None:
     ids=["made", "installing", "installing, with its children", "installed"],
 )
 def test_killed_while_building(small: Repository, cold_cache: Path, mark: str, sign: str, with_children: bool) -> None:
-    """What a killed gate leaves half built, or its children finish after it, is not trusted: it is built anew."""
+    """An environment left half-built by a killed check, or completed later by its children, is rebuilt."""
     gate = small.given(ONNXGATE_CACHE_DIR=cold_cache)
     process = gate.given(**{MARK: mark}).start("check")
     until(lambda: any(cold_cache.glob(f"environments/*/attempts/*/{sign}")), running=process)
     if with_children:
         for pid in marked(mark):
-            with contextlib.suppress(ProcessLookupError):  # it ended by itself
+            with contextlib.suppress(ProcessLookupError):  # the process has already ended
                 os.kill(pid, signal.SIGKILL)
     process.kill()
     killed = wait(process)
@@ -81,7 +81,7 @@ def test_killed_while_building(small: Repository, cold_cache: Path, mark: str, s
 
 
 def test_half_an_environment_is_not_trusted(small: Repository, cold_cache: Path) -> None:
-    """An environment whose interpreter is gone is built anew."""
+    """An environment without its interpreter is rebuilt."""
     gate = small.given(ONNXGATE_CACHE_DIR=cold_cache)
     first = gate.report("--no-cache")
     for interpreter in cold_cache.glob("environments/*/attempts/*/bin/python"):

@@ -1,4 +1,4 @@
-"""Custom operators: a target whose extensions register them, and one beside it that does not have them."""
+"""Custom operators on a target whose extensions register them and on a target without extensions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.index
 
 @pytest.fixture
 def repository(command: Repository, tmp_path: Any) -> Repository:
-    """A repository of two models with custom operators; the extension has those of one alone."""
+    """Return a repository of two models with custom operators, one of which the extension supports."""
     made = command.at(tmp_path / "custom")
     (made.folder / "models").mkdir(parents=True)
     for path, domain in DOMAINS.items():
@@ -48,13 +48,13 @@ def repository(command: Repository, tmp_path: Any) -> Repository:
 
 
 def accused(report: dict[str, Any], model: str, *levels: str) -> set[tuple[str, str]]:
-    """Rules that accuse a model, each with a runtime."""
+    """Return the rules with findings on a model, each with a runtime."""
     found = [each for each in report["findings"] if each["model"] == model and each["level"] in levels]
     return {(each["rule"], runtime) for each in found for runtime in each["runtimes"]}
 
 
 def test_custom_operators(repository: Repository) -> None:
-    """What the extension registers passes with it and is refused without; what it does not register is refused."""
+    """A model passes only on the target whose extension registers its operator."""
     locked = repository.run("lock")
     repository.run("lock", "--check")
     report = repository.report(status=1)

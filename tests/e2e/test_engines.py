@@ -1,4 +1,4 @@
-"""Engines beside ONNX Runtime, in their locked environments: what they agree on, and what is said where they do not."""
+"""Engines other than ONNX Runtime, in their locked environments."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ runtime = "tract==0.23.9"
 [targets.specification]
 runtime = "onnx==1.23.2"
 """
-# Attention of a sequence to itself as quantizers write it: each product is rounded to int8, and so are its weights.
+# Self-attention as quantizers write it: each product and the weights are rounded to int8.
 ATTENTION = """
 <ir_version: 10, opset_import: ["" : 21]>
 attention (float[batch, 6, 8] x) => (float[batch, 6, 8] y)
@@ -61,7 +61,7 @@ g (float[N, 4] x) => (float[N, 4] y) {
 
 @pytest.fixture
 def repository(command: Repository, tmp_path: Path) -> Repository:
-    """Four engines, locked without any index; what they run is still to come."""
+    """Return a repository with four engines, locked without an index, and without models."""
     found = command.at(tmp_path / "engines")
     (found.folder / "models").mkdir(parents=True)
     found.write("onnxgate.toml", CONFIG)
@@ -70,19 +70,19 @@ def repository(command: Repository, tmp_path: Path) -> Repository:
 
 
 def check(repository: Repository, status: int) -> dict[str, Any]:
-    """The report of a full run over what is in the repository by now."""
+    """Commit and lock the repository and return the report of a full check."""
     commit(repository.folder)
     repository.run("lock", "--offline")
     return repository.report(status=status)
 
 
 def engine_findings(report: dict[str, Any]) -> list[dict[str, Any]]:
-    """What is found, but for the note that nothing is predicted of three of the engines."""
+    """Return the findings without the note that three of the engines have no support data."""
     return [each for each in report["findings"] if each["rule"] != "no-support-data"]
 
 
 def test_four_engines_agree(repository: Repository) -> None:
-    """Both models of the quickstart compute the same on all four, at several sizes; each was really compared."""
+    """Both quickstart models have the same outputs on all four engines at several sizes."""
     for model in QUICKSTART.glob("*.onnx"):
         shutil.copy(model, repository.folder / "models")
     report = check(repository, status=0)
@@ -97,7 +97,7 @@ def test_four_engines_agree(repository: Repository) -> None:
 
 
 def test_providers(repository: Repository) -> None:
-    """Only ONNX Runtime has execution providers, and the report names none for the others."""
+    """Only ONNX Runtime has execution providers; the report lists none for other engines."""
     write(repository.folder / "models" / "small.onnx")
     report = check(repository, status=0)
     providers = {each["engine"]: each["providers"] for each in report["runtimes"]}
@@ -106,7 +106,7 @@ def test_providers(repository: Repository) -> None:
 
 
 def test_known_limit(repository: Repository) -> None:
-    """A wrong result of a quantized attention fails the check, and the finding names the known limit."""
+    """A wrong result of quantized attention fails the check, and the finding names the known limit."""
     write(repository.folder / "models" / "attention.onnx", parse(ATTENTION, head=""))
     report = check(repository, status=1)
     states = {each["runtime"]: each["state"] for each in report["cells"]}
@@ -118,7 +118,7 @@ def test_known_limit(repository: Repository) -> None:
 
 
 def test_unsupported_operators(repository: Repository) -> None:
-    """OpenVINO lists all operators that it does not have: each is a finding, at the first node that asks for it."""
+    """OpenVINO lists all unsupported operators: each is a finding at the first node that uses it."""
     write(repository.folder / "models" / "custom.onnx", parse(CUSTOM, head=""))
     report = check(repository, status=1)
     found = [

@@ -1,4 +1,4 @@
-"""What the exit status says when several things hold: 130, then 2, then 1, then 3; and what is no failure."""
+"""Precedence of exit statuses (130, 2, 1, 3), and results that do not fail a check."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FINDING = ("error", "not-a-model", "models/page.onnx")
 
 @pytest.fixture
 def broken(small: Repository, cold: Variables) -> Repository:
-    """A repository with one model that is sound and cannot be run here, and one that is a page."""
+    """Return a repository with a valid model that cannot be run here and an HTML page named as a model."""
     write(small.folder / "models" / "page.onnx")
     small.run("lock", "--offline")
     small.write("models/page.onnx", PAGE)
@@ -28,7 +28,7 @@ def broken(small: Repository, cold: Variables) -> Repository:
 
 
 def test_closed_before_undecided(broken: Repository) -> None:
-    """1 and 3 are 1; both are said."""
+    """A failed and an undecided model end with status 1, and both are reported."""
     report = broken.report("--offline", status=1)
 
     assert [brief(each) for each in report["findings"]] == [FINDING]
@@ -36,7 +36,7 @@ def test_closed_before_undecided(broken: Repository) -> None:
 
 
 def test_undecided(broken: Repository) -> None:
-    """What is broken counts only where it is asked for; the last line says what was not."""
+    """A failing model that was not selected does not affect the status; the last line counts it."""
     ended = broken.run("check", "--offline", "models/small.onnx", status=3)
     last = ended.out.splitlines()[-1]
 
@@ -55,7 +55,7 @@ def test_undecided(broken: Repository) -> None:
     ],
 )
 def test_set_up_before_verdict(broken: Repository, name: str, old: str, new: str, said: str) -> None:
-    """A config or a lock that is wrong is 2, whatever else is broken; nothing is judged by it."""
+    """An invalid config or lock ends with status 2 before any model is checked."""
     text = broken.read(name)
     assert old in text
     broken.write(name, text.replace(old, new, 1))
@@ -77,7 +77,7 @@ def test_set_up_before_verdict(broken: Repository, name: str, old: str, new: str
     ],
 )
 def test_usage_before_verdict(broken: Repository, arguments: tuple[str, ...]) -> None:
-    """So is a command line that asks for what there is not; it is no bug of ours."""
+    """An invalid command line ends with status 2 and is not reported as a bug."""
     ended = broken.run("check", *arguments, status=2)
 
     assert ended.out == ""
@@ -97,7 +97,7 @@ def test_usage_before_verdict(broken: Repository, arguments: tuple[str, ...]) ->
     ],
 )
 def test_fail_on(small: Repository, fail_on: str, level: str, status: int) -> None:
-    """The lowest level that closes the gate is the user's choice; what was found is said all the same."""
+    """`--fail-on` sets the lowest level that fails the check; all findings are still reported."""
     write(small.folder / "models" / "through.onnx", PASSTHROUGH)
     small.write("onnxgate.toml", small.read("onnxgate.toml") + f'[rules]\ninput-passthrough = "{level}"\n')
     small.run("lock", "--offline")
@@ -108,7 +108,7 @@ def test_fail_on(small: Repository, fail_on: str, level: str, status: int) -> No
 
 
 def test_never_failing_is_no_verdict(broken: Repository) -> None:
-    """`--fail-on never` does not turn what could not be done into a pass."""
+    """`--fail-on never` does not turn an undecided result into a pass."""
     report = broken.report("--offline", "--fail-on", "never", status=3)
 
     assert [brief(each) for each in report["findings"]] == [FINDING]
@@ -117,7 +117,7 @@ def test_never_failing_is_no_verdict(broken: Repository) -> None:
 
 @pytest.fixture
 def elsewhere(small: Repository) -> Repository:
-    """A repository that also promises a release that has no wheel for any machine of these tests."""
+    """Return a repository that requires a release without a wheel for any test machine."""
     small.write("onnxgate.toml", small.read("onnxgate.toml") + NEWEST)
     shutil.copy(ROOT / PROJECTS / "broken" / "onnxgate.lock", small.folder)
     small.run("lock", "--offline")
@@ -129,7 +129,7 @@ def elsewhere(small: Repository) -> Repository:
 
 @pytest.mark.index
 def test_unavailable_here(elsewhere: Repository) -> None:
-    """A promise that cannot be proven on this platform is undecided, and says what helps; the others are judged."""
+    """A release that cannot be installed on this platform is undecided, with a hint; other releases are checked."""
     report = elsewhere.report(status=3)
     states = {cell["runtime"]: cell["state"] for cell in report["cells"]}
 
@@ -141,7 +141,7 @@ def test_unavailable_here(elsewhere: Repository) -> None:
 
 @pytest.mark.index
 def test_not_required(elsewhere: Repository) -> None:
-    """The same for a target that need not be kept is skipped, visibly, and is no failure."""
+    """For a target that is not required, the release is reported as skipped and the check passes."""
     elsewhere.edit("onnxgate.toml", NEWEST, f"{NEWEST}required = false\n")
     report = elsewhere.report()
     said = elsewhere.run("check").out
@@ -154,7 +154,7 @@ def test_not_required(elsewhere: Repository) -> None:
 
 
 def test_a_finding_on_what_is_not_required(small: Repository) -> None:
-    """What is known to be broken closes the gate also for such a target: only what cannot be done is skipped."""
+    """A finding fails the check even if the target is not required: only unavailable releases are skipped."""
     small.edit("onnxgate.toml", "[[model]]", "required = false\n\n[[model]]")
     model = parse()
     model.ir_version = 13

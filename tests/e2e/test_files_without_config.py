@@ -25,7 +25,7 @@ def last_line(output: str) -> str:
 
 
 def test_loads_on_all(files: Repository) -> None:
-    """The line names the releases that load the model, and those that are unknown."""
+    """The line names the releases that load the model and the releases without kernel data."""
     stamped(files, "model.onnx", 7, 13)
     ended = files.run("check", "model.onnx")
 
@@ -37,7 +37,7 @@ def test_loads_on_all(files: Repository) -> None:
 
 
 def test_one_block_for_many_models(files: Repository) -> None:
-    """Each model has one line, and errors have their fix once."""
+    """Each model has one line, and a fix is printed once per error."""
     for number in range(20):
         stamped(files, f"models/m{number:02}.onnx", 10, 21)
     stamped(files, "models/newest.onnx", 14, 18)
@@ -52,7 +52,7 @@ def test_one_block_for_many_models(files: Repository) -> None:
 
 
 def test_loads_on_some(files: Repository) -> None:
-    """A refusal by older releases is a note in data, with the first release that works."""
+    """If only older releases refuse the model, the findings are notes that name the first working release."""
     stamped(files, "model.onnx", 10, 21)
     report = files.report("model.onnx")
 
@@ -91,7 +91,7 @@ def test_loads_on_none(files: Repository) -> None:
 
 
 def test_an_operator_that_no_release_has(files: Repository) -> None:
-    """It is an error, even if older releases are unknown."""
+    """An operator that no release has is an error, even if older releases are unknown."""
     write_model(files, "model.onnx", 8, 18, UNKNOWN)
     report = files.report("model.onnx", status=1)
 
@@ -101,7 +101,7 @@ def test_an_operator_that_no_release_has(files: Repository) -> None:
 
 
 def test_no_cache_replaces_cached_answers(files: Repository) -> None:
-    """`--no-cache` reads the model: it repairs a cache that is wrong."""
+    """`--no-cache` reads the model again and replaces a wrong cache entry."""
     stamped(files, "model.onnx", 10, 21)
     first = files.report("model.onnx")
     (cached,) = Path(files.environment["ONNXGATE_CACHE_DIR"], "static").glob("*.msgpack")
@@ -116,7 +116,7 @@ def test_no_cache_replaces_cached_answers(files: Repository) -> None:
 
 
 def test_fixes_of_a_target(files: Repository) -> None:
-    """They are about the required releases."""
+    """With `--target`, fixes are for the required releases."""
     write_model(files, "model.onnx", 8, 18, GELU)
     report = files.report("model.onnx", "--target", "onnxruntime>=1.18", status=1)
 
@@ -124,7 +124,7 @@ def test_fixes_of_a_target(files: Repository) -> None:
 
 
 def test_fixes_need_no_config(files: Repository) -> None:
-    """A fix that edits a config that does not exist cannot be followed."""
+    """Without a config, no fix suggests editing one."""
     files.write("page.onnx", "<!DOCTYPE html>\n<html></html>\n")
     custom = '<ir_version: 8, opset_import: ["" : 18, "acme" : 1]> g (float[N] x) => (float[N] y) { y = acme.Gelu(x) }'
     write(files.folder / "custom.onnx", onnx.parser.parse_model(custom))
@@ -140,7 +140,7 @@ def test_fixes_need_no_config(files: Repository) -> None:
     ("ir_version", "arguments"), [(14, ()), (10, ("--target", "onnxruntime>=1.16,<1.20"))], ids=["all", "target"]
 )
 def test_the_fix_command_works(files: Repository, ir_version: int, arguments: tuple[str, ...]) -> None:
-    """It names the model and the target, which `onnxgate fix` needs if there is no config."""
+    """The suggested command names the model and the target, which `onnxgate fix` needs without a config."""
     stamped(files, "a model.onnx", ir_version, 18)
     out = files.run("check", "a model.onnx", *arguments, status=1).out
     command = re.search(r"fix: run `(onnxgate fix [^`]*)`", out)
@@ -152,7 +152,7 @@ def test_the_fix_command_works(files: Repository, ir_version: int, arguments: tu
 
 
 def test_a_file_elsewhere(files: Repository) -> None:
-    """Absolute paths and paths outside of the folder are reported as they were given."""
+    """Absolute paths and paths outside of the folder are reported as given."""
     stamped(files, "elsewhere/model.onnx", 8, 18)
     absolute = (files.folder / "elsewhere" / "model.onnx").as_posix()
     (files.folder / "here").mkdir()
@@ -164,7 +164,7 @@ def test_a_file_elsewhere(files: Repository) -> None:
 
 
 def test_releases_without_kernel_data_are_undecided(files: Repository) -> None:
-    """The hint names the command that loads the model on them."""
+    """The hint names the command that loads the model on releases without kernel data."""
     stamped(files, "model.onnx", 7, 13)
     report = files.report("--target", "onnxruntime<1.16", "model.onnx", status=3)
     (undecided,) = report["undecided"]
@@ -196,7 +196,7 @@ def test_a_broken_file(files: Repository, content: str) -> None:
 
 
 def test_a_pointer_is_undecided(files: Repository) -> None:
-    """Whether the model loads depends on content that was not fetched."""
+    """The result depends on content that was not fetched."""
     (files.folder / "models").mkdir()
     files.write("models/pointer.onnx", POINTER)
     report = files.report("models", status=3)
@@ -242,7 +242,7 @@ def test_target(files: Repository, requirement: str, opset: int, status: int) ->
     ],
 )
 def test_usage(files: Repository, arguments: tuple[str, ...], said: str) -> None:
-    """A usage error has no verdict."""
+    """A usage error prints no verdict."""
     stamped(files, "model.onnx", 7, 13)
 
     assert said in files.run("check", *arguments, status=2).err
@@ -261,7 +261,7 @@ def test_usage(files: Repository, arguments: tuple[str, ...], said: str) -> None
 )
 @pytest.mark.parametrize("name", ["check", "matrix"])
 def test_a_target_without_operator_or_engine(files: Repository, target: str, meant: str, name: str) -> None:
-    """The suggestion works."""
+    """The suggested `--target` works."""
     stamped(files, "model.onnx", 7, 13)
 
     assert files.run(name, "model.onnx", "--target", target, status=2).err == (
@@ -271,7 +271,7 @@ def test_a_target_without_operator_or_engine(files: Repository, target: str, mea
 
 
 def test_a_config_without_a_lock(files: Repository) -> None:
-    """The hint names the command."""
+    """The hint names the command that creates the lock."""
     files.write("onnxgate.toml", '[targets.server]\nruntime = "onnxruntime>=1.18"\n')
     stamped(files, "model.onnx", 7, 13)
     ended = files.run("check", status=2)
@@ -283,7 +283,7 @@ def test_a_config_without_a_lock(files: Repository) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="names of files are text on other systems")
 @pytest.mark.parametrize("configured", [True, False])
 def test_a_name_that_is_no_text(files: Repository, configured: bool) -> None:
-    """Reports could not name it."""
+    """A file name that is not UTF-8 is a usage error, because reports could not contain it."""
     name = os.fsdecode(b"b\xff.onnx")
     stamped(files, name, 7, 13)
     if configured:

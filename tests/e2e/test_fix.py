@@ -1,4 +1,4 @@
-"""`onnxgate fix` on real runtimes: what is broken is repaired and proven, and what is not proven is not written."""
+"""`onnxgate fix` on real runtimes: it writes only verified repairs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROVEN = """\
 
 @pytest.mark.index
 def test_broken(project: Callable[[str], Repository]) -> None:
-    """What no runtime of two could load, loads on all four; a second run changes nothing, and the gate is content."""
+    """A model that loads on two of four runtimes is repaired for all; a second run changes nothing."""
     broken = project("broken")
     model = broken.folder / "models" / "ir-13.onnx"
     before = model.read_bytes()
@@ -38,7 +38,7 @@ def test_broken(project: Callable[[str], Repository]) -> None:
 
 
 def test_unavailable(small: Repository, cold: dict[str, str | Path | None]) -> None:
-    """Where no runtime can be made, nothing is proven and nothing is written."""
+    """If no runtime can be installed, the repair is not verified and not written."""
     model = parse()
     model.ir_version = 13
     path = write(small.folder / "models" / "small.onnx", model)
@@ -50,7 +50,7 @@ def test_unavailable(small: Repository, cold: dict[str, str | Path | None]) -> N
 
 
 def test_files(files: Repository) -> None:
-    """Without a config: what depends on no target is repaired, proven by the reference evaluator."""
+    """Without a config, only fixes that do not depend on a target are applied, verified by the reference evaluator."""
     model = parse()
     model.doc_string = "/home/ada/net.py"
     path = write(files.folder / "m.onnx", model)
@@ -63,7 +63,7 @@ def test_files(files: Repository) -> None:
 
 
 def test_nothing_asked(small: Repository) -> None:
-    """What is no model of the project is said to be none, and what somebody accepted is said to be left."""
+    """A path that is not a model and an ignored finding have nothing to fix, and the output gives the reason."""
     (small.folder / "notes.md").write_text("#\n", encoding="utf-8")
     asked = small.run("fix", "notes.md").out
     assert asked == "nothing to fix: the paths match no model in this project\n"
@@ -80,7 +80,7 @@ def test_nothing_asked(small: Repository) -> None:
 
 
 def test_target(files: Repository) -> None:
-    """Without a config, a target says what the stamp must be for."""
+    """Without a config, `--target` determines the IR version."""
     model = parse()
     model.ir_version = 13
     path = write(files.folder / "m.onnx", model)
@@ -91,12 +91,12 @@ def test_target(files: Repository) -> None:
 
 
 def test_misused(files: Repository) -> None:
-    """A rule that no fix answers is a mistake of whoever asks."""
+    """`--rule` with a rule that has no automatic fix is a usage error."""
     assert "`run-failed` has no automatic fix" in files.run("fix", "m.onnx", "--rule", "run-failed", status=2).err
 
 
 def test_without_a_lock(files: Repository) -> None:
-    """A model that cannot be locked can be repaired without a lock, by the command in the hint."""
+    """A model that cannot be locked is repaired by the command in the hint, which needs no lock."""
     (files.folder / "onnxgate.toml").write_text('[targets.a]\nruntime = "onnxruntime>=1.18,<1.20"\n')
     model = parse()
     model.ir_version = 13

@@ -22,7 +22,7 @@ runtime = "onnxruntime>=1.24,<1.25"
 path = "models/small.onnx"
 sizes = { N = [1, 3] }
 """
-# ONNX Runtime 1.18 averages over elements beyond the padding.
+# ONNX Runtime 1.18 includes elements beyond the padding in averages.
 POOL = """<ir_version: 8, opset_import: ["" : 19]>
 g (float[1, 1, 16, 16] x) => (float[1, 1, a, b] y) {
     [pool] y = AveragePool <
@@ -30,7 +30,7 @@ g (float[1, 1, 16, 16] x) => (float[1, 1, a, b] y) {
     > (x)
 }
 """
-# No release has a kernel of double for Det.
+# No release has a kernel of `Det` for double.
 DETERMINANT = "g (double[2, 2] x) => (double y) { [det] y = Det (x) }"
 
 

@@ -1,4 +1,4 @@
-"""A release that the shipped data do not know: noted, harvested where it is run, and predicted like the others."""
+"""A release without shipped support data is noted, harvested when it runs, and then predicted like other releases."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OLD, NEW = "onnxruntime 1.18.1", "onnxruntime 1.19.2"
 
 
 def test_a_release_without_data_is_harvested_where_it_runs(small: Repository, own_cache: Path, tmp_path: Path) -> None:
-    """Then it is predicted as by its shipped rows: the same findings, from the same table and limits."""
+    """After the run, it is predicted with the same table and limits as in the shipped data."""
     whole = given(small, MISSES).given(ONNXGATE_CACHE_DIR=own_cache)
     lacking = whole.given(PYTHONPATH=altered_package.without(tmp_path / "package", "1.19.2"))
     expected = whole.report("--static", status=1)
@@ -40,12 +40,12 @@ def test_a_release_without_data_is_harvested_where_it_runs(small: Repository, ow
 
 
 def rules(report: dict[str, Any]) -> set[tuple[str, tuple[str, ...]]]:
-    """What is said of which runtimes."""
+    """Return the rules with findings, each with its runtimes."""
     return {(rule, tuple(runtimes)) for rule, _, runtimes, _ in said(report)}
 
 
 def test_static_stages_harvest_nothing(small: Repository, tmp_path: Path) -> None:
-    """They have no environments; what is kept of another build is not taken for this one."""
+    """Static stages have no environments, and harvested data of a different build are not used."""
     package = altered_package.without(tmp_path / "package", "1.19.2")
     lacking = given(small, MISSES, package).given(ONNXGATE_CACHE_DIR=tmp_path / "a cache")
     folder = tmp_path / "a cache" / "support"
@@ -64,7 +64,7 @@ def test_static_stages_harvest_nothing(small: Repository, tmp_path: Path) -> Non
 
 
 def test_what_cannot_be_kept_is_used_all_the_same(small: Repository, own_cache: Path, tmp_path: Path) -> None:
-    """A cache that cannot be written to is no reason to know less; no path of this machine is in the report."""
+    """If the cache is not writable, harvested data are still used, and the reason contains no local path."""
     package = altered_package.without(tmp_path / "package", "1.19.2")
     lacking = given(small, MISSES, package).given(ONNXGATE_CACHE_DIR=own_cache)
     (own_cache / "support").touch()
@@ -75,7 +75,7 @@ def test_what_cannot_be_kept_is_used_all_the_same(small: Repository, own_cache: 
 
 
 def test_two_gates_harvest_at_once(small: Repository, own_cache: Path, tmp_path: Path) -> None:
-    """Neither is disturbed by the other, and one table is kept."""
+    """Both checks succeed with the same output, and one table is cached."""
     package = altered_package.without(tmp_path / "package", "1.19.2")
     lacking = given(small, MISSES, package).given(ONNXGATE_CACHE_DIR=own_cache)
     with lacking.start("check", "--output", "json") as one, lacking.start("check", "--output", "json") as other:
@@ -87,13 +87,13 @@ def test_two_gates_harvest_at_once(small: Repository, own_cache: Path, tmp_path:
 
 
 def ready(environments: Path, pattern: str) -> list[Path]:
-    """The environments of that name that are built to the end; other tests may have made, or be making, some more."""
+    """Return the complete environments of that name; other tests may build further environments at the same time."""
     states = sorted(environments.glob(f"{pattern}/ready.json"))
     return [path.parent / "attempts" / msgspec.json.decode(path.read_bytes())["attempt"] for path in states]
 
 
 def test_a_build_of_ones_own_is_harvested(small: Repository, tmp_path: Path) -> None:
-    """Whatever release it calls itself; by its libraries, so that another build is another one."""
+    """A custom build is harvested under a key of its libraries, whatever release number it reports."""
     small.run("check")
     built = min(ready(Path(small.environment["ONNXGATE_CACHE_DIR"]) / "environments", "onnxruntime-1.19.2-py*"))
     own = given(small, MISSES).given(ONNXGATE_CACHE_DIR=tmp_path / "a cache")

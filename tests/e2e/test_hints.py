@@ -1,4 +1,4 @@
-"""Hints are followed as a user would: the command is taken from the output and run, and the error must be gone."""
+"""The command in each hint resolves its error: the tests take it from the output and run it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_GLOB = 'models = ["models/*.onnx"]\n'
 
 
 def hinted_commands(ended: Ended) -> list[str]:
-    """Return the commands in back-ticks of the hint."""
+    """Return the commands that the hint quotes."""
     (hint,) = [line for line in ended.err.splitlines() if line.startswith("hint: ")]
     return [quoted for quoted in re.findall(r"`([^`]+)`", hint) if quoted.split()[0] in ("onnxgate", "git")]
 
@@ -41,7 +41,7 @@ def fails(repository: Repository, *arguments: str) -> Ended:
 
 
 def run_any(repository: Repository, *arguments: str) -> int:
-    """Return the exit status of a command."""
+    """Run a command and return its exit status."""
     with repository.start(*arguments) as process:
         process.communicate()
     return process.returncode
@@ -49,7 +49,7 @@ def run_any(repository: Repository, *arguments: str) -> int:
 
 @pytest.mark.parametrize("content", ["garbage [", "", "version = 1\n[models.x]\n", "\xff"])
 def test_a_damaged_lock_is_restored(small: Repository, content: str) -> None:
-    """The first way of the hint gets the committed lock back."""
+    """The first command of the hint restores the committed lock."""
     lock = small.folder / "onnxgate.lock"
     commit(small.folder)
     lock.write_bytes(content.encode("latin-1"))
@@ -63,7 +63,7 @@ def test_a_damaged_lock_is_restored(small: Repository, content: str) -> None:
 
 @pytest.mark.index
 def test_a_damaged_lock_is_deleted(small: Repository) -> None:
-    """The second way creates a new lock."""
+    """Deleting the lock and running `onnxgate lock` creates a new one."""
     lock = small.folder / "onnxgate.lock"
     lock.write_text("garbage [", encoding="utf-8")
     error = fails(small, "check", "--static")
@@ -76,7 +76,7 @@ def test_a_damaged_lock_is_deleted(small: Repository) -> None:
 
 
 def test_a_conflict_in_the_lock(small: Repository) -> None:
-    """The lock of one branch is taken, and then updated for the models of both."""
+    """The hint takes the lock of one branch and then updates it for the models of both."""
     commit(small.folder)
     git(small.folder, "checkout", "--quiet", "-b", "other")
     write(small.folder / "models" / "new-b.onnx", "g (float[N, 4] x) => (float[N, 4] y) { y = Abs (x) }")
@@ -97,7 +97,7 @@ def test_a_conflict_in_the_lock(small: Repository) -> None:
 
 
 def test_an_untracked_model(small: Repository) -> None:
-    """The command adds exactly this file."""
+    """The `git add` command names exactly this file."""
     small.edit("onnxgate.toml", NO_GLOB, "")
     write(small.folder / "models" / "a new one.onnx")
     arguments = ("check", "--static", "models/a new one.onnx")
@@ -110,7 +110,7 @@ def test_an_untracked_model(small: Repository) -> None:
 
 
 def test_a_model_in_a_submodule(small: Repository, tmp_path: Path) -> None:
-    """`git add` cannot add it: the hint is a line of the config, which is inserted as it is printed."""
+    """`git add` cannot add a file of a submodule, so the hint is a config line that works as printed."""
     write(tmp_path / "vendor" / "net.onnx")
     commit(tmp_path / "vendor")
     git(
@@ -136,7 +136,7 @@ def test_a_model_in_a_submodule(small: Repository, tmp_path: Path) -> None:
 
 
 def test_no_config(small: Repository, cold: dict[str, str | Path | None]) -> None:
-    """`onnxgate init` writes a config, with which the command gets further."""
+    """The hint names `onnxgate init`, which writes a config."""
     for name in ("onnxgate.toml", "onnxgate.lock"):
         (small.folder / name).unlink()
     commit(small.folder)
@@ -152,7 +152,7 @@ def test_no_config(small: Repository, cold: dict[str, str | Path | None]) -> Non
 @pytest.mark.index
 @pytest.mark.parametrize("arguments", [("lock", "models/small.onnx"), ("lock", "--upgrade", "--preview")])
 def test_a_lock_that_does_not_exist_yet(small: Repository, arguments: tuple[str, ...]) -> None:
-    """Commands that need a lock name the command that creates one, and work afterwards."""
+    """Commands that require a lock name the command that creates it, and work afterwards."""
     (small.folder / "onnxgate.lock").unlink()
     (create,) = hinted_commands(fails(small, *arguments))
     follow(small, create)
@@ -161,7 +161,7 @@ def test_a_lock_that_does_not_exist_yet(small: Repository, arguments: tuple[str,
 
 
 def test_a_stale_export(small: Repository) -> None:
-    """The fix of a finding names two commands; after both, the finding is gone."""
+    """After both commands in the fix, the finding no longer exists."""
     write(small.folder / "fresh.onnx", "g (float[N, 4] x) => (float[N, 4] y) { y = Abs (x) }")
     (small.folder / "fresh.onnx").rename(small.folder / "fresh.bin")
     (small.folder / "copy_it.py").write_text("import shutil, sys\nshutil.copy('fresh.bin', sys.argv[1])\n")
@@ -184,7 +184,7 @@ Misspell = Callable[[Repository], tuple[str, ...]]
 
 
 def in_config(old: str, new: str) -> Misspell:
-    """Return a mistake in the config."""
+    """Return a function that makes a mistake in the config."""
 
     def make(repository: Repository) -> tuple[str, ...]:
         repository.edit("onnxgate.toml", old, new)
@@ -194,7 +194,7 @@ def in_config(old: str, new: str) -> Misspell:
 
 
 def on_command_line(*arguments: str) -> Misspell:
-    """Return a mistake on the command line."""
+    """Return a function that makes a mistake on the command line."""
     return lambda _: arguments
 
 
@@ -215,7 +215,7 @@ def on_command_line(*arguments: str) -> Misspell:
     ],
 )
 def test_a_misspelled_name(small: Repository, misspell: Misspell, wrong: str, right: str) -> None:
-    """The suggestion is the name that was meant, and with it the command gets further."""
+    """The suggestion is the intended name, with which the command is accepted."""
     arguments = misspell(small)
     error = fails(small, *arguments).err
     suggested = re.search(r"[Dd]id you mean (?:one of: )?(.*)", error)
@@ -229,7 +229,7 @@ def test_a_misspelled_name(small: Repository, misspell: Misspell, wrong: str, ri
 
 
 def test_a_misspelled_callable(small: Repository) -> None:
-    """The names of the file's own functions are suggested."""
+    """The suggestion is a function of the file."""
     small.write("build.py", "def build_model():\n    return 1\n")
     toolchain = f"[toolchain]\npython = '{Path(sys.executable).as_posix()}'\n"
     small.edit("onnxgate.toml", 'path = "models/**"\n', 'path = "models/**"\nsource = "build.py:build_modle"\n')
@@ -243,7 +243,7 @@ def test_a_misspelled_callable(small: Repository) -> None:
 
 
 def test_a_model_that_is_outside_of_the_project(small: Repository, tmp_path: Path) -> None:
-    """The hint leads to the other project, in which the same command works."""
+    """The hint points to the other project, in which the same command works."""
     other = tmp_path / "other"
     shutil.copytree(small.folder, other)
     error = fails(small, "check", "--static", str(other / "models" / "small.onnx"))

@@ -1,4 +1,4 @@
-"""Models that crash, hang, ask for 200 GB or speak to whoever reads about them: each harms only itself."""
+"""Models that crash, hang, request 200 GB or contain control sequences do not affect other models."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FOLD = "g (float[N, 4] rows) => (float[N, 3] folded) <int64[2] shape = {0, 3}> {
 
 @pytest.fixture(scope="session")
 def said(command: Repository, made_once: Callable[[str, Make], Path]) -> dict[str, str]:
-    """All that one run prints or writes, by where; and "left", the processes that it leaves."""
+    """Return the outputs of one check by file name; "left" contains the processes that it left running."""
 
     def make(folder: Path) -> None:
         copy_tree(ROOT / HOSTILE, folder / "root" / HOSTILE)
@@ -50,7 +50,7 @@ def said(command: Repository, made_once: Callable[[str, Make], Path]) -> dict[st
 
 
 def check(repository: Repository, folder: Path) -> dict[str, str]:
-    """What a check that fails says in every format; the files are written to the folder."""
+    """Run a failing check and return its output in every format; the files are written to `folder`."""
     files = [f"{name}={folder / file}" for name, file in FILES.items()]
     outputs = [word for output in ("text", *files) for word in ("--output", output)]
     ended = repository.run("check", "--verbose", *outputs, status=1)
@@ -59,12 +59,12 @@ def check(repository: Repository, folder: Path) -> dict[str, str]:
 
 
 def hidden(text: str) -> list[str]:
-    """What a terminal may obey, or what turns text round."""
+    """Return the control characters and other invisible characters of a text."""
     return [each for each in text if unicodedata.category(each) in ("Cc", "Cf", "Cs", "Zl", "Zp") and each != "\n"]
 
 
 def test_each_is_one_finding(said: dict[str, str]) -> None:
-    """A segfault, a loop without end and 200 GB are findings, beside what was predicted; nothing is left undecided."""
+    """A segfault, an endless loop and a 200 GB allocation are findings; nothing is undecided."""
     report = json.loads(said["report.json"])
 
     assert told(report["findings"]) == json.loads((ROOT / HOSTILE / "expected.json").read_bytes())
@@ -72,7 +72,7 @@ def test_each_is_one_finding(said: dict[str, str]) -> None:
 
 
 def test_the_healthy_model_is_judged(said: dict[str, str]) -> None:
-    """The model beside them ran and passed."""
+    """A healthy model in the same check runs and passes."""
     states = {cell["model"]: cell["state"] for cell in json.loads(said["report.json"])["cells"]}
 
     assert states.pop("models/healthy.onnx") == "pass"
@@ -81,14 +81,14 @@ def test_the_healthy_model_is_judged(said: dict[str, str]) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs /proc")
 def test_no_process_is_left(said: dict[str, str]) -> None:
-    """What crashed, hung or was out of memory is gone when the gate has ended."""
+    """No process outlives the check after a crash, a timeout or an out-of-memory error."""
 
     assert said["left"] == ""
 
 
 @pytest.mark.parametrize("where", LOG)
 def test_nothing_is_obeyed(said: dict[str, str], where: str) -> None:
-    """No line of any output is a command to GitHub's runner, and none holds what a terminal obeys."""
+    """No output line is a GitHub workflow command, and no line contains control characters."""
 
     assert list(commands(said[where])) == []
     assert hidden(said[where]) == []
@@ -96,7 +96,7 @@ def test_nothing_is_obeyed(said: dict[str, str], where: str) -> None:
 
 
 def test_annotations_are_ours(said: dict[str, str]) -> None:
-    """The runner sees one annotation per finding, in files of the repository, and no other command."""
+    """The GitHub output has one annotation per finding, at a file of the repository, and no other command."""
     obeyed = list(commands(said["report.github"]))
     places = [(each.name, each.properties["file"], each.properties["line"]) for each in obeyed]
     expected = json.loads((ROOT / HOSTILE / "expected.json").read_bytes())
@@ -108,7 +108,7 @@ def test_annotations_are_ours(said: dict[str, str]) -> None:
 
 @pytest.fixture
 def speaking(small: Repository) -> Repository:
-    """A repository with two models of which all names speak: one runs, one fails in a node that speaks."""
+    """Return a repository with two models full of control sequences: one runs, one fails at a named node."""
     folding, running = parse(FOLD), parse(RELU)
     folding.graph.node[0].name = NODE
     for model in (folding, running):
@@ -121,7 +121,7 @@ def speaking(small: Repository) -> Repository:
 
 
 def test_no_name_within_a_model_acts(speaking: Repository, tmp_path: Path) -> None:
-    """Names of nodes and outputs are shown in every format that tells them, and obeyed in none."""
+    """Names of nodes and outputs are shown in every format but have no effect in any."""
     speaking.run("lock", "--offline")
     said = check(speaking, tmp_path)
     (finding,) = json.loads(said["report.json"])["findings"]
@@ -137,7 +137,7 @@ def test_no_name_within_a_model_acts(speaking: Repository, tmp_path: Path) -> No
     "arguments", [("lock",), ("lock", "--check"), ("init", "-y"), ("check", "--static"), ("check", f"no {NAME}")]
 )
 def test_no_command_lets_a_name_act(speaking: Repository, arguments: tuple[str, ...]) -> None:
-    """Whatever names a model or a path shows it, and lets nothing in it act."""
+    """Every command that prints the name of a model or a path escapes it."""
     commit(speaking.folder)
     with speaking.start(*arguments) as process:
         out, err = process.communicate(timeout=PATIENCE_S)
@@ -148,7 +148,7 @@ def test_no_command_lets_a_name_act(speaking: Repository, arguments: tuple[str, 
 
 
 def test_terminal(speaking: Repository) -> None:
-    """On a terminal, with colours and progress, what is in a model reaches the terminal only as visible text."""
+    """On a terminal with colors and progress, text from a model is printed only as visible characters."""
     write(speaking.folder / NAME, ENDLESS)
     speaking.run("lock", "--offline")
     speaking.write("onnxgate.toml", speaking.read("onnxgate.toml") + "[limits]\ntime-s = 1\n")
@@ -161,7 +161,7 @@ def test_terminal(speaking: Repository) -> None:
 
 
 def on_a_terminal(repository: Repository, *arguments: str) -> str:
-    """All that a terminal is sent."""
+    """Return all output that a command sends to a terminal."""
     ours, theirs = pty.openpty()
     chunks: list[bytes] = []
     environment = {**repository.environment, "TERM": "xterm-256color", "COLUMNS": "200"}
@@ -186,5 +186,5 @@ def _read(terminal: int, chunks: list[bytes]) -> None:
     try:
         while chunk := os.read(terminal, 4096):
             chunks.append(chunk)
-    except OSError:  # so Linux says that nobody writes to it any more
+    except OSError:  # on Linux, the read fails after the last writer has closed the terminal
         return

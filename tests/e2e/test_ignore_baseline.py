@@ -1,4 +1,4 @@
-"""An old repository adopts the gate with one command, stays green, and goes red on what is new."""
+"""An existing repository adopts the gate with one command and then fails only on new findings."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def write_model(
     before: int = 0,
     pinned: bool = False,
 ) -> None:
-    """A model that asks for operators that there are not, behind so many layers that nothing is wrong with."""
+    """Write a model with unsupported operators after `before` valid layers."""
     layers = "".join(f"[node_Abs_{n}] a{n + 1} = Abs (a{n}) " for n in range(before))
     number = before
     nodes = f"[node_Det_{number}] d = Det (a{number}) "
@@ -48,24 +48,24 @@ def write_model(
 
 
 def relock(repository: Repository) -> None:
-    """The lock as it is after `onnxgate lock`."""
+    """Update the lock."""
     repository.run("lock", "--offline")
 
 
 def counted(report: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """What is not ignored."""
+    """Return the findings that are not ignored."""
     return [brief(each) for each in report["findings"] if not each["ignored"]]
 
 
 def entries(repository: Repository) -> list[Entry]:
-    """The ignores of its config."""
+    """Return the `[[ignore]]` entries of the config."""
     found: list[Entry] = loads(repository.read("onnxgate.toml")).get("ignore", [])
     return found
 
 
 @pytest.fixture
 def old(small: Repository) -> Repository:
-    """A repository that has 200 findings."""
+    """Return a repository with 200 findings."""
     for number in range(MODELS):
         write_model(small, f"m{number:02}.onnx")
     (small.folder / "models" / "small.onnx").unlink()
@@ -77,14 +77,14 @@ def old(small: Repository) -> Repository:
 
 @pytest.fixture
 def adopted(old: Repository) -> Repository:
-    """The same after it adopted the gate."""
+    """Return the repository after it adopted the gate."""
     old.run(*STATIC, "--write-ignores")
     commit(old.folder)
     return old
 
 
 def test_two_hundred_findings_are_adopted_with_one_command(old: Repository) -> None:
-    """All of them and what they hid are accepted, one by one; nothing else in the file changes; again is no change."""
+    """The command appends entries for all findings, including hidden ones; a second run changes nothing."""
     before = old.read("onnxgate.toml")
     found = counted(old.report("--static", status=1))
     said = old.run(*STATIC, "--write-ignores").out
@@ -105,7 +105,7 @@ def test_two_hundred_findings_are_adopted_with_one_command(old: Repository) -> N
 
 
 def test_the_next_one_closes_the_gate(adopted: Repository) -> None:
-    """In a new model, of a known rule in a known model, or as a content that is not locked: each alone is red."""
+    """A finding in a new model, a second one of an accepted rule and an unlocked content each fail the check."""
     write_model(adopted, "new.onnx", ("Foo",), pinned=True)
     relock(adopted)
     new = [("error", "missing-kernel", "models/new.onnx"), ("error", "unknown-operator", "models/new.onnx")]
@@ -124,7 +124,7 @@ def test_the_next_one_closes_the_gate(adopted: Repository) -> None:
 
 
 def test_a_new_export_without_new_faults_stays_green(adopted: Repository) -> None:
-    """Other node names, numbers, lines and an edited config are no new findings, and no ignore is said to be unused."""
+    """Changed node names, numbers and lines cause no new findings and no unused ignores."""
     for number in range(MODELS):
         write_model(adopted, f"m{number:02}.onnx", ("Bar", "Foo"), before=1 + number % 3)
     write(adopted.folder / "models" / "a-first-one.onnx", parse(head='<ir_version: 7, opset_import: ["" : 17]>\n'))
@@ -135,7 +135,7 @@ def test_a_new_export_without_new_faults_stays_green(adopted: Repository) -> Non
 
 
 def test_a_fault_that_is_repaired_is_a_note_until_its_entry_is_gone(adopted: Repository) -> None:
-    """The gate stays open, also where warnings close it; the same command takes out what is gone, and no more."""
+    """A repaired fault leaves only a note, and `--write-ignores` removes exactly the outdated fingerprints."""
     before = adopted.read("onnxgate.toml")
     write_model(adopted, "m03.onnx", ("Bar",))
     write(adopted.folder / "models" / "m04.onnx", parse(head='<ir_version: 7, opset_import: ["" : 17]>\n'))
@@ -148,7 +148,7 @@ def test_a_fault_that_is_repaired_is_a_note_until_its_entry_is_gone(adopted: Rep
     assert f"{entry} `unknown-operator` for `models/m03.onnx` lists 2 findings, of which 1 no longer exists" in notes
     assert f"{entry} `missing-kernel` for `models/m04.onnx` no longer matches a finding" in notes
     adopted.run(*STATIC, "--write-ignores", "models/m05.onnx")
-    assert adopted.read("onnxgate.toml") == before  # what was not asked for is left alone
+    assert adopted.read("onnxgate.toml") == before  # entries of models that were not selected are kept
     adopted.run(*STATIC, "--write-ignores")
     assert counted(adopted.report("--static")) == []
     assert [each["rule"] for each in entries(adopted) if each["model"] == "models/m04.onnx"] == []
@@ -157,7 +157,7 @@ def test_a_fault_that_is_repaired_is_a_note_until_its_entry_is_gone(adopted: Rep
 
 
 def test_reasons_and_dates_of_those_that_stay_are_kept(adopted: Repository) -> None:
-    """What somebody wrote into an entry is theirs; a finding that comes to it is not accepted for their reason."""
+    """Edited reasons and dates are kept, and a new finding gets a separate entry."""
     text = adopted.read("onnxgate.toml").replace(
         'reason = "present when the gate was adopted"', 'reason = "moves in March" # soon\nuntil = 2999-03-31', 1
     )
@@ -176,7 +176,7 @@ def test_reasons_and_dates_of_those_that_stay_are_kept(adopted: Repository) -> N
 
 
 def test_an_end_date_is_not_prolonged(adopted: Repository) -> None:
-    """What was accepted for a while and is still there closes the gate, and is not accepted a second time."""
+    """A finding whose `until` date has passed fails the check and is not accepted a second time."""
     text = adopted.read("onnxgate.toml")
     adopted.write("onnxgate.toml", text.replace('adopted"\n', 'adopted"\nuntil = 2026-01-01\n', 1))
     ended = adopted.run(*STATIC, "--write-ignores", status=1)
@@ -192,7 +192,7 @@ CHANGED_AGAIN = "g (float[N, 4] z, float[N, 4] w) => (float[N, 4] y) { y = Mul(z
 
 
 def test_a_wanted_break_is_accepted_once(small: Repository) -> None:
-    """In exactly its content; after the merge the entry has done its work, which is a note, whatever comes next."""
+    """An intended break is accepted for one exact content; after the merge the entry is a note."""
     write(small.folder / "models" / "small.onnx", NARROWED)
     relock(small)
     base = commit(small.folder)
@@ -209,7 +209,7 @@ def test_a_wanted_break_is_accepted_once(small: Repository) -> None:
     (note,) = [each for each in small.report(*after)["findings"] if each["rule"] == "ignore-unused"]
     assert note["level"] == "note"
     assert note["message"].endswith("no longer matches a finding")
-    assert small.report("--static", "--fail-on", "warning")["findings"] == []  # without a baseline nothing is known
+    assert small.report("--static", "--fail-on", "warning")["findings"] == []  # not known without a baseline
 
     write(small.folder / "models" / "small.onnx", CHANGED_AGAIN)
     relock(small)
@@ -222,7 +222,7 @@ def test_a_wanted_break_is_accepted_once(small: Repository) -> None:
 
 
 def test_a_snippet_accepts_its_finding(old: Repository) -> None:
-    """What is printed is TOML as it stands, needs a reason, and accepts that finding alone."""
+    """The printed snippet is valid TOML, requires a reason and accepts only its finding."""
     old.run("check", "--static", "models/m00.onnx", status=1)
     out = old.run("check", "--static", "--show-ignores", "models/m00.onnx", status=1).out
     found = re.search(r" +\[\[ignore\]\]\n +rule = \"unknown-operator\"\n(?: +\S.*\n)+? +reason = .*\n", out)
@@ -238,7 +238,7 @@ def test_a_snippet_accepts_its_finding(old: Repository) -> None:
 
 
 def test_a_pyproject_with_other_line_ends_is_written_too(old: Repository) -> None:
-    """Under its own table, behind everything, in the line ends that the file has."""
+    """Entries are appended under `[tool.onnxgate]` with the line endings of the file."""
     config = old.read("onnxgate.toml").replace("[targets", "[tool.onnxgate.targets")
     config = config.replace("[[model", "[[tool.onnxgate.model").replace("# ours", "[tool.onnxgate]")
     text = f"[project]\nname = 'x'\n{config}[tool.other]\nx = 1\n".replace("\n", "\r\n").encode()
@@ -264,7 +264,7 @@ def test_a_pyproject_with_other_line_ends_is_written_too(old: Repository) -> Non
     ],
 )
 def test_what_does_not_go_together_is_refused(small: Repository, arguments: tuple[str, ...], said: str) -> None:
-    """Before any work is done, and nothing is written."""
+    """Options that cannot be combined are rejected before anything is checked or written."""
     before = small.read("onnxgate.toml")
 
     assert said in small.run(*STATIC, *arguments, status=2).err
@@ -272,7 +272,7 @@ def test_what_does_not_go_together_is_refused(small: Repository, arguments: tupl
 
 
 def test_a_config_that_cannot_be_written_is_left_alone(old: Repository) -> None:
-    """A file that is marked as read-only, and one whose entries are written inline."""
+    """A read-only config and one with inline entries are not modified."""
     config = old.folder / "onnxgate.toml"
     config.chmod(stat.S_IRUSR)
     assert "is read-only" in old.run(*STATIC, "--write-ignores", status=2).err
@@ -286,7 +286,7 @@ def test_a_config_that_cannot_be_written_is_left_alone(old: Repository) -> None:
 
 
 def test_what_says_that_nothing_was_promised_is_not_accepted(old: Repository) -> None:
-    """A stale lock stays an error, and the command says what to do; without a lock nothing is written at all."""
+    """A stale lock is still an error with a hint, and nothing is written without a lock."""
     old.edit("onnxgate.toml", ">=1.18,<1.20", ">=1.18,<1.19")
     ended = old.run(*STATIC, "--write-ignores", status=1)
     assert "`lock-stale` cannot be ignored" in ended.out
@@ -299,7 +299,7 @@ def test_what_says_that_nothing_was_promised_is_not_accepted(old: Repository) ->
 
 
 def test_what_cannot_be_judged_at_all_is_not_accepted(old: Repository) -> None:
-    """A checkout without Git LFS accepts nothing for those that have it, and what is no model is to be excluded."""
+    """Git LFS pointers and files that are not models cannot be ignored."""
     pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 9\n"
     old.write("models/m00.onnx", pointer)
     old.write("models/m01.onnx", "<!DOCTYPE html><html></html>")
@@ -312,7 +312,7 @@ def test_what_cannot_be_judged_at_all_is_not_accepted(old: Repository) -> None:
 
 
 def test_what_could_not_be_decided_stays_undecided(old: Repository, cold: dict[str, Any]) -> None:
-    """Known faults are accepted, and the exit status is that of what is left."""
+    """Known faults are accepted, but undecided results still determine the exit status."""
     offline = old.given(**cold)
     offline.run("check", "--offline", "--write-ignores", "models/m00.onnx", status=3)
 

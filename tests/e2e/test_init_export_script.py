@@ -1,4 +1,4 @@
-"""A repository whose own script calls `torch.onnx.export` joins with `init` and one line."""
+"""A repository whose script calls `torch.onnx.export` is set up with `init` and one added line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.index, pytest.mark.torch]
 
 
 def test_passes(joined: Repository) -> None:
-    """The model runs, and the script writes the same model again."""
+    """The model runs, and the script reproduces it."""
     report = joined.report()
 
     assert (report["verdict"], report["findings"], report["undecided"]) == ("pass", [], [])
@@ -20,7 +20,7 @@ def test_passes(joined: Repository) -> None:
 
 
 def test_a_changed_script(joined: Repository) -> None:
-    """Other weights are found, before anybody commits the file."""
+    """Different weights are found before the new file is committed."""
     joined.edit("export.py", "SEED = 7", "SEED = 8")
     report = joined.report("--stage", "export", status=1)
 
@@ -29,7 +29,7 @@ def test_a_changed_script(joined: Repository) -> None:
 
 
 def test_a_script_that_fails(joined: Repository) -> None:
-    """Its line is the place of the finding."""
+    """The finding points to the failing line of the script."""
     joined.edit("export.py", "    torch.manual_seed(SEED)\n", "    torch.manual_seed(NO_SEED)\n")
     report = joined.report("--stage", "export", status=1)
     place = report["findings"][0]["place"]

@@ -1,4 +1,4 @@
-"""What is wrong at one size, at one level or in a second run only, and what seems to be and is not."""
+"""Faults that occur only at one size, at one optimization level or in a second run."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ sizes = { h = [32, 28] }
 """
 FORMULAS = {"twice": "2*batch", "thrice": "3*batch"}
 MODELS = {
-    # int(x.shape[0]) in forward, written by TorchScript: a batch of 4 gets an answer for 2, without any error.
+    # `int(x.shape[0])` in `forward`, exported by TorchScript: a batch of 4 gets the output of a batch of 2.
     "baked": "g (float[batch, 4] x) => (float[batch, 1] y) <int64[2] s = {2, 1}>"
     " { m = ReduceMean(x)  y = Expand(m, s) }",
-    # The same with Dim.AUTO: the numbers are right, and the file is wrong about itself.
+    # The same with `Dim.AUTO`: the values are correct, but the declared shape is wrong.
     "stamped": "g (float[batch, 4] x) => (float[2, 1] y) <int64[1] a = {1}> { y = ReduceMean(x, a) }",
     "doubled": "g (float[batch, 4] x) => (float[twice, 4] y) { y = Concat<axis = 0>(x, x) }",
     "undoubled": "g (float[batch, 4] x) => (float[thrice, 4] y) { y = Concat<axis = 0>(x, x) }",
@@ -48,7 +48,7 @@ MODELS = {
 
 
 def _formulas(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The text form of ONNX has no formulas for axes."""
+    """Set formulas as axis names, which the text form of ONNX does not support."""
     for dim in (dim for value in model.graph.output for dim in value.type.tensor_type.shape.dim):
         if dim.dim_param in FORMULAS:
             dim.dim_param = FORMULAS[dim.dim_param]
@@ -57,7 +57,7 @@ def _formulas(model: onnx.ModelProto) -> onnx.ModelProto:
 
 @pytest.fixture
 def repository(command: Repository, tmp_path: Path) -> Repository:
-    """A repository of these models."""
+    """Return a repository of these models."""
     made = command.at(tmp_path / "dimensions")
     for name, text in MODELS.items():
         write(made.folder / "models" / f"{name}.onnx", _formulas(parse(text)))
@@ -68,7 +68,7 @@ def repository(command: Repository, tmp_path: Path) -> Repository:
 
 
 def test_dimensions(repository: Repository) -> None:
-    """Each is found where it is wrong, with the sizes that show it; data that decide a size, and noise, are neither."""
+    """Each fault is reported with the sizes that cause it; data-dependent sizes and random noise are not faults."""
     report = repository.report("--stage", "runtime,parity", status=1)
     found = {
         each["model"]: (each["rule"], re.split(r" \(onnxruntime|; ", each["message"])[0]) for each in report["findings"]

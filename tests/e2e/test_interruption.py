@@ -1,4 +1,4 @@
-"""A gate that is interrupted ends at once, with 130, whatever it is doing; one that is killed leaves nothing behind."""
+"""An interrupted check ends at once with status 130, and a killed check leaves no processes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ SLEEPS = 'import pathlib, time; pathlib.Path("started").touch(); time.sleep(600)
 
 
 def interrupt(process: subprocess.Popen[str]) -> Ended:
-    """Press Ctrl-C, and see that it ends soon."""
+    """Send SIGINT and wait for the process to end soon."""
     process.send_signal(signal.SIGINT)
     return wait(process, SOON_S)
 
 
 @pytest.mark.index
 def test_while_a_model_runs(endless: Repository, mark: str) -> None:
-    """In the middle of native code; 130 also where a model is already known to be broken."""
+    """A check is interrupted during native code and ends with status 130, even if a model has already failed."""
     write(endless.folder / "models" / "page.onnx")
     endless.run("lock", "--offline")
     endless.write("models/page.onnx", PAGE)
@@ -41,7 +41,7 @@ def test_while_a_model_runs(endless: Repository, mark: str) -> None:
 
 @pytest.mark.index
 def test_killed_while_a_model_runs(endless: Repository, mark: str) -> None:
-    """No worker outlives a gate that had no time to end it."""
+    """Workers end even if the check is killed before it can stop them."""
     process = endless.given(**{MARK: mark}).start("check")
     until(lambda: busiest_s(mark) > 2, running=process)
     process.kill()
@@ -51,7 +51,7 @@ def test_killed_while_a_model_runs(endless: Repository, mark: str) -> None:
 
 
 def test_while_an_environment_is_built(small: Repository, silent_index: SilentIndex, tmp_path: Path, mark: str) -> None:
-    """uv is ended as well, and nothing half built stays."""
+    """uv is stopped too, and the incomplete environment is removed."""
     variables = unanswered(silent_index.url, tmp_path)
     process = small.given(**variables, **{MARK: mark}).start("check")
     cache = Path(str(variables["ONNXGATE_CACHE_DIR"]))
@@ -66,7 +66,7 @@ def test_while_an_environment_is_built(small: Repository, silent_index: SilentIn
 
 
 def test_while_a_command_exports(small: Repository, mark: str) -> None:
-    """The user's own command is ended with the toolchain's worker."""
+    """The user's command is stopped together with the worker of the toolchain."""
     python = f'[toolchain]\npython = "{Path(sys.executable).as_posix()}"\n'
     command = f"[[model]]\npath = 'models/small.onnx'\ncommand = ['{{python}}', '-c', '''{SLEEPS}''', '{{output}}']\n"
     small.write("onnxgate.toml", small.read("onnxgate.toml") + python + command)

@@ -1,4 +1,4 @@
-"""Predictions held against real runtimes, node by node; nodes that nobody predicted are found."""
+"""Predictions are verified node by node on real runtimes, which also find nodes without a prediction."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.index
 
 OLD, NEW = "onnxruntime 1.18.1", "onnxruntime 1.19.2"
 BOTH = [OLD, NEW]
-# No release has kernels of double for Det and Conv; uint16 is in Mul since 1.21.
+# No release has kernels of `Det` and `Conv` for double; `Mul` supports uint16 since 1.21.
 MISSES = (
     "g (double[2, 2] x, double[1, 1, 4, 4] y, uint16[N] v) => (double d, double[1, 1, 3, 3] e, uint16[N] p, float[2] q)"
     " { d = Det (x) w = Constant <value = double[1, 1, 2, 2] {1.0, 1.0, 1.0, 1.0}> ()"
@@ -27,20 +27,20 @@ MISSES = (
 
 
 def said(report: dict[str, Any]) -> list[tuple[str, str, list[str], bool]]:
-    """Rule, node, runtimes, and whether a run confirms it."""
+    """Return the rule, node, runtimes and confirmation of each finding."""
     found = [(each["rule"], each["node"], each["runtimes"], each["confirmed"]) for each in report["findings"]]
     return sorted(found)
 
 
 def given(small: Repository, text: str | ModelProto, package: Path | None = None) -> Repository:
-    """The repository with another model, judged by another onnxgate."""
+    """Return the repository with another model, optionally checked by a modified package."""
     write(small.folder / "models" / "small.onnx", text)
     small.run("lock", "--offline")
     return small.given(PYTHONPATH=package) if package else small
 
 
 def test_every_miss_is_confirmed_although_the_model_stops_at_the_first(small: Repository) -> None:
-    """Each by its node alone; the failed load says nothing more."""
+    """Each missing kernel is confirmed by loading its node alone; the failed load adds no finding."""
     report = given(small, MISSES).report(status=1)
 
     assert [
@@ -52,7 +52,7 @@ def test_every_miss_is_confirmed_although_the_model_stops_at_the_first(small: Re
 
 
 def test_a_false_prediction_is_dropped_though_the_model_is_refused(small: Repository, tmp_path: Path) -> None:
-    """A table without a kernel that the release has: the node loads alone. The others are confirmed."""
+    """The node of a false prediction loads alone; the other predictions are confirmed."""
     package = altered_package.mistaken(tmp_path / "package", "Abs", lambda _: None)
     model = given(small, MISSES, package)
 
@@ -69,7 +69,7 @@ def test_a_false_prediction_is_dropped_though_the_model_is_refused(small: Reposi
 
 
 def test_a_model_that_loads_contradicts_all(small: Repository, tmp_path: Path) -> None:
-    """Without asking its nodes."""
+    """If the whole model loads, its nodes are not loaded separately."""
     package = altered_package.mistaken(tmp_path / "package", "Abs", lambda _: None)
     report = given(small, "g (float[N] x) => (float[N] y) { y = Abs (x) }", package).report()
 
@@ -77,7 +77,7 @@ def test_a_model_that_loads_contradicts_all(small: Repository, tmp_path: Path) -
 
 
 def test_a_node_that_no_text_names_is_found(small: Repository, tmp_path: Path) -> None:
-    """A table with kernels that the release has not predicts too little; the node, without a name, is found alone."""
+    """A node that fails although the support data list a kernel for it is found alone, even without a name."""
 
     def takes_all(kernel: KernelRow) -> KernelRow:
         return msgspec.structs.replace(kernel, constraints=())
@@ -94,7 +94,7 @@ def test_a_node_that_no_text_names_is_found(small: Repository, tmp_path: Path) -
 
 
 def test_all_nodes_are_found_where_kernels_are_not_known(small: Repository) -> None:
-    """Of a release that does not say its kernels, what is refused is observed, all at once."""
+    """On a release without kernel data, all refused nodes are found in one check."""
     small.edit("onnxgate.toml", "onnxruntime>=1.18,<1.20", "onnxruntime==1.15.1")
     small.run("lock")
     report = given(small, MISSES).report(status=1)
@@ -106,14 +106,17 @@ def test_all_nodes_are_found_where_kernels_are_not_known(small: Repository) -> N
 
 
 def test_all_nodes_are_found_where_nothing_was_predicted(small: Repository) -> None:
-    """Here the support stage is not asked."""
+    """Without the support stage, all refused nodes are found in one check."""
     report = given(small, MISSES).report("--stage", "file,runtime", status=1)
 
     assert [("load-failed", node, BOTH, False) for node in ("", "conv", "mul")] == said(report)
 
 
 def test_static_shapes_are_kept(small: Repository) -> None:
-    """1.15.1 has no kernel for `Shape(19)`, and folds that of a static input: it is refused where it is dynamic."""
+    """Reduced models keep static shapes.
+
+    1.15.1 has no kernel for `Shape(19)` but folds it for a static input, so it refuses only the dynamic one.
+    """
     small.edit("onnxgate.toml", "onnxruntime>=1.18,<1.20", "onnxruntime==1.15.1")
     small.edit("onnxgate.toml", "[targets.server]\n", '[targets.server]\noptimization = ["all"]\n')
     small.run("lock")

@@ -1,4 +1,4 @@
-"""The same repository with its model in Git LFS: what a pointer proves, and what it leaves undecided."""
+"""Models in Git LFS whose content is not fetched."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ pytestmark = [pytest.mark.index, pytest.mark.torch]
 
 @pytest.fixture
 def pointers(joined: Repository, tmp_path: Path) -> Repository:
-    """A clone of which nothing was fetched from Git LFS."""
+    """Return a clone in which all models are Git LFS pointers."""
     return clone_of_pointers(joined, tmp_path, "*.onnx")
 
 
 def test_a_pointer_to_the_locked_content(pointers: Repository) -> None:
-    """It proves identity: a note, and the static stages judge what the lock knows of the model: not its operators."""
+    """A pointer to the locked content is a note; the facts in the lock are not enough for a prediction."""
     report = pointers.report("--static")
 
     assert pointers.read(MODEL).startswith("version https://git-lfs.github.com/spec/v1\n")
@@ -31,7 +31,7 @@ def test_a_pointer_to_the_locked_content(pointers: Repository) -> None:
 
 
 def test_it_cannot_be_run(pointers: Repository) -> None:
-    """The other stages are undecided, and what fetches the model is said."""
+    """The other stages are undecided, and the hint fetches the model."""
     report = pointers.report(status=3)
 
     assert {each["stage"] for each in report["undecided"]} == {"runtime", "parity", "export"}
@@ -39,7 +39,7 @@ def test_it_cannot_be_run(pointers: Repository) -> None:
 
 
 def test_a_pointer_to_other_content(pointers: Repository) -> None:
-    """A model that was pushed without its lock is an error, even if nobody fetched it."""
+    """A model that was pushed without its lock is an error, even if its content is not fetched."""
     oid = next(line for line in pointers.read(MODEL).splitlines() if line.startswith("oid "))
     pointers.edit(MODEL, oid, f"oid sha256:{'0' * 64}")
     report = pointers.report(status=1)
@@ -48,7 +48,7 @@ def test_a_pointer_to_other_content(pointers: Repository) -> None:
 
 
 def test_after_fetching(pointers: Repository) -> None:
-    """What the hint says makes it pass."""
+    """The check passes after the command in the hint."""
     git(pointers.folder, "lfs", "pull", "--include", MODEL)
     report = pointers.report()
 

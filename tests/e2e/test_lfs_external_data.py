@@ -1,4 +1,4 @@
-"""A model with its weights in a second file, both in Git LFS: each may be there without the other."""
+"""A model with external data, both in Git LFS, with either of the two files fetched."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MODEL, DATA = "models/small.onnx", "models/small.bin"
 
 @pytest.fixture
 def pointers(small: Repository, tmp_path: Path) -> Repository:
-    """A clone in which both are pointers."""
+    """Return a clone in which both files are pointers."""
     model = parse(SCALE)
     (small.folder / DATA).write_bytes(make_external(model, "small.bin"))
     write(small.folder / MODEL, model)
@@ -28,14 +28,14 @@ def pointers(small: Repository, tmp_path: Path) -> Repository:
 
 
 def test_both_are_pointers(pointers: Repository) -> None:
-    """The static stages pass; the others need both files."""
+    """Static stages pass; the other stages need both files."""
 
     assert [brief(each) for each in pointers.report("--static")["findings"]] == [("note", "lfs-pointer", MODEL)]
     assert pointers.report(status=3)["counts"]["undecided"] == 2
 
 
 def test_only_the_model_is_fetched(pointers: Repository) -> None:
-    """Its data is known to be the locked one, and not here: a note, undecided, and the way to fetch it."""
+    """If only the data are not fetched, the model has a note and is undecided, with a hint that fetches the data."""
     git(pointers.folder, "lfs", "pull", "--include", MODEL)
     report = pointers.report(status=3)
 
@@ -45,7 +45,7 @@ def test_only_the_model_is_fetched(pointers: Repository) -> None:
 
 
 def test_only_the_data_is_fetched(pointers: Repository) -> None:
-    """The same the other way round."""
+    """If only the model is not fetched, the model has a note and is undecided, with a hint that fetches it."""
     git(pointers.folder, "lfs", "pull", "--include", DATA)
     report = pointers.report(status=3)
 
@@ -55,7 +55,7 @@ def test_only_the_data_is_fetched(pointers: Repository) -> None:
 
 @pytest.mark.parametrize("fetched", [True, False])
 def test_data_of_another_model(pointers: Repository, fetched: bool) -> None:
-    """A pointer to other data than the locked is an error, whether the model is here or not."""
+    """A pointer to data that do not match the lock is an error, whether the model is fetched or not."""
     if fetched:
         git(pointers.folder, "lfs", "pull", "--include", MODEL)
     oid = next(line for line in pointers.read(DATA).splitlines() if line.startswith("oid "))
@@ -68,7 +68,7 @@ def test_data_of_another_model(pointers: Repository, fetched: bool) -> None:
 
 
 def test_both_are_fetched(pointers: Repository) -> None:
-    """Then it passes, as it did where it came from."""
+    """The check passes if both files are fetched."""
     git(pointers.folder, "lfs", "pull")
     report = pointers.report()
 

@@ -1,4 +1,4 @@
-"""`onnxgate lock`: the same bytes whoever writes it, wherever and whenever; and no more than was asked for."""
+"""`onnxgate lock` writes the same bytes on every machine, and updates only the requested entries."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ NAMES = ("models/a.onnx", "models/Größe 模型.onnx", "models/İi.onnx", "mode
 
 
 def read_lock(repository: Repository) -> dict[str, Any]:
-    """The lock as TOML."""
+    """Return the parsed lock."""
     return tomllib.loads(repository.read("onnxgate.lock"))
 
 
 def make(repository: Repository, names: Iterable[str], seconds: int) -> None:
-    """Write the same files in another order, and date them."""
+    """Write and commit models in the given order, with one modification time."""
     for name in names:
         write(repository.folder / name)
     repository.write("onnxgate.toml", CONFIG)
@@ -56,7 +56,7 @@ def make(repository: Repository, names: Iterable[str], seconds: int) -> None:
 
 @pytest.mark.index
 def test_same_bytes_everywhere(command: Repository, tmp_path: Path) -> None:
-    """Folder, user, home, time zone, language, dates, hash seed, order of files and uv's cache leave no trace."""
+    """The lock does not depend on the folder, user, time zone, language, dates, hash seed, file order or uv cache."""
     uv_cache = subprocess.run([find_uv_bin(), "cache", "dir"], capture_output=True, text=True, check=True).stdout
     one = command.at(tmp_path / "one").given(
         TZ="Pacific/Kiritimati", LC_ALL="C", LANG="C", PYTHONHASHSEED="1", SOURCE_DATE_EPOCH="0"
@@ -87,7 +87,7 @@ def test_same_bytes_everywhere(command: Repository, tmp_path: Path) -> None:
 
 @pytest.mark.index
 def test_wheels_for_every_platform(command: Repository, tmp_path: Path) -> None:
-    """Each package has wheels for five platforms, whichever of them locks it."""
+    """Each package has wheels for five platforms, regardless of the platform that writes the lock."""
     repository = command.at(tmp_path / "one")
     make(repository, NAMES[:1], 1_000_000_000)
     repository.run("lock")
@@ -103,7 +103,7 @@ def _has(wheels: Iterable[str], platform: str) -> bool:
 
 @pytest.mark.parametrize("arguments", [("--offline",), ()], ids=["asked to be offline", "no index"])
 def test_offline(small: Repository, cold: Variables, arguments: tuple[str, ...]) -> None:
-    """A new and a removed model are locked where every pin still fits, which stays as it is."""
+    """Added and removed models are locked offline if all pins still match; the pins are unchanged."""
     before = read_lock(small)
     write(small.folder / "models" / "new.onnx", RELU.replace("Relu", "Tanh"))
     (small.folder / "models" / "small.onnx").unlink()
@@ -121,7 +121,7 @@ def test_offline(small: Repository, cold: Variables, arguments: tuple[str, ...])
 
 @pytest.mark.parametrize("path", ["models/b.onnx", "models/deep", "./models/../models/b.onnx"])
 def test_paths(small: Repository, cold: Variables, path: str) -> None:
-    """Of three models that changed, only the entries that are named are written."""
+    """If three models changed, only the entries of the named paths are updated."""
     names = ("models/b.onnx", "models/deep/c.onnx", "models/small.onnx")
     small.edit("onnxgate.toml", '"models/*.onnx"', '"models/**/*.onnx"')
     for name in names:
@@ -140,22 +140,22 @@ def test_paths(small: Repository, cold: Variables, path: str) -> None:
 
 
 def widen(repository: Repository) -> None:
-    """Promise another minor."""
+    """Add another minor release to the target."""
     repository.edit("onnxgate.toml", "<1.20", "<1.21")
 
 
 def change(repository: Repository) -> None:
-    """Commit another model under the same name."""
+    """Write a different model to the same path."""
     write(repository.folder / "models" / "small.onnx", RELU.replace("Relu", "Tanh"))
 
 
 def add(repository: Repository) -> None:
-    """Commit one more model."""
+    """Add a model."""
     write(repository.folder / "models" / "new.onnx")
 
 
 def move(repository: Repository) -> None:
-    """Commit the model under another name."""
+    """Rename the model."""
     (repository.folder / "models" / "small.onnx").rename(repository.folder / "models" / "moved.onnx")
 
 
@@ -169,7 +169,7 @@ def move(repository: Repository) -> None:
     ],
 )
 def test_check(small: Repository, cold: Variables, done: Callable[[Repository], None], said: str) -> None:
-    """What differs from the lock is said with status 1, nothing is written, and no index is asked."""
+    """Differences are reported with status 1, without writing the lock or querying the index."""
     done(small)
     before = small.read("onnxgate.lock")
     ended = small.given(**cold).run("lock", "--check", status=1)

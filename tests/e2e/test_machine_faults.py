@@ -1,4 +1,4 @@
-"""Faults of the machine during real commands: exit 3, the fault is named, and nothing else is blamed."""
+"""Faults of the machine during real commands end with status 3, and the message names the fault."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Run = Callable[..., Ended]
 
 @pytest.fixture
 def exporting(small: Repository) -> Repository:
-    """A repository whose model is exported by a command, and is larger than the file systems of these tests."""
+    """Return a repository whose model is exported by a command and exceeds the size limits of these tests."""
     tensor = f"<float[25000] w = {{{','.join(['1.0'] * 25000)}}}>"
     text = f"g (float[N, 25000] x) => (float[N, 25000] y) {tensor} {{ y = Mul (x, w) }}"
     write(small.folder / "models" / "small.onnx", text)
@@ -40,7 +40,7 @@ def exporting(small: Repository) -> Repository:
 def run(
     repository: Repository, *arguments: str, before: list[str] | None = None, file_bytes: int | None = None
 ) -> Ended:
-    """Run the command behind a prefix, or with a limit of its files' sizes."""
+    """Run the command with a prefix, or with a file-size limit."""
 
     def limit() -> None:
         if file_bytes is not None:
@@ -59,7 +59,7 @@ def run(
 
 
 def assert_named(ended: Ended, message: str, hint: str) -> None:
-    """Check that the output names the fault and its remedy, and blames nothing else."""
+    """Check that the output contains the fault and a hint, and reports nothing else as the cause."""
     both = f"{ended.out}\n{ended.err}"
 
     assert ended.status == 3, both
@@ -76,7 +76,7 @@ def mounted(folder: Path, options: str) -> list[str]:
 
 @pytest.mark.parametrize("arguments", [("export",), ("check", "--stage", "export")])
 def test_a_full_temporary_folder(exporting: Repository, tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    """The export command fails for want of space: the fault is the disk's, not the command's."""
+    """If an export fails because the disk is full, the message names the temporary folder."""
     folder = tmp_path / "temporary"
     before = mounted(folder, "size=40k")
     ended = run(exporting.given(TMPDIR=folder), *arguments, before=before)
@@ -85,7 +85,7 @@ def test_a_full_temporary_folder(exporting: Repository, tmp_path: Path, argument
 
 
 def test_a_full_disk_at_the_destination(exporting: Repository, tmp_path: Path) -> None:
-    """The model that cannot be replaced is named, and stays as it was."""
+    """The message names the model that could not be replaced, and the file is unchanged."""
     folder = tmp_path / "disk"
     folder.mkdir()
     commands = (
@@ -104,12 +104,12 @@ def test_a_full_disk_at_the_destination(exporting: Repository, tmp_path: Path) -
 
 @pytest.mark.parametrize("arguments", [("export",), ("check",), ("lock", "--upgrade", "--offline")])
 def test_no_file_may_be_written(exporting: Repository, arguments: tuple[str, ...]) -> None:
-    """`ulimit -f 0`: the limit is named, and the command that raises it."""
+    """With `ulimit -f 0`, the message names the limit and the command that raises it."""
     assert_named(run(exporting, *arguments, file_bytes=0), "the file-size limit is exceeded", "`ulimit -f unlimited`")
 
 
 def test_a_file_size_limit_during_an_export(exporting: Repository) -> None:
-    """Files smaller than the model may be written."""
+    """A limit that is smaller than the model is reported as the cause of the failed export."""
     ended = run(exporting, "export", file_bytes=20_000)
 
     assert_named(ended, "models/small.onnx: cannot be exported: ", "`ulimit -f unlimited`")
@@ -117,7 +117,7 @@ def test_a_file_size_limit_during_an_export(exporting: Repository) -> None:
 
 
 def test_a_file_size_limit_while_the_lock_is_written(small: Repository) -> None:
-    """The lock is named, and unchanged."""
+    """The message names the lock, which is unchanged."""
     before = small.read("onnxgate.lock")
     write(small.folder / "models" / "another.onnx")
     ended = run(small, "lock", "--offline", file_bytes=100)
@@ -128,7 +128,7 @@ def test_a_file_size_limit_while_the_lock_is_written(small: Repository) -> None:
 
 @pytest.mark.parametrize("arguments", [("check",), ("runtimes", "prepare")])
 def test_a_read_only_cache(small: Repository, tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    """Environments cannot be created; the variable that moves them is named."""
+    """Environments cannot be created; the hint names the variable that moves the cache."""
     folder = tmp_path / "cache"
     before = mounted(folder, "ro,size=1m")
     ended = run(small.given(ONNXGATE_CACHE_DIR=folder), *arguments, before=before)
@@ -138,7 +138,7 @@ def test_a_read_only_cache(small: Repository, tmp_path: Path, arguments: tuple[s
 
 @pytest.mark.parametrize("arguments", [("check",), ("export",), ("lock", "--upgrade", "--offline")])
 def test_no_writable_temporary_folder(exporting: Repository, tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    """All candidates are read-only; the first one is named with the reason."""
+    """If all candidates are read-only, the message names the first one and the reason."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     candidates = [path for path in ("/tmp", "/var/tmp", "/usr/tmp", exporting.folder) if Path(path).is_dir()]
@@ -167,7 +167,7 @@ def test_no_uv(small: Repository, tmp_path: Path, fault: str) -> None:
 
 @pytest.mark.index
 def test_uv_on_path(small: Repository, tmp_path: Path) -> None:
-    """The uv on `PATH` creates the environments."""
+    """If the uv package is missing, the `uv` on `PATH` creates the environments."""
     from uv import find_uv_bin
 
     (tmp_path / "stubs").mkdir()

@@ -25,7 +25,7 @@ TWINS = "g (float[N] x) => (float[N] y) <float[N] z> { [twin] z = Abs(x) [twin] 
 
 
 def matrix(repository: Repository, *arguments: str, status: int = 0) -> dict[str, Any]:
-    """Return its JSON, which matches the published schema."""
+    """Return the JSON output, validated against the published schema."""
     said: dict[str, Any] = json.loads(repository.run("matrix", "--output", "json", *arguments, status=status).out)
     jsonschema.Draft202012Validator(build_schema(Matrix, "")).validate(said)
     assert said["exit"] == status
@@ -33,12 +33,12 @@ def matrix(repository: Repository, *arguments: str, status: int = 0) -> dict[str
 
 
 def by_release(model: dict[str, Any], field: str = "predicted") -> dict[str, str]:
-    """One field of one model by release."""
+    """Return one field of a model's entries, by release."""
     return {each["runtime"].removeprefix("onnxruntime "): each[field] for each in model["runtimes"]}
 
 
 def test_every_known_release(files: Repository) -> None:
-    """Each release has its reasons; the kernels of some are not known."""
+    """Each release that does not load the model has its reasons; some releases have no kernel data."""
     stamped(files, "model.onnx", 8, 15)
     [model] = matrix(files, "model.onnx")["models"]
     predicted = by_release(model)
@@ -70,7 +70,7 @@ def test_every_known_release(files: Repository) -> None:
 
 
 def test_kernels_and_patches_are_told_apart(files: Repository) -> None:
-    """Types decide, and releases of one minor may differ."""
+    """Predictions depend on types, and patches of one minor release may differ."""
     write_model(files, "equal.onnx", 8, 14, EQUAL)
     write_quantized(files)
     equal, quantized = matrix(files, "equal.onnx", "quantized.onnx", "--target", "onnxruntime>=1.16,<1.22", status=1)[
@@ -91,7 +91,7 @@ def test_kernels_and_patches_are_told_apart(files: Repository) -> None:
 
 
 def write_quantized(repository: Repository) -> None:
-    """A model of which the patches of 1.16 differ."""
+    """Write a model that only some patches of 1.16 support."""
     import onnx.parser
 
     from tests.harness.models import write
@@ -120,7 +120,7 @@ def test_the_verdict(files: Repository, arguments: tuple[str, ...], verdict: str
 
 @pytest.mark.parametrize("target", ["onnxruntime<1.16", "onnxruntime>=1.15.1,<1.17"])
 def test_a_required_release_without_kernel_data(files: Repository, target: str) -> None:
-    """It is undecided whether the model loads on it."""
+    """A required release without kernel data is undecided."""
     stamped(files, "model.onnx", 7, 13)
     ended = files.run("matrix", "model.onnx", "--target", target, status=3)
 
@@ -130,7 +130,7 @@ def test_a_required_release_without_kernel_data(files: Repository, target: str) 
 
 
 def test_the_lines_are_those_of_check(files: Repository) -> None:
-    """Both commands give the same answer in the same words; `matrix` adds the table."""
+    """Both commands print the same lines; `matrix` also prints the table."""
     stamped(files, "models/a.onnx", 10, 21)
     stamped(files, "models/b.onnx", 7, 13)
     stamped(files, "models/c.onnx", 14, 18)
@@ -151,7 +151,7 @@ def test_the_lines_are_those_of_check(files: Repository) -> None:
     ],
 )
 def test_select(files: Repository, select: str, releases: list[str]) -> None:
-    """The values are those of `select` in a config."""
+    """`--select` has the same values as `select` in a config."""
     stamped(files, "model.onnx", 7, 13)
     said = matrix(files, "model.onnx", "--target", "onnxruntime>=1.16,<1.19", "--select", select)
 
@@ -159,7 +159,7 @@ def test_select(files: Repository, select: str, releases: list[str]) -> None:
 
 
 def test_a_file_that_is_not_a_model(files: Repository) -> None:
-    """All releases refuse it; the other models are still checked."""
+    """All releases refuse a file that is not a model; the other models are still checked."""
     files.write("broken.onnx", "")
     stamped(files, "good.onnx", 8, 18)
     broken, good = matrix(files, "broken.onnx", "good.onnx", status=1)["models"]
@@ -170,7 +170,7 @@ def test_a_file_that_is_not_a_model(files: Repository) -> None:
 
 
 def test_a_pointer_is_undecided(files: Repository) -> None:
-    """Whether the model loads depends on content that was not fetched."""
+    """The result depends on content that was not fetched."""
     (files.folder / "models").mkdir()
     files.write("models/m.onnx", "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 9\n")
     [model] = matrix(files, "models", status=3)["models"]
@@ -182,7 +182,7 @@ def test_a_pointer_is_undecided(files: Repository) -> None:
 
 
 def test_a_model_that_is_not_valid(files: Repository) -> None:
-    """Whether an invalid model loads is not predicted."""
+    """Loading is not predicted for an invalid model."""
     write_model(files, "model.onnx", 8, 18, TWINS)
     [model] = matrix(files, "model.onnx", "--target", "onnxruntime>=1.16", status=3)["models"]
 
@@ -193,7 +193,7 @@ def test_a_model_that_is_not_valid(files: Repository) -> None:
 
 
 def test_the_order_of_reasons(files: Repository) -> None:
-    """The first reason may be shown alone: versions precede operators, and an invalid model precedes its data."""
+    """Version fields precede operators, and an invalid model precedes its data: the first reason may be shown alone."""
     model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 27, "ai.onnx.ml" : 99]> {UNKNOWN}')
     onnx.save(model, files.folder / "versions.onnx")
     twins = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {TWINS}')
@@ -210,7 +210,7 @@ def test_the_order_of_reasons(files: Repository) -> None:
 
 
 def test_an_operator_that_no_release_has(files: Repository) -> None:
-    """The model fails, even if older releases are unknown."""
+    """A model with an unknown operator fails, even if older releases are unknown."""
     write_model(files, "model.onnx", 8, 18, UNKNOWN)
     out = files.run("matrix", "model.onnx", "-v", status=1).out
 
@@ -221,7 +221,7 @@ def test_an_operator_that_no_release_has(files: Repository) -> None:
 
 
 def test_folders_and_files(files: Repository) -> None:
-    """A folder stands for all models below it; each has a row."""
+    """A folder selects all models below it; each model has a row."""
     stamped(files, "some/deep/b.onnx", 8, 18)
     stamped(files, "some/a.onnx", 8, 18)
     stamped(files, "c.onnx", 8, 18)
@@ -232,7 +232,7 @@ def test_folders_and_files(files: Repository) -> None:
 
 
 def test_hidden_folders_are_not_entered(files: Repository) -> None:
-    """The `onnx` package in a `.venv` has thousands of models, which are skipped unless they are named."""
+    """Hidden folders such as `.venv`, which may contain thousands of test models, are skipped unless named."""
     stamped(files, "some/.venv/lib/a.onnx", 8, 18)
     stamped(files, "some/b.onnx", 8, 18)
 
@@ -241,14 +241,14 @@ def test_hidden_folders_are_not_entered(files: Repository) -> None:
 
 
 def test_a_model_named_twice(files: Repository) -> None:
-    """Once by its folder and once by its path: it is one model."""
+    """A model that is selected by its folder and by its path is listed once."""
     stamped(files, "some/a.onnx", 8, 18)
 
     assert [each["path"] for each in matrix(files, "some", "some/a.onnx", "./some/a.onnx")["models"]] == ["some/a.onnx"]
 
 
 def test_no_config_is_read(files: Repository) -> None:
-    """Not even an invalid one."""
+    """`matrix` does not read the config, so even an invalid one is not an error."""
     files.write("onnxgate.toml", "nonsense = [")
     stamped(files, "model.onnx", 8, 18)
 
@@ -280,7 +280,7 @@ def test_outputs(files: Repository) -> None:
     ],
 )
 def test_usage(files: Repository, arguments: tuple[str, ...], said: str) -> None:
-    """Wrong values are usage errors."""
+    """Invalid values are usage errors."""
     stamped(files, "model.onnx", 7, 13)
 
     assert said in files.run("matrix", *arguments, status=2).err
@@ -320,7 +320,7 @@ def test_verified(command: Repository, tmp_path: Path) -> None:
 
 @pytest.mark.index
 def test_verified_where_it_was_not_known(command: Repository, tmp_path: Path) -> None:
-    """A release without kernel data is decided by loading the model."""
+    """Loading the model decides the result for a release without kernel data."""
     files = command.at(tmp_path)
     stamped(files, "model.onnx", 8, 18)
     ended = files.run("matrix", "model.onnx", "--verify", "--target", "onnxruntime==1.15.1")

@@ -1,4 +1,4 @@
-"""Where nothing was predicted, no table says that it was."""
+"""Models that could not be predicted are not shown as predicted."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ pytestmark = pytest.mark.index
 
 @pytest.fixture
 def lacking(small: Repository, tmp_path: Path) -> Repository:
-    """A repository, judged by an onnxgate that does not know one of its two releases."""
+    """Return a repository that is checked by an onnxgate without data of one of its two releases."""
     package = altered_package.without(tmp_path / "package", "1.19.2")
     return small.given(PYTHONPATH=package, ONNXGATE_CACHE_DIR=tmp_path / "a cache")
 
 
 def test_a_release_without_data(lacking: Repository) -> None:
-    """Its cell is not that of a release that is predicted to load the model."""
+    """The state of the cell is `not predicted` for a release without support data."""
     report = lacking.report("--static")
 
     assert {each["runtime"]: each["state"] for each in report["cells"]} == {OLD: "predicted", NEW: "not predicted"}
 
 
 def test_in_words(lacking: Repository) -> None:
-    """The terminal and the job's summary say what it means."""
+    """The text output and the summary mark the cell with `?` and explain it."""
     said = lacking.run("check", "--static").out
     summary = lacking.run("check", "--static", "--output", "summary").out
 

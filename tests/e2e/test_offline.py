@@ -1,4 +1,4 @@
-"""Without a package index and with cold caches nothing hangs, what is known is said, and what is not is no pass."""
+"""Without a package index and with cold caches, commands do not hang, and models that cannot be run are undecided."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REFUSED = "cannot be downloaded: the package index is unreachable"
 
 @pytest.mark.torch
 def test_quickstart_is_undecided(project: Callable[[str], Repository], cold: Variables, toolchain: Path) -> None:
-    """Every model on every release is undecided, with the reason; nothing else is, since the sources could be run."""
+    """Every model is undecided on every release in the runtime stage only, because the sources can be run."""
     quickstart = project("quickstart").given(**cold).given(UV_HTTP_RETRIES=None, VIRTUAL_ENV=toolchain.parent.parent)
     report = quickstart.report(status=3)
     cells = {(cell["model"], cell["runtime"]) for cell in report["cells"]}
@@ -31,7 +31,7 @@ def test_quickstart_is_undecided(project: Callable[[str], Repository], cold: Var
 
 
 def test_a_static_error_closes_the_gate(small: Repository, cold: Variables) -> None:
-    """What is broken as a file is known to be broken, whatever else could not be decided."""
+    """A static error fails the check even if other results are undecided."""
     write(small.folder / "models" / "through.onnx", PASSTHROUGH)
     small.run("lock", "--offline")
     report = small.given(**cold).report(status=1)
@@ -44,7 +44,7 @@ def test_a_static_error_closes_the_gate(small: Repository, cold: Variables) -> N
     "arguments", [("lock", "--check"), ("lock",), ("check", "--static"), ("check", "--static", "--offline")]
 )
 def test_what_needs_no_index(small: Repository, cold: Variables, arguments: tuple[str, ...]) -> None:
-    """The lock's check, a lock with nothing to resolve, and the static stages pass; no environment is made."""
+    """Commands that need no index pass and create no environment."""
     small.given(**cold).run(*arguments, patience_s=60)
 
     assert [path.name for path in Path(str(cold["ONNXGATE_CACHE_DIR"])).glob("*") if path.name != "static"] == []
@@ -52,7 +52,7 @@ def test_what_needs_no_index(small: Repository, cold: Variables, arguments: tupl
 
 
 def test_offline(small: Repository, cold: Variables) -> None:
-    """`--offline` on a cold cache asks nobody and says that it was asked for."""
+    """With `--offline` and a cold cache, nothing is downloaded, and the hint names the option."""
     report = small.given(**cold).report("--offline", status=3)
 
     assert report["counts"]["undecided"] == 2
@@ -60,14 +60,14 @@ def test_offline(small: Repository, cold: Variables) -> None:
 
 
 def test_a_cache_that_cannot_be_made(small: Repository, cold: Variables) -> None:
-    """Where environments cannot be stored nothing can be run, and the way out is said."""
+    """If environments cannot be stored, models are undecided, with a hint."""
     report = small.given(**cold).given(ONNXGATE_CACHE_DIR=small.folder / "onnxgate.toml").report(status=3)
 
     assert {each["hint"] for each in report["undecided"]} == {"set `ONNXGATE_CACHE_DIR` to another folder"}
 
 
 def test_what_must_be_resolved_is_said(small: Repository, cold: Variables) -> None:
-    """A target that was never locked cannot be locked, which is no fault of the config; the lock stays as it is."""
+    """A new target cannot be locked without an index; the status is 3, and the lock is unchanged."""
     small.write("onnxgate.toml", small.read("onnxgate.toml") + '[targets.more]\nruntime = "onnxruntime>=1.24"\n')
     before = small.read("onnxgate.lock")
     ended = small.given(**cold).run("lock", status=3)
@@ -77,7 +77,7 @@ def test_what_must_be_resolved_is_said(small: Repository, cold: Variables) -> No
 
 
 def test_an_index_that_never_answers(small: Repository, silent_index: SilentIndex, tmp_path: Path) -> None:
-    """It is given up after uv's time limit, for each release alike."""
+    """Downloads stop after uv's time limit, and each release is undecided."""
     patient = small.given(**unanswered(silent_index.url, tmp_path)).given(UV_HTTP_TIMEOUT="1", UV_HTTP_RETRIES="1")
     report = patient.report(status=3)
 
@@ -86,7 +86,7 @@ def test_an_index_that_never_answers(small: Repository, silent_index: SilentInde
 
 
 def test_a_lock_at_an_index_that_never_answers(small: Repository, silent_index: SilentIndex, tmp_path: Path) -> None:
-    """Resolving gives up as well."""
+    """Resolving also stops after the time limit."""
     (small.folder / "onnxgate.lock").unlink()
     patient = small.given(**unanswered(silent_index.url, tmp_path)).given(UV_HTTP_TIMEOUT="1")
     ended = patient.run("lock", status=3)

@@ -1,4 +1,4 @@
-"""An input that is an output: said of the file, and shown by the run on exactly the releases that are wrong."""
+"""An input that is also an output: predicted from the file and confirmed by runs on the affected releases."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IDENTITY = "g (float[N, 4] x, bool[N] mask) => (float[N, 4] y, bool[N] kept) { y
 
 @pytest.fixture
 def repository(command: Repository, tmp_path: Path) -> Repository:
-    """A repository of that model and of its repair, promised on four releases."""
+    """Return a repository with the model and its repaired version, for four releases."""
     made = command.at(tmp_path / "through")
     write(made.folder / "models" / "through.onnx", THROUGH)
     write(made.folder / "models" / "identity.onnx", IDENTITY)
@@ -32,7 +32,7 @@ def repository(command: Repository, tmp_path: Path) -> Repository:
 
 
 def test_pass_through(repository: Repository) -> None:
-    """One finding, confirmed on the two releases that hand out the caller's memory; all others pass."""
+    """The one finding is confirmed on the two releases that return the caller's memory; everything else passes."""
     static = repository.report("--static", status=1)
     report = repository.report(status=1)
     (predicted,), (found,) = static["findings"], report["findings"]
@@ -52,7 +52,7 @@ def test_pass_through(repository: Repository) -> None:
 
 
 def test_the_run_alone(repository: Repository) -> None:
-    """Without the file stage, the rule of the run says it of the same releases."""
+    """Without the file stage, a finding of the parity stage names the same releases."""
     (found,) = repository.report("--stage", "runtime,parity", status=1)["findings"]
 
     assert (found["rule"], found["runtimes"]) == ("output-unstable", WRONG)

@@ -1,4 +1,4 @@
-"""Int8 models made by onnxruntime.quantization, on three releases and at both levels, beside their float model."""
+"""Int8 models created by `onnxruntime.quantization`, compared with their float model on three releases."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FINE = ("dynamic", "good", "network", "operators")
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The project with its models, quantized in an environment of their own."""
+    """Return the project with its models, quantized in a separate environment."""
     folder = tmp_path_factory.mktemp("quantized") / "project"
     shutil.copytree(ROOT / "fixtures" / "projects" / "quantized", folder)
     subprocess.run([find_uv_bin(), "venv", "-q", "--python", sys.executable, folder.parent / "venv"], check=True)
@@ -39,7 +39,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def repository(command: Repository, made: Path, tmp_path: Path) -> Repository:
-    """A copy of it, locked."""
+    """Return a locked copy of the project."""
     shutil.copytree(made, tmp_path / "project")
     repository = command.at(tmp_path / "project")
     repository.run("lock")
@@ -47,13 +47,13 @@ def repository(command: Repository, made: Path, tmp_path: Path) -> Repository:
 
 
 def drifting(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What was found of each model; nothing but drift is found of these."""
+    """Return the finding of each model; all findings must be `quantization-drift`."""
     assert {each["rule"] for each in report["findings"]} <= {"quantization-drift"}
     return {Path(each["model"]).stem: each for each in report["findings"]}
 
 
 def test_bad_calibration_closes_the_gate(repository: Repository) -> None:
-    """On every release; the worst layer is the one that was calibrated badly, or spoiled; all else passes."""
+    """The finding covers every release and names the layer that was calibrated badly; the other models pass."""
     report = repository.report(status=1)
     found = drifting(report)
     states = {(Path(each["model"]).stem, each["state"]) for each in report["cells"]}
@@ -68,7 +68,7 @@ def test_bad_calibration_closes_the_gate(repository: Repository) -> None:
 
 
 def test_every_figure_has_its_bound(repository: Repository) -> None:
-    """The report says of each quantized model what it keeps, what it must keep, and who says so."""
+    """The report contains the figures of each quantized model with their bounds and the source of each bound."""
     report = repository.report(status=1)
     figures = [each for each in report["measured"] if each["pair"].endswith("against models/network.onnx")]
     bounds = {(each["metric"], each["bound"], each["bound_from"]) for each in figures if each["bound"] is not None}
@@ -78,7 +78,7 @@ def test_every_figure_has_its_bound(repository: Repository) -> None:
 
 
 def test_recorded_figures_are_held(repository: Repository) -> None:
-    """What `lock --measure` recorded is the bound, also of a model that was quantized again and keeps less."""
+    """Values recorded by `lock --measure` are the bounds, also for a model that was quantized again."""
     said = repository.run("lock", "--measure").out
     recorded = repository.report(status=0)
     lock = repository.folder / "onnxgate.lock"

@@ -1,4 +1,4 @@
-"""The project that a newcomer runs first: every locked release is run, and every output compared with its source."""
+"""The quickstart project runs on every locked release, and every output is compared with its source."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MODELS = ["models/classifier.onnx", "models/encoder.onnx"]
 
 @pytest.fixture(scope="session")
 def quickstart(command: Repository, toolchain: Path, made_once: Callable[[str, Make], Path]) -> Repository:
-    """The project, checked once: what was said is in `report.json`."""
+    """Return the project after one check, whose output is in `report.json`."""
 
     def make(folder: Path) -> None:
         repository = command.at(copy_tree(QUICKSTART, folder / "project"))
@@ -42,20 +42,20 @@ def quickstart(command: Repository, toolchain: Path, made_once: Callable[[str, M
 
 @pytest.fixture(scope="session")
 def report(quickstart: Repository) -> dict[str, Any]:
-    """What the first run said."""
+    """Return the report of the first check."""
     said: dict[str, Any] = msgspec.json.decode((quickstart.folder.parent / "report.json").read_bytes())
     return said
 
 
 @pytest.fixture(scope="session")
 def locked() -> list[str]:
-    """Every runtime of the committed lock."""
+    """Return every runtime of the committed lock."""
     targets = tomllib.loads((QUICKSTART / "onnxgate.lock").read_text())["targets"].values()
     return sorted({f"onnxruntime {each['release']}" for target in targets for each in target["runtimes"]})
 
 
 def test_passes(report: dict[str, Any]) -> None:
-    """Nothing was found, left out, or left undecided, in any stage."""
+    """The check passes without findings, skipped parts or undecided results."""
     said = {key: report[key] for key in ("verdict", "scope", "findings", "undecided", "skipped")}
 
     assert said == {"verdict": "pass", "scope": "", "findings": [], "undecided": [], "skipped": []}
@@ -63,7 +63,7 @@ def test_passes(report: dict[str, Any]) -> None:
 
 
 def test_every_release_ran(report: dict[str, Any], locked: list[str]) -> None:
-    """Both models ran on each locked release, six at least, and were compared with their source there."""
+    """Both models run on each locked release (at least six) and are compared with their source there."""
     cells = {(cell["model"], cell["runtime"]): (cell["state"], cell["compared"]) for cell in report["cells"]}
 
     assert len(locked) >= 6
@@ -72,7 +72,7 @@ def test_every_release_ran(report: dict[str, Any], locked: list[str]) -> None:
 
 
 def test_every_comparison_is_measured(report: dict[str, Any], locked: list[str]) -> None:
-    """Each release has a figure against the source for each model, within its bound."""
+    """Each release has a comparison with the source for each model, within its bound."""
     against_source = [each for each in report["measured"] if each["pair"].endswith(" against the source")]
     measured = {(each["model"], each["pair"].removesuffix(" against the source")) for each in against_source}
 
@@ -81,7 +81,7 @@ def test_every_comparison_is_measured(report: dict[str, Any], locked: list[str])
 
 
 def test_environments_are_those_of_the_lock(report: dict[str, Any], locked: list[str], cache: Path) -> None:
-    """Each release has an environment in which exactly that release is installed."""
+    """For each locked release, an environment with this release exists."""
     names = {name.removeprefix("onnxruntime ") for name in locked}
     installed = {path.name.removesuffix(".dist-info").split("-")[1] for path in _installed(cache)}
 
@@ -94,7 +94,7 @@ def _installed(cache: Path) -> list[Path]:
 
 
 def test_warm(quickstart: Repository, cache: Path, cold: Variables) -> None:
-    """A second run needs no index, builds nothing, and says the same to the byte."""
+    """A second check needs no index, builds no environment, and prints exactly the same report."""
     ready = {path: path.stat().st_mtime_ns for path in cache.glob("environments/*/ready.json")}
     warm = quickstart.given(**{**cold, "ONNXGATE_CACHE_DIR": cache})
     ended = warm.run("check", "--offline", "--no-cache", "--output", "json")

@@ -1,4 +1,4 @@
-"""A network that is exported again with a layer before the others: what was found of it is known again."""
+"""Fingerprints of findings are stable when a network is exported again with additional layers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ torch.onnx.export(
 
 
 def exported(repository: Repository, toolchain: Path, layers: int, exporter: str, opset: int) -> list[dict[str, Any]]:
-    """What is found of the network with so many layers before the others."""
+    """Return the errors of the network with the given number of preceding layers."""
     model = repository.folder / "models" / "small.onnx"
     command = [str(toolchain), "-W", "ignore", "-c", SCRIPT, str(model), str(layers), exporter, str(opset)]
     subprocess.run(command, check=True, capture_output=True)
@@ -48,7 +48,7 @@ def exported(repository: Repository, toolchain: Path, layers: int, exporter: str
 
 @pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
 def test_fingerprints_survive_a_new_export(small: Repository, toolchain: Path, exporter: str) -> None:
-    """With other nodes, other numbers and another opset; what it adopted before covers it after."""
+    """Fingerprints do not depend on node names, node numbers or the opset, so adopted findings remain ignored."""
     before = exported(small, toolchain, 1, exporter, 18)
     small.run("check", "--static", "--write-ignores")
     after = exported(small, toolchain, 3, exporter, 19)

@@ -15,7 +15,7 @@ from tests.harness.repositories.user_repository import Repository
 
 REUSED = "1 result reused from cache"
 UNSTABLE = "\nif torch.initial_seed() == 1:\n    _width = len\n"
-"""What gives other weights with one of the two seeds."""
+"""Code that yields different weights for one of the two seeds."""
 SCRIPT = """import os
 import sys
 from pathlib import Path
@@ -59,7 +59,7 @@ command = ["{python}", "make.py", "{output}"]
 
 @pytest.fixture
 def exported(command: Repository, toolchain: Path, tmp_path: Path, cold: Variables) -> Repository:
-    """The quickstart project with a cache of its own, checked twice."""
+    """Return the quickstart project with its own empty cache."""
     repository = command.at(copy_tree(ROOT / PROJECTS / "quickstart", tmp_path / "project"))
     commit(repository.folder)
     return repository.given(**cold, VIRTUAL_ENV=toolchain.parent.parent)
@@ -67,7 +67,7 @@ def exported(command: Repository, toolchain: Path, tmp_path: Path, cold: Variabl
 
 @pytest.fixture
 def made(small: Repository, own_cache: Path) -> Repository:
-    """A repository with a model that a script makes, with its weights in a subfolder; it was checked once."""
+    """Return a repository, checked once, with a script that writes a model with weights in a subfolder."""
     small.write("onnxgate.toml", CONFIG % Path(sys.executable).as_posix())
     small.write("make.py", SCRIPT)
     subprocess.run([sys.executable, "make.py", "models/small.onnx"], cwd=small.folder, check=True)
@@ -84,13 +84,13 @@ def find_rules(repository: Repository, *, status: int = 1) -> set[str]:
 
 
 def check(repository: Repository, status: int = 0) -> str:
-    """Return what is printed of one model."""
+    """Return the output of a check of one model."""
     return repository.run("check", "-v", "--stage", "file,export", "models/classifier.onnx", status=status).out
 
 
 @pytest.mark.torch
 def test_an_unchanged_export_is_repeated_once(exported: Repository) -> None:
-    """The first check exports twice; so does one after a change of code that only another seed shows."""
+    """The first check exports twice, and so does a check after a code change that only the other seed exposes."""
     printed = [check(exported), check(exported)]
     helper = exported.folder / "export" / "weights.py"
     helper.write_text(helper.read_text(encoding="utf-8") + UNSTABLE, encoding="utf-8")
@@ -102,7 +102,7 @@ def test_an_unchanged_export_is_repeated_once(exported: Repository) -> None:
 
 
 def test_external_data_in_a_subfolder(made: Repository) -> None:
-    """Weights that depend on the seed are found although the model's own file has the same bytes with each."""
+    """Seed-dependent weights are found in external data, even if the model file itself has the same bytes."""
     reused = REUSED in made.run("check", "--stage", "export", "-v").out
     drawn = find_rules(made.given(DRAWN="1"))
 
@@ -112,7 +112,7 @@ def test_external_data_in_a_subfolder(made: Repository) -> None:
 
 @pytest.mark.parametrize("seed", ["0", "1"])
 def test_a_change_that_one_seed_alone_shows(made: Repository, seed: str) -> None:
-    """It is found with each seed: the order of a set of two names is that of a list with every other one."""
+    """A change that only one of the two seeds exposes is found."""
     made.edit("make.py", '"DRAWN" in os.environ', f'os.environ["PYTHONHASHSEED"] == "{seed}"')
 
     assert "export-unstable" in find_rules(made)
@@ -120,7 +120,7 @@ def test_a_change_that_one_seed_alone_shows(made: Repository, seed: str) -> None
 
 @pytest.mark.parametrize("link", ["symlink_to", "hardlink_to"])
 def test_a_second_export_that_overwrites_the_first(made: Repository, link: str) -> None:
-    """A file is not compared with itself: what the first export wrote is then unknown."""
+    """If the second export overwrites the files of the first, stability is undecided."""
     made.edit("make.py", '"DRAWN" in os.environ', 'os.environ["PYTHONHASHSEED"] == "0"')
     report = made.given(LINK=link).report("--stage", "export", status=3)
 

@@ -1,4 +1,4 @@
-"""The printed command, run as it is printed, shows the same findings."""
+"""The printed reproduction command reports the same findings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ g (float[batch, 4] x) => (float[1, 4] y) <int64[2] shape = {1, 4}> { y = Reshape
 
 
 def test_command_shows_the_same(project: Callable[[str], Repository], toolchain: Path) -> None:
-    """On fewer cases, drawn with the same seed: word for word, figures included."""
+    """The command selects fewer cases with the same seed, and its findings are equal, including figures."""
     import onnx.parser
 
     broken = project("broken").given(VIRTUAL_ENV=toolchain.parent.parent)
@@ -28,7 +28,7 @@ def test_command_shows_the_same(project: Callable[[str], Repository], toolchain:
     first = broken.report(*paths, "--stage", "runtime,parity", "--seed", "5", status=1)
     replays = {each["model"]: each for each in first["replays"]}
 
-    assert set(replays) == {path for path in paths if "frames" not in path}  # which does not load at all
+    assert set(replays) == {path for path in paths if "frames" not in path}  # does not load
     for model, replay in replays.items():
         program, *words = shlex.split(replay["command"])
         again = broken.report(*words[1:], status=1)
@@ -38,7 +38,7 @@ def test_command_shows_the_same(project: Callable[[str], Repository], toolchain:
 
 
 def test_stored_inputs_are_what_inputs_takes(project: Callable[[str], Repository], cache: Path) -> None:
-    """A file of the cache, given as `inputs`, fails as the generated case did."""
+    """Stored input files work as `inputs` and reproduce the failure of the generated case."""
     broken = project("broken")
     first = broken.report("models/wrong-reshape.onnx", "--stage", "runtime", status=1)
     (replay,) = first["replays"]

@@ -1,4 +1,4 @@
-"""A check in parts, by the installed command: planned, judged by several jobs, merged."""
+"""A check in shards: planned, run by several jobs, merged."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ reason = "used in several"
 
 @pytest.fixture
 def many(small: Repository) -> Repository:
-    """Five models: no release loads one of them, and the newest two are not locked."""
+    """Return a repository of five models: one loads on no release, and two are not locked."""
     write(small.folder / "models" / "b.onnx", "g (float[N, 4] x) => (float[N, 4] y) { y = Neg(x) }")
     future = parse()
     future.ir_version = 13
@@ -45,7 +45,7 @@ def many(small: Repository) -> Repository:
 
 
 def planned(repository: Repository, *arguments: str) -> list[dict[str, Any]]:
-    """The entries of the matrix; the plan is kept beside the repository."""
+    """Return the matrix entries of a plan, which is saved next to the repository."""
     said = repository.run("plan", *arguments).out
     assert said.count("\n") == 1
     plan_of(repository).write_text(said, encoding="utf-8")
@@ -54,12 +54,12 @@ def planned(repository: Repository, *arguments: str) -> list[dict[str, Any]]:
 
 
 def plan_of(repository: Repository) -> Path:
-    """The file of its last plan."""
+    """Return the path of the last plan."""
     return repository.folder.with_name(f"{repository.folder.name}.plan")
 
 
 def judge(repository: Repository, shards: list[dict[str, Any]], folder: Path, *arguments: str) -> Iterator[int]:
-    """Each part by a job of its own, with its exit status."""
+    """Check each shard in a separate process and yield the exit statuses."""
     for each in shards:
         file = folder / f"{each['index']}.json"
         shard = ("--shard", each["shard"], "--plan", str(plan_of(repository)))
@@ -69,7 +69,7 @@ def judge(repository: Repository, shards: list[dict[str, Any]], folder: Path, *a
 
 @pytest.mark.parametrize("shards", [1, 2, 5])
 def test_merged_is_whole(many: Repository, tmp_path: Path, shards: int) -> None:
-    """Byte for byte, and with the status of the undivided check."""
+    """The merged report has the same bytes as that of an undivided check."""
     whole = many.run("check", "--static", "--output", "json").out
     plan = planned(many, "--shards", str(shards))
     statuses = list(judge(many, plan, tmp_path / "reports", "--static"))
@@ -82,7 +82,7 @@ def test_merged_is_whole(many: Repository, tmp_path: Path, shards: int) -> None:
 
 
 def test_by_hand(many: Repository, tmp_path: Path) -> None:
-    """Without a plan every job divides alike, and says that it judged a part."""
+    """Without a plan, every job divides the models in the same way and reports its shard."""
     whole = many.run("check", "--static", "--output", "json").out
     for index in (1, 2):
         last = many.run("check", "--static", "--shard", f"{index}/2", "--output", f"json={tmp_path}/{index}.json").out
@@ -93,7 +93,7 @@ def test_by_hand(many: Repository, tmp_path: Path) -> None:
 
 
 def test_a_shard_that_was_killed(many: Repository, tmp_path: Path) -> None:
-    """Its report is empty: nothing passes, and what nobody judged is named."""
+    """The report of a killed job is empty: the check is undecided, and each unchecked model is named."""
     plan = planned(many, "--shards", "3")
     list(judge(many, plan, tmp_path / "out", "--static"))
     (tmp_path / "out" / "2.json").write_text("")
@@ -108,7 +108,7 @@ def test_a_shard_that_was_killed(many: Repository, tmp_path: Path) -> None:
 
 
 def test_a_known_error_before_what_is_missing(many: Repository, tmp_path: Path) -> None:
-    """1 and 3 are 1."""
+    """A failed shard takes precedence over a missing report."""
     many.edit("onnxgate.toml", 'rule = "ir-version-too-new"', 'rule = "path-leaked"')
     plan = planned(many, "--shards", "5")
     statuses = list(judge(many, plan, tmp_path, "--static"))
@@ -119,7 +119,7 @@ def test_a_known_error_before_what_is_missing(many: Repository, tmp_path: Path) 
 
 
 def test_reports_of_another_commit(many: Repository, tmp_path: Path) -> None:
-    """In a checkout of something else, what was judged is no verdict on that; nor with the key of another plan."""
+    """Reports of another commit or another plan are undecided."""
     plan = planned(many, "--shards", "2")
     list(judge(many, plan, tmp_path, "--static"))
     many.run("merge", str(tmp_path), "--key", plan[0]["key"])
@@ -134,7 +134,7 @@ def test_reports_of_another_commit(many: Repository, tmp_path: Path) -> None:
 
 
 def test_without_a_checkout(many: Repository, tmp_path: Path) -> None:
-    """The reports are all that a merge needs."""
+    """`merge` needs only the reports, not a checkout."""
     whole = many.run("check", "--static", "--output", "json").out
     list(judge(many, planned(many, "--shards", "2"), tmp_path / "out", "--static"))
 
@@ -142,7 +142,7 @@ def test_without_a_checkout(many: Repository, tmp_path: Path) -> None:
 
 
 def test_nothing_was_left(many: Repository, tmp_path: Path) -> None:
-    """A folder that no job wrote into, or that is not there, is no pass; each model is named in its checkout."""
+    """An empty or missing report folder is undecided, and each model is named."""
     (tmp_path / "empty").mkdir()
     for name in ("empty", "nowhere"):
         ended = many.run("merge", str(tmp_path / name), "--output", f"json={tmp_path}/report.json", status=3)
@@ -153,7 +153,7 @@ def test_nothing_was_left(many: Repository, tmp_path: Path) -> None:
 
 
 def test_fewer_models_than_shards(small: Repository, tmp_path: Path) -> None:
-    """Shards without a model are not planned; whoever asks for one judges nothing, and that is no gap."""
+    """Shards without models are not planned; a report of one is accepted and contains no models."""
     plan = planned(small, "--shards", "4")
     list(judge(small, plan, tmp_path, "--static"))
     small.run("check", "--static", "--shard", "3/4", "--output", f"json={tmp_path}/3.json")
@@ -166,14 +166,14 @@ def test_fewer_models_than_shards(small: Repository, tmp_path: Path) -> None:
 
 
 def test_no_model_is_meant(small: Repository) -> None:
-    """PATHS that are no models give an empty matrix, as they give an empty check."""
+    """PATHS without models yield an empty matrix."""
     (small.folder / "docs").mkdir()
 
     assert [] == planned(small, "docs", "--shards", "2")
 
 
 def test_some_models(many: Repository, tmp_path: Path) -> None:
-    """PATHS are planned, judged and merged like all."""
+    """Selected PATHS are planned, checked and merged like whole projects."""
     paths = ("models/new.onnx", "models/small.onnx", "models/b.onnx")
     whole = many.run("check", "--static", *paths, "--output", "json").out
     plan = planned(many, *paths, "--shards", "2")
@@ -184,7 +184,7 @@ def test_some_models(many: Repository, tmp_path: Path) -> None:
 
 
 def test_read_by_a_person(many: Repository, tmp_path: Path) -> None:
-    """The plan as a table."""
+    """The plan can be printed as text."""
     said = many.given(ONNXGATE_CACHE_DIR=tmp_path / "cold").run("plan", "--shards", "2", "--output", "text").out
 
     assert said.startswith("shard 1/2: 3 models, about ")
@@ -208,12 +208,12 @@ def test_read_by_a_person(many: Repository, tmp_path: Path) -> None:
     ],
 )
 def test_usage(small: Repository, arguments: tuple[str, ...], said: str) -> None:
-    """What cannot be meant is 2."""
+    """Invalid values and combinations of options are usage errors."""
     assert said in small.run(*arguments, status=2).err
 
 
 def test_everything_that_can_be_wrong(project: Callable[[str], Repository], tmp_path: Path) -> None:
-    """The broken project, with drawings, what no model has, and findings about the lock that every shard says."""
+    """The broken project, with graph excerpts, an unused size and lock findings in every shard, is merged correctly."""
     broken = project("broken")
     broken.edit("onnxgate.toml", "onnxruntime>=1.31,<1.32", "onnxruntime>=1.31,<1.33")
     broken.edit("onnxgate.toml", "sizes = { batch = [1, 3] }", "sizes = { batch = [1, 3], nowhere = [1] }")
@@ -227,7 +227,7 @@ def test_everything_that_can_be_wrong(project: Callable[[str], Repository], tmp_
 
 
 def test_costs_go_from_shards_to_the_next_plan(many: Repository, tmp_path: Path) -> None:
-    """Each job has its own folder, and the merge's is what the next plan has; hostile costs only balance."""
+    """Measured costs are saved by each job, merged and used by the next plan; invalid costs are ignored."""
     many = many.given(ONNXGATE_CACHE_DIR=tmp_path / "cold")
     plan, artifacts = planned(many, "--shards", "2"), tmp_path / "artifacts"
     list(judge(many, plan, artifacts, "--static"))
@@ -252,7 +252,7 @@ def test_costs_go_from_shards_to_the_next_plan(many: Repository, tmp_path: Path)
 
 
 def test_a_shard_without_a_plan_is_that_of_the_plan(many: Repository, tmp_path: Path) -> None:
-    """`plan` and `check --shard` divide alike, whatever this machine has measured; only `--measured` does not."""
+    """`plan` and `check --shard` divide models in the same way, even with cached costs, unless `--measured` is used."""
     many = many.given(ONNXGATE_CACHE_DIR=tmp_path / "cache")
     lock = loads(many.read("onnxgate.lock"))["models"]
     for name, cost_s in (("b", 1000.0), ("small", 1.0)):
@@ -270,7 +270,7 @@ def test_a_shard_without_a_plan_is_that_of_the_plan(many: Repository, tmp_path: 
 
 @pytest.mark.index
 def test_run_in_parts(many: Repository, tmp_path: Path) -> None:
-    """With real runtimes: the same report, and the next plan goes by what the models cost."""
+    """With real runtimes, the merged report is the same, and the next plan uses measured costs."""
     write(many.folder / "models" / "future.onnx")
     many.run("lock", "--offline")
     list(judge(many, planned(many, "--shards", "2"), tmp_path, "--offline", "--no-cache"))

@@ -1,4 +1,4 @@
-"""What an exporter does to a module without a word, and what the gate says of it; beside it, what it leaves be."""
+"""Changes that an exporter makes silently are findings; unchanged exports have no findings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.harness.repositories.user_repository import Repository, usual_environ
 pytestmark = pytest.mark.torch
 
 Said = tuple[str, str, str]
-"""Level, rule, and the source's line on which it is said."""
+"""Level, rule and source line of a finding."""
 
 EXPORTED: dict[str, set[Said]] = {
     "branch": {("error", "source-not-exportable", "if x.sum() > 0:")},
@@ -55,8 +55,8 @@ EXPORTED: dict[str, set[Said]] = {
     "unsorted": {("error", "export-unstable", "def unsorted():")},
     "decomposed": {("error", "source-not-exportable", "return torch.linalg.svd(x)[1]")},
     "decomposed_traced": {("error", "source-not-exportable", "def decomposed_traced():")},
-    "noise": set(),  # nothing is wrong with the export: its outputs are what no two runs agree on
-    "one_tensor_twice": set(),  # the run alone tells that the exporter took one input for the other
+    "noise": set(),  # the export is correct: random outputs differ between runs
+    "one_tensor_twice": set(),  # only a run shows that the exporter confused the two inputs
 }
 RUN = {
     "one_tensor_twice": {"source-mismatch"},
@@ -87,7 +87,7 @@ NEAREST = {13: "pin opset 18", 17: "pin opset 18", 26: "pin opset 25"}
 
 
 def test_exports(by_hand: Repository) -> None:
-    """Each is said with its level, on its line; what is exported as it is gets no finding."""
+    """Each silent change is a finding with its level and source line; correct exports have no findings."""
     report = by_hand.report("--stage", "file,export", status=1)
     expected = {f"models/{name}.onnx": EXPORTED.get(name, set()) for name in _names(by_hand)}
 
@@ -98,7 +98,7 @@ def test_exports(by_hand: Repository) -> None:
 
 @pytest.mark.index
 def test_runs(by_hand: Repository) -> None:
-    """What the export cannot show is found by running: the numbers are wrong."""
+    """Wrong outputs that the export does not show are found by running the model."""
     by_hand.run("lock")
     paths = [f"models/{name}.onnx" for name in RUN]
     report = by_hand.report("--stage", "runtime,parity", *paths, status=1)
@@ -110,7 +110,7 @@ def test_runs(by_hand: Repository) -> None:
 
 @pytest.mark.parametrize("opset", OPSETS)
 def test_opsets(opset: int, by_hand: Repository, toolchain: Path, tmp_path: Path) -> None:
-    """An opset that the exporter does not write is said with the nearest that it does and that every target takes."""
+    """For an opset that the exporter does not support, the fix names the nearest one that all targets support."""
     repository = by_hand.at(copy_tree(ROOT / PROJECTS / "exporters", tmp_path / "project"))
     expected = {f"models/{name}.onnx": found for name, found in OPSETS[opset].items()}
     config = f'opset = {{ "ai.onnx" = {opset} }}\n[targets.server]\nruntime = "onnxruntime==1.31.1"\n'
@@ -127,7 +127,7 @@ def test_opsets(opset: int, by_hand: Repository, toolchain: Path, tmp_path: Path
 
 
 def said(repository: Repository, report: Mapping[str, Any], without: str = "") -> dict[str, set[Said]]:
-    """What was said of each model."""
+    """Return the findings of each model."""
     found: dict[str, set[Said]] = {each["path"]: set() for each in report["models"]}
     for each in report["findings"]:
         if each["rule"] != without:
@@ -145,7 +145,7 @@ def _names(repository: Repository) -> list[str]:
 
 @pytest.fixture(scope="session")
 def by_hand(command: Repository, toolchain: Path, made_once: Callable[[str, Make], Path]) -> Repository:
-    """The project with models as the exporter alone wrote them, locked without any index."""
+    """Return the project with models exported without onnxgate, locked without an index."""
     exporting = command.given(VIRTUAL_ENV=toolchain.parent.parent)
 
     def make(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""A model with seven misses: all are reported at once, each with a way out; with all done, it passes the gate."""
+"""A model with seven unsupported nodes: each is reported with a suggestion, and all of them make the model pass."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ pytestmark = pytest.mark.index
 
 
 def model() -> ModelProto:
-    """The model; shapes are weights, so that the generated inputs are all that vary."""
+    """Return the model, whose shapes are initializers so that generated inputs do not change them."""
     parsed = onnx.parser.parse_model(TEXT)
     for name, dims in SHAPES.items():
         parsed.graph.initializer.append(onnx.helper.make_tensor(name, onnx.TensorProto.INT64, [len(dims)], dims))
@@ -55,25 +55,25 @@ def model() -> ModelProto:
 
 
 def way_of(ways: tuple[Suggestion, ...]) -> Suggestion:
-    """The best way that changes one node alone."""
+    """Return the best suggestion that changes only one node."""
     return next(way for way in ways if not isinstance(way, OpsetChange | MinimumReleaseRaise))
 
 
 def fixed(given: ModelProto) -> ModelProto:
-    """The model with a way out done for every miss, one after the other."""
+    """Apply one suggestion per unsupported node and return the model."""
     for refused in refusals(given, RELEASES):
         given = changed(given, refused, way_of(refused.ways), RELEASES)
     return given
 
 
 def support(report: dict[str, Any]) -> list[dict[str, Any]]:
-    """The errors of the support stage."""
+    """Return the errors of the support stage."""
     return [each for each in report["findings"] if each["stage"] == "support" and each["level"] == "error"]
 
 
 @pytest.fixture
 def refused(small: Repository) -> Repository:
-    """A repository of the model and one that is sound, on two releases."""
+    """Return a repository of the model and a valid one, on two releases."""
     path = small.folder / "models" / "refused.onnx"
     path.write_bytes(model().SerializeToString())
     small.run("lock", "--offline")
@@ -81,7 +81,7 @@ def refused(small: Repository) -> Repository:
 
 
 def test_all_misses_are_reported_at_once(refused: Repository) -> None:
-    """Each names its node and a way out, and the real runtimes refuse the model as well."""
+    """Each unsupported node is reported with a suggestion, and the real runtimes refuse the model."""
     report = refused.report(status=1)
     found = {each["node"]: (each["rule"], each["fix"]) for each in support(report)}
 
@@ -91,7 +91,7 @@ def test_all_misses_are_reported_at_once(refused: Repository) -> None:
 
 
 def test_the_ways_out_lead_out(refused: Repository) -> None:
-    """With every one of them done, the real runtimes load and run the model."""
+    """With all suggestions applied, the real runtimes load and run the model."""
     path = refused.folder / "models" / "refused.onnx"
     path.write_bytes(fixed(model()).SerializeToString())
     refused.run("lock", "--offline")

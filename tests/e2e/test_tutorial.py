@@ -1,4 +1,4 @@
-"""The tutorial works as it is written, and its commands print what the page shows."""
+"""The tutorial works as written, and its commands print the output that the page shows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def write_file(folder: Path, caption: str, text: str, printed: str) -> None:
 
 
 def test_tutorial(command: Repository, toolchain: Path, tmp_path: Path) -> None:
-    """Each command ends as a reader expects, and its whole output is on the page."""
+    """Each command has the expected exit status, and the page shows its whole output."""
     folder = tmp_path / "classifier"
     folder.mkdir()
     path = f"{command.program.parent}:{toolchain.parent}:{os.environ['PATH']}"

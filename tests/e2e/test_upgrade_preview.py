@@ -1,4 +1,4 @@
-"""`lock --upgrade --preview`: what it says comes true, and nothing is written."""
+"""`lock --upgrade --preview` predicts the result of the upgrade and writes nothing."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ CEIL_POOL = (
     " { y = AveragePool<kernel_shape = [3, 3], strides = [2, 2], ceil_mode = 1,"
     " count_include_pad = 1>(x) }"
 )
-"""Releases since 1.29 divide the last windows by another number."""
+"""A pooling model; since onnxruntime 1.29, the sums of its last windows are divided by a different number."""
 
 
 @pytest.fixture
 def repository(command: Repository, tmp_path: Path) -> Repository:
-    """A folder of its own."""
+    """Return an empty folder with a `.git` folder."""
     folder = tmp_path / "repository"
     (folder / ".git").mkdir(parents=True)
     return command.at(folder)
@@ -45,7 +45,7 @@ def repository(command: Repository, tmp_path: Path) -> Repository:
 
 @pytest.fixture
 def upgradable(repository: Repository) -> Repository:
-    """A project that is locked on ONNX Runtime 1.18.1 and may go up to 1.23."""
+    """Return a project that is locked on onnxruntime 1.18.1 and supports up to 1.23."""
     for name, text in (("sound", SOUND), ("passthrough", PASSTHROUGH), ("newer", TOO_NEW), ("never", NEVER)):
         (repository.folder / f"{name}.onnx").write_bytes(onnx.parser.parse_model(text).SerializeToString())
     (repository.folder / "onnxgate.toml").write_text(CONFIG, encoding="utf-8")
@@ -55,18 +55,18 @@ def upgradable(repository: Repository) -> Repository:
 
 
 def checked(repository: Repository, status: int) -> tuple[dict[str, Any], str]:
-    """The report of `check`, and its last line."""
+    """Return the report of `check` and the last line of its output."""
     ended = repository.run("check", "--output", "json=report.json", "--output", "text", status=status)
     return json.loads((repository.folder / "report.json").read_text(encoding="utf-8")), ended.out.splitlines()[-1]
 
 
 def rules(report: dict[str, Any]) -> set[tuple[str, str]]:
-    """Rule and model of each error."""
+    """Return the rule and model of each error."""
     return {(each["rule"], each["model"]) for each in report["findings"] if each["level"] == "error"}
 
 
 def section(text: str, title: str) -> set[tuple[str, str]]:
-    """Rule and model of each finding below a heading."""
+    """Return the rule and model of each error below a heading."""
     lines = iter(text.splitlines())
     for line in lines:
         if line == title:
@@ -81,7 +81,7 @@ def section(text: str, title: str) -> set[tuple[str, str]]:
 
 
 def test_what_it_says_comes_true(upgradable: Repository) -> None:
-    """What would break, be repaired and stay is what `check` says before and after the upgrade."""
+    """New, resolved and unchanged findings match the reports of `check` before and after the upgrade."""
     before, _ = checked(upgradable, status=1)
     lock = upgradable.folder / "onnxgate.lock"
     locked = lock.read_bytes()
@@ -103,7 +103,7 @@ def test_what_it_says_comes_true(upgradable: Repository) -> None:
 
 
 def test_newest_that_is_another(repository: Repository) -> None:
-    """What stays is held against what comes: that nothing was wrong with it today is no promise."""
+    """Locked and new releases are compared, so a mismatch is found even if `check` passes before the upgrade."""
     (repository.folder / "pool.onnx").write_bytes(onnx.parser.parse_model(CEIL_POOL).SerializeToString())
     repository.write("onnxgate.toml", CONFIG.replace(">=1.18,<1.24", ">=1.24.4,<1.25"))
     repository.run("lock")
@@ -122,7 +122,7 @@ def test_newest_that_is_another(repository: Repository) -> None:
 
 
 def test_nothing_newer(upgradable: Repository) -> None:
-    """Where the lock has the newest releases, nothing is run."""
+    """If the lock already has the newest releases, no model is run."""
     upgradable.run("lock", "--upgrade")
 
     assert "preview: no changes" in upgradable.run("lock", "--upgrade", "--preview").out
@@ -132,26 +132,26 @@ def test_nothing_newer(upgradable: Repository) -> None:
     "arguments", [["--preview"], ["--preview", "--upgrade", "--measure"], ["--preview", "--check"]]
 )
 def test_misuse(upgradable: Repository, arguments: list[str]) -> None:
-    """A preview is one of an upgrade, and of nothing else."""
+    """`--preview` requires `--upgrade` and cannot be combined with other modes."""
     assert "error:" in upgradable.run("lock", *arguments, status=2).err
 
 
 def test_no_lock(repository: Repository) -> None:
-    """What is not locked yet cannot be upgraded."""
+    """A preview requires a lock."""
     (repository.folder / "onnxgate.toml").write_text(CONFIG, encoding="utf-8")
 
     assert "run `onnxgate lock`" in repository.run("lock", "--upgrade", "--preview", status=2).err
 
 
 def test_index_away(upgradable: Repository) -> None:
-    """What cannot be resolved is no preview."""
+    """Without an index, the preview is not printed and the status is 3."""
     away = upgradable.given(UV_DEFAULT_INDEX="http://127.0.0.1:9/simple", UV_HTTP_RETRIES="0")
 
     assert "preview:" not in away.run("lock", "--upgrade", "--preview", status=3).out
 
 
 def test_every_folder_goes(upgradable: Repository, tmp_path: Path) -> None:
-    """What was kept to be compared is gone at the end."""
+    """Temporary folders of the comparison are removed."""
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     upgradable.given(TMPDIR=scratch).run("lock", "--upgrade", "--preview", status=1)

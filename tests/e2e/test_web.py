@@ -1,4 +1,4 @@
-"""A repository that promises ONNX Runtime Web beside ONNX Runtime."""
+"""A repository with ONNX Runtime Web and ONNX Runtime as targets."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ REFUSED = '<ir_version: 8, opset_import: ["" : 17, "d" : 1]> g (float[N] x) => (
 
 @pytest.fixture
 def web(project: Callable[[str], Repository]) -> Repository:
-    """The models of the quickstart, locked for both."""
+    """Return the quickstart project, locked for both engines."""
     need("node")
     if trouble := npm_trouble():
         pytest.skip(trouble)
@@ -50,7 +50,7 @@ def web(project: Callable[[str], Repository]) -> Repository:
 
 
 def test_both_engines_agree(web: Repository) -> None:
-    """Each model runs on both, at each size, and is compared; that nothing was predicted is said."""
+    """Each model runs on both engines at each size and is compared; a note reports the missing support data."""
     report = web.report()
     compared = [each for each in report["measured"] if each["pair"].startswith(f"{WEB} against {PYTHON}")]
 
@@ -64,7 +64,7 @@ def test_both_engines_agree(web: Repository) -> None:
 
 
 def test_a_second_lock_is_the_first(web: Repository) -> None:
-    """Without a registry, too; no address of one is in it."""
+    """Locking again without a registry writes the same lock, which contains no URL."""
     first = web.read("onnxgate.lock")
     web.given(npm_config_registry="http://127.0.0.1:9").run("lock", "--offline")
     web.run("lock", "--check", "--offline")
@@ -75,7 +75,7 @@ def test_a_second_lock_is_the_first(web: Repository) -> None:
 
 
 def test_a_model_that_it_refuses_closes_the_gate(web: Repository) -> None:
-    """In the runtime's words."""
+    """The finding contains the error message of the runtime."""
     (web.folder / "models" / "refused.onnx").write_bytes(onnx.parser.parse_model(REFUSED).SerializeToString())
     web.run("lock", "--offline")
     found = [each for each in web.report("models/refused.onnx", status=1)["findings"] if WEB in each["runtimes"]]
@@ -84,7 +84,7 @@ def test_a_model_that_it_refuses_closes_the_gate(web: Repository) -> None:
 
 
 def test_without_node(web: Repository, tmp_path: Path) -> None:
-    """The gate has no verdict, and says what to do; a target that is not required is skipped."""
+    """Without Node.js, the check is undecided with a reason; a target that is not required is skipped."""
     bare = web.given(PATH=str(tmp_path))
     said = bare.report(status=3)["undecided"]
     web.edit("onnxgate.toml", '<1.31"', '<1.31"\nrequired = false')
@@ -95,7 +95,7 @@ def test_without_node(web: Repository, tmp_path: Path) -> None:
 
 
 def test_the_wheel_has_the_worker(installed: Path) -> None:
-    """All of its files."""
+    """The wheel contains all files of the web worker."""
     (wheel,) = installed.parents[2].glob("*.whl")
     shipped = {name for name in zipfile.ZipFile(wheel).namelist() if "/worker/web/" in name}
 

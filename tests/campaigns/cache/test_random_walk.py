@@ -1,4 +1,4 @@
-"""A short random walk; `python -m campaigns.cache` runs long ones."""
+"""A short random walk; `python -m campaigns.cache` runs longer ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Both kinds of errors are counted, and explanations cover only their own disagreements."""
+"""False predictions of both kinds are counted, and each explanation covers only its own disagreements."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RANGE = Disagreement(
 
 
 def _compared(corpus: str, element: int, text: str) -> Comparison:
-    """Compare a Conv on 1.31.1, which has only float kernels, with a recorded load."""
+    """Compare the prediction for a `Conv` on 1.31.1, which has only float kernels, with a recorded load."""
     values = [helper.make_tensor_value_info(name, element, [1, 1, 4, 4]) for name in "xw"]
     result = helper.make_tensor_value_info("y", element, None)
     graph = helper.make_graph([helper.make_node("Conv", ["x", "w"], ["y"])], "g", values, [result])
@@ -39,7 +39,7 @@ def _compared(corpus: str, element: int, text: str) -> Comparison:
     ("element", "text", "outcome"), [(TensorProto.FLOAT, "", "loads"), (TensorProto.DOUBLE, NO_KERNEL, "refused")]
 )
 def test_agreement_is_counted_by_outcome(element: int, text: str, outcome: str) -> None:
-    """A load that agrees with its prediction is right."""
+    """A load with the predicted outcome is counted as right."""
     comparison = _compared(BACKEND, element, text)
 
     assert ({outcome: 1}, []) == (dict(comparison.right), comparison.disagreements)
@@ -50,7 +50,7 @@ def test_agreement_is_counted_by_outcome(element: int, text: str, outcome: str) 
     [(TensorProto.FLOAT, NO_KERNEL, "loads but refused"), (TensorProto.DOUBLE, "", "refused but loads")],
 )
 def test_each_direction_of_error_is_told(element: int, text: str, kind: str) -> None:
-    """A disagreement is listed with its kind, and fails the suite."""
+    """Each disagreement is listed with its kind and fails the suite."""
     comparison = _compared(BACKEND, element, text)
 
     assert [kind] == [each.kind for each in comparison.disagreements]
@@ -59,7 +59,7 @@ def test_each_direction_of_error_is_told(element: int, text: str, kind: str) -> 
 
 
 def test_a_kernel_that_is_said_to_lack_is_wrong_also_where_its_constructor_refuses() -> None:
-    """An ignored fuzzed model still proves that a kernel exists."""
+    """An error of a constructor proves that the kernel exists, so a predicted refusal is wrong."""
     assert ["refused but loads"] == [
         each.kind for each in _compared(FUZZ, TensorProto.DOUBLE, CONSTRUCTOR).disagreements
     ]
@@ -67,7 +67,7 @@ def test_a_kernel_that_is_said_to_lack_is_wrong_also_where_its_constructor_refus
 
 
 def test_an_explanation_is_of_one_thing_alone() -> None:
-    """Another name, text, release, level or kind is a new disagreement."""
+    """A different name, text, release, level or kind is a new disagreement."""
     others = [
         replace(RANGE, name="1.19.1/node/test_rms_normalization_2d_axis0_expanded"),
         replace(RANGE, text="no kernel"),

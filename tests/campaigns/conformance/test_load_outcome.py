@@ -40,7 +40,7 @@ def test_what_a_release_refuses_counts(text: str) -> None:
     ],
 )
 def test_what_the_fuzz_made_badly_is_left_out_of_the_fuzz_alone(text: str) -> None:
-    """The same refusals count for backend models."""
+    """A refusal caused by an invalid fuzzed model is excluded, but counts for backend models."""
     assert "excluded" == real(FUZZ, f"{ADD} typed", text).outcome
     assert "refused" == real(BACKEND, "1.14.1/node/test_add", text).outcome
 
@@ -65,7 +65,7 @@ def test_an_untyped_result_is_never_declared_wrongly() -> None:
     ],
 )
 def test_no_corpus_counts_what_is_no_answer(corpus: str, text: str, reason: str) -> None:
-    """Crashes and missing locales are ignored, with a reason."""
+    """Crashes and missing locales are excluded, with a reason."""
     assert ("excluded", reason) == (real(corpus, ADD, text).outcome, real(corpus, ADD, text).reason)
 
 

@@ -1,4 +1,4 @@
-"""A load that hangs or crashes affects one model."""
+"""A load that hangs or crashes affects only one model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ with zipfile.ZipFile(corpus) as models, open(record, "a") as lines:
 
 @pytest.fixture
 def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A loader that obeys instructions in each model."""
+    """Return a loader that executes the instruction in each model."""
     path = tmp_path / "child.py"
     path.write_text(CHILD)
     monkeypatch.setattr(real_loads, "CHILD", path)
@@ -41,7 +41,7 @@ def _corpus(folder: Path, **models: str) -> Path:
 
 @pytest.mark.usefixtures("child")
 def test_what_ends_a_child_costs_one_model(tmp_path: Path) -> None:
-    """All other models have their own result."""
+    """A crash or timeout of a child process affects only the model that caused it."""
     corpus = _corpus(tmp_path, a="", b="crash", c="crash", d="refused", e="hang", f="")
 
     found = observed(Path(sys.executable), corpus, tmp_path / "found.json")
@@ -70,7 +70,7 @@ def test_results_are_kept_for_these_models_and_this_loader_alone(tmp_path: Path,
 
 @pytest.mark.usefixtures("child")
 def test_a_python_that_loads_nothing_is_an_error(tmp_path: Path) -> None:
-    """A loader that cannot start gives no result."""
+    """A loader that cannot start is an error, not a result."""
     (tmp_path / "child.py").write_text("raise SystemExit(3)")
 
     with pytest.raises(RuntimeError, match="loads nothing: crashed: exit status 3"):

@@ -1,4 +1,4 @@
-"""Operators whose support differs between releases, including patch releases: predictions and real loads."""
+"""Operators whose support differs between releases, including patch releases: predictions compared with real loads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.index
 
 
 def asked(release: str) -> Iterator[tuple[str, onnx.ModelProto, str]]:
-    """Return the release's cases: name, model and outcome."""
+    """Yield the cases of a release: name, model and outcome."""
     for index, (text, where, expected) in enumerate(NAMED):
         if where == release:
             yield f"{index:03}", onnx.parser.parse_model(text), expected

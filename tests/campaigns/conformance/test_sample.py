@@ -20,13 +20,13 @@ pytestmark = pytest.mark.index
 
 @pytest.fixture(scope="module")
 def home(shared_folder: Path) -> Path:
-    """Cache folder of environments and models."""
+    """Return the cache folder of environments and models."""
     return environments.cache(shared_folder / "conformance")
 
 
 @pytest.fixture(scope="module")
 def backend_corpus(home: Path) -> Path:
-    """The sample of backend models, generated once."""
+    """Return the sample of backend models, generated once."""
     path = home / "quick" / "backend.zip"
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_suffix(".lock")):
@@ -35,7 +35,7 @@ def backend_corpus(home: Path) -> Path:
 
 @pytest.mark.parametrize("release", QUICK_RELEASES)
 def test_backend_models_do_what_is_predicted(release: str, home: Path, backend_corpus: Path) -> None:
-    """There is no false refusal, and every other disagreement is explained."""
+    """No refusal is predicted wrongly, and every other disagreement has an explanation."""
     comparison = _compared(BACKEND, release, backend_corpus, home)
 
     assert [] == [each.line() for each in unexplained(comparison.disagreements)]
@@ -45,7 +45,7 @@ def test_backend_models_do_what_is_predicted(release: str, home: Path, backend_c
 
 @pytest.mark.parametrize("release", QUICK_RELEASES)
 def test_single_operators_do_what_is_predicted(release: str, home: Path) -> None:
-    """The same for single operators with types that their schemas allow."""
+    """Single operators with types that their schemas allow are predicted correctly."""
     models = corpora.write(sampled(fuzzed(release, home)), home / "quick" / f"fuzz-{release}.zip")
 
     comparison = _compared(FUZZ, release, models, home)

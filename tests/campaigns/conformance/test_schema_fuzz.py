@@ -33,7 +33,7 @@ def _formal(name: str, type_: str = "T", option: str = "Single") -> Formal:
 
 
 def test_the_newest_opset_of_a_schema_is_the_one_before_the_next() -> None:
-    """Each schema is used up to its successor, the last one up to the newest opset; deprecated ones are not used."""
+    """Each schema is used up to its successor, the last one up to the newest opset; deprecated ones are skipped."""
     formals = ([_formal("x")], [_formal("y")])
     made = [
         _schema("Relu", *formals, {"T": FLOATS}, since=since, deprecated=deprecated)
@@ -76,7 +76,7 @@ def test_pairs_are_all_that_is_left_of_two_parameters() -> None:
 
 
 def test_optional_arguments_are_left_out_and_given() -> None:
-    """One variant has the fewest arguments, the other all, with two variadic ones."""
+    """One variant has the minimum number of arguments; the other has all, with two variadic ones."""
     schema = _schema(
         "Loop",
         [_formal("m", "tensor(int64)", "Optional"), _formal("c", "B", "Optional"), _formal("v", option="Variadic")],
@@ -92,7 +92,7 @@ def test_optional_arguments_are_left_out_and_given() -> None:
 
 
 def _real_schemas() -> list[Schema]:
-    """Return every schema of the installed onnx with type parameters, as a release lists it."""
+    """Return all versions of some schemas of the installed onnx."""
     found = []
     for each in onnx.defs.get_all_schemas_with_history():
         if each.domain == "" and each.name in {"Add", "Cast", "If", "Loop", "Scan", "SequenceMap", "Split", "Clip"}:
@@ -110,7 +110,7 @@ def _real_schemas() -> list[Schema]:
 
 
 def test_cases_have_names_of_their_own() -> None:
-    """Names are unique, so that no result overwrites another."""
+    """Names are unique, so that results do not overwrite each other."""
     names = [name for name, _ in every(_real_schemas(), {"ai.onnx": 21})]
 
     assert len(names) > 1000
@@ -118,9 +118,9 @@ def test_cases_have_names_of_their_own() -> None:
 
 
 def test_models_are_what_onnx_takes() -> None:
-    """For any types, onnx infers the types of common operators, including subgraphs, without errors.
+    """Type inference of onnx accepts the generated models, including those with subgraphs.
 
-    Identity in subgraphs does not accept every type that If accepts; that counts as well.
+    `Identity` in subgraphs does not accept every type that `If` accepts; such models are tolerated.
     """
     in_force_now = in_force(_real_schemas(), {"ai.onnx": 21})
     made = [case for schema, last in in_force_now if schema.since >= 11 for case in cases(schema, last)]
@@ -142,7 +142,7 @@ def _fault(case: Case) -> str:
     "name", ["tensor(float)", "seq(tensor(int64))", "optional(seq(tensor(string)))", "sparse_tensor(double)"]
 )
 def test_types_are_made_as_they_are_spelled(name: str) -> None:
-    """A converted type has the spelling that it was made from."""
+    """A type is converted to a `TypeProto` with the same meaning."""
     made = type_proto(name)
     kinds = []
     while made.WhichOneof("value") not in ("tensor_type", "sparse_tensor_type"):

@@ -1,6 +1,6 @@
-"""Each fault is made, through the installed command, and borne: no wrong pass, no damage, nothing left, one message.
+"""Each fault is injected while the installed command runs: no wrong pass, no damage, no leftovers, one message.
 
-These are few moments and few sizes of the faults that cost little; `python -m campaigns.faults --all` makes all.
+These tests cover a few moments and sizes of the cheap faults; `python -m campaigns.faults --all` covers all.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from campaigns.faults.project_under_test import Ground
 from tests.conftest import ROOT
 
 PAGE = ROOT / "docs" / "contributing" / "faults.md"
-TRUTHS: dict[str, dict[str, Any]] = {}  # of the same project, unharmed: found out once
+TRUTHS: dict[str, dict[str, Any]] = {}  # results of the same project without faults, computed once
 QUICK = [
     pytest.param(name, marks=[pytest.mark.index] if each.runs else [], id=name)
     for name, each in FAULTS.items()
@@ -27,7 +27,7 @@ QUICK = [
 
 @pytest.fixture
 def ground(installed: Path, shared_folder: Path, tmp_path: Path) -> Ground:
-    """A project of its own, with the environments that all tests share."""
+    """Return a separate project with the environments that all tests share."""
     if not Path("/proc/self").is_dir():
         pytest.skip("needs /proc")
     return Ground(installed, shared_folder / "a cache", tmp_path, truths=TRUTHS)
@@ -35,7 +35,7 @@ def ground(installed: Path, shared_folder: Path, tmp_path: Path) -> Ground:
 
 @pytest.mark.parametrize("name", QUICK)
 def test_fault_is_borne(ground: Ground, name: str) -> None:
-    """Nothing of what must never be is seen in any run of it."""
+    """No run with the fault violates an invariant."""
     seen = list(FAULTS[name].make(ground.laid()))
 
     assert seen
@@ -43,7 +43,7 @@ def test_fault_is_borne(ground: Ground, name: str) -> None:
 
 
 def test_the_page_names_every_fault() -> None:
-    """The docs have a row for each, and no other; what is in it was measured, and varies."""
+    """The page has a row for each fault and no other rows; the measured values in the rows may vary."""
     named = re.findall(r"<!-- ([a-z-]+) -->", PAGE.read_text(encoding="utf-8"))
 
     assert list(FAULTS) == named, "run `python -m campaigns.faults --write docs/contributing/faults.md`"

@@ -1,4 +1,4 @@
-"""The checker of faults detects each violation, and accepts correct results."""
+"""The fault checker detects each violation and accepts correct results."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ERROR = Seen(2, "", "error: no config\nhint: run `onnxgate init`\n", frozenset((
 
 @pytest.mark.parametrize("seen", [WELL, OPEN, ERROR, replace(WELL, status=-9, expected=frozenset((-9,)), killed=True)])
 def test_what_is_well(seen: Seen) -> None:
-    """An unchanged pass, an undecided check with a reason, an error with a hint and a kill by the fault are correct."""
+    """A pass, an undecided result with a reason, an error with a hint and an intended kill are accepted."""
     assert wrongs(seen) == []
 
 
@@ -73,5 +73,5 @@ def test_what_is_well(seen: Seen) -> None:
     ],
 )
 def test_what_must_not_be(seen: Seen, expected: str) -> None:
-    """Each violation is detected by name."""
+    """Each violation is detected and named."""
     assert any(expected in each for each in wrongs(seen)), wrongs(seen)

@@ -1,4 +1,4 @@
-"""The fuzzer detects and locates violations and continues; and a short fuzzing run."""
+"""The fuzzer detects and locates violations and continues; a short fuzzing run finds none."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def sound(subject: Subject) -> object:
 
 
 def looked(wrong: Callable[[Subject], object], folder: Path) -> Result:
-    """Return the failures of a run in which a reader fails on one of eight inputs; another reader is correct."""
+    """Return the result of a run in which one of two readers fails on one of eight inputs."""
 
     def sometimes(subject: Subject) -> object:
         return wrong(subject) if subject.path.read_bytes() == bytes([TRIGGER]) else None
@@ -99,14 +99,14 @@ def test_an_interrupted_run_has_a_result(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_an_input_is_what_seed_and_index_say() -> None:
-    """Kind and bytes depend only on index and seed, and differ for each."""
+    """The kind and bytes of an input depend only on the seed and the index, and differ between inputs."""
     assert mutant(5, 7) == mutant(5, 7)
     assert len({mutant(5, index).data for index in range(50)} | {mutant(6, index).data for index in range(50)}) > 90
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_makes_inputs(kind: str) -> None:
-    """No mutation raises, and each changes its input."""
+    """Each kind of mutation yields different inputs without raising."""
     made = {mutant(1, index, (kind,)).data for index in range(4)}
 
     assert len(made) > 1 or kind in ("deep-branches", "deep-graphs", "diamonds")
@@ -118,7 +118,7 @@ def test_minimised() -> None:
 
 
 def test_slice() -> None:
-    """Some mutations through all readers without a failure."""
+    """No reader fails on a sample of mutations."""
     result = supervise(Run(functools.partial(mutant, 2024), SLICE, 2, functools.partial(Bench, costly_every=8)))
 
     assert result.count == SLICE
@@ -126,7 +126,7 @@ def test_slice() -> None:
 
 
 def test_slice_of_onnx() -> None:
-    """Some mutations through onnx's C++ code in child processes: a crash affects one model."""
+    """A crash of onnx's C++ code in a child process affects only one model."""
     answers = ask(functools.partial(mutant, 2024), 60, 1)
 
     assert sum(answers.inputs.values()) == 60

@@ -1,4 +1,4 @@
-"""What is no regular file where a model or its data should be: told in words, never read, never waited for."""
+"""Special files in the place of models or their data are reported; they are not read and do not block."""
 
 from __future__ import annotations
 
@@ -27,50 +27,50 @@ FAR = 100 * 2**30
 
 
 def pipe(path: Path) -> None:
-    """A pipe that nobody writes to."""
+    """Create a pipe without a writer."""
     os.mkfifo(path)
 
 
 def device(path: Path) -> None:
-    """A link to a device that never ends."""
+    """Create a link to a device with endless content."""
     path.symlink_to("/dev/zero")
 
 
 def listening(path: Path) -> None:
-    """A socket."""
+    """Create a socket."""
     with socket.socket(socket.AF_UNIX) as made:
-        made.bind(path.name)  # the path may be longer than a socket's may be
+        made.bind(path.name)  # socket paths have a length limit
 
 
 def ring(path: Path) -> None:
-    """A link that leads to itself."""
+    """Create a link to itself."""
     path.symlink_to(path.name)
 
 
 def dangling(path: Path) -> None:
-    """A link that leads nowhere."""
+    """Create a link to a file that does not exist."""
     path.symlink_to("gone")
 
 
 def sparse(path: Path) -> None:
-    """A file of 100 GB, and nothing in it."""
+    """Create a sparse file of 100 GiB."""
     with path.open("wb") as file:
         file.truncate(FAR)
 
 
 def unreadable(path: Path) -> None:
-    """A file that we may not open."""
+    """Create a model without read permission."""
     write(path)
     path.chmod(0)
 
 
 def folder(path: Path) -> None:
-    """A folder."""
+    """Create a folder."""
     path.mkdir()
 
 
 def run(place: Path, *arguments: str) -> tuple[int, str]:
-    """What a command ends with, and says."""
+    """Return the exit status and the output of a command."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "ONNXGATE_CACHE_DIR": str(place / ".cache")}
     words = [sys.executable, "-m", "onnxgate", *arguments]
     ended = subprocess.run(
@@ -81,7 +81,7 @@ def run(place: Path, *arguments: str) -> tuple[int, str]:
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder, which is the working directory."""
+    """Return an empty folder, which is the working directory."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -106,7 +106,7 @@ AS_DATA = {
 
 
 def said(place: Path) -> dict[str, str]:
-    """What a check of all models in the folder says or leaves undecided, by model; it closes the gate."""
+    """Return the messages of a failing check of all models in the folder, by model."""
     status, output = run(place, "check", "--static", "--output", "json", ".")
     report = json.loads(output)
     found: dict[str, str] = {}
@@ -119,7 +119,7 @@ def said(place: Path) -> dict[str, str]:
 
 
 def test_as_models(place: Path) -> None:
-    """The gate says of each what it is, beside a sound one."""
+    """The message of each special file describes its type."""
     write(place / "good.onnx")
     for make in AS_MODELS:
         make(place / f"{make.__name__}.onnx")
@@ -130,7 +130,7 @@ def test_as_models(place: Path) -> None:
 
 @pytest.mark.parametrize("make", [dangling, ring])
 def test_named_and_not_there(make: Callable[[Path], None], place: Path) -> None:
-    """A link that leads nowhere is no file, and the command is wrong."""
+    """A link without a target is a usage error if it is named on the command line."""
     make(place / "m.onnx")
 
     status, output = run(place, "check", "--static", "m.onnx")
@@ -147,7 +147,7 @@ def test_named_and_not_there(make: Callable[[Path], None], place: Path) -> None:
     ],
 )
 def test_in_a_difference(make: Callable[[Path], None], words: str, place: Path) -> None:
-    """`diff` says it too, and what git asks for ends as well."""
+    """`diff` reports special files too, and its textconv driver does not raise."""
     make(place / "m.onnx")
     write(place / "good.onnx")
 
@@ -159,7 +159,7 @@ def test_in_a_difference(make: Callable[[Path], None], words: str, place: Path) 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_what_may_not_be_read(place: Path) -> None:
-    """A file without permission is said to be one."""
+    """A file without read permission is a finding."""
     unreadable(place / "m.onnx")
 
     ended, output = run(place, "check", "--static", "m.onnx")
@@ -168,7 +168,7 @@ def test_what_may_not_be_read(place: Path) -> None:
 
 
 def test_as_data(place: Path) -> None:
-    """External data that are no file close the gate, and are not opened."""
+    """External data that are not a regular file fail the check and are not opened."""
     for make in AS_DATA:
         make(place / f"{make.__name__}.bin")
         (place / f"{make.__name__}.onnx").write_bytes(external_model(location=f"{make.__name__}.bin"))
@@ -178,7 +178,7 @@ def test_as_data(place: Path) -> None:
 
 
 def test_a_pipe_in_the_place_of_a_file(place: Path) -> None:
-    """What became a pipe after it was looked at is not waited for."""
+    """If a pipe replaces a file after it was checked, reading it does not block."""
     pipe(place / "m.onnx")
 
     with pytest.raises(OSError, match="not a regular file"):
@@ -189,7 +189,7 @@ def test_a_pipe_in_the_place_of_a_file(place: Path) -> None:
 
 @pytest.fixture
 def restless(place: Path) -> Iterator[Path]:
-    """A model that is cut, extended and replaced all the time."""
+    """Yield a model that another thread keeps truncating, extending and replacing."""
     path = write(place / "m.onnx")
     whole, ended = path.read_bytes(), threading.Event()
 
@@ -213,7 +213,7 @@ def restless(place: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("large_bytes", [0, 10**9])
 def test_a_file_that_changes(restless: Path, large_bytes: int) -> None:
-    """Each reading gives a model or says that there is none."""
+    """Each read returns a model or raises `UnreadableModel`."""
     until = time.monotonic() + 0.5
     read = 0
     while time.monotonic() < until or not read:
@@ -225,7 +225,7 @@ def test_a_file_that_changes(restless: Path, large_bytes: int) -> None:
 
 
 def test_a_file_that_changes_under_the_gate(restless: Path) -> None:
-    """The gate ends with a verdict, whichever of them it saw."""
+    """The check has a verdict, whichever version of the file it reads."""
     ended, output = run(restless.parent, "check", "--static", "m.onnx")
 
     assert ended in (0, 1)

@@ -1,4 +1,4 @@
-"""Hostile text has no effect in any format; without its escapes, every format fails the checks."""
+"""Hostile text has no effect in any format; without the escape functions, every format fails the checks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_hostile_strings_through_all_formats() -> None:
 
 @pytest.fixture
 def without(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Remove an escape from all formats."""
+    """Return a function that removes an escape function from all formats."""
 
     def take(name: str) -> None:
         original = getattr(escape, name)
@@ -56,7 +56,7 @@ def without(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 def test_a_format_without_its_escapes_is_caught(
     surface: Surface, without: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every check can fail."""
+    """The checks find a format whose escape functions are removed."""
     for name in ESCAPES:
         without(name)
     monkeypatch.setattr(markup, "escape_html", markup.Markup)
@@ -68,7 +68,7 @@ def test_a_format_without_its_escapes_is_caught(
 
 @pytest.mark.parametrize("name", ESCAPES)
 def test_each_escape_is_needed(name: str, without: Callable[[str], None]) -> None:
-    """Without any one of the escapes, a format fails."""
+    """If any one escape function is removed, a format fails the checks."""
     without(name)
 
     assert any(_caught(surface) for surface in SURFACES)
@@ -97,7 +97,7 @@ def _caught(surface: Surface) -> bool:
     ],
 )
 def test_what_was_found_once(kind: str, said: str) -> None:
-    """Texts that were mistaken for lines of onnxgate or for GitHub's references and formulas."""
+    """Texts that were once mistaken for lines of onnxgate or for GitHub references and formulas have no effect."""
     here = sorted(places(samples()[kind]), key=lambda place: place != "a remark of ours")
     both = pair(kind, {place: f"{said}{' ' * index}" for index, place in enumerate(here)}, tame=True)
 
@@ -105,7 +105,7 @@ def test_what_was_found_once(kind: str, said: str) -> None:
 
 
 def test_floods_stay_within_the_limits_of_each_reader() -> None:
-    """Thousands of characters and lines in every field of a report."""
+    """Every format limits thousands of characters and lines in each field of a report."""
     random = Random(1)
     here = places(samples()["report"])
     both = pair("report", {place: f"{hostile_strings.large(random, 5_000)}{index}" for index, place in enumerate(here)})

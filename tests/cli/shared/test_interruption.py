@@ -1,4 +1,4 @@
-"""A signal that comes where Python can raise nothing is obeyed all the same."""
+"""A signal interrupts the command even if the handler cannot raise an exception."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ except KeyboardInterrupt:
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM that a program could obey, and no timer of signals")
 def test_in_a_callback() -> None:
-    """Python swallows what a callback of a weak reference raises; nothing is shown of it."""
+    """Python swallows exceptions of weak-reference callbacks; the command is interrupted nevertheless, silently."""
     ended = subprocess.run([sys.executable, "-c", IN_A_CALLBACK], capture_output=True, text=True, check=True)
 
     assert (ended.stdout, ended.stderr) == ("interrupted\n", "")

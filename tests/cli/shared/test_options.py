@@ -1,4 +1,4 @@
-"""The options that several commands share."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def echo(word: str, options: CommonOptions) -> tuple[str, CommonOptions]:
 
 
 def test_defaults() -> None:
-    """The default is a full check on all cores that fails on errors."""
+    """By default, a command uses all cores and fails on errors."""
     expected = ("x", CommonOptions(jobs=usable_cores()))
 
     assert expected == echo.main(["x"], standalone_mode=False)
 
 
 def test_every_option(tmp_path: Path) -> None:
-    """Each option arrives in its field."""
+    """Each option sets its field."""
     config = tmp_path / "c.toml"
     config.touch()
     given = ["--directory", str(tmp_path), "--config", str(config), "--offline", "--jobs", "3", "--fail-on", "never"]
@@ -59,7 +59,7 @@ def test_options_that_a_command_does_not_have() -> None:
     "wrong", [["--jobs", "0"], ["--fail-on", "note"], ["--directory", "absent"], ["--config", "."]]
 )
 def test_wrong_values_are_usage_errors(wrong: list[str]) -> None:
-    """They exit with status 2."""
+    """Invalid values end with status 2."""
     with pytest.raises(click.UsageError) as error:
         echo.main([*wrong, "x"], standalone_mode=False)
 

@@ -1,4 +1,4 @@
-"""The progress display, and the timings of `-v`."""
+"""The progress display and the timings of `-v`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from onnxgate.runtimes.pool import Progress
 
 
 def shown(board: worker_pool.ProgressBoard) -> str:
-    """The board as a terminal of 100 columns has it."""
+    """Return the display as printed on a terminal with 100 columns."""
     page = io.StringIO()
     Console(file=page, width=100, force_terminal=True, color_system=None).print(board.lines())
     return page.getvalue()
 
 
 def test_each_runtime_has_a_line() -> None:
-    """It shows the activity and the number of finished jobs; preparing an environment is not a job."""
+    """Each line shows the activity and the number of finished jobs; preparing an environment is not a job."""
     board = worker_pool.ProgressBoard()
     board.started("onnxruntime 1.18.1", "prepare")
     board.started("onnxruntime 1.19.2", "prepare")
@@ -40,7 +40,7 @@ def test_each_runtime_has_a_line() -> None:
 
 
 def test_an_unavailable_environment() -> None:
-    """A runtime without an environment is not waiting."""
+    """A runtime without an environment is shown as not available."""
     board = worker_pool.ProgressBoard()
     board.started("onnxruntime 1.18.1", "prepare")
     board.finished("onnxruntime 1.18.1", "prepare", "unavailable")
@@ -52,7 +52,7 @@ def test_an_unavailable_environment() -> None:
     "attack", ["\x1b[31m", "[red]x[/red]", "[/]", "\u202e", "x\n::error::", ":smile:", "##[error]x"]
 )
 def test_names_are_shown_and_not_obeyed(attack: str) -> None:
-    """Neither rich's markup, a terminal's escapes nor a command to GitHub's runner acts."""
+    """Names cannot inject rich markup, terminal escapes or GitHub workflow commands."""
     from onnxgate.core.escape import escape_log_line
 
     board = worker_pool.ProgressBoard()
@@ -62,7 +62,7 @@ def test_names_are_shown_and_not_obeyed(attack: str) -> None:
 
 
 def test_a_pipe_gets_nothing() -> None:
-    """Without a terminal there is no display."""
+    """Without a terminal, progress is not displayed."""
     with worker_pool.open_progress() as display:
         assert type(display) is Progress
 
@@ -72,7 +72,7 @@ def test_a_pipe_gets_nothing() -> None:
     ("arguments", "terminal", "expected"), [("", "xterm", True), ("quiet=True", "xterm", False), ("", "dumb", False)]
 )
 def test_on_a_terminal(arguments: str, terminal: str, expected: bool) -> None:
-    """A real terminal shows the line while it is true; a dumb or a quiet one gets nothing."""
+    """The display appears on a terminal, but not with `--quiet` or on a dumb terminal."""
     code = f"""
 from onnxgate.cli.shared import worker_pool
 with worker_pool.open_progress({arguments}) as board:
@@ -101,7 +101,7 @@ with worker_pool.open_progress({arguments}) as board:
 
 @pytest.mark.skipif(os.name == "nt", reason="a pseudo-terminal as POSIX has it")
 def test_what_is_printed_meanwhile_has_lines_of_its_own() -> None:
-    """The display is gone before a line is printed, and comes back below it."""
+    """The display is cleared before a line is printed and redrawn below it."""
     code = """
 import sys, time
 from onnxgate.cli.shared import worker_pool
@@ -121,13 +121,13 @@ with worker_pool.open_progress() as board:
 
 
 def on_terminal(code: str) -> bytes:
-    """What a pseudo-terminal gets that has both streams."""
+    """Return the output to a pseudo-terminal on both streams."""
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm"}
     process = subprocess.Popen([sys.executable, "-c", code], stdout=theirs, stderr=theirs, env=environment)
     os.close(theirs)
     said = b""
-    with contextlib.suppress(OSError):  # as Linux ends one
+    with contextlib.suppress(OSError):  # on Linux, reading fails after the process has ended
         while block := os.read(ours, 4096):
             said += block
     os.close(ours)
@@ -136,7 +136,7 @@ def on_terminal(code: str) -> bytes:
 
 
 def test_timings_of_each_runtime() -> None:
-    """`-v` has a line for each runtime, `-vv` also one for each activity; the display still gets all of them."""
+    """`-v` prints a line per runtime, `-vv` also one per activity; the display receives all events."""
     board = worker_pool.ProgressBoard()
     log = worker_pool.ActivityLog(board)
     for activity, outcome in (("prepare", "ready"), ("load a.onnx", "completed"), ("run a.onnx", "crashed")):

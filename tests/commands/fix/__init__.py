@@ -1,1 +1,1 @@
-"""Repairs: each fix by itself, the proof, and how a file is replaced."""
+"""Tests of fixes, their verification and the replacement of files."""

@@ -1,4 +1,4 @@
-"""One model in a folder of its own, and what a fix answers about it."""
+"""A request to fix a single model, and the possible answers of a fix."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from onnxgate.model.reading.structure import LARGE_BYTES, read_structure
 
 
 def asked(path: Path, *, root: Path | None = None, large_bytes: int = LARGE_BYTES, **bounds: int | bool) -> FixRequest:
-    """A fix is asked about the model at that path."""
+    """Return a request to fix the model at a path."""
     scratch = path.parent / "scratch"
     scratch.mkdir(exist_ok=True)
     return FixRequest(
@@ -38,7 +38,7 @@ def run_onnx(arguments: Sequence[str]) -> str:
 
 
 def changed(fix: Fix, question: FixRequest) -> tuple[onnx.ModelProto, Change]:
-    """The model that the fix makes; it must make one."""
+    """Return the model that the fix creates; it must create one."""
     change = fix.propose(question)
     assert isinstance(change, Change), change
     made = question.scratch / "made.onnx"
@@ -47,7 +47,7 @@ def changed(fix: Fix, question: FixRequest) -> tuple[onnx.ModelProto, Change]:
 
 
 def refused(fix: Fix, question: FixRequest) -> str:
-    """Why the fix leaves the model; it must."""
+    """Return the reason why the fix does not apply; it must not apply."""
     left = fix.propose(question)
     assert isinstance(left, NoFix), left
     return left.reason

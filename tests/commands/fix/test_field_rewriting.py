@@ -1,4 +1,4 @@
-"""A file with some fields replaced: the rest is what it was, byte by byte."""
+"""Rewriting some fields of a file; all other bytes are unchanged."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NESTED = (
 
 
 def made(path: Path, edits: Edits) -> bytes:
-    """The bytes of the rewritten file."""
+    """Return the bytes of the rewritten file."""
     target = path.with_suffix(".made")
     parts = rewrite_fields(path, edits)
     write_parts(parts, target)
@@ -32,14 +32,14 @@ def made(path: Path, edits: Edits) -> bytes:
 
 
 def test_nothing_asked_nothing_changed(tmp_path: Path) -> None:
-    """Without an edit the file is one span of itself."""
+    """Without edits, the result is a single span of the file."""
     path = write_model(tmp_path / "m.onnx", NESTED)
 
     assert rewrite_fields(path, {}) == (Span(path, 0, path.stat().st_size),)
 
 
 def test_deep_inside(tmp_path: Path) -> None:
-    """A text that grows inside a graph inside a node makes all that holds it longer."""
+    """A longer text in a nested graph updates the lengths of all enclosing messages."""
     path = write_model(tmp_path / "m.onnx", NESTED)
     wanted = parse(NESTED)
     wanted.graph.node[0].attribute[0].g.node[0].name = "a name that is longer " * 20
@@ -51,7 +51,7 @@ def test_deep_inside(tmp_path: Path) -> None:
 
 
 def test_unknown_fields_stay(tmp_path: Path) -> None:
-    """What the installed onnx does not know is copied, where it stood."""
+    """Fields that the installed onnx does not know are copied unchanged."""
     unknown = encode_length_prefix(999, 3) + b"new" + encode_varint(1000 << 3) + encode_varint(7)
     path = tmp_path / "m.onnx"
     path.write_bytes(unknown + parse(NESTED).SerializeToString())
@@ -64,7 +64,7 @@ def test_unknown_fields_stay(tmp_path: Path) -> None:
 @settings(max_examples=25)
 @given(names=st.lists(st.text(max_size=300), max_size=6), weight=st.binary(max_size=3000))
 def test_like_protobuf(names: list[str], weight: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """A rewritten file holds what protobuf would have written, whatever is in it."""
+    """A rewritten file contains the same message that protobuf would write."""
     model = onnx.ModelProto(ir_version=300)
     for name in names:
         model.graph.node.add(name=name, op_type="Relu").attribute.add(name=name).t.raw_data = weight
@@ -80,14 +80,14 @@ def test_like_protobuf(names: list[str], weight: bytes, tmp_path_factory: pytest
     }
     again = onnx.ModelProto.FromString(made(path, edits))
 
-    for node in again.graph.node:  # protobuf writes no empty name, and so none was there to be edited
+    for node in again.graph.node:  # protobuf omits empty names, so they are not edited
         node.name = node.name or "!"
     assert again == model
 
 
 @pytest.mark.parametrize("content", [b"\x3a\xff\xff\x03ab", b"\x3a\x03\x0a\x09ab", b"\x07"])
 def test_no_model(content: bytes, tmp_path: Path) -> None:
-    """What is cut, or no message, is said to be no model, and not written."""
+    """A truncated or invalid message raises `UnreadableModel`."""
     path = tmp_path / "m.onnx"
     path.write_bytes(content)
 
@@ -96,7 +96,7 @@ def test_no_model(content: bytes, tmp_path: Path) -> None:
 
 
 def test_too_deep(tmp_path: Path) -> None:
-    """Nesting that protobuf refuses ends with words, and not with our own stack."""
+    """Nesting that protobuf rejects raises `UnreadableModel` instead of exhausting the stack."""
     inner = b""
     for _ in range(120):  # graph > node > attribute > graph
         for number in (6, 5, 1):
@@ -109,7 +109,7 @@ def test_too_deep(tmp_path: Path) -> None:
 
 
 def test_shrinking_source(tmp_path: Path) -> None:
-    """A file that ends before what is to be copied from it is an error, and no shorter copy."""
+    """A source that is shorter than its span is an error instead of a truncated copy."""
     path = tmp_path / "short"
     path.write_bytes(b"abc")
 

@@ -1,4 +1,4 @@
-"""A file replaced at once: what it keeps, what is refused, and what a fault leaves behind."""
+"""Atomic replacement of a model file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OLD, NEW = b"the old model", b"the new model"
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """A model in a repository."""
+    """Return a model in a repository."""
     path = tmp_path / "repository" / "m.onnx"
     path.parent.mkdir()
     path.write_bytes(OLD)
@@ -30,24 +30,24 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> Path:
-    """What is to take its place."""
+    """Return the replacement."""
     path = tmp_path / "fresh"
     path.write_bytes(NEW)
     return path
 
 
 def put(model: Path, fresh: Path, tmp_path: Path) -> Path:
-    """Replace it; the path of the old one."""
+    """Replace the model and return the path of its backup."""
     return replace_model_file(model, tmp_path / "repository", sha256_of(model), fresh, tmp_path / "backups")
 
 
 def left_beside(model: Path) -> list[str]:
-    """What lies in the model's folder."""
+    """Return the names of the files in the model's folder."""
     return sorted(each.name for each in model.parent.iterdir())
 
 
 def test_replaced(model: Path, fresh: Path, tmp_path: Path) -> None:
-    """The new one is there with the old one's permissions; the old one is kept, outside of the repository."""
+    """The new file has the permissions of the old one, whose backup is outside of the repository."""
     model.chmod(0o640)
     kept = put(model, fresh, tmp_path)
 
@@ -58,7 +58,7 @@ def test_replaced(model: Path, fresh: Path, tmp_path: Path) -> None:
 
 
 def test_kept_of_another_content_stays(model: Path, fresh: Path, tmp_path: Path) -> None:
-    """Each old content is kept, and a later repair overwrites none."""
+    """Each old content has a backup, which a later repair does not overwrite."""
     first = put(model, fresh, tmp_path)
     fresh.write_bytes(b"newer yet")
     second = put(model, fresh, tmp_path)
@@ -67,7 +67,7 @@ def test_kept_of_another_content_stays(model: Path, fresh: Path, tmp_path: Path)
 
 
 def test_link_kept(model: Path, fresh: Path, tmp_path: Path) -> None:
-    """A link stays one: the file that it names is replaced."""
+    """A link is kept, and its target is replaced."""
     link = model.with_name("link.onnx")
     link.symlink_to("m.onnx")
     put(link, fresh, tmp_path)
@@ -76,7 +76,7 @@ def test_link_kept(model: Path, fresh: Path, tmp_path: Path) -> None:
 
 
 def test_outside_is_not_written(model: Path, fresh: Path, tmp_path: Path) -> None:
-    """A link that leads out of the repository has nothing written behind it."""
+    """The target of a link that leads out of the repository is not written."""
     outside = tmp_path / "outside.onnx"
     model.rename(outside)
     model.symlink_to(outside)
@@ -87,7 +87,7 @@ def test_outside_is_not_written(model: Path, fresh: Path, tmp_path: Path) -> Non
 
 
 def test_read_only_is_respected(model: Path, fresh: Path, tmp_path: Path) -> None:
-    """Who made a file read-only meant it, although its folder would allow to replace it."""
+    """A read-only file is not replaced, although the permissions of its folder would allow it."""
     model.chmod(0o444)
 
     with pytest.raises(OnnxgateError, match="is read-only"):
@@ -96,7 +96,7 @@ def test_read_only_is_respected(model: Path, fresh: Path, tmp_path: Path) -> Non
 
 
 def test_changed_meanwhile(model: Path, fresh: Path, tmp_path: Path) -> None:
-    """What somebody else wrote since is not overwritten."""
+    """A file that changed since it was read is not overwritten."""
     sha256 = sha256_of(model)
     model.write_bytes(b"somebody else's")
 
@@ -107,7 +107,7 @@ def test_changed_meanwhile(model: Path, fresh: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("step", ["os.fsync", "pathlib.Path.replace", "shutil.copyfile", "pathlib.Path.mkdir"])
 def test_faults(step: str, model: Path, fresh: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever step fails, the old file is there, and nothing beside it."""
+    """If any step fails, the old file is unchanged and no other file is left."""
 
     def fail(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
@@ -120,7 +120,7 @@ def test_faults(step: str, model: Path, fresh: Path, tmp_path: Path, monkeypatch
 
 
 def test_cut_copy(model: Path, fresh: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A copy that is not what was proven takes nobody's place."""
+    """A copy that differs from the verified model does not replace the old file."""
     monkeypatch.setattr("shutil.copyfile", lambda source, target: Path(target).write_bytes(NEW[:3]))
 
     with pytest.raises(OnnxgateError, match="differs from the repaired model"):
@@ -143,7 +143,7 @@ while True:
 
 @pytest.mark.skipif(os.name == "nt", reason="there is no SIGKILL")
 def test_killed(model: Path, tmp_path: Path) -> None:
-    """Killed at any moment, the file is one of the two, and never a half."""
+    """If the process is killed at any time, the file is either the old or the new one."""
     one, two = tmp_path / "one", tmp_path / "two"
     one.write_bytes(b"1" * 3_000_000)
     two.write_bytes(b"2" * 3_000_000)

@@ -1,4 +1,4 @@
-"""Each fix by itself: what it changes, what it leaves, and what it says."""
+"""Each fix alone: its changes, its description and the cases in which it does not apply."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PASSED = "g (float[N, 4] x, float[N, 4] m) => (float[N, 4] y, float[N, 4] m) { y
 
 
 def test_rules_are_rules() -> None:
-    """Each fix answers rules that there are, and no two fixes have one name."""
+    """Fixes name existing rules, and their names are unique."""
     assert {rule for fix in FIXES for rule in fix.rules} <= by_id.keys()
     assert len({fix.name for fix in FIXES}) == len(FIXES)
 
@@ -44,7 +44,7 @@ def test_rules_are_rules() -> None:
 
 
 def test_ir_lowered(tmp_path: Path) -> None:
-    """The number alone is another one; every other byte is the same."""
+    """Only the IR version changes; every other byte is the same."""
     path = write(tmp_path / "m.onnx", parse(WEIGHTED, '<ir_version: 13, opset_import: ["" : 18]>\n'))
     before = path.read_bytes()
     proto, change = changed(IR_VERSION, asked(path, ir_version=10))
@@ -55,7 +55,7 @@ def test_ir_lowered(tmp_path: Path) -> None:
 
 
 def test_ir_of_a_large_file_is_not_read(tmp_path: Path) -> None:
-    """The weights of a large file are copied as a range of it."""
+    """The weights of a large file are copied as a range of the file."""
     model = parse(WEIGHTED, '<ir_version: 13, opset_import: ["" : 18]>\n')
     model.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.zeros(100_000, np.float32), "w"))
     path = write(tmp_path / "m.onnx", model)
@@ -66,7 +66,7 @@ def test_ir_of_a_large_file_is_not_read(tmp_path: Path) -> None:
 
 
 def test_ir_that_is_needed(tmp_path: Path) -> None:
-    """What is in the file is not stamped away from."""
+    """The IR version is not lowered below the features that the model uses."""
     path = write(tmp_path / "m.onnx", parse(WEIGHTED, '<ir_version: 13, opset_import: ["" : 21]>\n'))
 
     assert refused(IR_VERSION, asked(path, ir_version=9)) == (
@@ -75,7 +75,7 @@ def test_ir_that_is_needed(tmp_path: Path) -> None:
 
 
 def test_ir_is_never_raised(tmp_path: Path) -> None:
-    """A stamp within the bounds, or below them, is left alone."""
+    """An IR version within or below the bound is not changed."""
     path = write(tmp_path / "m.onnx", WEIGHTED)
 
     assert [IR_VERSION.propose(asked(path, ir_version=bound)) for bound in (8, 9)] == [None, None]
@@ -86,7 +86,7 @@ def test_ir_is_never_raised(tmp_path: Path) -> None:
 
 
 def test_identity(tmp_path: Path) -> None:
-    """The input keeps its name, the output gets a new one, and a node is between."""
+    """The input keeps its name; an `Identity` node and a renamed output are added."""
     proto, change = changed(PASSTHROUGH, asked(write(tmp_path / "m.onnx", PASSED)))
 
     assert [value.name for value in proto.graph.input] == ["x", "m"]
@@ -101,7 +101,7 @@ def test_identity(tmp_path: Path) -> None:
 
 
 def test_identity_of_fresh_names(tmp_path: Path) -> None:
-    """No name of a value or a node is taken twice, also not one that a graph inside has."""
+    """New names do not collide with names of values and nodes, including those in subgraphs."""
     text = (
         "g (float[4] m, bool m_out_2) => (float[4] m, float[4] m_out) { m_out = If (m_out_2) <"
         " then_branch = t () => (float[4] m_out_3) { [m_identity] m_out_3 = Relu (m) },"
@@ -115,7 +115,7 @@ def test_identity_of_fresh_names(tmp_path: Path) -> None:
 
 
 def test_identity_for_each_output(tmp_path: Path) -> None:
-    """Several inputs handed through get a node each; strings are copied by every release, and left."""
+    """Each input that is also an output gets its own node, except strings, which every release copies."""
     text = "g (float[4] a, int64[2] b, string[1] s) => (float[4] a, int64[2] b, string[1] s) { }"
     proto, _ = changed(PASSTHROUGH, asked(write(tmp_path / "m.onnx", text)))
 
@@ -124,7 +124,7 @@ def test_identity_for_each_output(tmp_path: Path) -> None:
 
 
 def test_identity_of_a_sequence(tmp_path: Path) -> None:
-    """Containers go through an `Identity` of opset 14 on; before there is none for them."""
+    """Sequences need the `Identity` of opset 14 or newer."""
     sequence = helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, None)
     graph = helper.make_graph([], "g", [sequence], [sequence])
 
@@ -143,7 +143,7 @@ def test_identity_of_a_sequence(tmp_path: Path) -> None:
 
 
 def external(folder: Path, location: str = "w.bin", *, data: bytes | None = None) -> Path:
-    """A model with all its weights in a file beside it."""
+    """Create a model with external data in its folder."""
     model = parse(WEIGHTED)
     content = make_external(model, location)
     path = write(folder / "m.onnx", model)
@@ -154,7 +154,7 @@ def external(folder: Path, location: str = "w.bin", *, data: bytes | None = None
 
 
 def test_data_moved_inside(tmp_path: Path) -> None:
-    """The weights are what they were, and the model names no file any more."""
+    """The weights are unchanged, and the model references no file."""
     proto, change = changed(EXTERNAL_DATA, asked(external(tmp_path)))
 
     values = {each.name: numpy_helper.to_array(each).tolist() for each in proto.graph.initializer}
@@ -164,7 +164,7 @@ def test_data_moved_inside(tmp_path: Path) -> None:
 
 
 def test_data_of_the_repository(tmp_path: Path) -> None:
-    """A file elsewhere in the repository is moved inside; what runtimes would read stands beside a copy."""
+    """A file in another folder is embedded; the original is verified as a copy that runtimes can load."""
     path = external(tmp_path / "models", "../w.bin")
     _, change = changed(EXTERNAL_DATA, asked(path, root=tmp_path))
 
@@ -174,7 +174,7 @@ def test_data_of_the_repository(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["relative", "absolute", "link"])
 def test_data_outside_is_not_read(how: str, tmp_path: Path) -> None:
-    """A model cannot have any file of the machine published in it."""
+    """A file outside of the repository is not embedded, so that a model cannot leak local files."""
     secret = tmp_path / "secret.bin"
     inside = tmp_path / "repository" / "models"
     location = {"relative": "../../secret.bin", "absolute": str(secret), "link": "link.bin"}[how]
@@ -199,12 +199,12 @@ def test_data_outside_is_not_read(how: str, tmp_path: Path) -> None:
     ],
 )
 def test_data_that_are_not_all_there(data: bytes, reason: str, tmp_path: Path) -> None:
-    """What is not the data does not become weights."""
+    """Incomplete data and Git LFS pointers are not embedded."""
     assert refused(EXTERNAL_DATA, asked(external(tmp_path, data=data))) == reason
 
 
 def test_data_that_are_missing(tmp_path: Path) -> None:
-    """A missing file, a folder and a range that is none are said."""
+    """A missing file and a folder are reported."""
     path = external(tmp_path)
     (tmp_path / "w.bin").unlink()
     assert refused(EXTERNAL_DATA, asked(path)) == "`w.bin` does not exist"
@@ -217,7 +217,7 @@ def test_data_that_are_missing(tmp_path: Path) -> None:
     ("key", "value"), [("length", "12"), ("offset", "-4"), ("offset", "x"), ("offset", str(2**63))]
 )
 def test_data_of_another_range(key: str, value: str, tmp_path: Path) -> None:
-    """A range that does not fit the tensor is no range to be copied."""
+    """A range that does not match the tensor is not copied."""
     path = external(tmp_path)
     model = onnx.load(str(path), load_external_data=False)
     next(entry for entry in model.graph.initializer[0].external_data if entry.key == key).value = value
@@ -227,7 +227,7 @@ def test_data_of_another_range(key: str, value: str, tmp_path: Path) -> None:
 
 
 def test_data_that_are_too_large(tmp_path: Path) -> None:
-    """One file cannot hold 2 GiB; nothing of them is read to find that out."""
+    """Weights above the 2 GiB limit of a file are rejected without reading them."""
     model = parse(WEIGHTED)
     make_external(model, "w.bin")
     tensor = model.graph.initializer[0]
@@ -245,7 +245,7 @@ def test_data_that_are_too_large(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lacking", ["type", "shape", "elem_type"])
 def test_types_filled(lacking: str, tmp_path: Path) -> None:
-    """What inference proves is written; the rest of the file stays."""
+    """Inferred types are added; the rest of the file is unchanged."""
     model = parse()
     output = model.graph.output[0]
     if lacking == "type":
@@ -259,7 +259,7 @@ def test_types_filled(lacking: str, tmp_path: Path) -> None:
 
 
 def test_types_of_inputs_are_not_guessed(tmp_path: Path) -> None:
-    """What a model takes nobody can infer, and what follows from it neither."""
+    """Types of inputs, and types that depend on them, cannot be inferred."""
     model = parse()
     model.graph.input[0].ClearField("type")
     assert MISSING_TYPES.propose(asked(write(tmp_path / "m.onnx", model))) is None
@@ -274,7 +274,7 @@ def test_types_of_inputs_are_not_guessed(tmp_path: Path) -> None:
 
 
 def test_paths_taken_out(tmp_path: Path) -> None:
-    """Paths of the repository stay relative to it, those of packages to these; of others the name is left."""
+    """Paths become relative to the repository or the package; other paths are reduced to the file name."""
     model = parse()
     root = Path("/home/ada/project")
     node = model.graph.node[0]
@@ -298,7 +298,7 @@ def test_paths_taken_out(tmp_path: Path) -> None:
 
 
 def test_opset_converted(tmp_path: Path) -> None:
-    """The converter's model, with the notes that it loses; interface and stamps stay."""
+    """The converted model keeps its metadata, interface and IR version."""
     model = parse(WEIGHTED, '<ir_version: 10, opset_import: ["" : 21]>\n')
     model.graph.node[0].metadata_props.add(key="a", value="b")
     proto, change = changed(OPSET, asked(write(tmp_path / "m.onnx", model), opset=18))
@@ -309,7 +309,7 @@ def test_opset_converted(tmp_path: Path) -> None:
 
 
 def test_opset_is_raised_only_to_a_pin(tmp_path: Path) -> None:
-    """That a newer one is implemented is no reason to convert."""
+    """An opset is raised only if a newer one is pinned."""
     path = write(tmp_path / "m.onnx", WEIGHTED)
 
     assert OPSET.propose(asked(path, opset=20)) is None
@@ -317,7 +317,7 @@ def test_opset_is_raised_only_to_a_pin(tmp_path: Path) -> None:
 
 
 def test_opset_that_cannot_be_converted(tmp_path: Path) -> None:
-    """What the converter has no way for, or would lose, is left with the reason."""
+    """A model that the converter does not support, or would damage, is not converted."""
     head = '<ir_version: 8, opset_import: ["" : 18, "my" : 1]>\n'
     relu = write(tmp_path / "relu.onnx")
     text = "g (float[4] x) => (float[4] y) { y = my.f (x) }"

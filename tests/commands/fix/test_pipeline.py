@@ -1,4 +1,4 @@
-"""Models repaired and proven on ONNX's reference evaluator; a wrong repair is refused, whatever it says of itself."""
+"""Models are repaired and verified with the ONNX reference evaluator; wrong repairs are rejected."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ TOO_NEW = "ir-version-too-new/stamped-by-newest-onnx"
 
 
 class Repairs(Protocol):
-    """What comes of the one model of a project, where no runtime can be started."""
+    """Repair the single model of a project without starting runtimes."""
 
     def __call__(
         self, request: GateRequest, scratch: Path, wish: FixOptions = ALL, fixes: tuple[Fix, ...] = FIXES
     ) -> FixResult:
-        """The one."""
+        """Return the result for the model."""
         ...
 
 
 @pytest.fixture(scope="module")
 def repaired(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repairs]:
-    """All of them have one host, whose evaluator is started once."""
+    """Yield a function that repairs models; all share a host, which starts the evaluator once."""
     folder = tmp_path_factory.mktemp("host")
     with fix_cases.make(TOO_NEW, folder).open_host() as host:
 
@@ -46,10 +46,10 @@ def repaired(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repairs]:
 
 
 def wrong(edit: Callable[[onnx.ModelProto], object]) -> Fix:
-    """A fix for IR versions that does something else."""
+    """Return a fix for IR versions that also applies `edit`."""
 
     def propose(request: FixRequest) -> Change:
-        """The model with the stamp lowered, and edited."""
+        """Lower the IR version and apply the edit."""
         proto = onnx.ModelProto()
         proto.CopyFrom(request.proto)
         proto.ir_version = 10
@@ -60,22 +60,22 @@ def wrong(edit: Callable[[onnx.ModelProto], object]) -> Fix:
 
 
 def negate(proto: onnx.ModelProto) -> None:
-    """Compute something else."""
+    """Change the result of the model."""
     proto.graph.node[0].op_type = "Neg"
 
 
 def keep(proto: onnx.ModelProto) -> None:
-    """Repair nothing."""
+    """Restore the IR version, so that nothing is repaired."""
     proto.ir_version = 13
 
 
 def break_it(proto: onnx.ModelProto) -> None:
-    """Repair it, and break it otherwise."""
+    """Make the repaired model invalid."""
     proto.graph.node[0].op_type = "NoSuchOperator"
 
 
 def rename(proto: onnx.ModelProto) -> None:
-    """Repair it, and change what callers ask for."""
+    """Rename the output of the repaired model."""
     proto.graph.output[0].name = proto.graph.node[0].output[0] = "other"
 
 
@@ -91,7 +91,7 @@ def rename(proto: onnx.ModelProto) -> None:
 def test_wrong_repairs(
     edit: Callable[[onnx.ModelProto], object], reason: str, repaired: Repairs, tmp_path: Path
 ) -> None:
-    """A fix that is wrong is found out by what the model computes, and by what the rules say of it."""
+    """A wrong fix is detected by comparing outputs and by checking the rules again."""
     (tmp_path / "r").mkdir()
     request = fix_cases.make(TOO_NEW, tmp_path / "r")
     before = dict(fix_cases.files(tmp_path / "r"))
@@ -113,12 +113,12 @@ SOUND = (
     *("invalid-model/two-nodes-of-one-name", "invalid-model/wrong-declared-shape", "ir-version-mismatch/not-the-one"),
     *("opset-too-new/in-a-local-function", "opset-too-new/machine-learning-domain", "opset-too-new/one-too-new"),
 )
-"""Those that are no fault on the four runtimes, and faults of these rules that nothing can repair."""
+"""Cases without a fault on the four runtimes, and faults without an automatic fix."""
 
 
 @pytest.mark.parametrize("name", fix_cases.names())
 def test_every_case(name: str, repaired: Repairs, tmp_path: Path) -> None:
-    """Before, after and proof; what is repaired has nothing left to fix."""
+    """Each case has its expected result, and a repaired model has nothing left to fix."""
     folder = tmp_path / "r"
     folder.mkdir()
     request = fix_cases.make(name, folder)
@@ -136,7 +136,7 @@ def test_every_case(name: str, repaired: Repairs, tmp_path: Path) -> None:
 
 
 def test_only_what_is_asked(repaired: Repairs, tmp_path: Path) -> None:
-    """Another rule's repair is none of this one's; a rename waits for `--unsafe`; what is accepted is left."""
+    """Other rules and ignored findings are not repaired, and renames require `--unsafe`."""
     folder = tmp_path / "r"
     folder.mkdir()
     request = fix_cases.make("input-passthrough/input-is-output", folder)
@@ -150,7 +150,7 @@ def test_only_what_is_asked(repaired: Repairs, tmp_path: Path) -> None:
 
 
 def test_several_at_once(repaired: Repairs, tmp_path: Path) -> None:
-    """Faults of one model are repaired together, and proven together."""
+    """All faults of a model are repaired and verified together."""
     folder = tmp_path / "r"
     folder.mkdir()
     fix_cases.make(TOO_NEW, folder)
@@ -168,7 +168,7 @@ def test_several_at_once(repaired: Repairs, tmp_path: Path) -> None:
 
 
 def test_types_before_opset(repaired: Repairs, tmp_path: Path) -> None:
-    """The converter would write types itself, which is refused: a model that lacks both is repaired in one go."""
+    """Types are added before the opset is converted, because a conversion that adds types itself is rejected."""
     folder = tmp_path / "r"
     folder.mkdir()
     fix_cases.make(TOO_NEW, folder)
@@ -182,7 +182,7 @@ def test_types_before_opset(repaired: Repairs, tmp_path: Path) -> None:
 
 
 def test_pointer(repaired: Repairs, tmp_path: Path) -> None:
-    """A Git LFS pointer is fetched, and not repaired."""
+    """A Git LFS pointer is not repaired; the hint fetches it."""
     folder = tmp_path / "r"
     folder.mkdir()
     request = fix_cases.make(TOO_NEW, folder)

@@ -1,4 +1,4 @@
-"""What a repaired model gave, held against what the old one did."""
+"""Outputs of a repaired model compared with those of the original."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Gives = Callable[..., ObservedRun]
 
 @pytest.fixture
 def gives(tmp_path: Path) -> Gives:
-    """A run that gave these arrays in the one case, by output; or ended so."""
+    """Return a function that creates a run with the given outputs or the given observation."""
     numbers = itertools.count()
 
     def ran(runtime: str, given: Mapping[str, Any] | Observation, level: str = "all") -> ObservedRun:
@@ -56,14 +56,14 @@ def gives(tmp_path: Path) -> Gives:
 
 
 def holding(old: list[ObservedRun], new: list[ObservedRun], *, random: str = "", **renamed: str) -> RunComparison:
-    """Both beside each other."""
+    """Return the comparison of old and new runs."""
     comparability = NumericTraits(random=("RandomNormal",), random_outputs=frozenset({random} - {""}))
     model = ParityModel("m.onnx", Place("m.onnx"), comparability, None, None)
     return RunComparison(model, renamed, old, new)
 
 
 def said(held: RunComparison, runtime: str = NEW, levels: tuple[str, ...] = ("all",)) -> tuple[str, str]:
-    """State and words of one runtime."""
+    """Return the state and the text of one runtime."""
     row = held.row(runtime, levels, required=True)
     return row.state, row.text
 
@@ -82,14 +82,14 @@ def said(held: RunComparison, runtime: str = NEW, levels: tuple[str, ...] = ("al
     ],
 )
 def test_values(before: Any, after: Any, state: str, text: str, gives: Gives) -> None:
-    """Bits first, then what the model may differ by; never another type or shape."""
+    """Outputs are compared bit by bit, then within the tolerance; types and shapes must be equal."""
     found = said(holding([gives(NEW, {"y": before})], [gives(NEW, {"y": after})]))
 
     assert (found[0], found[1][: len(text)]) == (state, text)
 
 
 def test_signs_of_zeros(gives: Gives) -> None:
-    """A zero of another sign is not equal bit for bit, and within the tolerance."""
+    """Zeros of different signs are not bit-identical but within the tolerance."""
     zero = np.zeros(1, np.float32)
     held = holding([gives(NEW, {"y": np.append(zero, ONE)})], [gives(NEW, {"y": np.append(-zero, ONE)})])
 
@@ -97,7 +97,7 @@ def test_signs_of_zeros(gives: Gives) -> None:
 
 
 def test_renamed(gives: Gives) -> None:
-    """An output with a new name is held against what had the old one, a container's layout too."""
+    """A renamed output is compared with the output of its old name, including the layout of a container."""
     old = gives(NEW, {"s": ONE, "s (layout)": ONE, "y": ONE})
     new = gives(NEW, {"s_out": ONE, "s_out (layout)": ONE, "y": ONE})
 
@@ -115,7 +115,7 @@ def test_renamed(gives: Gives) -> None:
     ],
 )
 def test_worse_than_before(end: Observation, text: str, gives: Gives) -> None:
-    """What ran before must run; what did not run before and does not now is unknown."""
+    """A model that ran before must run; a model that never ran is unknown."""
     assert said(holding([gives(NEW, {"y": ONE})], [gives(NEW, end)])) == (
         "differs",
         f"the original runs, the repaired model does not: {text}",
@@ -127,14 +127,14 @@ def test_worse_than_before(end: Observation, text: str, gives: Gives) -> None:
 
 
 def test_unavailable(gives: Gives) -> None:
-    """What could not be asked says nothing, for or against."""
+    """A runtime that is not available does not affect the verdict."""
     away = Unavailable(reason="no wheel")
 
     assert said(holding([gives(NEW, {"y": ONE})], [gives(NEW, away)])) == ("unknown", "not available: no wheel")
 
 
 def test_case_that_fails_now(gives: Gives) -> None:
-    """A case that gave something gives something."""
+    """A case that succeeded before must succeed."""
     new = gives(
         NEW,
         Completed(
@@ -149,7 +149,7 @@ def test_case_that_fails_now(gives: Gives) -> None:
 
 
 def test_beside_another_runtime(gives: Gives) -> None:
-    """A runtime that refused the old file is held to the newest that took it; the evaluator is the last to be asked."""
+    """If a runtime refused the original, the newest runtime that ran it is the reference, before the evaluator."""
     evaluator = gives("onnx 99.0.0", {"y": -ONE})
     old = [gives("onnxruntime 1.17.3", {"y": ONE}), gives(OLD, REFUSED), gives(NEW, {"y": ONE}), evaluator]
     right, wrong = (holding(old, [gives(OLD, {"y": array})]) for array in (ONE, -ONE))
@@ -163,14 +163,14 @@ def test_beside_another_runtime(gives: Gives) -> None:
 
 
 def test_random(gives: Gives) -> None:
-    """What is drawn cannot be compared, and proves nothing."""
+    """Random outputs cannot be compared, so the result is unknown."""
     held = holding([gives(NEW, {"y": ONE})], [gives(NEW, {"y": -ONE})], random="y")
 
     assert said(held) == ("unknown", "output `y` of `a` could not be compared")
 
 
 def test_worst_level_counts(gives: Gives) -> None:
-    """One level that differs is a runtime that differs."""
+    """A difference at one optimization level is a difference of the runtime."""
     old = [gives(NEW, {"y": ONE}), gives(NEW, {"y": ONE}, "disabled")]
     new = [gives(NEW, {"y": ONE}), gives(NEW, {"y": -ONE}, "disabled")]
 

@@ -1,4 +1,4 @@
-"""The ONNX Runtime releases that files of a repository declare."""
+"""ONNX Runtime releases that the files of a repository declare."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def found(folder: Path, name: str, text: str) -> list[str]:
     ],
 )
 def test_files_that_declare_a_runtime(tmp_path: Path, name: str, text: str, expected: list[str]) -> None:
-    """Each file is read in its own syntax, with the line that names the package."""
+    """Each file is parsed in its own syntax, and the line of the package is recorded."""
     runtimes = found(tmp_path, name, text)
 
     assert len(runtimes) == len(expected)
@@ -113,7 +113,7 @@ def test_files_that_declare_a_runtime(tmp_path: Path, name: str, text: str, expe
     ],
 )
 def test_ranges_of_npm(tmp_path: Path, text: str, expected: str) -> None:
-    """A range of npm becomes a specifier of Python with the same releases."""
+    """An npm range is converted to a Python specifier that matches the same releases."""
     (runtime,) = find(tmp_path, package_dot_json=f'{{"dependencies": {{"onnxruntime-node": "{text}"}}}}').runtimes
 
     assert runtime.specifier == expected
@@ -135,7 +135,7 @@ def test_ranges_of_npm(tmp_path: Path, text: str, expected: str) -> None:
     ],
 )
 def test_unreadable_files_are_named(tmp_path: Path, name: str, text: str, problem: str) -> None:
-    """A broken file is skipped with a reason; the others are still read."""
+    """A broken file is skipped with a reason; other files are still read."""
     (tmp_path / name).write_text(text, encoding="utf-8")
     (tmp_path / "requirements-other.txt").write_text("onnxruntime==1.18.1", encoding="utf-8")
     deployments = find_deployments(tmp_path, [name, "requirements-other.txt"])
@@ -149,18 +149,18 @@ def test_unreadable_files_are_named(tmp_path: Path, name: str, text: str, proble
     "text", ["[]", "1", '{"dependencies": []}', '{"packages": {"x": 1}}', '{"dependencies": {"a": {}}}']
 )
 def test_other_types_of_values_are_ignored(tmp_path: Path, text: str) -> None:
-    """A JSON file of another structure declares nothing."""
+    """JSON files with another structure declare no runtimes."""
     for name in ("package.json", "package-lock.json", "Pipfile.lock"):
         assert found(tmp_path, name, text) == []
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    """A file that git tracks may have been removed."""
+    """A tracked file that was removed is reported."""
     assert find_deployments(tmp_path, ["uv.lock"]).problems == ("uv.lock: no such file or directory",)
 
 
 def test_a_pin_replaces_the_ranges_that_it_satisfies(tmp_path: Path) -> None:
-    """A lock file applies to its folder and to the folders below, as in a workspace of uv."""
+    """A lock file applies to its folder and all subfolders, as in a uv workspace."""
     lock = '[[package]]\nname = "onnxruntime"\nversion = "1.20.1"\n'
     below = '[project]\ndependencies = ["onnxruntime>=1.18"]'
     other = '[project]\ndependencies = ["onnxruntime<1.20"]'

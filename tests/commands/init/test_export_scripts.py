@@ -1,4 +1,4 @@
-"""Finding `torch.onnx.export` in scripts, without running them."""
+"""Calls of `torch.onnx.export` are found without running the scripts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onnxgate.commands.init.export_scripts import ExportScript, find_export_scri
 
 
 def found(folder: Path, source: str) -> list[ExportScript]:
-    """What is found in a script of that text."""
+    """Return the export scripts found in a source text."""
     path = folder / "export.py"
     path.write_text(source, encoding="utf-8")
     return list(find_export_scripts(path, "tools/export.py"))
@@ -31,7 +31,7 @@ def found(folder: Path, source: str) -> list[ExportScript]:
     ],
 )
 def test_a_call_is_found_however_it_is_spelled(tmp_path: Path, call: str) -> None:
-    """With its line, and the path that it writes."""
+    """Each spelling is found with its line and the path that it writes."""
     line = call.count("\n") + 1
 
     assert found(tmp_path, call) == [ExportScript("tools/export.py", line, writes="x.onnx")]
@@ -42,7 +42,7 @@ def test_a_call_is_found_however_it_is_spelled(tmp_path: Path, call: str) -> Non
     ["", "import onnx\nonnx.export(m, a, 'x')", "# torch.onnx.export(m)", "torch.onnx.export(", "export(m)", "\0onnx"],
 )
 def test_nothing_else_is_taken_for_one(tmp_path: Path, source: str) -> None:
-    """Other functions, comments and broken files are none."""
+    """Other functions, comments and broken files are ignored."""
     assert found(tmp_path, source) == []
 
 
@@ -73,21 +73,21 @@ def main(out):
     ],
 )
 def test_the_option_that_takes_the_path(tmp_path: Path, declared: str, used: str, words: tuple[str, ...]) -> None:
-    """The command is what the script's own options make it."""
+    """The suggested command uses the script's own option for the output."""
     (script,) = found(tmp_path, ARGPARSE.format(declared=declared, used=used))
 
     assert script.command == ("{python}", "tools/export.py", *words)
 
 
 def test_options_of_click(tmp_path: Path) -> None:
-    """The parameter has the option's name; its default says which model it writes."""
+    """An option of click is found by its parameter; its default is the path of the model."""
     (script,) = found(tmp_path, CLICK)
 
     assert script == ExportScript("tools/export.py", 6, "models/x.onnx", ("--out",), True)
 
 
 def test_the_first_argument(tmp_path: Path) -> None:
-    """`sys.argv[1]` is an argument without an option."""
+    """`sys.argv[1]` is a positional argument."""
     (script,) = found(tmp_path, "import sys, torch\ntorch.onnx.export(m, a, sys.argv[1])")
 
     assert script.command == ("{python}", "tools/export.py", "{output}")
@@ -95,7 +95,7 @@ def test_the_first_argument(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("used", ["args.folder + '/x.onnx'", "args.other", "make()", "'x.onnx'"])
 def test_a_path_that_the_caller_cannot_choose(tmp_path: Path, used: str) -> None:
-    """Then there is no command that could be proposed."""
+    """Without an option for the output path, no command is suggested."""
     (script,) = found(tmp_path, ARGPARSE.format(declared='"--folder"', used=used))
 
     assert script.command == ()
@@ -137,14 +137,14 @@ def test_a_function_that_builds_the_module_is_a_source(tmp_path: Path, source: s
     ],
 )
 def test_no_source_is_suggested(tmp_path: Path, source: str) -> None:
-    """An import must not export a model or parse the command line, and the function must not need arguments."""
+    """No source is suggested if the import has side effects or the function requires arguments."""
     (script,) = found(tmp_path, source)
 
     assert script.source == ""
 
 
 def test_a_source_in_another_file(tmp_path: Path) -> None:
-    """An imported function is named with its own file."""
+    """A source names the file that defines the function."""
     (tmp_path / "tools").mkdir()
     (tmp_path / "net.py").write_text("def build():\n    return load()\n", encoding="utf-8")
     path = tmp_path / "tools" / "export.py"

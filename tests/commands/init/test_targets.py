@@ -1,4 +1,4 @@
-"""The targets that follow from deployed runtimes and from predictions."""
+"""Targets that are derived from deployed runtimes and predictions."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ g (double[N, 4] x) => (double[N, 4] y) { y = Softsign(x) }
 
 
 def deployed(package: str, specifier: str, file: str = "requirements.txt") -> DeployedRuntime:
-    """A declaration on line 1."""
+    """Return a declaration on line 1."""
     return DeployedRuntime(package, specifier, file, 1)
 
 
 def newest_minors(count: int) -> list[str]:
-    """The newest minors with support data, ascending."""
+    """Return the newest minor releases with support data, ascending."""
     releases = map(Version, limits.load_limit_table().releases)
     return list({release.release[:2]: f"{release.major}.{release.minor}" for release in releases}.values())[-count:]
 
@@ -65,7 +65,7 @@ def test_a_build_for_other_hardware_is_not_covered() -> None:
 
 
 def test_a_release_that_the_python_package_does_not_have() -> None:
-    """npm has patches that PyPI does not have: the newest patch of the minor is checked instead."""
+    """If npm has a patch release that PyPI does not have, the newest patch of the minor release is checked."""
     (target,) = suggest_targets([deployed("onnxruntime-web", "==1.20.7", "package.json")], (), None)
 
     assert target.runtime == "onnxruntime==1.20.*"
@@ -75,7 +75,7 @@ def test_a_release_that_the_python_package_does_not_have() -> None:
 
 
 def test_many_minors() -> None:
-    """A range of many minors is used as declared; a comment names the shorter check."""
+    """A range of many minor releases is used as declared; a comment names the faster option."""
     (target,) = suggest_targets([deployed("onnxruntime", ">=1.16")], (), None)
 
     assert target.runtime == "onnxruntime>=1.16"
@@ -84,7 +84,7 @@ def test_many_minors() -> None:
 
 @pytest.mark.parametrize("declared", [[], [deployed("onnxruntime", "")]])
 def test_the_newest_minors(declared: list[DeployedRuntime]) -> None:
-    """Without a version, the newest minors are the target."""
+    """Without a declared version, the target contains the newest minor releases."""
     (target,) = suggest_targets(declared, (), None)
 
     assert target.runtime == f"onnxruntime>={newest_minors(4)[0]},<2"
@@ -93,7 +93,7 @@ def test_the_newest_minors(declared: list[DeployedRuntime]) -> None:
 
 @pytest.mark.index
 def test_the_newest_minors_are_those_of_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The target has four minors of the index also if the support data lag behind it."""
+    """The newest minor releases are those of the index, even if the support data are older."""
     old = {name: limit for name, limit in limits.load_limit_table().releases.items() if Version(name) < Version("1.28")}
     current = suggest_targets((), (), UvIndex())
     monkeypatch.setattr(limits, "load_limit_table", lambda: limits.LimitTable("onnxruntime", old))
@@ -104,7 +104,7 @@ def test_the_newest_minors_are_those_of_the_index(monkeypatch: pytest.MonkeyPatc
 
 
 def test_predictions_include_kernels(tmp_path: Path) -> None:
-    """A release that supports the versions of a model, but has no kernel for it, does not load it."""
+    """A release that supports the version fields but has no kernel does not load the model."""
     from onnx import parser, save
 
     save(parser.parse_model(NO_KERNEL), tmp_path / "kernel.onnx")
@@ -121,7 +121,7 @@ def test_predictions_include_kernels(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("requirement", ["openvino", "onnxruntime==1.99.0"])
 def test_no_prediction_without_support_data(tmp_path: Path, requirement: str) -> None:
-    """The config states nothing about releases that were not compared."""
+    """Releases without support data have no prediction."""
     save_model(tmp_path / "net.onnx")
 
     assert describe_prediction(requirement, predict_models(tmp_path, ["net.onnx"], 1)) == ()
@@ -139,7 +139,7 @@ def test_no_prediction_without_support_data(tmp_path: Path, requirement: str) ->
 def test_minors_that_do_not_load_a_model_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ir: int, opset: int, minors: int, expected: str
 ) -> None:
-    """The target starts at the first release that loads all models; at the newest minors if there is none."""
+    """The target starts at the first release that loads all models; if there is none, at the newest minor releases."""
     monkeypatch.setattr(targets, "SUGGESTED_MINORS", minors)
     save_model(tmp_path / "net.onnx", ir, opset)
     (target,) = suggest_targets((), predict_models(tmp_path, ["net.onnx"], 1), None)

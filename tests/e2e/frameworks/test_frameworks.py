@@ -1,6 +1,6 @@
-"""Each framework in an environment of its own: exported, locked, gated, and gated again with a change in the source.
+"""Each framework in its own environment: export, lock and check, then check again after a change in the source.
 
-These install up to 1.6 GB. They run where ONNXGATE_TEST_FRAMEWORKS names some of them, or `all`.
+These tests install up to 1.6 GB. They run only for the frameworks that ONNXGATE_TEST_FRAMEWORKS names (or `all`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MODELS = {
     "tensorflow": ("mlp", "cnn", "function"),
     "jax": ("dynamic", "fixed"),
 }
-PACKAGES = {  # one of those that the lock must have recorded
+PACKAGES = {  # a package that the lock must record
     "sklearn": "skl2onnx",
     "xgboost": "xgboost-cpu",
     "lightgbm": "lightgbm",
@@ -55,7 +55,7 @@ source = "export/build.py:{name}"
 
 @pytest.fixture(params=sorted(MODELS))
 def framework(request: pytest.FixtureRequest) -> str:
-    """One that is asked for."""
+    """Return the name of a framework; skip it if ONNXGATE_TEST_FRAMEWORKS does not select it."""
     asked = os.environ.get("ONNXGATE_TEST_FRAMEWORKS", "").replace(",", " ").split()
     if request.param not in asked and "all" not in asked:
         pytest.skip(f"`{request.param}` is not among what ONNXGATE_TEST_FRAMEWORKS names")
@@ -64,7 +64,7 @@ def framework(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def python(framework: str, tmp_path: Path) -> Iterator[Path]:
-    """The interpreter of an environment with this framework and nothing else."""
+    """Yield the interpreter of an environment that contains only this framework."""
     environment = tmp_path / "environment"
     python = environment / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     requirements = HERE / framework / "requirements.txt"
@@ -79,7 +79,7 @@ def python(framework: str, tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def repository(framework: str, python: Path, installed: Path, shared_folder: Path, tmp_path: Path) -> Repository:
-    """A repository with the sources of one framework, whose models are yet to be exported."""
+    """Return a repository with the sources of one framework, before the first export."""
     folder = tmp_path / "repository"
     (folder / "models").mkdir(parents=True)
     (folder / "export").mkdir()
@@ -94,14 +94,14 @@ def repository(framework: str, python: Path, installed: Path, shared_folder: Pat
 
 
 def compared(report: dict[str, Any], name: str) -> set[str]:
-    """The pairs of which outputs of a model were compared."""
+    """Return the pairs whose outputs were compared for a model."""
     return {each["pair"] for each in report["measured"] if each["model"] == f"models/{name}.onnx"}
 
 
 @pytest.mark.index
 @pytest.mark.frameworks
 def test_gate_of_a_framework(framework: str, repository: Repository) -> None:
-    """Exports are stable and what is committed, both releases compute what the source does, and a change shows."""
+    """Exports are reproducible, both releases match the source, and a change in the source is found."""
     names = MODELS[framework]
     repository.run("export")
     repository.run("lock")

@@ -1,4 +1,4 @@
-"""A perceptron of JAX arrays, for any batch and for one."""
+"""A perceptron of JAX arrays, with a dynamic and with a fixed batch size."""
 
 import jax
 import jax.numpy as jnp
@@ -8,13 +8,13 @@ FIRST, SECOND = (jax.random.normal(key, (6, 6)) for key in jax.random.split(jax.
 
 
 def network(rows):
-    """Outputs of a mapping are in the order of its keys."""
+    """Return outputs as a mapping; they are exported in the order of its keys."""
     hidden = jax.nn.relu(rows @ FIRST)
     return {"scores": jax.nn.softmax(hidden @ SECOND), "mass": hidden.sum(axis=1)}
 
 
 def dynamic():
-    """The batch is an axis of any size."""
+    """Return the model with a dynamic batch size."""
     return {
         "model": network,
         "args": (jnp.ones((2, 6)),),
@@ -25,5 +25,5 @@ def dynamic():
 
 
 def fixed():
-    """Compiled by JAX, and of one shape."""
+    """Return a compiled model with fixed shapes."""
     return jax.jit(network), (jax.ShapeDtypeStruct((2, 6), jnp.float32),)

@@ -1,4 +1,4 @@
-"""Boosted trees: a regressor, a classifier, and a classifier behind a scaler of scikit-learn."""
+"""Boosted trees: a regressor, a classifier and a pipeline of a scaler and a classifier."""
 
 import numpy as np
 from lightgbm import LGBMClassifier, LGBMRegressor
@@ -12,15 +12,15 @@ TREES = {"n_estimators": 6, "min_child_samples": 3, "verbose": -1}
 
 
 def regressor():
-    """A number."""
+    """Return a regressor."""
     return LGBMRegressor(**TREES).fit(ROWS, ROWS[:, 0] * ROWS[:, 1]), ROWS[:3]
 
 
 def classifier():
-    """Labels are words."""
+    """Return a classifier with string labels."""
     return LGBMClassifier(**TREES).fit(ROWS, LABELS), ROWS[:3]
 
 
 def pipeline():
-    """Trees behind another step."""
+    """Return a classifier after a scaler."""
     return make_pipeline(MinMaxScaler(), LGBMClassifier(**TREES)).fit(ROWS, LABELS), ROWS[:3]

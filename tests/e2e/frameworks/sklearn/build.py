@@ -1,4 +1,4 @@
-"""A pipeline that classifies, a forest, and clusters."""
+"""A classification pipeline, a random forest and a k-means model."""
 
 import numpy as np
 from sklearn.cluster import KMeans
@@ -13,16 +13,16 @@ LABELS = np.array(["low", "middle", "high"])[(ROWS[:, 0] > 0).astype(int) + (ROW
 
 
 def classifier():
-    """Labels are words; probabilities are a matrix of one column for each of them."""
+    """Return a classifier with string labels, whose probabilities are a matrix with one column per label."""
     return make_pipeline(StandardScaler(), LogisticRegression()).fit(ROWS, LABELS), ROWS[:3]
 
 
 def forest():
-    """Names of inputs and outputs are the source's own."""
+    """Return a forest with explicit input and output names."""
     model = RandomForestRegressor(n_estimators=8, max_depth=5, random_state=SEED).fit(ROWS, ROWS[:, 0] * ROWS[:, 1])
     return {"model": model, "args": ROWS[:3], "input_names": ["rows"], "output_names": ["price"]}
 
 
 def clusters():
-    """Two outputs: the nearest centre, and the distance to each."""
+    """Return a model with two outputs: the nearest center and the distances to all centers."""
     return KMeans(3, n_init=1, random_state=SEED).fit(ROWS), ROWS[:3]

@@ -1,4 +1,4 @@
-"""Boosted trees: a classifier of three classes, one of two, and a regressor."""
+"""Boosted trees: classifiers of three and two classes, and a regressor."""
 
 import numpy as np
 from xgboost import XGBClassifier, XGBRegressor
@@ -9,15 +9,15 @@ LABELS = (ROWS[:, 0] > 0).astype(int) + (ROWS[:, 1] > 0.5)
 
 
 def classifier():
-    """Three classes."""
+    """Return a classifier of three classes."""
     return XGBClassifier(n_estimators=6, max_depth=3).fit(ROWS, LABELS), ROWS[:3]
 
 
 def binary():
-    """Two classes."""
+    """Return a classifier of two classes."""
     return XGBClassifier(n_estimators=6, max_depth=3).fit(ROWS, LABELS > 0), ROWS[:3]
 
 
 def regressor():
-    """A number."""
+    """Return a regressor."""
     return XGBRegressor(n_estimators=6, max_depth=3).fit(ROWS, ROWS[:, 0] * ROWS[:, 1]), ROWS[:3]
