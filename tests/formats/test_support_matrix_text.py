@@ -189,7 +189,7 @@ def test_the_matrix_has_the_same_lines() -> None:
 
 
 def test_quiet_prints_only_the_last_line() -> None:
-    """Both commands have it."""
+    """`--quiet` prints only the verdict line, for both commands."""
     it = matrix(model("++++++"), model("xxxxxx", "b.onnx"))
 
     assert support_matrix.format_text(it, quiet=True) == "fail: 2 models on 6 runtimes: 1 failed; predicted, not run\n"
@@ -218,7 +218,7 @@ def test_the_last_line(letters: list[str], required: bool, expected: str) -> Non
 
 
 def test_the_elapsed_time_is_last() -> None:
-    """It is only printed if it is given."""
+    """The elapsed time is only printed if it is known."""
     assert support_matrix.format_text(matrix(model("++++++")), elapsed_s=2.06).endswith("predicted, not run (2.1 s)\n")
 
 
