@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 MARK = "LC_ONNXGATE_TEST_MARK"
-"""Of a locale, so that a locked runtime is given it: nearly nothing else of the environment reaches one."""
+"""A locale variable, because a locked runtime inherits almost no other environment variables."""
 
 
 def marked(mark: str) -> list[int]:

@@ -67,4 +67,4 @@ NAMED = [
     (SHAPE_STATIC, "1.18.1", "loads"),
     (SHAPE_STATIC, "1.31.1", "loads"),
 ]
-"""Model, release, what it does there."""
+"""Model, release, observed behavior."""

@@ -16,9 +16,9 @@ INDEX_VARIABLES = (
     *("UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_CONFIG_FILE", "UV_OFFLINE"),
     *("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"),
 )
-"""Variables by which uv and pip find a package index."""
+"""Variables that configure the package index of uv and pip."""
 PATIENCE_S = 600
-"""So long a command may take before it counts as one that hangs."""
+"""Time after which a command is considered to hang."""
 
 
 @dataclass(frozen=True, slots=True)
