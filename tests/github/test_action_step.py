@@ -98,7 +98,7 @@ def test_a_report_becomes_outputs(step: Step, tmp_path: Path) -> None:
     ids=["no report", "usage", "killed", "passes but ends with 1", "fails but ends with 0", "pass"],
 )
 def test_only_a_report_that_agrees_is_a_pass(step: Step, script: str, verdict: str, status: str) -> None:
-    """The step passes only if the report and the exit status both pass."""
+    """The verdict of a report is used only if the exit status agrees with it."""
     outputs = step.run(script)
 
     assert (verdict, status) == (outputs["verdict"], outputs["exit-code"])
@@ -261,5 +261,5 @@ def test_a_shard_has_a_category_of_its_own(step: Step) -> None:
     ],
 )
 def test_a_comment_needs_something_to_say(step: Step, said: str, silent: str) -> None:
-    """If there are no findings, no first comment is created."""
+    """Without warnings, errors or changed models, no first comment is created."""
     assert silent == step.run(f"write('json', {said!r})")["silent"]

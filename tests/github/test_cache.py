@@ -140,7 +140,7 @@ def test_a_plan_finds_what_a_merge_left(workspace: Path) -> None:
     ],
 )
 def test_nothing_is_kept_where_nothing_is_made(workspace: Path, inputs: dict[str, str]) -> None:
-    """No cache is used if the command creates nothing; invalid inputs are reported by the gate step."""
+    """No cache is selected if it is disabled, no models are run, or the inputs are invalid."""
     if "config" in inputs:
         (workspace / "onnxgate.lock").unlink()
 

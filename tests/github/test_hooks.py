@@ -73,7 +73,7 @@ def change(hooks: Hooks, name: str, text: str) -> None:
 
 
 def test_they_pass_on_quickstart(hooks: Hooks) -> None:
-    """The static hooks pass, and the hook that runs all stages is skipped before a push."""
+    """The static hooks pass; the hook for all stages runs only before a push."""
     results, printed = hooks.results("--all-files")
 
     assert results == {"changed models": "Passed", "config, lock and models": "Passed"}, printed

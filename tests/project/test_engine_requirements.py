@@ -99,7 +99,7 @@ def test_runtime(text: str, expected: str) -> None:
 
 @pytest.mark.parametrize(("text", "takes"), [("onnxruntime-gpu", True), ("openvino", True), ("tensorrt", False)])
 def test_own_runtime(text: str, takes: bool) -> None:
-    """With a user environment, requirements that onnxgate cannot install itself are accepted."""
+    """With a user environment, builds that onnxgate does not install are accepted, but unknown engines are not."""
 
     assert takes == (runtime_problem(text, own=True) == "")
 

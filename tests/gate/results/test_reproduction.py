@@ -110,7 +110,7 @@ def test_command_is_read_back_by_a_shell() -> None:
     ],
 )
 def test_command_works_where_it_is_typed(config: str, directory: str, end: str) -> None:
-    """Outside of the config's folder, the command contains the path of the config."""
+    """In another working directory, the command selects the config's folder with `--directory`."""
     typed = build_command("m.onnx", ("a",), 0, config, directory)
 
     assert typed == f"onnxgate check m.onnx --stage runtime,parity --case a{end}"

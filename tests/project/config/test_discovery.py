@@ -56,9 +56,7 @@ def test_root_of_a_worktree(repository: Path) -> None:
     ],
 )
 def test_pyproject(repository: Path, text: str, found: bool) -> None:
-    """A `pyproject.toml` is used if it has a `[tool.onnxgate]` table, or if it cannot be parsed and the error must be
-    reported.
-    """
+    """A `pyproject.toml` with a `[tool.onnxgate]` table is used, even with syntax errors, which must be reported."""
     pyproject = repository / "pyproject.toml"
     pyproject.write_text(text)
 

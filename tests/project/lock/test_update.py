@@ -215,7 +215,7 @@ def test_selection_changes(
     select: str,
     expected: list[str],
 ) -> None:
-    """A new selection over the same range adds newest or all releases if selected; other minors keep their patch."""
+    """If `select` changes to `newest` or `all`, newer releases are added; other values keep the locked patches."""
     first = lock_first(project_of(tmp_path, CONFIG), published)
     publish_later(published, monkeypatch, tmp_path_factory.mktemp("cache"))
     text = CONFIG.replace(">=1.18,<1.20", ">=1.18.0,<1.20") + f'select = "{select}"\n'
@@ -364,7 +364,7 @@ NEWER = LockedToolchain(policy="?", python="3.12", packages={"torch": "2.13.1"})
 def test_another_toolchain(
     tmp_path: Path, published: LocalIndex, upgrade: tuple[str, ...], requires: str, expected: LockedToolchain
 ) -> None:
-    """A different toolchain is locked only with an explicit upgrade, and reported with a note otherwise."""
+    """A different toolchain is locked after an upgrade or a changed requirement, and reported with a note otherwise."""
     text = CONFIG + '[toolchain]\nrequires = ["{}"]\n'
     before = project_of(tmp_path, text.format("torch==2.13.*"))
     first = update_lock(before, None, {}, Machine(lambda: TOOLCHAIN, no_build)).lock
