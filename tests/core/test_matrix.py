@@ -186,7 +186,7 @@ def test_state(predicted: Predicted, observed: Observed, state: Predicted, contr
     ],
 )
 def test_the_verdict(models: list[str], verdict: str, status: int) -> None:
-    """A model that loads on no release fails if the newest one refuses it, and is undecided otherwise."""
+    """If no release loads the model, it fails if the newest one rejects it, and is undecided otherwise."""
     summed = matrix(*map(model, models))
 
     assert (verdict, status) == (summed.verdict, summed.exit)

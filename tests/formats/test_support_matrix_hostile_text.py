@@ -1,4 +1,4 @@
-"""No text of a model is interpreted in any format of a matrix, or of a check without a config."""
+"""No text from a model is interpreted in any format of a matrix or of a check without a config."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from tests.harness.reports.sample_matrices import entry, matrix, model, sample
 
 
 def rendered(said: Matrix) -> str:
-    """Render it with GitHub's Markdown library."""
+    """Render the matrix with GitHub's Markdown library."""
     return cmarkgfm.github_flavored_markdown_to_html(
         support_matrix.format_markdown(said), cmarkgfm.Options.CMARK_OPT_UNSAFE
     )

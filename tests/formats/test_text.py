@@ -138,7 +138,7 @@ def test_the_last_line_counts_findings() -> None:
 
 @pytest.mark.parametrize(("elapsed_s", "expected"), [(None, ""), (2.06, " (2.1 s)"), (125.4, " (2 min 5 s)")])
 def test_the_elapsed_time_is_last(elapsed_s: float | None, expected: str) -> None:
-    """It is only printed if it is given: other reports are deterministic."""
+    """The elapsed time is only printed if it is given, so that reports are deterministic."""
     assert text.format(report(), elapsed_s=elapsed_s, quiet=True) == f"pass: 1 model on 5 runtimes{expected}\n"
 
 
@@ -150,7 +150,7 @@ def test_remarks_have_a_heading() -> None:
 
 
 def test_verbose_lists_the_runtimes() -> None:
-    """A range in the table does not name each release."""
+    """`-v` lists each runtime, because the table may show a range."""
     line = "  onnxruntime 1.18.1: Python 3.11; target `server`\n"
 
     assert line in text.format(report(), verbosity=1)
@@ -158,7 +158,7 @@ def test_verbose_lists_the_runtimes() -> None:
 
 
 def test_verbose_prints_comparisons_and_cache_use() -> None:
-    """A check without problems does not need them."""
+    """Numbers of comparisons and reused results are only printed with `-v`."""
     cells = (Cell(model="m.onnx", runtime="onnxruntime 1.18.1", state="pass", compared=True),)
     it = report(cells=cells, counts={"reused": 3})
     lines = (
@@ -180,7 +180,7 @@ def test_a_command_is_not_broken() -> None:
 
 
 def test_figures_need_more_verbosity() -> None:
-    """They are details, which JSON and HTML have too. The figure nearest to its bound is first."""
+    """Measurements are details; the one nearest to its bound is listed first."""
     figures = tuple(
         Measured(
             model="m.onnx",

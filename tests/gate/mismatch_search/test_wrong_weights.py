@@ -45,7 +45,7 @@ Make = Callable[..., Bench]
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """A source on its bench."""
+    """An exported source, with the bench that runs it."""
 
     bench: Bench
     sourced: Sourced
