@@ -87,7 +87,7 @@ def _as_written(report: Report) -> object:
 @slow
 @given(report=REPORTS)
 def test_a_page_is_only_the_markdown_that_we_wrote(report: Report) -> None:
-    """Rendered by GitHub, a page contains only expected elements, no links or mentions, and complete tables."""
+    """As rendered by GitHub, a page contains only expected elements, no links or mentions, and complete tables."""
     pages = {name: _rendered(render(report)) for name, render in PAGES.items()}
     for name, page in pages.items():
         outside_code = html.unescape(re.sub(r"<code>.*?</code>|<pre.*?</pre>", "", page, flags=re.DOTALL))

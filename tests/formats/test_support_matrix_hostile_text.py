@@ -81,7 +81,7 @@ def test_json_holds_the_same_matrix(matrix: Matrix) -> None:
 @slow
 @given(matrix=matrices())
 def test_markdown_is_only_what_we_wrote(matrix: Matrix) -> None:
-    """Rendered by GitHub, the page contains only expected elements, no links or mentions, and complete tables."""
+    """As rendered by GitHub, the page contains only expected elements, no links or mentions, and complete tables."""
     page = cmarkgfm.github_flavored_markdown_to_html(
         support_matrix.format_markdown(matrix), cmarkgfm.Options.CMARK_OPT_UNSAFE
     )

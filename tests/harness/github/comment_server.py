@@ -38,7 +38,7 @@ class Server:
         return [each for each in self.asked if not each.startswith("GET ")]
 
     def answer(self, method: str, target: str, content: Any) -> tuple[int, Any]:
-        """Answer as GitHub documents it."""
+        """Respond as specified in GitHub's API documentation."""
         path, query = urlsplit(target).path, parse_qs(urlsplit(target).query)
         match method, path.split("/")[4:]:
             case "GET", ["issues", "7", "comments"]:

@@ -19,7 +19,7 @@ B = ModelNames(axes=("time",), outputs=("y",))
 
 
 def unknown(folder: Path, settings: str, known: dict[str, ModelNames], path: str = "a.onnx") -> tuple[str, ...]:
-    """Return the unknown-name messages for an entry with `settings`, in a project of two models."""
+    """Return the messages about unknown names in an entry, for a project of two models."""
     for name in ("a.onnx", "b.onnx"):
         (folder / name).touch()
     (folder / "onnxgate.toml").write_text(CONFIG.replace('"a.onnx"', f'"{path}"') + settings)
