@@ -1,4 +1,4 @@
-"""What a user sets for environments of their own does not reach the programs that make ours."""
+"""The user's environment settings do not affect the programs that create onnxgate's environments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ ASK = "import json, os; print(json.dumps([os.getcwd(), os.listdir(), sorted(os.e
 
 
 def test_settings_of_the_project_do_not_reach_uv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither by the folder, where uv would look for `[tool.uv]`, nor by the environment; the index is the user's."""
+    """uv neither reads `[tool.uv]` from the working directory nor constraints from the environment; it uses the user's
+    index.
+    """
     (tmp_path / "pyproject.toml").write_text("[tool.uv]\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("UV_CONSTRAINT", "constraints.txt")

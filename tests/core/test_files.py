@@ -1,4 +1,4 @@
-"""Scratch folders and files: none stays, whoever made it and however they ended."""
+"""Temporary folders and files are always removed, even if the process that created them was killed."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ HOLDS = (
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder for temporary files, in which nothing was made yet."""
+    """Create an empty folder for temporary files."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(files, "_process_roots", {})
     return tmp_path
 
 
 def holder(temporary: Path) -> subprocess.Popen[str]:
-    """Another process that has a folder."""
+    """Start another process that has a temporary folder."""
     environment = {**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.Popen([sys.executable, "-c", HOLDS], env=environment, stdout=subprocess.PIPE, text=True)
 
 
 def test_a_folder_is_removed(temporary: Path) -> None:
-    """With all that is in it; the home that it was in stays until the process ends."""
+    """The folder is removed with its content; its parent is kept until the process ends."""
     with files.temporary_folder() as folder:
         Path(folder, "file").touch()
 
@@ -44,7 +44,7 @@ def test_a_folder_is_removed(temporary: Path) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="locks of files that are removed are another thing there")
 def test_what_a_killed_process_left_is_removed(temporary: Path) -> None:
-    """Not before it is dead; and nothing that is not ours."""
+    """Folders of a killed process are removed, but not while it is alive, and nothing else is removed."""
     (temporary / "onnxgate-kept").mkdir()
     with holder(temporary) as other:
         assert other.stdout is not None
@@ -67,7 +67,7 @@ def _fill(target: Path) -> None:
 
 
 def test_a_file_takes_its_place_at_once(tmp_path: Path) -> None:
-    """Where writing raises, the old one stays, and nothing beside it."""
+    """If writing fails, the old file is kept and no temporary file is left."""
     target = tmp_path / "file"
     target.write_text("old")
     with pytest.raises(OSError, match="full"):
@@ -81,7 +81,9 @@ def test_a_file_takes_its_place_at_once(tmp_path: Path) -> None:
 
 
 def test_temporary_files_of_killed_writers_are_removed(tmp_path: Path) -> None:
-    """By process id in this pid namespace, and by age if written in another container that shares the folder."""
+    """A temporary file is removed by process ID in this PID namespace, and by age if it was written in another
+    container.
+    """
     here, dead = files._pid_space(), 2**22 + 1
     killed, alive = f".file.{here}-{dead}-ff.tmp", f".file.{here}-{os.getpid()}-ff.tmp"
     elsewhere, old = f".file.00c0ffee-{dead}-ff.tmp", f".file.00c0ffee-{dead}-ee.tmp"
@@ -96,7 +98,7 @@ def test_temporary_files_of_killed_writers_are_removed(tmp_path: Path) -> None:
 
 
 def test_writers_with_the_same_process_id_do_not_collide(tmp_path: Path) -> None:
-    """Two containers on one folder may have the same process ids; each writer completes its own file."""
+    """Processes in two containers that share the folder may have the same ID; each writer completes its own file."""
     target = tmp_path / "file"
     with files.replace_atomically(target) as first:
         first.write_text("first")
@@ -109,7 +111,7 @@ def test_writers_with_the_same_process_id_do_not_collide(tmp_path: Path) -> None
 
 
 def test_a_private_temporary_file(tmp_path: Path) -> None:
-    """A file that only its owner may read is never readable by others on the way."""
+    """A file that only its owner may read is not readable by others while it is written."""
     with files.replace_atomically(tmp_path / "file", private=True) as new:
         mode = new.stat().st_mode & 0o777
 
@@ -117,7 +119,7 @@ def test_a_private_temporary_file(tmp_path: Path) -> None:
 
 
 def test_the_longest_name(tmp_path: Path) -> None:
-    """A name as long as the file system allows can be replaced, too."""
+    """A file with the longest name that the file system allows can be replaced."""
     target = tmp_path / ("n" * 250)
     with files.replace_atomically(target) as new:
         new.write_text("new")

@@ -1,4 +1,4 @@
-"""The order of releases."""
+"""Sort order of releases."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from onnxgate.core.findings import runtime_sort_key
 
 
 def test_a_release_is_read_once() -> None:
-    """Reports of many models sort the same few names over and over."""
+    """Parsed releases are cached, because reports of many models sort the same few names repeatedly."""
     assert runtime_sort_key("onnxruntime 1.18.1")[1] is runtime_sort_key("onnxruntime 1.18.1")[1]
 
 
 def test_releases_are_no_texts() -> None:
-    """1.9 is before 1.10, and what is no release before both."""
+    """1.9 sorts before 1.10, and a name that is not a release sorts before both."""
     names = ["onnxruntime 1.10.0", "onnxruntime 1.9.0", "onnxruntime none"]
 
     assert sorted(names, key=runtime_sort_key) == ["onnxruntime none", "onnxruntime 1.9.0", "onnxruntime 1.10.0"]

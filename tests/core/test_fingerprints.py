@@ -1,4 +1,4 @@
-"""What identifies a finding over commits."""
+"""Fingerprints that identify a finding across commits."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ def judged(
     detail: str = "",
     **more: str,
 ) -> RuleHit:
-    """One hit of a rule in a model."""
+    """Create one hit of a rule in a model."""
     on = OnRuntime(runtime, detail) if runtime else None
     hit = Hit(place, message, model="m.onnx", on=on, **more)  # type: ignore[arg-type]
     return RuleHit("load-failed", Stage.RUNTIME, Level.ERROR, hit, silent=silent)
 
 
 def marks(*hits: RuleHit) -> list[str]:
-    """Their fingerprints."""
+    """Return the fingerprints of the hits."""
     return [each.fingerprint for each in assign_fingerprints(hits)]
 
 
 def test_lines_runtimes_fixes_and_details_do_not_count() -> None:
-    """A finding keeps its fingerprint when another release shows it, and when the lock is written anew."""
+    """The fingerprint does not depend on the release, the location, the fix or the details."""
     here = marks(judged(runtime=RUNTIMES[0], detail="says a", fix="wait"))
     there = marks(judged(runtime=RUNTIMES[1], detail="says b", fix="raise it", place=Place("export.py", 3)))
 
@@ -42,7 +42,7 @@ def test_lines_runtimes_fixes_and_details_do_not_count() -> None:
 
 
 def test_rule_model_and_words_count() -> None:
-    """Each of them makes another finding."""
+    """A different rule, model or message gives a different fingerprint."""
     other_rule = RuleHit("run-failed", Stage.RUNTIME, Level.ERROR, judged().hit)
     other_model = RuleHit("load-failed", Stage.RUNTIME, Level.ERROR, Hit(PLACE, "is amiss", model="n.onnx"))
 
@@ -50,7 +50,7 @@ def test_rule_model_and_words_count() -> None:
 
 
 def test_nodes_are_known_without_their_numbers() -> None:
-    """A layer that comes before moves the numbers of all nodes behind it; a node of another kind is another."""
+    """Node numbers are ignored, because an inserted layer renumbers all later nodes; the node's kind is not."""
     before = marks(judged("stops at node `node_Conv_12`, and 3 more", node="node_Conv_12"))
 
     assert before == marks(judged("stops at node `node_Conv_14`, and 5 more", node="node_Conv_14"))
@@ -60,13 +60,13 @@ def test_nodes_are_known_without_their_numbers() -> None:
 
 
 def test_identity_counts_in_place_of_the_message() -> None:
-    """Where a rule says what its problem is, its words may change."""
+    """If a rule sets an identity, the message does not affect the fingerprint."""
     assert marks(judged("is off by 0.1", identity="y")) == marks(judged("is off by 0.2", identity="y"))
     assert marks(judged("is off by 0.1", identity="y")) != marks(judged("is off by 0.1", identity="z"))
 
 
 def test_what_nothing_tells_apart_is_counted() -> None:
-    """Two of them have two fingerprints, whichever nodes they are; a third has a new one, and the first stays."""
+    """Hits with identical text are numbered: a third one gets a new fingerprint, and the first two keep theirs."""
     one = marks(judged("node `a_1`", node="a_1"))
     two = marks(judged("node `a_2`", node="a_2"), judged("node `a_3`", node="a_3"))
     three = marks(*(judged(f"node `a_{number}`", node=f"a_{number}") for number in (4, 5, 6)))
@@ -76,7 +76,7 @@ def test_what_nothing_tells_apart_is_counted() -> None:
 
 
 def test_a_newer_runtime_takes_no_fingerprint_from_an_older_one() -> None:
-    """What it stops at may be another node; what was known is known by the same name."""
+    """A hit on a newer runtime must not take the fingerprint that the hit on an older one had."""
     old = judged("node `a_9`", node="a_9", runtime=RUNTIMES[1])
     new = judged("node `a_1`", node="a_1", runtime=RUNTIMES[2])
 
@@ -85,13 +85,13 @@ def test_a_newer_runtime_takes_no_fingerprint_from_an_older_one() -> None:
 
 
 def test_a_rule_that_is_off_has_none() -> None:
-    """It says nothing, and counts for nothing."""
+    """A hit of a disabled rule has no fingerprint and does not affect the others."""
     assert marks(judged(silent=True), judged("node `a_1`", node="a_1"))[0] == ""
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 3), st.sampled_from(RUNTIMES)), max_size=12))
 def test_one_fingerprint_is_one_finding(found: list[tuple[str, int, str]]) -> None:
-    """Whatever is found, in whatever order: equal words are one finding, others are not, and the order is nothing."""
+    """Hits with equal messages share a fingerprint, others do not, and the order of the hits does not matter."""
     hits = [judged(f"node `{kind}_{n}`", node=f"{kind}_{n}", runtime=runtime) for kind, n, runtime in found]
     by_hit = {each.hit: each.fingerprint for each in assign_fingerprints(hits)}
     shuffled = random.Random(0).sample(hits, len(hits))

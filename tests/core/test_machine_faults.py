@@ -1,4 +1,4 @@
-"""Faults of the machine: recognized by error number or text, and never confused with errors of the user's code."""
+"""Machine faults are recognized by error number or text, and never confused with errors of the user's code."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ UNWRITTEN = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     ],
 )
 def test_an_error_with_a_number(error: BaseException, expected: tuple[str, str]) -> None:
-    """The message names the file that is written and the reason; the hint says what to change."""
+    """The message names the file and the reason; the hint names the remedy."""
     assert find_machine_fault(error) == expected
 
 
@@ -60,7 +60,7 @@ def test_other_errors(error: Exception) -> None:
 
 
 def test_a_file_in_the_temporary_folder() -> None:
-    """The folder is named with the variable that moves it, not a random name in it."""
+    """The message names the temporary folder and the variable that moves it, not a random file in it."""
     folder = tempfile.gettempdir()
     fault = find_machine_fault(OSError(errno.ENOSPC, "", f"{folder}/onnxgate-1234/0/model.onnx"))
 
@@ -105,13 +105,13 @@ def test_a_text_of_another_process(text: str, message: str) -> None:
     ],
 )
 def test_errors_of_the_users_code(text: str) -> None:
-    """A wrong path or shape in a source remains an error of that source."""
+    """An incorrect path or shape in a source remains an error of that source."""
     assert find_fault_in_text(text, "/scratch") is None
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no file-size limit")
 def test_a_file_size_limit() -> None:
-    """`ulimit -f` is named: the disk has room, and nobody expects this limit."""
+    """The `ulimit -f` limit is named, because the disk is not full and users do not expect this limit."""
     script = (
         "import resource, tempfile\n"
         "from onnxgate.core.machine_faults import find_machine_fault\n"
@@ -128,7 +128,7 @@ def test_a_file_size_limit() -> None:
 
 @pytest.mark.parametrize("name", [None, "its own"])
 def test_a_file_that_is_replaced_is_named(tmp_path: Path, name: str | None) -> None:
-    """An error names the file that the user knows, not the temporary one next to it."""
+    """An error names the final file, not the temporary one next to it."""
     with pytest.raises(OSError, match="No space left") as caught, replace_atomically(tmp_path / "x.lock") as temporary:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(temporary) if name else None)
 
@@ -136,7 +136,7 @@ def test_a_file_that_is_replaced_is_named(tmp_path: Path, name: str | None) -> N
 
 
 def test_the_clean_up_does_not_hide_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Linux refuses to remove a file on a read-only file system, also one that does not exist."""
+    """Linux refuses to remove a file on a read-only file system, even one that does not exist."""
 
     def refuse(path: Path, *_: object, **__: object) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
@@ -151,7 +151,9 @@ def test_the_clean_up_does_not_hide_the_error(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize("fault", ["no package", "no program"])
 def test_uv_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
-    """Without uv in the Python environment, the one on `PATH` is used; the error without any has the command."""
+    """Without uv in the Python environment, the one on `PATH` is used; if there is none, the error contains the install
+    command.
+    """
     if fault == "no package":
         monkeypatch.setitem(sys.modules, "uv", None)
     else:

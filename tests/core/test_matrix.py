@@ -1,4 +1,4 @@
-"""The matrix: its verdict, and the sentence about the releases that load a model."""
+"""Support matrix: the verdict, and the sentence about the releases that load a model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DEPRECATED = Reason(rule="deprecated-operator", node="", message="`Scatter` is d
 
 
 def sentence(*entries: Entry) -> str:
-    """Describe a model with these entries."""
+    """Return the sentence for a model with these entries."""
     return describe_working_range(MatrixModel(path="m.onnx", runtimes=entries)).sentence
 
 
@@ -47,12 +47,12 @@ def sentence(*entries: Entry) -> str:
     ],
 )
 def test_the_working_range(letters: str, expected: str) -> None:
-    """Minors stand for all their patches, except in the range that loads the model."""
+    """Releases are grouped by minor, except at the ends of the range that loads the model."""
     assert expected == describe_working_range(model(letters)).sentence
 
 
 def test_each_reason_is_named_once() -> None:
-    """The sentence has the fewest reasons that cover all releases: the others would repeat them."""
+    """The sentence contains the fewest reasons that cover all releases, because the others would be redundant."""
     entries = (
         entry("1.16.3", "refused", IR, OPSET),
         entry("1.17.3", "refused", IR),
@@ -66,7 +66,7 @@ def test_each_reason_is_named_once() -> None:
 
 
 def test_the_reason_of_most_releases_is_named() -> None:
-    """A reason of fewer releases would need a second clause."""
+    """The reason that covers the most releases is preferred, because another one would need a second clause."""
     entries = (
         entry("1.16.3", "refused", IR),
         entry("1.17.3", "refused", DEPRECATED, IR),
@@ -77,7 +77,7 @@ def test_the_reason_of_most_releases_is_named() -> None:
 
 
 def test_reasons_of_other_releases() -> None:
-    """A reason that covers other releases has a clause of its own; the newest releases come first."""
+    """Reasons that cover different releases have separate clauses; the newest releases come first."""
     entries = (
         entry("1.16.3", "refused", OPSET),
         entry("1.17.3", "refused", KERNEL),
@@ -105,14 +105,14 @@ def test_reasons_of_other_releases() -> None:
     ],
 )
 def test_reasons(reasons: tuple[Reason, ...], expected: str) -> None:
-    """Version fields are named together; a release is named by its minor if it is the first of it."""
+    """Version fields are named together; a release is named by its minor if it is the first patch."""
     entries = (entry("1.17.3", "refused", *reasons), entry("1.18.0", "unknown"), entry("1.18.1", "loads"))
 
     assert f"; 1.17.3 refused: {expected}" in sentence(*entries)
 
 
 def test_a_version_that_no_release_supports() -> None:
-    """Raising the target does not help."""
+    """If no release supports a version, the sentence suggests no newer release."""
     newest = Reason(rule=IR.rule, node="", message=IR.message)
 
     assert sentence(entry("1.17.3", "refused", newest), entry("1.18.1", "refused", newest)) == (
@@ -121,7 +121,7 @@ def test_a_version_that_no_release_supports() -> None:
 
 
 def test_a_single_release() -> None:
-    """One release has no range."""
+    """A single release is not written as a range."""
     refused, unknown = entry("1.18.1", "refused"), entry("1.15.1", "unknown", NO_KERNELS)
 
     assert sentence(refused) == f"does not load on onnxruntime 1.18.1: {NO_KERNEL}"
@@ -129,14 +129,14 @@ def test_a_single_release() -> None:
 
 
 def test_releases_without_kernel_data() -> None:
-    """They are named: nothing is known about them, and that is not a pass."""
+    """Releases without kernel data are named, because an unknown result is not a pass."""
     entries = (entry("1.15.1", "unknown", NO_KERNELS), entry("1.16.0", "loads"))
 
     assert sentence(*entries) == "loads on onnxruntime 1.16.0; 1.15.1 unknown: no kernel data"
 
 
 def test_all_reasons() -> None:
-    """Each reason has its releases, and the detail of the newest of them."""
+    """Each reason is listed with its releases and the detail of the newest of them."""
     up_to = [
         Reason(rule=OPSET.rule, node="", message=OPSET.message, detail=f"supports opsets up to {n}") for n in (19, 20)
     ]
@@ -186,7 +186,7 @@ def test_state(predicted: Predicted, observed: Observed, state: Predicted, contr
     ],
 )
 def test_the_verdict(models: list[str], verdict: str, status: int) -> None:
-    """A model that loads on no release fails if the newest one refuses it, and is undecided otherwise."""
+    """If no release loads the model, it fails if the newest one rejects it, and is undecided otherwise."""
     summed = matrix(*map(model, models))
 
     assert (verdict, status) == (summed.verdict, summed.exit)
@@ -202,7 +202,7 @@ def test_required_releases(letters: str, verdict: str) -> None:
 
 @pytest.mark.parametrize(("observed", "status"), [("unavailable", 3), ("timed-out", 3), ("refused", 0), ("loads", 0)])
 def test_failed_verification(observed: Observed, status: int) -> None:
-    """A model that could not be verified is undecided."""
+    """A failed verification makes the verdict undecided."""
     entries = (entry("1.17.3", "loads", observed=observed), entry("1.18.1", "loads", observed="loads"))
     summed = build_matrix([MatrixModel(path="m.onnx", runtimes=entries)], "0.1.0")
 
@@ -221,14 +221,14 @@ def test_failed_verification(observed: Observed, status: int) -> None:
     ],
 )
 def test_the_reason_of_an_observation(predicted: Predicted, observed: Observed, expected: str) -> None:
-    """It is the predicted reason if a run confirms it, and the error of the runtime otherwise."""
+    """If a run confirms the prediction, the predicted reason is used; if not, the error of the runtime."""
     [reason] = entry("1.18.1", predicted, observed=observed, error="error text").effective_reasons
 
     assert expected == render_reason(reason)
 
 
 def test_a_faulty_model_that_loads() -> None:
-    """A fault of the file is named even if the model loads; missing support data is not a fault."""
+    """A fault of the file is reported even if the model loads; missing support data is not a fault."""
     pointer = Reason(rule="external-data-corrupt", node="", message="stores weights in a Git LFS pointer")
     no_data = Reason(rule="no-support-data", node="", message="no kernel data")
     observed = [entry("1.18.1", "unknown", reason, observed="loads") for reason in (pointer, no_data)]

@@ -1,4 +1,4 @@
-"""Calls in child processes: what one of them does to its child costs that call, and no other."""
+"""Calls in child processes: a crash in a child fails only its own call."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ PROGRAM = """
 
 
 def squared(number: int) -> int:
-    """Something to call."""
+    """Return the square of a number."""
     return number * number
 
 
 def odd_fates(number: int) -> int:
-    """Something else, which comes to different ends."""
+    """Return the number, or end abnormally for certain numbers."""
     match number:
         case 3:
             faulthandler.disable()
@@ -60,18 +60,18 @@ def odd_fates(number: int) -> int:
 
 
 def where(_: int) -> int:
-    """The process that a call is made in."""
+    """Return the ID of the process that runs the call."""
     return os.getpid()
 
 
 def large(size_bytes: int) -> bytes:
-    """An answer that does not fit into a pipe at once."""
+    """Return a result that does not fit into a pipe buffer."""
     return bytes(size_bytes)
 
 
 @pytest.mark.parametrize(("count", "threads"), [(0, 1), (1, 1), (2, 1), (3, 1), (1, 2), (2, 2)])
 def test_order_is_kept(count: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answers come in the order of the calls, however many children there are, forked or started anew."""
+    """Results are in the order of the calls for any number of children, forked or spawned."""
     monkeypatch.setattr(process_pool, "is_fork_safe", lambda: threads == 1)
 
     with ProcessPool(count) as children:
@@ -82,7 +82,7 @@ def test_order_is_kept(count: int, threads: int, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_one_call_is_lost(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a call does to its child is said of that call; all others have their answers, forked or started anew."""
+    """A crash is reported for its call only; all other calls return results, forked or spawned."""
     monkeypatch.setattr(process_pool, "is_fork_safe", lambda: threads == 1)
     bounds = CallLimits(time_s=1, memory_bytes=2 * 2**30)
 
@@ -101,7 +101,7 @@ def test_one_call_is_lost(threads: int, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_calls_are_made_elsewhere() -> None:
-    """No call is made in this process, and several children share the work."""
+    """Calls run in child processes, and several children share the work."""
     with ProcessPool(2) as children:
         found = set(children.run([Call(where, number, int) for number in range(100)]))
 
@@ -110,7 +110,7 @@ def test_calls_are_made_elsewhere() -> None:
 
 
 def test_children_that_are_not_worth_it() -> None:
-    """No more are started than the work is worth."""
+    """No more children are started than the amount of work justifies."""
     with ProcessPool(4) as children:
         found = set(children.run([Call(where, number, int) for number in range(20)], at_once=1))
 
@@ -118,7 +118,7 @@ def test_children_that_are_not_worth_it() -> None:
 
 
 def test_large_answers() -> None:
-    """An answer larger than a pipe holds comes through, and so do the calls after it."""
+    """A result larger than the pipe buffer is received, and so are the results of later calls."""
     with ProcessPool(1) as children:
         found = children.run([Call(large, size, bytes) for size in (10, 5_000_000, 20)])
 
@@ -126,7 +126,7 @@ def test_large_answers() -> None:
 
 
 def prints(_: int) -> int:
-    """A call in which C++ prints."""
+    """Print from native code."""
     return os.write(1, b"printed")
 
 
@@ -134,7 +134,7 @@ def prints(_: int) -> int:
 def test_what_is_printed_is_no_part_of_a_report(
     threads: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """It comes out beside it, forked or started anew."""
+    """Output of a call is redirected to stderr, forked or spawned."""
     monkeypatch.setattr(process_pool, "is_fork_safe", lambda: threads == 1)
 
     with ProcessPool(1) as children:
@@ -146,7 +146,7 @@ def test_what_is_printed_is_no_part_of_a_report(
 
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
 def test_nothing_outlives_us(tmp_path: Path, sent: signal.Signals) -> None:
-    """Children end with the program that started them, however that ends."""
+    """Child processes end with the program that started them, even if it is killed."""
     script = tmp_path / "program.py"
     script.write_text(textwrap.dedent(PROGRAM))
     (tmp_path / "pids").mkdir()
@@ -176,7 +176,7 @@ def _is_gone(pid: int) -> bool:
 
 
 class Hostile:
-    """An object that runs code in whatever process unpickles it."""
+    """An object that runs code in any process that unpickles it."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -191,19 +191,19 @@ def answer_with_object(path: str) -> object:
 
 
 def answer_with_pickle(path: str) -> int:
-    """Write a pickle in place of the answer, as code that took over the child could."""
+    """Send a pickle as the result, as code that controls the child could."""
     process_pool._encode_result = lambda _: (b"r", pickle.dumps(Hostile(path)))  # type: ignore[assignment]
     return 0
 
 
 def answer_with_text(_: str) -> str:
-    """Return something of another type than declared."""
+    """Return a value that does not match the declared type."""
     return "text"
 
 
 @pytest.mark.parametrize("subverted", [answer_with_object, answer_with_pickle, answer_with_text])
 def test_an_answer_is_data(tmp_path: Path, subverted: Callable[[str], object]) -> None:
-    """A child that a hostile model took over cannot run code in its parent; the calls after it are made by another."""
+    """A child that a hostile model controls cannot run code in its parent; a new child runs the later calls."""
     calls = [Call(subverted, str(tmp_path / "made"), int), Call(squared, 3, int)]
 
     with ProcessPool(1) as children:
@@ -220,7 +220,7 @@ def echo(text: str) -> str:
 
 
 def test_names_that_are_not_utf8() -> None:
-    """Bytes of a file's name that are not UTF-8 come back as they are."""
+    """Bytes of a file name that are not UTF-8 are preserved."""
     with ProcessPool(1) as children:
         assert children.run([Call(echo, "a\udcff", str)]) == ["a\udcff"]
 
@@ -237,7 +237,7 @@ NATIVE_THREAD = """
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the only system where a child is forked")
 def test_native_threads_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thread that Python did not start may hold a lock, which a forked child would wait for forever."""
+    """A thread that Python did not start may hold a lock, which would block a forked child forever."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", textwrap.dedent(NATIVE_THREAD)]
     printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
@@ -250,7 +250,9 @@ def test_native_threads_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_new_interpreter_imports_nothing_of_the_current_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The current folder is the checked repository: a module of it named like one of ours must not run."""
+    """The current folder is the checked repository, so a module in it must not shadow a standard or onnxgate
+    dependency.
+    """
     for name in ("selectors.py", "json.py", "msgspec.py"):
         (tmp_path / name).write_text("raise SystemExit('imported from the checked repository')\n")
     monkeypatch.chdir(tmp_path)
@@ -262,12 +264,12 @@ def test_a_new_interpreter_imports_nothing_of_the_current_folder(
 
 
 def thirty_zeros(number: int) -> int:
-    """Return an integer of more than 64 bits, as a Git LFS pointer may state as its size."""
+    """Return an integer of more than 64 bits, as the size in a Git LFS pointer may be."""
     return number * 10**30
 
 
 def test_an_answer_with_a_large_integer() -> None:
-    """It is an answer like any other, although MessagePack has no such integers."""
+    """A large integer is returned correctly, although MessagePack cannot represent it."""
     with ProcessPool(1) as pool:
         answers = list(pool.run([Call(thirty_zeros, 3, int)]))
 

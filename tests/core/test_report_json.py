@@ -1,4 +1,4 @@
-"""The report as data."""
+"""JSON report."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.harness.reports.sample_reports import finding, report, sample
 
 
 def test_what_is_written_is_what_is_read() -> None:
-    """A report survives being written."""
+    """A report survives a round trip."""
     assert sample() == msgspec.json.decode(report_json.format(sample()), type=Report)
 
 
 def test_the_sample_holds_to_the_published_schema() -> None:
-    """The schema takes what is written, and nothing of another shape."""
+    """The schema accepts the rendered report and rejects invalid values."""
     schema = report_json.report_schema()
     written = standard_json.loads(report_json.format(sample()))
 
@@ -29,12 +29,12 @@ def test_the_sample_holds_to_the_published_schema() -> None:
 
 
 def test_a_file_name_that_is_no_text_is_spelled_out() -> None:
-    """A lone surrogate, as Python reads an odd byte of a name, does not end the command."""
+    """A lone surrogate, as Python decodes a non-UTF-8 byte in a file name, does not crash the command."""
     written = report_json.format(report(findings=(finding(model="m\udcff.onnx"),)))
 
     assert msgspec.json.decode(written, type=Report).findings[0].model == r"m\udcff.onnx"
 
 
 def test_ends_with_a_newline() -> None:
-    """It is a text file."""
+    """The JSON report is a text file and ends with a newline."""
     assert report_json.format(report()).endswith("}\n")

@@ -1,4 +1,4 @@
-"""Programs that end when we do."""
+"""Child programs end when onnxgate ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STARTS = (
 
 
 def test_what_a_program_says() -> None:
-    """Its input, its two outputs and its status pass as without a lifeline."""
+    """Input, output, errors and the exit status are passed through the supervisor."""
     script = "import sys; print(sys.stdin.read().upper()); print('no', file=sys.stderr); sys.exit(3)"
     ended = subprocesses.run_supervised([sys.executable, "-c", script], input=b"yes")
 
@@ -30,7 +30,7 @@ def test_what_a_program_says() -> None:
 
 
 def test_what_cannot_be_started(tmp_path: Path) -> None:
-    """It raises what starting it without a lifeline raises."""
+    """A program that cannot be started raises the same error as without supervision."""
     (tmp_path / "text").touch()
     with pytest.raises(FileNotFoundError):
         subprocesses.run_supervised(["unheard-of"])
@@ -41,7 +41,7 @@ def test_what_cannot_be_started(tmp_path: Path) -> None:
 
 
 def test_what_takes_too_long(tmp_path: Path) -> None:
-    """It is ended, with what it started."""
+    """After the timeout, the program and its child processes are killed."""
     with pytest.raises(subprocess.TimeoutExpired):
         subprocesses.run_supervised([sys.executable, "-c", SLEEPS, str(tmp_path / "pid")], timeout_s=1)
 
@@ -49,7 +49,7 @@ def test_what_takes_too_long(tmp_path: Path) -> None:
 
 
 def test_a_program_ends_with_whoever_started_it(tmp_path: Path) -> None:
-    """Also where that one is killed."""
+    """The program ends even if the process that started it is killed."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen([sys.executable, "-c", STARTS, str(tmp_path / "pid"), SLEEPS], env=environment) as starter:
         until = time.monotonic() + 60
@@ -62,7 +62,7 @@ def test_a_program_ends_with_whoever_started_it(tmp_path: Path) -> None:
 
 
 def _ends(file: Path) -> bool:
-    """Whether the process with that number is gone before long."""
+    """Return whether the process with the ID in `file` ends within 20 seconds."""
     number = int(file.read_text())
     until = time.monotonic() + 20
     while time.monotonic() < until:

@@ -1,4 +1,4 @@
-"""All formats say the same of one report: as many findings of each level, whatever was left out, and every remark."""
+"""All formats agree on a report: the number of findings per level, including omitted ones, and every remark."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ UNDONE = st.builds(
 
 @st.composite
 def reports(draw: st.DrawFn) -> Report:
-    """A report as the gate makes them: its verdict is that of its findings and of what it left open."""
+    """Generate a report whose verdict follows from its findings and incomplete checks."""
     findings = tuple(draw(st.lists(FINDINGS, max_size=60)))
     undecided = tuple(draw(st.lists(UNDONE, max_size=3, unique=True)))
     verdict, status = decide_verdict(findings, bool(undecided), draw(st.sampled_from(("error", "warning"))))
@@ -64,29 +64,29 @@ def reports(draw: st.DrawFn) -> Report:
 
 
 def in_report(judged: Report) -> Tally:
-    """The findings that count."""
+    """Count the findings that are not ignored."""
     return Counter(each.level for each in judged.findings if not each.ignored)
 
 
 def in_json(judged: Report) -> Tally:
-    """Those of the data."""
+    """Count the findings in the JSON report."""
     found = standard_json.loads(report_json.format(judged))["findings"]
     return Counter(each["level"] for each in found if not each["ignored"])
 
 
 def in_text(judged: Report) -> Tally:
-    """Those that are listed."""
+    """Count the findings listed in the text report."""
     return Counter(re.findall(r"^  (error|warning|note) +\S+  \S+$", text.format(judged), flags=re.MULTILINE))
 
 
 def in_last_line(judged: Report) -> Tally:
-    """Those that the verdict counts."""
+    """Count the findings in the last line of the text report."""
     said = re.findall(r"(\d+) (error|warning|note)s?\b", text.render_verdict(judged))
     return Counter({level: int(number) for number, level in said})
 
 
 def in_annotations(judged: Report) -> Tally:
-    """Those that a runner shows, and those that it is told of."""
+    """Count the annotations, including those that are only summarized in a count."""
     tally: Tally = Counter()
     for each in workflow_commands.annotations(github.format(judged)):
         level = "note" if each.name == "notice" else each.name
@@ -98,7 +98,7 @@ def in_annotations(judged: Report) -> Tally:
 
 
 def in_sarif(judged: Report) -> Tally:
-    """Those that results stand for: several on one line are one result."""
+    """Count the findings in SARIF; several findings on one line are a single result."""
     tally: Tally = Counter()
     for result in standard_json.loads(sarif.format(judged))["runs"][0]["results"]:
         lines = result["message"]["text"].split("\n")
@@ -108,14 +108,14 @@ def in_sarif(judged: Report) -> Tally:
 
 
 def in_gitlab(judged: Report) -> Tally:
-    """Those that are issues."""
+    """Count the issues in the GitLab report."""
     levels = {severity: level for level, severity in gitlab.SEVERITIES.items()}
     issues = standard_json.loads(gitlab.format(judged))
     return Counter(levels[each["severity"]] for each in issues if each["check_name"] != "undecided")
 
 
 def in_page(page: Callable[[Report], str]) -> Callable[[Report], Tally]:
-    """Those of a page in Markdown."""
+    """Return a function that counts the findings in a Markdown page."""
     marks = {"❌": "error", "⚠️": "warning", "ℹ️": "note"}
 
     def counted(judged: Report) -> Tally:
@@ -125,7 +125,7 @@ def in_page(page: Callable[[Report], str]) -> Callable[[Report], Tally]:
 
 
 def in_html(judged: Report) -> Tally:
-    """Those of the page for a browser."""
+    """Count the findings in the HTML page."""
     return Counter(re.findall(r'<article [^>]*class="finding (\w+)', html.format(judged)))
 
 
@@ -146,13 +146,13 @@ EVERY: dict[str, Callable[[Report], Tally]] = {
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=40)
 @given(judged=reports())
 def test_as_many_findings_of_each_level(name: str, judged: Report) -> None:
-    """No format loses one, or says one twice, or at another level."""
+    """No format omits a finding, repeats it, or changes its level."""
     assert +EVERY[name](judged) == in_report(judged)
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_many_on_one_line(name: str) -> None:
-    """What annotations have no room for, and what is one result of SARIF, is counted as well."""
+    """Findings beyond the annotation limit, and those merged into one SARIF result, are included in the counts."""
     many = tuple(finding(BODY, level=level, fingerprint=f"{n:016x}") for level in LEVELS for n in range(45))
     judged = report(findings=many, verdict="fail", exit=1)
 
@@ -162,7 +162,7 @@ def test_many_on_one_line(name: str) -> None:
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=40)
 @given(judged=reports())
 def test_a_comment_counts_what_it_leaves_out(judged: Report) -> None:
-    """Errors and warnings that it shows and those that it counts are all there are; its notes are counted."""
+    """The findings that a comment shows and those that it counts add up to all findings; notes are only counted."""
     page = markdown.format_comment(judged)
     shown = in_page(markdown.format_comment)(judged)
     more = re.findall(
@@ -177,7 +177,9 @@ def test_a_comment_counts_what_it_leaves_out(judged: Report) -> None:
 
 
 def test_findings_that_do_not_fit_are_counted_once() -> None:
-    """Long ones leave no room: one line says how many are not there, wherever they were dropped, and headings none."""
+    """If long findings are dropped at several places, a single line reports their total number, and no heading is left
+    empty.
+    """
     long = tuple(
         finding(f"{BODY} {'x' * 480}", model=f"{number}{'m' * 290}", fix="y" * 480, rule=RULES[number % 3])
         for number in range(300)
@@ -194,7 +196,7 @@ def test_findings_that_do_not_fit_are_counted_once() -> None:
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=40)
 @given(judged=reports())
 def test_junit_fails_where_the_gate_is_closed(judged: Report) -> None:
-    """A closed gate has a failure, and what is undecided an error or a failure; a pass has neither."""
+    """A failed check has a failure, an undecided one has an error or a failure, and a passed one has neither."""
     root = ElementTree.fromstring(junit.format(judged))
     failures, errors = (int(root.attrib[name]) for name in ("failures", "errors"))
 
@@ -218,14 +220,14 @@ SAYING: dict[str, Callable[[Report], str]] = {
 
 @pytest.mark.parametrize("name", SAYING)
 def test_a_remark_is_said(name: str) -> None:
-    """That models were held against nothing is no silence: a pass beside it means less."""
+    """A remark is in every format, because it can limit the meaning of a pass."""
     said = re.sub(r"</?code>|`", "", SAYING[name](report(remarks=(REMARK,))))
 
     assert REMARK.replace("`", "") in said
 
 
 def test_the_sample() -> None:
-    """All formats agree on it too, whose messages are not made for counting."""
+    """All formats agree on the sample report, whose messages contain no markers for counting."""
     names = EVERY.keys() - {"sarif"}
 
     assert {name: +EVERY[name](sample()) for name in names} == dict.fromkeys(names, in_report(sample()))

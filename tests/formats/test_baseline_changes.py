@@ -1,4 +1,4 @@
-"""What changed since the baseline, and the pages that say it."""
+"""Changes since the baseline, in text and on pages."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ CHANGED = (
     [("origin/main", "origin/main (1a2b3c4)"), ("1a2b3c4d1a", "1a2b3c4d1a"), ("1a2b3c4d" * 5, "1a2b3c4d" * 5)],
 )
 def test_a_baseline_is_named_once(name: str, expected: str) -> None:
-    """A commit that was asked for by its hash is not said twice."""
+    """A baseline that was selected by its commit ID is shown only once."""
     assert expected == wording.baseline_name(Against(name=name, commit="1a2b3c4d" * 5))
 
 
 def test_no_change_is_said_only_where_all_was_looked_at() -> None:
-    """Not without a baseline, nor where its stage was not asked for or could not be done."""
+    """ "No model changed" is printed only if there is a baseline and the lock stage was completed."""
     undone = not_done(stage="lock")
 
     assert (
@@ -41,7 +41,7 @@ def test_no_change_is_said_only_where_all_was_looked_at() -> None:
 
 
 def test_models_with_errors_come_first() -> None:
-    """A reviewer reads what breaks somebody before what is new; an ignored finding counts for nothing."""
+    """Models with errors are listed before new models; ignored findings do not count."""
     findings = (
         finding(model="d.onnx"),
         finding(model="c.onnx", level="warning"),
@@ -53,7 +53,7 @@ def test_models_with_errors_come_first() -> None:
 
 
 def test_in_text() -> None:
-    """Each model with its first differences, in the terminal's few lines."""
+    """Text output shows each changed model with its first differences."""
     said = text.format(report(against=MAIN, changes=CHANGED))
 
     assert said.startswith("changed since origin/main (1a2b3c4)\n  a.onnx is new\n  b.onnx changed\n    difference 0\n")
@@ -64,7 +64,7 @@ def test_in_text() -> None:
     ("format_", "more"), [(markdown.format_summary, 10), (markdown.format_comment, 24), (markdown.format, 0)]
 )
 def test_on_pages(format_: object, more: int) -> None:
-    """The document has all; the others count what they leave out."""
+    """The full document lists all differences; other pages count those that they omit."""
     assert callable(format_)
     said = format_(report(against=MAIN, changes=CHANGED, findings=(finding(model="b.onnx"),)))
 
@@ -74,7 +74,7 @@ def test_on_pages(format_: object, more: int) -> None:
 
 
 def test_drawings_of_the_summary_are_few() -> None:
-    """A page with many takes long to be drawn."""
+    """The summary contains few diagrams, because a page with many is slow to render."""
     drawn = tuple(Drawing(model="m.onnx", node=f"n{n}", nodes=(DrawnNode(name="x"),), edges=()) for n in range(8))
 
     assert markdown.format_summary(report(drawings=drawn)).count("```mermaid\n") == 3
@@ -83,7 +83,7 @@ def test_drawings_of_the_summary_are_few() -> None:
 
 
 def test_a_comment_always_fits() -> None:
-    """In characters and in bytes, whatever there is to say, with room for a marker and a link."""
+    """A comment fits GitHub's limits in characters and bytes for any report, including its marker and link."""
     models = [f"models/{'模' * 200}/{number}.onnx" for number in range(500)]
     names = [f"{number}.{'9' * 40}" for number in range(100)]
     huge = report(
@@ -106,7 +106,7 @@ def test_a_comment_always_fits() -> None:
 
 
 def test_a_comment_of_a_pass_is_short() -> None:
-    """Nothing to decide is a few lines."""
+    """The comment of a pass has only a few lines."""
     said = markdown.format_comment(report(against=MAIN, stages=("lock",)))
 
     assert said.startswith("## ✅ onnxgate\n\n> [!NOTE]\n> pass: 1 model on 5 runtimes\n\nNo model changed since ")
@@ -114,7 +114,7 @@ def test_a_comment_of_a_pass_is_short() -> None:
 
 
 def test_a_comment_shows_errors_and_warnings_with_their_fixes() -> None:
-    """The worst first; notes and what is beyond twenty are counted."""
+    """Errors come first, then warnings; notes and findings beyond the first twenty are counted."""
     findings = tuple(finding(f"error {n}", fix="repair it") for n in range(25)) + (finding(level="note"),) * 3
     said = markdown.format_comment(report(findings=findings, verdict="fail", exit=1))
 
@@ -123,14 +123,14 @@ def test_a_comment_shows_errors_and_warnings_with_their_fixes() -> None:
 
 
 def test_a_wide_table_of_a_comment_is_folded() -> None:
-    """Five cells are shown, thirty-two are behind a click."""
+    """A table with 5 cells is shown, and one with 32 is collapsed."""
     assert "<details>" not in markdown.format_comment(report())
     assert "<details><summary>4 models on 8 runtimes</summary>" in markdown.format_comment(sample())
 
 
 def test_the_document_has_no_html_and_every_figure() -> None:
-    """It is read where HTML is shown as it stands."""
-    page = cmarkgfm.github_flavored_markdown_to_html(markdown.format(sample()))  # leaves raw HTML out
+    """The document may be shown where HTML is not rendered."""
+    page = cmarkgfm.github_flavored_markdown_to_html(markdown.format(sample()))  # omits raw HTML
 
     assert "<!-- raw HTML omitted -->" not in page
     assert page.count("<li>models/") == len(sample().measured)

@@ -1,4 +1,4 @@
-"""Annotations: within GitHub's limits, at the right place, worst first."""
+"""Annotations are within GitHub's limits, have the correct location, and are sorted by severity."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tests.harness.reports.sample_reports import finding, not_done, report
 
 
 def annotations(**changes: object) -> list[workflow_commands.Command]:
-    """What the runner reads of a report."""
+    """Return the commands that the runner finds in the formatted report."""
     return list(workflow_commands.commands(github.format(report(**changes))))
 
 
 def test_nine_of_each_level_and_one_that_counts_the_rest() -> None:
-    """The runner shows ten of a level; the tenth says how many there are besides."""
+    """The runner shows ten annotations per level; the tenth counts the remaining findings."""
     findings = tuple(
         finding(str(number), level=level) for level in ("note", "error", "warning") for number in range(12)
     )
@@ -30,13 +30,13 @@ def test_nine_of_each_level_and_one_that_counts_the_rest() -> None:
 
 
 def test_nine_alone_need_no_tenth() -> None:
-    """Where nothing is left out, nothing more is said."""
+    """If all findings are shown, no annotation for a count is added."""
     assert len(annotations(findings=tuple(finding(str(number)) for number in range(9)))) == 9
 
 
 @pytest.mark.parametrize("letter", ["a", "%", "模", "\U0001f600", "\n"])
 def test_long_messages_are_cut_where_github_would_cut_them(letter: str) -> None:
-    """Counted as .NET counts, a message is below 4096 characters; so nothing is lost unsaid."""
+    """A message is cut below 4096 UTF-16 code units, GitHub's limit, so that GitHub does not cut it silently."""
     (got,) = annotations(findings=(finding(letter * 9000, fix=letter * 9000),))
 
     assert len(got.data.encode("utf-16-le")) // 2 < 4096
@@ -44,7 +44,7 @@ def test_long_messages_are_cut_where_github_would_cut_them(letter: str) -> None:
 
 
 def test_place_is_below_gits_root() -> None:
-    """The config's folder comes before the path; a line of 0 is no property."""
+    """Paths are relative to the root of the git repository; line 0 is omitted."""
     places = (
         ReportedPlace(path="export.py", line=3, end_line=5),
         ReportedPlace(path="m.onnx"),
@@ -62,7 +62,7 @@ def test_place_is_below_gits_root() -> None:
 
 @pytest.mark.parametrize(("status", "level"), [(3, "error"), (1, "warning"), (0, "warning")])
 def test_undecided_is_an_error_where_it_is_why_there_is_no_verdict(status: int, level: str) -> None:
-    """One annotation for one reason, whatever number of models it concerns."""
+    """All models with the same reason share one annotation; it is an error only if the verdict is undecided."""
     (got,) = annotations(exit=status, undecided=not_done([f"{n}.onnx" for n in range(7)]))
 
     assert level == got.name
@@ -70,19 +70,19 @@ def test_undecided_is_an_error_where_it_is_why_there_is_no_verdict(status: int, 
 
 
 def test_the_fix_is_the_messages_second_line() -> None:
-    """Our own line break arrives as one."""
+    """The line break before the fix is preserved."""
     (got,) = annotations(findings=(finding(fix="run `git lfs pull`"),))
 
     assert got.data == "m.onnx: does not load\nfix: run `git lfs pull`"
 
 
 def test_ignored_findings_are_not_annotated() -> None:
-    """What the config accepts does not stand on a pull request."""
+    """Ignored findings are not annotated on a pull request."""
     assert annotations(findings=(finding(ignored="known"),)) == []
 
 
 def test_the_last_line_is_the_verdict() -> None:
-    """Who reads the log reads how it ended."""
+    """The verdict is the last line of the log."""
     said = github.format(report(skipped=not_done(), findings=(msgspec.structs.replace(finding(), level="note"),)))
 
     assert said.splitlines()[-1] == "pass: 1 model on 5 runtimes: 1 note, 1 skipped"

@@ -1,4 +1,4 @@
-"""GitLab's code quality: an array of issues, each with what GitLab requires, and none dropped as a copy of another."""
+"""GitLab code quality report: a JSON array of valid issues with unique fingerprints."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SCHEMA = {
 
 
 def issues(judged: Report) -> list[dict[str, Any]]:
-    """What GitLab reads."""
+    """Return the issues in the formatted report."""
     read: list[dict[str, Any]] = json.loads(gitlab.format(judged))
     return read
 
@@ -49,7 +49,7 @@ def issues(judged: Report) -> list[dict[str, Any]]:
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=60)
 @given(judged=REPORTS)
 def test_whatever_a_model_says(judged: Report) -> None:
-    """Every finding that counts is an issue with a fingerprint of its own."""
+    """Every active finding is an issue with its own fingerprint, whatever text the model contains."""
     got = issues(judged)
     spoken = [each for each in judged.findings if not each.ignored]
     jsonschema.validate(got, SCHEMA)
@@ -60,7 +60,7 @@ def test_whatever_a_model_says(judged: Report) -> None:
 
 
 def test_the_sample_from_the_root_of_git() -> None:
-    """Paths are below the config's folder, the worst come first, and what is ignored is left out."""
+    """Paths are relative to the git root, severe issues come first, and ignored findings are omitted."""
     got = issues(sample())
 
     assert got[0]["location"] == {"path": "ml/export/classifier.py", "lines": {"begin": 31}}
@@ -83,7 +83,9 @@ def test_places(place: ReportedPlace, model: str, expected: dict[str, Any]) -> N
 
 
 def test_the_same_finding_keeps_its_fingerprint() -> None:
-    """Another message, line or runtime is the same issue in the next merge request; another node is not."""
+    """A different message, line or runtime is the same issue in the next merge request; a different node is another
+    one.
+    """
     place = ReportedPlace(path="onnxgate.lock", line=99)
     same = [finding(fingerprint="f"), finding("other words", fingerprint="f", place=place)]
     prints = [
@@ -94,7 +96,7 @@ def test_the_same_finding_keeps_its_fingerprint() -> None:
 
 
 def test_two_findings_of_one_fingerprint_are_two_issues() -> None:
-    """GitLab shows one of several issues with the same fingerprint."""
+    """GitLab shows only one of several issues with the same fingerprint."""
     got = issues(report(findings=(finding("a", fingerprint="f"), finding("b", fingerprint="f"))))
 
     assert [each["description"] for each in got] == ["m.onnx: a", "m.onnx: b"]
@@ -102,7 +104,7 @@ def test_two_findings_of_one_fingerprint_are_two_issues() -> None:
 
 
 def test_what_could_not_be_done_is_an_issue() -> None:
-    """No verdict is no clean merge request."""
+    """An incomplete check is an issue, so that the merge request does not look clean."""
     (got,) = issues(report(verdict="undecided", exit=3, undecided=not_done(hint="install one")))
 
     assert got["description"] == "runtime: m.onnx: no interpreter was found; hint: install one"

@@ -1,4 +1,4 @@
-"""Every format over one sample report, character by character."""
+"""Every format of the sample report matches its golden file exactly."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ FORMATS = {
 
 @pytest.mark.parametrize(("name", "format_"), FORMATS.items(), ids=FORMATS)
 def test_the_sample(name: str, format_: Callable[[Report], str]) -> None:
-    """The golden file is what the format says now."""
+    """The output equals the golden file."""
     expected = (FOLDER / f"sample.{name}").read_bytes().decode()
 
     assert expected == format_(sample())
 
 
 def test_colour_changes_no_character() -> None:
-    """Without its styles, the coloured report is the plain one."""
+    """Without its escape sequences, colored output equals plain output."""
     import re
 
     assert text.format(sample()) == re.sub(r"\x1b\[[0-9;]*m", "", text.format(sample(), color=True))

@@ -1,4 +1,4 @@
-"""No string of a model acts in any format: judged by the runner's own parser and by GitHub's own Markdown."""
+"""No text from a model is interpreted in any format, as verified with the runner's parser and GitHub's Markdown."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ slow = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max
 @slow
 @given(report=REPORTS)
 def test_no_workflow_command(report: Report) -> None:
-    """What a log may hold of these formats is text to the runner, on every line."""
+    """The runner finds no commands in any line of these formats."""
     found = {name: list(workflow_commands.commands(render(report))) for name, render in PLAIN_FORMATS.items()}
 
     assert {name: [] for name in PLAIN_FORMATS} == found
@@ -47,13 +47,13 @@ def test_no_workflow_command(report: Report) -> None:
 @slow
 @given(report=REPORTS)
 def test_github_gives_our_annotations_and_no_other_command(report: Report) -> None:
-    """The runner reads as many annotations as the report has entries, each with our title, none with a false place."""
+    """The runner finds exactly one annotation per entry of the report, with onnxgate's titles and valid locations."""
     log = github.format(report)
     got = list(workflow_commands.commands(log))
     spoken = [finding for finding in report.findings if not finding.ignored]
     rules = {escape.escape_log_line(finding.rule).strip() for finding in spoken}
 
-    assert len(got) + len(report.remarks) + 2 == len(workflow_commands.lines(log))  # one closing line, and the end
+    assert len(got) + len(report.remarks) + 2 == len(workflow_commands.lines(log))  # final line and trailing newline
     assert {command.name for command in got} <= {"error", "warning", "notice"}
     assert len(spoken) <= len(got) <= len(spoken) + len(report.undecided)
     assert {command.properties.get("title", "") for command in got} <= {*rules, "", "undecided"}
@@ -63,7 +63,7 @@ def test_github_gives_our_annotations_and_no_other_command(report: Report) -> No
 @slow
 @given(report=REPORTS)
 def test_nothing_that_a_terminal_obeys(report: Report) -> None:
-    """Every character but our own newlines has a glyph; no direction of text is turned; colours are our own."""
+    """Except for newlines and onnxgate's colors, every character is printable, and none changes the text direction."""
     printed = {name: PLAIN_FORMATS[name](report) for name in ("text", "verdict", "junit", *PAGES)}
     printed["github"] = github.format(report)
     printed["text for a terminal"] = COLOURS.sub("", text.format(report, color=True, width=60))
@@ -74,7 +74,7 @@ def test_nothing_that_a_terminal_obeys(report: Report) -> None:
 @slow
 @given(report=REPORTS)
 def test_json_holds_the_same_report(report: Report) -> None:
-    """Escaping changes no value; only what is no valid text is spelled out."""
+    """Escaping in JSON preserves all values, except that invalid Unicode is spelled out."""
     back = msgspec.json.decode(report_json.format(report), type=Report)
 
     assert standard_json.dumps(_as_written(back)) == standard_json.dumps(_as_written(report))
@@ -87,7 +87,7 @@ def _as_written(report: Report) -> object:
 @slow
 @given(report=REPORTS)
 def test_a_page_is_only_the_markdown_that_we_wrote(report: Report) -> None:
-    """Rendered as GitHub renders it: no other element, link, heading or mention, and complete tables."""
+    """As rendered by GitHub, a page contains only expected elements, no links or mentions, and complete tables."""
     pages = {name: _rendered(render(report)) for name, render in PAGES.items()}
     for name, page in pages.items():
         outside_code = html.unescape(re.sub(r"<code>.*?</code>|<pre.*?</pre>", "", page, flags=re.DOTALL))
@@ -100,7 +100,7 @@ def test_a_page_is_only_the_markdown_that_we_wrote(report: Report) -> None:
 
 
 def _check_headings(summary: str, report: Report) -> None:
-    """The summary has one for each thing that findings are about, and those of its other parts."""
+    """Check that the summary has one heading per subject of a finding, and one for each other section."""
     subjects = {
         finding.model or finding.place.path or "the project" for finding in report.findings if not finding.ignored
     }
@@ -130,7 +130,7 @@ def _check_tables(page: str, runtimes: int) -> None:
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_each_attack_in_every_string(attack: str) -> None:
-    """Each known way alone, in a cell and in prose, renders to the characters that a reader should see."""
+    """Each attack renders to its visible characters, in a table cell and in prose."""
     page = _rendered(
         f"| a | b |\n|---|---|\n| {escape.markdown_code(attack)} | {escape.escape_markdown(f'x {attack} y')} |\n"
     )
@@ -141,7 +141,7 @@ def test_each_attack_in_every_string(attack: str) -> None:
 
 @given(foreign=TEXT)
 def test_a_property_comes_back_as_it_was_made_visible(foreign: str) -> None:
-    """What the runner unescapes of a property is the visible form of the string, without blanks at its ends."""
+    """The runner unescapes a property to the visible form of the text, without surrounding whitespace."""
     line = f"::error title={escape.escape_command_property(foreign)},line=1::said"
 
     command = workflow_commands.parse(line)
@@ -153,7 +153,7 @@ def test_a_property_comes_back_as_it_was_made_visible(foreign: str) -> None:
 
 @given(foreign=TEXT)
 def test_a_log_line_says_the_same_once_it_is_harmless(foreign: str) -> None:
-    """Nothing but what is obeyed is changed: letters, digits and blanks stay."""
+    """Only characters that would be interpreted are changed; letters, digits and spaces are preserved."""
     safe = escape.escape_log_line(foreign)
 
     assert safe.isprintable()
@@ -164,7 +164,7 @@ def test_a_log_line_says_the_same_once_it_is_harmless(foreign: str) -> None:
 
 @given(st.text())
 def test_a_code_span_shows_what_was_put_in(foreign: str) -> None:
-    """Rendered, a code span holds the visible text alone."""
+    """A rendered code span contains only the visible text."""
     page = _rendered(f"a {escape.markdown_code(foreign)} b")
     shown = html.unescape(page.removeprefix("<p>a <code>").removesuffix("</code> b</p>\n"))
 

@@ -1,4 +1,4 @@
-"""The page: everything that the report says is in it, and nothing in it acts that is not ours."""
+"""The HTML page contains everything in the report, and no text from a model is interpreted."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ ATTRIBUTES = {
 
 
 class Page(HTMLParser):
-    """What a browser's parser would see: elements, attributes, and the text of each."""
+    """Elements, attributes and texts as a browser's parser sees them."""
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -63,43 +63,43 @@ class Page(HTMLParser):
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Remember an element."""
+        """Record an element."""
         assert len(attrs) == len({name for name, _ in attrs})
         self.elements.append((tag, dict(attrs)))
         if tag not in VOID:
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """An element of SVG without content."""
+        """Record an SVG element without content."""
         self.elements.append((tag, dict(attrs)))
 
     def handle_endtag(self, tag: str) -> None:
-        """Ends must come in the order of what they end."""
+        """Check that end tags match their start tags."""
         if not self.open or self.open.pop() != tag:
             self.unbalanced.append(tag)
 
     def handle_data(self, data: str) -> None:
-        """Text that is shown."""
+        """Record visible text."""
         if self.open and self.open[-1] not in ("script", "style"):
             self.texts.append(data)
 
     @property
     def text(self) -> str:
-        """All that is shown."""
+        """Return the visible text of the page."""
         return "".join(self.texts)
 
     def values(self, attribute: str) -> list[str]:
-        """Of an attribute, in order."""
+        """Return the values of an attribute, in document order."""
         return [found for _, attributes in self.elements if (found := attributes.get(attribute)) is not None]
 
 
 def test_the_same_report_gives_the_same_bytes() -> None:
-    """No clock, no random identifiers."""
+    """The page contains no timestamps or random identifiers."""
     assert html_page.format(sample()) == html_page.format(sample())
 
 
 def test_every_model_runtime_and_state_is_in_the_matrix() -> None:
-    """A row for each model, a column for each runtime, and in each cell the state in words."""
+    """The matrix has a row per model, a column per runtime, and the state as text in each cell."""
     page = html_page.format(sample())
     table = page[page.index('<table class="matrix">') : page.index("</table>")]
     rows = re.findall(r"<tr>(.*?)</tr>", table, flags=re.DOTALL)[2:]
@@ -115,7 +115,7 @@ def test_every_model_runtime_and_state_is_in_the_matrix() -> None:
 
 
 def test_every_finding_is_whole() -> None:
-    """Message, fix, place, node, runtimes and releases of each; the ignored one with its reason."""
+    """Every finding is shown with message, fix, location, node and runtimes; ignored ones with their reason."""
     page = html_page.format(sample())
     cards = re.findall(r"<article.*?</article>", page, flags=re.DOTALL)
     spoken = wording.list_active_findings(sample())
@@ -141,7 +141,7 @@ def test_every_finding_is_whole() -> None:
 
 
 def test_every_figure_is_in_a_table() -> None:
-    """With its case, its metric and its bound, below its pair and its output."""
+    """Every measurement is shown with its case, metric and bound, grouped by pair and output."""
     text = Page(html_page.format(sample())).text
 
     for each in sample().measured:
@@ -153,7 +153,7 @@ def test_every_figure_is_in_a_table() -> None:
 
 
 def test_what_was_not_done_changed_or_can_be_replayed_is_said() -> None:
-    """Reasons, hints, differences, commands, files and providers."""
+    """The page contains reasons, hints, differences, commands, digests and providers."""
     text = Page(html_page.format(sample())).text
     whole = sample()
 
@@ -167,7 +167,7 @@ def test_what_was_not_done_changed_or_can_be_replayed_is_said() -> None:
 
 
 def test_what_was_not_asked_for_is_said() -> None:
-    """A reader must not take a static pass for a whole one."""
+    """Skipped stages are shown, so that a static pass is not mistaken for a complete one."""
     text = Page(html_page.format(report(stages=("file",), scope="runtime, parity not asked for"))).text
 
     assert "file checked" in text
@@ -176,7 +176,7 @@ def test_what_was_not_asked_for_is_said() -> None:
 
 
 def test_a_cell_leads_to_what_is_wrong_there() -> None:
-    """To the first finding of that runtime, not of another; where it is undecided, to the reasons."""
+    """A failed cell links to the first finding of its runtime, and an undecided one to the reasons."""
     names = [f"onnxruntime {version}" for version in MINORS]
     found = (finding("one", runtimes=(names[0],)), finding("two", runtimes=(names[1],)))
     states = ("fail", "fail", "undecided", "skipped", "pass")
@@ -186,13 +186,19 @@ def test_a_cell_leads_to_what_is_wrong_there() -> None:
     page = html_page.format(report(findings=found, cells=cells, undecided=gap, skipped=gap))
     row = page[page.index('<th scope="row">') : page.index("</table>")]
 
-    links = ["#finding-0", "#finding-0", "#finding-1", "#undecided", "#skipped"]  # the model's name leads to its worst
+    links = [
+        "#finding-0",
+        "#finding-0",
+        "#finding-1",
+        "#undecided",
+        "#skipped",
+    ]  # the model's name links to the worst
     assert links == re.findall(r'href="(.*?)"', row)
     assert {link[1:] for link in links} <= set(Page(page).values("id"))
 
 
 def test_the_failing_node_is_drawn_in_its_finding() -> None:
-    """A line for each node in the order of the data flow, its sources beside it, the failing one marked."""
+    """The diagram has one line per node in data-flow order, with arrows from its inputs and the failing node marked."""
     page = html_page.format(sample())
     (drawing,) = sample().drawings
     card = page[page.index('id="finding-0"') : page.index("</article>")]
@@ -207,7 +213,7 @@ def test_the_failing_node_is_drawn_in_its_finding() -> None:
 
 
 def test_one_drawing_for_several_findings_of_a_node() -> None:
-    """The first has it, and the others lead there; a nameless node is known by what it makes."""
+    """Findings of the same node share one diagram; an unnamed node is identified by its output."""
     nodes = (DrawnNode(name="y", operator="Neg", kind="failing"),)
     drawing = Drawing(model="m.onnx", node="y", nodes=nodes, edges=())
     named = finding("cannot: the node that makes `y`, and 3 more")
@@ -219,7 +225,9 @@ def test_one_drawing_for_several_findings_of_a_node() -> None:
 
 
 def test_a_figure_beyond_its_bound_is_another_mark() -> None:
-    """Within is a dot, beyond is a diamond, and what is no number stands at the end; of ratios more is better."""
+    """A value within its bound is a dot, one beyond it a diamond, and a non-finite one is at the end; for ratios more
+    is better.
+    """
     plain = Measured(
         model="m", output="y", pair="a against b", case="", metric="worst_abs", value=0.5, bound=1.0, bound_from="type"
     )
@@ -229,7 +237,7 @@ def test_a_figure_beyond_its_bound_is_another_mark() -> None:
     (first,), (second,) = list(agreement.render_plots(figures)), list(agreement.render_plots(ratios))
 
     assert (first.count("<circle"), first.count("<path")) == (2, 2)
-    assert '<circle cx="2%"' in first  # 0 has its own place on an axis of logarithms
+    assert '<circle cx="2%"' in first  # 0 has a separate position on a logarithmic axis
     assert '<svg x="98%"' in first
     assert "worst: not finite (limit 1)" in first
     assert (second.count("<circle"), second.count("<path")) == (2, 1)
@@ -238,7 +246,7 @@ def test_a_figure_beyond_its_bound_is_another_mark() -> None:
 
 @pytest.mark.parametrize("count", [1, 200])
 def test_a_plot_of_one_figure_and_of_many(count: int) -> None:
-    """All places are on the picture; of two hundred pairs those nearest to their bounds are drawn, others counted."""
+    """All points are inside the plot; of 200 pairs, those nearest to their bounds are drawn and the others counted."""
     figures = [
         Measured(
             model="m",
@@ -263,7 +271,9 @@ def test_a_plot_of_one_figure_and_of_many(count: int) -> None:
 
 
 def test_a_large_report_stays_small() -> None:
-    """200 models on 30 runtimes with four cases: a few MB; what tables leave out is counted, plots show all."""
+    """The page for 200 models on 30 runtimes with four cases is a few MB; tables count the rows they omit, plots show
+    all.
+    """
     names = [f"onnxruntime 1.{minor}.0" for minor in range(30)]
     models = [f"models/number-{number}.onnx" for number in range(200)]
     whole = report(
@@ -296,7 +306,7 @@ def test_a_large_report_stays_small() -> None:
 
 
 def few(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
-    """At most two."""
+    """Generate at most two values."""
     return st.lists(strategy, max_size=2).map(tuple)
 
 
@@ -315,7 +325,7 @@ ARROWS = st.builds(DrawnEdge, source=st.integers(-1, 3), target=st.integers(-1, 
 
 @st.composite
 def reports(draw: st.DrawFn) -> Report:
-    """Any report, with a drawing for its first finding."""
+    """Generate a report with a diagram for its first finding."""
     whole = draw(hostile_reports.REPORTS)
     found = whole.findings[:1]
     drawings = (
@@ -332,7 +342,7 @@ slow = settings(
 @slow
 @given(reports())
 def test_no_foreign_string_is_markup(whole: Report) -> None:
-    """Elements and attributes are ours, links lead inside the page, ends match beginnings, no other script may run."""
+    """All elements and attributes are expected ones, links stay inside the page, and no other script can run."""
     text = html_page.format(whole)
     page = Page(text)
 
@@ -348,7 +358,7 @@ def test_no_foreign_string_is_markup(whole: Report) -> None:
 
 
 def _check_policy(text: str, page: Page) -> None:
-    """The hashes are those of what stands in the page, and everything else is refused."""
+    """Check that the policy has the hashes of the page's style and script and forbids everything else."""
     (policy,) = (each["content"] for tag, each in page.elements if each.get("http-equiv"))
     assert policy is not None
 
@@ -364,7 +374,7 @@ def _check_policy(text: str, page: Page) -> None:
     [*hostile_reports.ATTACKS, '"><img src=x onerror=alert(1)>', "' onload='x", "javascript:alert(1)", "]]>", "--><b>"],
 )
 def test_each_attack_is_shown_as_it_is(attack: str) -> None:
-    """In a message, a path, a node, a runtime and a drawing, a reader sees the visible form of the characters."""
+    """Attack strings are shown in visible form, in messages, paths, nodes, runtimes and diagrams."""
     found = finding(attack, model=f"{attack}.onnx", node=f"n{attack}", runtimes=(f"onnxruntime {attack}",))
     drawn = Drawing(
         model=f"{attack}.onnx", node=f"n{attack}", nodes=(DrawnNode(name=attack, kind="failing"),), edges=()
@@ -378,7 +388,7 @@ def test_each_attack_is_shown_as_it_is(attack: str) -> None:
 
 
 def test_a_drawing_in_a_circle_and_one_that_lies() -> None:
-    """Arrows that run in a circle, to themselves and to boxes that are not there are drawn as far as they can be."""
+    """Edges that form a cycle or refer to missing nodes do not break the diagram."""
     nodes = tuple(DrawnNode(name=name, operator="Op") for name in "abc")
     pairs = ((0, 1), (1, 2), (2, 0), (1, 1), (0, 9), (-1, 0))
     edges = tuple(DrawnEdge(source=source, target=target, value="v") for source, target in pairs)
@@ -390,7 +400,7 @@ def test_a_drawing_in_a_circle_and_one_that_lies() -> None:
 
 
 def test_a_stage_that_left_something_open_is_not_called_checked() -> None:
-    """It was begun: what is undecided or was skipped says so here too; of a lost shard nothing is whole."""
+    """A stage with undecided or skipped parts is incomplete; if a shard crashed, no stage is shown as checked."""
     stages = ("file", "runtime", "parity")
     undone = report(stages=stages, undecided=not_done(stage="runtime"), skipped=not_done(stage="parity"))
     lost = report(stages=stages, undecided=not_done(stage="gate"))

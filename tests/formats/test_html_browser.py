@@ -1,4 +1,4 @@
-"""The page in a real browser: quiet, alone, never wider than its window, and itself in both themes."""
+"""The HTML page in a real browser: no console messages, no requests, no horizontal scrolling, and both themes."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ SCRIPTS = (
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium.Browser]:
-    """One browser for all tests."""
+    """Start one browser for all tests."""
     assert EXECUTABLE is not None
     with chromium.browser(EXECUTABLE, tmp_path_factory.mktemp("profile")) as started:
         yield started
 
 
 def show(page: chromium.Browser, folder: Path, shown: Report, *, width: int, theme: str = "light") -> str:
-    """The report, opened from a file; its address."""
+    """Open the report from a file and return its URL."""
     file = folder / "report.html"
     file.write_text(html_page.format(shown), encoding="utf-8", newline="\n")
     chromium.opened(page, file.as_uri(), width=width, theme=theme)
@@ -54,18 +54,18 @@ def show(page: chromium.Browser, folder: Path, shown: Report, *, width: int, the
 
 
 def complaints(page: chromium.Browser) -> list[object]:
-    """Errors, warnings and refusals that the page caused, whoever tells of them."""
+    """Return all errors, warnings and policy violations that the page caused."""
     logged = [event["entry"] for event in page.named("Log.entryAdded")]
     return [*logged, *page.named("Runtime.consoleAPICalled"), *page.named("Runtime.exceptionThrown")]
 
 
 def requests(page: chromium.Browser) -> list[str]:
-    """Every address that was asked for."""
+    """Return all requested URLs."""
     return [event["request"]["url"] for event in page.named("Network.requestWillBeSent")]
 
 
 def hostile() -> Report:
-    """Every string that a model can give is an attack; long names without a place to break among them."""
+    """Return a report in which every string from a model is an attack or a long name without spaces."""
     attacks = (*SCRIPTS, *ATTACKS, "x" * 400, "/".join("deep" * 20 for _ in range(8)))
     found = tuple(finding(f"{each} `{each}`", model=each, node=each, fix=each, rule=each) for each in attacks)
     drawn = tuple(
@@ -86,7 +86,7 @@ def hostile() -> Report:
 def test_quiet_alone_and_no_wider_than_its_window(
     page: chromium.Browser, tmp_path: Path, which: str, width: int, theme: str
 ) -> None:
-    """Nothing on the console, nothing asked for but the file, and nothing that scrolls sideways."""
+    """The page logs nothing, requests only itself, and does not scroll horizontally."""
     address = show(page, tmp_path, sample() if which == "sample" else hostile(), width=width, theme=theme)
     page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
     page.evaluate("scrollTo(0, document.scrollingElement.scrollHeight)")
@@ -99,7 +99,7 @@ def test_quiet_alone_and_no_wider_than_its_window(
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_hostile_strings_do_nothing(page: chromium.Browser, tmp_path: Path, width: int) -> None:
-    """No script of theirs ran, and no element of theirs is in the document."""
+    """No injected script runs, and no injected element is in the document."""
     show(page, tmp_path, hostile(), width=width)
     page.evaluate("document.querySelectorAll('a').forEach(each => each.click())")
 
@@ -110,7 +110,7 @@ def test_hostile_strings_do_nothing(page: chromium.Browser, tmp_path: Path, widt
 
 
 def test_both_themes_differ_and_the_button_turns_them(page: chromium.Browser, tmp_path: Path) -> None:
-    """Paper is bright in one and dark in the other, text the other way round; a click goes against the system."""
+    """Light and dark theme have opposite contrast, and the button overrides the system's theme."""
     ground, ink = (f"getComputedStyle(document.body).{each}" for each in ("backgroundColor", "color"))
     seen = {}
     for theme in ("light", "dark"):
@@ -130,7 +130,7 @@ def _numbers(color: str) -> list[int]:
 
 
 def test_the_filter_and_the_links(page: chromium.Browser, tmp_path: Path) -> None:
-    """Words and levels leave the findings that fit; a link to a hidden one shows all again."""
+    """Search text and levels filter the findings; a link to a hidden finding resets the filter."""
     show(page, tmp_path, sample(), width=1280)
     shown = "[...document.querySelectorAll('.finding:not([hidden])')].map(each => each.id).join(' ')"
 
@@ -146,7 +146,7 @@ def test_the_filter_and_the_links(page: chromium.Browser, tmp_path: Path) -> Non
 
 
 def test_without_its_script(page: chromium.Browser, tmp_path: Path) -> None:
-    """All is there to read; only what needs the script is not shown."""
+    """Without JavaScript all content is readable, and controls that need it are hidden."""
     page.ask("Emulation.setScriptExecutionDisabled", value=True)
     try:
         file = tmp_path / "report.html"
@@ -154,7 +154,7 @@ def test_without_its_script(page: chromium.Browser, tmp_path: Path) -> None:
         page.ask("Page.enable")
         page.events.clear()
         page.ask("Page.navigate", url=file.as_uri())
-        while not page.named("Page.loadEventFired"):  # events come with answers, also with one that it is not there yet
+        while not page.named("Page.loadEventFired"):  # events arrive with responses, even errors
             with contextlib.suppress(AssertionError):
                 page.ask("Page.getNavigationHistory")
         page.events.clear()
@@ -169,7 +169,7 @@ def test_without_its_script(page: chromium.Browser, tmp_path: Path) -> None:
 
 
 def test_a_report_of_nothing(page: chromium.Browser, tmp_path: Path) -> None:
-    """A static pass of one model is a page, too."""
+    """A report without runtimes or measurements is a valid page."""
     address = show(page, tmp_path, report(measured=(), cells=(), runtimes=()), width=390)
 
     assert [] == complaints(page)

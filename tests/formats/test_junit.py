@@ -1,4 +1,4 @@
-"""JUnit: what the plugin of Jenkins takes, what a reader of others sees, and nothing better than it is."""
+"""JUnit reports are valid for Jenkins, readable for other tools, and never more positive than the verdict."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FIRST = f"onnxruntime {MINORS[0]}"
 
 
 def check(element: ElementTree.Element) -> None:
-    """Hold an element and all below it to what is allowed."""
+    """Check an element and its descendants against the schema."""
     allowed, required, children = ELEMENTS[element.tag]
     assert required <= set(element.attrib) <= allowed
     for child in element:
@@ -45,7 +45,7 @@ def check(element: ElementTree.Element) -> None:
 
 
 def outcomes(judged: Report) -> dict[tuple[str, str], tuple[str, str]]:
-    """How each test ended and what it says, by suite and name."""
+    """Return the outcome and text of each test, by suite and name."""
     root = ElementTree.fromstring(junit.format(judged))
     return {
         (suite.attrib["name"], case.attrib["name"]): (
@@ -58,7 +58,7 @@ def outcomes(judged: Report) -> dict[tuple[str, str], tuple[str, str]]:
 
 
 def one(state: CellState, **changes: object) -> tuple[str, str]:
-    """How the test of the first runtime ended where its cell has that state."""
+    """Return the outcome of the first runtime's test for a cell with that state."""
     cells = (Cell(model="m.onnx", runtime=FIRST, state=state),)
     return outcomes(report(cells=cells, **changes))["m.onnx", FIRST]
 
@@ -66,7 +66,9 @@ def one(state: CellState, **changes: object) -> tuple[str, str]:
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=60)
 @given(judged=REPORTS)
 def test_whatever_a_model_says(judged: Report) -> None:
-    """It is XML that Jenkins takes; totals agree with what is there; a test ends in one way."""
+    """The XML is valid for Jenkins, its totals are correct, and each test has one outcome, whatever text the model
+    contains.
+    """
     root = ElementTree.fromstring(junit.format(judged))
     check(root)
     totals = {"tests": 0, "failures": 0, "errors": 0}
@@ -84,7 +86,7 @@ def test_whatever_a_model_says(judged: Report) -> None:
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=60)
 @given(judged=REPORTS)
 def test_nothing_is_lost(judged: Report) -> None:
-    """An error is in some failure, what was not done in an error or in what failed for graver reasons."""
+    """Every error is in a failure, and every incomplete check is in an error or in a failure."""
     got = list(outcomes(judged).values())
 
     assert bool(judged.undecided) <= any(ended in ("error", "failure") for ended, _ in got)
@@ -97,7 +99,7 @@ def test_nothing_is_lost(judged: Report) -> None:
 
 
 def test_the_sample_as_readers_see_it() -> None:
-    """`junitparser`, which test reporters on GitHub are built on, counts the same."""
+    """`junitparser`, which GitHub test reporters use, reads the same totals."""
     junitparser = pytest.importorskip("junitparser")
     parsed = junitparser.JUnitXml.fromstring(junit.format(sample()).encode())
 
@@ -106,7 +108,7 @@ def test_the_sample_as_readers_see_it() -> None:
 
 
 def test_the_sample() -> None:
-    """Failures on the runtimes concerned, with the fix; what could not be done is an error there."""
+    """Findings are failures on their runtimes, with the fix; incomplete checks are errors."""
     got = outcomes(sample())
 
     assert got["models/encoder.onnx", "onnxruntime 1.18.1"][0] == "failure"
@@ -116,9 +118,9 @@ def test_the_sample() -> None:
     assert got["models/tagger.onnx", "file"][0] == "failure"
     assert got["models/tagger.onnx", "export"][0] == "error"
     assert got["models/tagger.onnx", "onnxruntime 1.31.1"][0] == "error"
-    assert ("models/legacy.onnx", "onnxruntime 1.18.1") not in got  # not asked for
-    assert ("models/legacy.onnx", "export") not in got  # it has no source
-    assert got["models/legacy.onnx", "file"][0] == "passed"  # what is wrong with it is ignored, and said
+    assert ("models/legacy.onnx", "onnxruntime 1.18.1") not in got  # stage not selected
+    assert ("models/legacy.onnx", "export") not in got  # no `source`
+    assert got["models/legacy.onnx", "file"][0] == "passed"  # its finding is ignored, and still shown
     assert "moves to opset 18" in got["models/legacy.onnx", "file"][1]
     assert got["onnxgate", "runtime"][0] == "skipped"
 
@@ -136,24 +138,24 @@ def test_the_sample() -> None:
     ],
 )
 def test_no_better_than_the_matrix(state: CellState, expected: str) -> None:
-    """A cell alone decides how its test ended, also where nothing else is said."""
+    """The cell's state determines the outcome if there are no findings."""
     assert one(state)[0] == expected
 
 
 def test_a_prediction_says_that_nothing_was_run() -> None:
-    """It passes where no more was asked for, and is not mistaken for a run."""
+    """A prediction passes, and its text states that nothing was run."""
     assert one("predicted")[1] == "predicted from support tables, not run"
 
 
 def test_what_is_undecided_on_a_runtime_that_passed_is_no_pass() -> None:
-    """A run that could not be compared, say."""
+    """An undecided check on a passing runtime, such as a missing comparison, is an error."""
     undone = not_done(stage="parity", runtime=FIRST)
 
     assert one("pass", undecided=undone)[0] == "error"
 
 
 def test_a_failure_hides_nothing_else() -> None:
-    """What else is said of the runtime stands beside it."""
+    """A failure also contains the other findings and incomplete checks of the runtime."""
     ended, said = one(
         "fail",
         findings=(finding(runtimes=(FIRST,)), finding("is slow", level="warning", runtimes=(FIRST,))),
@@ -165,14 +167,14 @@ def test_a_failure_hides_nothing_else() -> None:
 
 
 def test_a_finding_on_a_runtime_without_a_test_is_told_by_its_stage() -> None:
-    """A runtime that is not among the model's cells, or was not asked for there."""
+    """A finding on a runtime without a cell is reported in the test of its stage."""
     got = outcomes(report(findings=(finding(runtimes=("onnxruntime 9.9.9",)),)))
 
     assert got["m.onnx", "runtime"][0] == "failure"
 
 
 def test_warnings_fail_where_they_closed_the_gate() -> None:
-    """With `--fail-on warning` there is no error to show; without it a warning passes."""
+    """With `--fail-on warning` a warning fails its test; otherwise it passes."""
     warnings = (finding(level="warning", runtimes=(FIRST,)),)
 
     assert one("warning", findings=warnings, verdict="fail", exit=1)[0] == "failure"
@@ -180,7 +182,7 @@ def test_warnings_fail_where_they_closed_the_gate() -> None:
 
 
 def test_control_characters_are_spelled() -> None:
-    """XML 1.0 cannot hold them, however they are escaped."""
+    """XML 1.0 cannot contain control characters, even in escaped form."""
     text = junit.format(report(findings=(finding("a\x00b\x1bc\ufffed\udc80e\nf"),)))
 
     assert r"a\x00b\x1bc\ufffed\udc80e\nf" in text

@@ -1,4 +1,4 @@
-"""Drawings in Mermaid: every box in its shape, and no name that Mermaid obeys."""
+"""Mermaid diagrams: node shapes, and names that are never interpreted by Mermaid."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ DRAWINGS = st.builds(
 
 
 def test_the_sample() -> None:
-    """A box for each kind, in its own shape; the failing node has its own style."""
+    """Each kind of node has its own shape, and the failing node has its own style."""
     (drawn,) = sample().drawings
 
     assert [
@@ -81,7 +81,7 @@ def test_the_sample() -> None:
 
 @given(DRAWINGS)
 def test_nothing_but_our_own_lines(drawn: Drawing) -> None:
-    """Whatever the names are, each line is one of ours, and no arrow leads to a box that is not there."""
+    """Whatever the names are, every line has an expected form, and edges only refer to existing nodes."""
     first, *lines, last = markdown.render_mermaid(drawn).split("\n")
     boxes = {match[1] for line in lines if (match := re.match(r"  (n\d+)[\[(]", line))}
     ends = {end for line in lines if " --> " in line for end in line.split(" --> ")}
@@ -94,7 +94,7 @@ def test_nothing_but_our_own_lines(drawn: Drawing) -> None:
 
 @pytest.mark.parametrize("attack", [*ATTACKS, *OF_MERMAID])
 def test_a_label_shows_the_visible_name(attack: str) -> None:
-    """Undone as Mermaid undoes them, the numbers give the name as every other format shows it."""
+    """The decoded label equals the name that other formats show."""
     from onnxgate.core.escape import escape_mermaid_label, escape_unprintable
 
     shown = re.sub(r"#([0-9]+);", lambda match: chr(int(match[1])), escape_mermaid_label(attack))
@@ -103,7 +103,7 @@ def test_a_label_shows_the_visible_name(attack: str) -> None:
 
 
 def test_no_label_is_empty() -> None:
-    """Mermaid refuses a drawing with an empty label: a node without a name, or one of blanks, is said to have none."""
+    """Mermaid rejects empty labels, so an empty or blank name is shown as `unnamed`."""
     nodes = tuple(DrawnNode(name=name) for name in ("", " ", "  "))
 
     said = markdown.render_mermaid(Drawing(model="m.onnx", node="bad", nodes=nodes, edges=()))
@@ -112,7 +112,7 @@ def test_no_label_is_empty() -> None:
 
 
 def test_of_too_many_boxes_the_failing_one_is_kept() -> None:
-    """A drawing that another program wrote is cut, and not at the node that it is about."""
+    """A diagram with too many nodes is truncated, but always contains the failing node."""
     nodes = (*(DrawnNode(name=f"node{index}") for index in range(80)), DrawnNode(name="bad", kind="failing"))
 
     said = markdown.render_mermaid(Drawing(model="m.onnx", node="bad", nodes=nodes, edges=()))

@@ -1,4 +1,4 @@
-"""Every format of a difference over one sample, character by character, and with strings that are obeyed somewhere."""
+"""Every format of a sample model difference matches its golden file, and hostile text is not interpreted."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ FORMATS = {"json": encode_json, "text": model_diff.format_text, "md": model_diff
 
 @pytest.mark.parametrize(("name", "format_"), FORMATS.items(), ids=FORMATS)
 def test_the_sample(name: str, format_: Callable[[Difference], str]) -> None:
-    """The golden file is what the format says now."""
+    """The output equals the golden file."""
     expected = (FOLDER / f"diff.{name}").read_bytes().decode()
 
     assert expected == format_(sample())
 
 
 def test_colour_changes_no_character() -> None:
-    """Without its styles, the coloured text is the plain one."""
+    """Without its escape sequences, colored output equals plain output."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", model_diff.format_text(sample(), color=True))
 
     assert model_diff.format_text(sample()) == plain
 
 
 def test_a_narrow_terminal() -> None:
-    """Lines are broken between words, and no word is lost."""
+    """Lines are wrapped between words, and no word is lost."""
     narrow = model_diff.format_text(sample(), width=60)
 
     assert narrow.split() == model_diff.format_text(sample()).split()
@@ -47,24 +47,24 @@ def test_a_narrow_terminal() -> None:
 
 
 def test_quiet_is_one_sentence() -> None:
-    """The verdict, and nothing below it."""
+    """With `--quiet` only the verdict is printed."""
     assert model_diff.format_text(sample(), quiet=True).count("\n") == 1
 
 
 def test_the_sample_holds_to_the_schema() -> None:
-    """What is published is what is written."""
+    """The JSON output is valid for the published schema."""
     jsonschema.Draft202012Validator(build_schema(Difference, "")).validate(json.loads(encode_json(sample())))
 
 
 def many(number: int) -> Difference:
-    """So many nodes and weights that were added."""
+    """Return a difference with so many added nodes and weights."""
     nodes = (NodeChange(change="added", operator="Relu", name=f"r{i}", position=i) for i in range(number))
     weights = (WeightChange(change="added", name=f"w{i}", type="float", shape=(9,)) for i in range(number))
     return msgspec.structs.replace(sample(), nodes=tuple(nodes), weights=tuple(weights))
 
 
 def test_long_lists_are_cut() -> None:
-    """What is left out is counted; `-v` has it, and one line is not left out for one that says so."""
+    """Long lists are truncated with a count, `-v` shows all, and a single line is never replaced by a count."""
     text = model_diff.format_text(many(50))
 
     assert text.count("and 30 more (use `-v` to show all)") == 2
@@ -84,7 +84,7 @@ def test_long_lists_are_cut() -> None:
     ],
 )
 def test_headlines(verdict: Verdict, expected: str) -> None:
-    """What is the same, and what is other and does not count."""
+    """The headline names what is identical, and what differs without an effect."""
     found = msgspec.structs.replace(
         sample(), verdict=verdict, beside=("node names",), functions=(), files=(), weights=()
     )
@@ -95,7 +95,7 @@ def test_headlines(verdict: Verdict, expected: str) -> None:
 
 
 def hostile(text: str) -> Difference:
-    """The sample, with every string in it that comes from a model replaced."""
+    """Return the sample with every string from a model replaced."""
 
     def replaced(value: object, key: str = "") -> object:
         match value:
@@ -113,7 +113,7 @@ def hostile(text: str) -> Difference:
 
 @pytest.mark.parametrize("text", ATTACKS)
 def test_hostile_strings(text: str) -> None:
-    """No line that a runner or a terminal obeys, and no markup that a reader did not write."""
+    """No output contains workflow commands, escape sequences, or injected markup."""
     found = hostile(text)
     for written in (model_diff.format_text(found), model_diff.format_markdown(found), encode_json(found)):
         assert not re.search(r"(?m)^\s*::|##\[", written)
@@ -128,7 +128,7 @@ def test_hostile_strings(text: str) -> None:
     [(7717, 15939, "+107 %"), (100, 10_000, "+9,900 %"), (1000, 1010, "+1 %"), (1000, 4, "-100 %")],
 )
 def test_growth_is_said_in_plain_figures(old: int, new: int, said: str) -> None:
-    """Three figures are no power of ten."""
+    """Large growth is not printed in scientific notation."""
     grown = structs.replace(
         sample(),
         old=structs.replace(sample().old, size_bytes=old),
@@ -139,7 +139,7 @@ def test_growth_is_said_in_plain_figures(old: int, new: int, said: str) -> None:
 
 
 def test_nearly_all_is_said_in_plain_figures() -> None:
-    """A weight that moved by nearly its length."""
+    """A weight that changed by nearly its norm is shown as 1."""
     weight = WeightChange(
         change="changed", name="w", type="float", was_type="float", elements=9, total=9, relative=0.997
     )
@@ -150,7 +150,7 @@ def test_nearly_all_is_said_in_plain_figures() -> None:
 
 
 def test_weights_without_a_distance_come_first() -> None:
-    """Such as hold NaN, or have another shape, are not among those that are counted only."""
+    """Weights without a distance, such as those with NaN or another shape, are listed and not only counted."""
     moved = [
         WeightChange(change="changed", name=f"w{n}", type="float", was_type="float", elements=1, total=9, relative=0.1)
         for n in range(40)

@@ -1,4 +1,4 @@
-"""SARIF: valid, anchored where GitHub shows it, within GitHub's limits, and with nothing lost."""
+"""SARIF logs are valid, have locations that GitHub shows, respect GitHub's limits, and contain all findings."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ few = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_
 
 @functools.cache
 def validator() -> Any:
-    """One of the standard's own schema."""
+    """Return a validator for the official schema."""
     return jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8")))
 
 
 def run(judged: Report) -> dict[str, Any]:
-    """The one run of the log that a report is written as."""
+    """Return the only run of the formatted report."""
     log = json.loads(sarif.format(judged))
     (only,) = log["runs"]
     return only
 
 
 def result(one: Finding, **changes: Any) -> dict[str, Any]:
-    """What one finding becomes."""
+    """Return the result for one finding."""
     (only,) = run(report(findings=(one,), verdict="fail", exit=1, **changes))["results"]
     return only
 
@@ -52,14 +52,14 @@ def result(one: Finding, **changes: Any) -> dict[str, Any]:
     ids=["the sample", "an empty pass", "undecided"],
 )
 def test_the_schema_of_the_standard(judged: Report) -> None:
-    """What is written holds to it."""
+    """The log is valid for the official schema."""
     assert list(validator().iter_errors(json.loads(sarif.format(judged)))) == []
 
 
 @few
 @given(judged=REPORTS)
 def test_the_schema_whatever_a_model_says(judged: Report) -> None:
-    """Hostile strings make no invalid log, and every URI in it is one."""
+    """The log and all of its URIs are valid, whatever text the model contains."""
     text = sarif.format(judged)
     uris = re.findall(r'"uri": "([^"]*)"', text)
 
@@ -71,7 +71,7 @@ def test_the_schema_whatever_a_model_says(judged: Report) -> None:
 @few
 @given(judged=REPORTS)
 def test_no_finding_is_lost(judged: Report) -> None:
-    """Each that counts is said by a result of its rule and level, each that is ignored by a note of the run."""
+    """Every active finding is in a result with its rule and level, and every ignored one in a notification."""
     got = run(judged)
     notes = {each["message"]["text"] for each in got["invocations"][0]["toolExecutionNotifications"]}
     for one in judged.findings:
@@ -87,7 +87,9 @@ def test_no_finding_is_lost(judged: Report) -> None:
 
 
 def test_a_line_of_text_is_the_anchor() -> None:
-    """The source's line, as seen from git's root; the model and its node are beside it."""
+    """A result is located at the line of the source, relative to the git root; the model and node are additional
+    locations.
+    """
     got = run(sample())["results"][0]
     where = got["locations"][0]
 
@@ -103,7 +105,7 @@ def test_a_line_of_text_is_the_anchor() -> None:
 
 
 def test_a_binary_has_no_region_and_a_fingerprint_of_ours() -> None:
-    """GitHub's upload computes none for it; two findings about one file are two alerts."""
+    """GitHub adds no fingerprint to binary files, so onnxgate adds one; two findings in one file are two alerts."""
     several = (
         finding(place=BINARY, fingerprint="a"),
         finding("is broken", place=BINARY, fingerprint="b"),
@@ -130,7 +132,7 @@ def test_a_binary_has_no_region_and_a_fingerprint_of_ours() -> None:
     ],
 )
 def test_regions(place: ReportedPlace, expected: dict[str, int] | None) -> None:
-    """A text without a line is shown from its start; a model has no lines, whichever it is."""
+    """A text file without a line is shown from its start; a model file has no region."""
     models = tuple(ReportedModel(path=name, sha256="") for name in ("m.onnx", "other.onnx"))
     got = result(finding(place=place), models=models)["locations"][0]["physicalLocation"]
 
@@ -138,7 +140,7 @@ def test_regions(place: ReportedPlace, expected: dict[str, int] | None) -> None:
 
 
 def test_a_finding_without_a_place_stands_at_its_model_or_the_lock() -> None:
-    """GitHub refuses a file with a result that has no place."""
+    """A finding without a location is assigned to its model or the lock, because GitHub rejects results without one."""
     nowhere = ReportedPlace(path="")
 
     assert sarif.locate_finding(finding(place=nowhere), report()).uri == "m.onnx"
@@ -146,7 +148,7 @@ def test_a_finding_without_a_place_stands_at_its_model_or_the_lock() -> None:
 
 
 def test_findings_of_one_rule_on_one_line_are_one_result() -> None:
-    """GitHub takes them for one alert: it says all of them, the fix that they share once, and names every node."""
+    """GitHub treats these findings as one alert, so its message lists all of them, with their shared fix once."""
     several = tuple(finding(f"no kernel for {n}", node=f"n{n}", fix="cast it", fingerprint=f"{n}") for n in range(3))
     text = result_of(several)["message"]["text"]
 
@@ -162,13 +164,13 @@ def test_findings_of_one_rule_on_one_line_are_one_result() -> None:
 
 
 def result_of(findings: tuple[Finding, ...]) -> dict[str, Any]:
-    """The one result that several findings become."""
+    """Return the single result for several findings."""
     (only,) = run(report(findings=findings, verdict="fail", exit=1))["results"]
     return only
 
 
 def test_findings_of_another_rule_level_or_line_stand_alone() -> None:
-    """Only what GitHub would mistake for the same is put together."""
+    """Only findings with the same rule, level and line are merged."""
     place = ReportedPlace(path="onnxgate.lock", line=8)
     several = (finding(), finding(rule="run-failed"), finding(level="note"), finding(place=place))
 
@@ -176,14 +178,14 @@ def test_findings_of_another_rule_level_or_line_stand_alone() -> None:
 
 
 def test_many_on_one_line_are_counted() -> None:
-    """A message stays readable."""
+    """A merged message lists a limited number of findings and counts the others."""
     several = tuple(finding(f"no kernel for {n}") for n in range(50))
 
     assert result_of(several)["message"]["text"].endswith("… and 30 more of `load-failed`; see the report")
 
 
 def test_what_is_ignored_opens_no_alert() -> None:
-    """GitHub would open one in spite of a suppression: it is a note of the run."""
+    """GitHub opens alerts even for suppressed results, so an ignored finding is only a notification."""
     got = run(report(findings=(finding(ignored="moves in March"),)))
     (note,) = got["invocations"][0]["toolExecutionNotifications"]
 
@@ -195,7 +197,7 @@ def test_what_is_ignored_opens_no_alert() -> None:
 
 @pytest.mark.parametrize(("status", "level", "success"), [(3, "error", False), (1, "warning", True)])
 def test_what_could_not_be_done(status: int, level: str, success: bool) -> None:
-    """It is an error of the run where it is why there is no verdict."""
+    """An incomplete check is an error notification if it makes the verdict undecided."""
     undone = not_done(hint="install one")
     (invocation,) = run(report(verdict="undecided", exit=status, undecided=undone))["invocations"]
     (said,) = invocation["toolExecutionNotifications"]
@@ -205,7 +207,7 @@ def test_what_could_not_be_done(status: int, level: str, success: bool) -> None:
 
 
 def numbered(many: int) -> Report:
-    """So many findings on lines of their own; every third is an error."""
+    """Return a report with that many findings on separate lines; every third one is an error."""
     return report(
         findings=tuple(
             finding(f"{n}", level="note" if n % 3 else "error", place=ReportedPlace(path="onnxgate.lock", line=n + 1))
@@ -215,7 +217,7 @@ def numbered(many: int) -> Report:
 
 
 def test_more_results_than_github_takes() -> None:
-    """The worst are kept, and the rest is counted."""
+    """Beyond GitHub's result limit the most severe findings are kept, and the others are counted."""
     got = run(numbered(30_000))
     levels = [each["level"] for each in got["results"]]
     (said,) = got["invocations"][0]["toolExecutionNotifications"]
@@ -226,7 +228,7 @@ def test_more_results_than_github_takes() -> None:
 
 
 def test_more_bytes_than_github_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Results are left out until the compressed file fits, and counted."""
+    """Results are omitted and counted until the compressed file fits GitHub's limit."""
     monkeypatch.setattr(sarif, "MAX_COMPRESSED_BYTES", 6_000)
     text = sarif.format(numbered(3_000))
     (said,) = json.loads(text)["runs"][0]["invocations"][0]["toolExecutionNotifications"]
@@ -238,7 +240,7 @@ def test_more_bytes_than_github_takes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_rule_has_what_github_requires() -> None:
-    """Descriptions within its limits, a page, a severity, and few tags."""
+    """Rule descriptions are within GitHub's limits, and have a help text, a severity, and few tags."""
     for described in sarif.describe_rules(rules.by_id):
         assert 0 < len(described["shortDescription"]["text"]) <= 255
         assert 0 < len(described["fullDescription"]["text"]) <= 1024
@@ -249,7 +251,7 @@ def test_every_rule_has_what_github_requires() -> None:
 
 
 def test_a_rule_that_this_release_does_not_know() -> None:
-    """A merged report may name one: it is described as such, not left out."""
+    """A merged report may contain an unknown rule; it is described as such and not omitted."""
     driver = run(report(findings=(finding(rule="of-tomorrow"),)))["tool"]["driver"]
 
     assert [each["id"] for each in driver["rules"]] == ["of-tomorrow"]
@@ -258,7 +260,7 @@ def test_a_rule_that_this_release_does_not_know() -> None:
 
 @pytest.mark.parametrize("attack", [each for each in ATTACKS if each != "\ud800"])
 def test_a_uri_names_the_file(attack: str) -> None:
-    """Percent-encoded, whatever bytes its name has, it is decoded to the same file below git's root."""
+    """The percent-encoded URI decodes to the file's path below the git root, whatever bytes it contains."""
     uri = sarif.path_to_uri(report(folder="a b"), f"x{attack}y.onnx")
 
     assert URI.fullmatch(uri)
@@ -277,23 +279,23 @@ def test_a_uri_names_the_file(attack: str) -> None:
     ],
 )
 def test_uris(folder: str, path: str, expected: str) -> None:
-    """Relative to git's root and without dots; a file outside of the working directory is absolute."""
+    """Paths are relative to the git root and normalized; a file outside of the working directory is absolute."""
     assert expected == sarif.path_to_uri(report(folder=folder), path)
 
 
 def test_projects_in_different_folders_have_categories_of_their_own() -> None:
-    """Else the alerts of one would close those of the other."""
+    """Without separate categories, the alerts of one project would close those of the other."""
     assert run(report())["automationDetails"] == {"id": "onnxgate/"}
     assert run(report(folder="a b/c"))["automationDetails"] == {"id": "onnxgate/a%20b/c/"}
 
 
 def test_links_in_messages_are_text() -> None:
-    """`[text](target)` is a link in SARIF."""
+    """`[text](target)` would be a link in SARIF, so it is escaped."""
     assert result(finding("see [x](https://example.com)"))["message"]["text"] == "m.onnx: see [x] (https://example.com)"
 
 
 def test_an_unknown_rule_is_no_link() -> None:
-    """A report of another release may name any rule."""
+    """A report from another release may contain any rule name, which must not become a link."""
     text = sarif.format(report(findings=(finding(rule="![x](https://example.com)"),)))
 
     assert not re.search(r'"text": "[^"]*\]\(', text)

@@ -1,4 +1,4 @@
-"""Microsoft's SARIF multitool, with the rules that it has for GitHub: it has nothing to say against our logs."""
+"""Microsoft's SARIF Multitool, with its GitHub rules enabled, accepts the logs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.harness.reports.hostile_reports import ATTACKS
 from tests.harness.reports.sample_reports import finding, not_done, report, sample
 
 PACKAGE = "@microsoft/sarif-multitool-linux@5.7.0"
-# Rules that are off by default: what GitHub asks of locations, regions, long arrays and URIs.
+# Rules that are off by default: GitHub's requirements for locations, regions, long arrays and URIs.
 ASKED = (
     "GH1001.ProvideRequiredLocationProperties",
     "GH1003.ProvideRequiredRegionProperties",
@@ -25,7 +25,7 @@ ASKED = (
     "GH1005.LocationsMustBeRelativeUrisOrFilePaths",
 )
 NO_REGION = {"GH1003", "SARIF2017"}
-"""What is said of a result that stands on a binary file, which has no lines."""
+"""Rules that fail for a result in a binary file, which has no lines."""
 HOSTILE = "".join(attack for attack in ATTACKS if "\n" not in attack)
 
 pytestmark = pytest.mark.surface
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.surface
 
 @pytest.fixture(scope="session")
 def multitool(shared_folder: Path) -> Path:
-    """The tool, from npm; the test is skipped where there is no npm, or nothing to be had from it."""
+    """Return the tool, installed from npm; skip the test if it cannot be installed."""
     npm = shutil.which("npm")
     if npm is None:
         pytest.skip("npm is not installed")
@@ -59,7 +59,7 @@ def _install(npm: str, home: Path) -> None:
 
 
 def findings(multitool: Path, folder: Path, judged: Report) -> list[tuple[str, str]]:
-    """The rule and the place of what it says against the log of a report, errors and warnings."""
+    """Return the rule and location of each error and warning for a report's log."""
     options = "".join(
         f'<Properties Key="{rule}.Options">'
         '<Property Key="RuleEnabled" Value="Error" Type="Driver.RuleEnabledState" /></Properties>'
@@ -76,7 +76,7 @@ def findings(multitool: Path, folder: Path, judged: Report) -> list[tuple[str, s
 
 
 def hostile() -> Report:
-    """Every string that a model or a repository can choose is an attack."""
+    """Return a report in which every string that a model or repository can choose is an attack."""
     lines = [ReportedPlace(path=HOSTILE, line=line) for line in (1, 2)]
     return report(
         folder=HOSTILE,
@@ -96,12 +96,12 @@ def hostile() -> Report:
     ids=["hostile", "an empty pass", "undecided"],
 )
 def test_nothing_is_said_against_a_log(multitool: Path, tmp_path: Path, judged: Report) -> None:
-    """Neither by the rules of the standard nor by those of GitHub."""
+    """Neither the rules of the standard nor those of GitHub report a problem."""
     assert findings(multitool, tmp_path, judged) == []
 
 
 def test_only_a_binary_has_no_region(multitool: Path, tmp_path: Path) -> None:
-    """Of the sample's findings one stands on a model that the lock does not name; there is no line to give."""
+    """The only result without a region is for a model file, which has no lines."""
     said = findings(multitool, tmp_path, sample())
     log = json.loads((tmp_path / "log.sarif").read_text(encoding="utf-8"))
     uris = [each["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for each in log["runs"][0]["results"]]
@@ -111,7 +111,7 @@ def test_only_a_binary_has_no_region(multitool: Path, tmp_path: Path) -> None:
 
 
 def test_the_tool_does_look(multitool: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log whose rules have no page is not let through."""
+    """A log whose rules have no help page is rejected, so the tool does check the logs."""
     monkeypatch.setattr(sarif, "describe_rules", lambda rules: [{"id": rule} for rule in rules])
 
     assert ("GH2012", "runs[0].tool.driver.rules[0]") in findings(multitool, tmp_path, report(findings=(finding(),)))

@@ -1,4 +1,4 @@
-"""The job summary: whole tables, and never too large for GitHub."""
+"""The job summary has complete tables and stays within GitHub's size limit."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from tests.harness.reports.sample_reports import MINORS, finding, not_done, repo
 
 
 def rendered(markdown: str) -> str:
-    """What GitHub's own Markdown library makes of it."""
+    """Render Markdown with GitHub's own library."""
     return cmarkgfm.github_flavored_markdown_to_html(markdown, cmarkgfm.Options.CMARK_OPT_UNSAFE)
 
 
 def test_every_row_has_a_cell_for_every_runtime() -> None:
-    """The sample's table: a head, and four models on eight runtimes in four columns."""
+    """The sample's table has a header and four models, and joins eight runtimes to four columns."""
     rows = re.findall(r"<tr>(.*?)</tr>", rendered(markdown.format_summary(sample())), flags=re.DOTALL)
 
     assert [len(re.findall(r"<t[dh]\b", row)) for row in rows] == [5] * 5
 
 
 def test_a_huge_report_stays_below_the_limit() -> None:
-    """Findings, rows and reasons that do not fit are counted."""
+    """Findings, rows and reasons beyond the size limit are counted."""
     models = [f"models/{'x' * 200}/{number}.onnx" for number in range(3000)]
     huge = report(
         models=tuple(ReportedModel(path=model, sha256="") for model in models),
@@ -41,7 +41,7 @@ def test_a_huge_report_stays_below_the_limit() -> None:
 
 
 def test_the_legend_explains_the_words_that_occur() -> None:
-    """`ok` and `FAIL` explain themselves."""
+    """The legend omits `ok` and `FAIL`, which are self-explanatory."""
     cell = Cell(model="m.onnx", runtime=f"onnxruntime {MINORS[0]}", state="predicted")
 
     assert "predicted, not run" not in markdown.format_summary(report())
@@ -49,14 +49,14 @@ def test_the_legend_explains_the_words_that_occur() -> None:
 
 
 def test_a_literal_of_a_message_is_a_code_span() -> None:
-    """Back-ticks of our own messages work as they do on a terminal."""
+    """Backticks in messages become code spans."""
     page = rendered(markdown.format_summary(report(findings=(finding("imports opset 22 of `ai.onnx`, not <b>"),))))
 
     assert "imports opset 22 of <code>ai.onnx</code>, not &lt;b&gt;" in page
 
 
 def test_a_table_without_room_for_all_has_the_worst_rows() -> None:
-    """What is left out of it passes, as long as anything does."""
+    """If a table is too large, failing rows are kept and passing rows omitted first."""
     models = [f"models/{'x' * 60}/{number:04}.onnx" for number in range(3000)]
     states: dict[str, CellState] = {models[2998]: "undecided", models[2999]: "fail"}
     many = report(

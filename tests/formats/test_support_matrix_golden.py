@@ -1,4 +1,4 @@
-"""Every format of a matrix over one sample, character by character."""
+"""Every format of a sample matrix matches its golden file exactly."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ FORMATS = {"json": encode_json, "text": support_matrix.format_text, "md": suppor
 
 @pytest.mark.parametrize(("name", "format_"), FORMATS.items(), ids=FORMATS)
 def test_the_sample(name: str, format_: Callable[[Matrix], str]) -> None:
-    """The golden file is what the format says now."""
+    """The output equals the golden file."""
     expected = (FOLDER / f"matrix.{name}").read_bytes().decode()
 
     assert expected == format_(sample())
 
 
 def test_colour_changes_no_character() -> None:
-    """Without its styles, the coloured matrix is the plain one, blanks at the ends of lines aside."""
+    """Without its escape sequences, the colored matrix equals the plain one, except for trailing spaces."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", support_matrix.format_text(sample(), color=True))
 
     assert support_matrix.format_text(sample()) == "\n".join(line.rstrip() for line in plain.split("\n"))
 
 
 def test_the_sample_holds_to_the_schema() -> None:
-    """What is published is what is written."""
+    """The JSON output is valid for the published schema."""
     import json
 
     jsonschema.Draft202012Validator(build_schema(Matrix, "")).validate(json.loads(encode_json(sample())))

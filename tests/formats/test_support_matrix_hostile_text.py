@@ -1,4 +1,4 @@
-"""No text of a model is interpreted in any format of a matrix, or of a check without a config."""
+"""No text from a model is interpreted in any format of a matrix or of a check without a config."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ENTRIES = st.fixed_dictionaries(
 
 @st.composite
 def matrices(draw: st.DrawFn) -> Matrix:
-    """Hostile models on hostile releases; every model has them all."""
+    """Generate hostile models with entries for hostile releases."""
     runtimes = draw(st.lists(RUNTIME | NAME, min_size=1, max_size=4, unique=True))
     paths = draw(st.lists(PATH, max_size=3))
     models = [
@@ -60,7 +60,7 @@ FORMATS = {
 @slow
 @given(matrix=matrices())
 def test_no_format_acts(matrix: Matrix) -> None:
-    """To a runner every line is text; to a terminal every character has a glyph, besides newlines and our colours."""
+    """The runner finds no commands, and every character except newlines and onnxgate's colors is printable."""
     printed = {name: render(matrix) for name, render in FORMATS.items()}
     commands = {name: list(workflow_commands.commands(output)) for name, output in printed.items()}
     printed = {name: COLOURS.sub("", text) if "terminal" in name else text for name, text in printed.items()}
@@ -72,7 +72,7 @@ def test_no_format_acts(matrix: Matrix) -> None:
 @slow
 @given(matrix=matrices())
 def test_json_holds_the_same_matrix(matrix: Matrix) -> None:
-    """Escaping changes no value; only what is no valid text is spelled out."""
+    """Escaping in JSON preserves all values, except that invalid Unicode is spelled out."""
     back = msgspec.to_builtins(msgspec.json.decode(encode_json(matrix), type=Matrix))
 
     assert standard_json.dumps(back) == standard_json.dumps(report_json._escape_surrogates(msgspec.to_builtins(matrix)))
@@ -81,7 +81,7 @@ def test_json_holds_the_same_matrix(matrix: Matrix) -> None:
 @slow
 @given(matrix=matrices())
 def test_markdown_is_only_what_we_wrote(matrix: Matrix) -> None:
-    """Rendered as GitHub renders it: no foreign element, link, heading or mention, and whole tables."""
+    """As rendered by GitHub, the page contains only expected elements, no links or mentions, and complete tables."""
     page = cmarkgfm.github_flavored_markdown_to_html(
         support_matrix.format_markdown(matrix), cmarkgfm.Options.CMARK_OPT_UNSAFE
     )

@@ -1,4 +1,4 @@
-"""A matrix as GitHub renders it."""
+"""Support matrix as rendered by GitHub."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tests.harness.reports.sample_matrices import entry, matrix, model, sample
 
 
 def rendered(said: Matrix) -> str:
-    """Render it with GitHub's Markdown library."""
+    """Render the matrix with GitHub's Markdown library."""
     return cmarkgfm.github_flavored_markdown_to_html(
         support_matrix.format_markdown(said), cmarkgfm.Options.CMARK_OPT_UNSAFE
     )
 
 
 def test_every_row_has_a_cell_for_every_column() -> None:
-    """The sample's table: a head, and three models."""
+    """The sample's table has a header and three models with the same number of cells."""
     rows = re.findall(r"<tr>(.*?)</tr>", rendered(sample()), flags=re.DOTALL)
 
     assert len({len(re.findall(r"<t[dh]\b", row)) for row in rows}) == 1
@@ -27,12 +27,12 @@ def test_every_row_has_a_cell_for_every_column() -> None:
 
 
 def test_one_engine_is_named_once() -> None:
-    """It stands in the corner."""
+    """A single engine is named in the first header cell."""
     assert "| onnxruntime | 1.16 | 1.17–1.18 |\n" in support_matrix.format_markdown(matrix(model("xx++++")))
 
 
 def test_two_engines_are_told_apart() -> None:
-    """Each column names its own."""
+    """With two engines, each column names its engine."""
     other = entry("1.18.1", "loads")
     entries = (*model("xx++++").runtimes, type(other)(runtime="openvino 2026.1", predicted="loads"))
 
@@ -52,7 +52,7 @@ def test_columns_are_joined() -> None:
 
 
 def test_wrong_predictions_come_first() -> None:
-    """They come first, so that they are not overlooked."""
+    """Incorrect predictions come first, so that they are not overlooked."""
     page = rendered(sample())
 
     assert page.index("Wrong predictions") < page.index("<table>")

@@ -65,7 +65,7 @@ def test_a_wide_table_has_short_labels() -> None:
 
 
 def test_the_legend_explains_the_words_that_occur() -> None:
-    """`FAIL` explains itself."""
+    """The legend omits `FAIL`, which is self-explanatory."""
     assert "\nok*: predicted, not run\n" in support_matrix.format_text(matrix(model("x+++++")))
     assert "\nok*: predicted, not run; ?: could not be checked\n" in support_matrix.format_text(matrix(model("x?++++")))
 
@@ -94,7 +94,7 @@ def lines(it: Matrix, *, verbose: bool = False, **options: object) -> list[str]:
 
 
 def test_one_line_per_model() -> None:
-    """The verdict, the releases that load it, and the reason of the others."""
+    """Each line has the verdict, the releases that load the model, and why the others do not."""
     assert lines(matrix(model("xx++++", "a.onnx"), model("++++++", "b.onnx"))) == [
         f"ok    a.onnx: loads on onnxruntime 1.17.1–1.18.1; 1.16 refused: {NO_KERNEL}",
         "ok    b.onnx: loads on onnxruntime 1.16.0–1.18.1",
@@ -102,7 +102,7 @@ def test_one_line_per_model() -> None:
 
 
 def test_a_finding_in_the_sentence_adds_its_rule_and_fix() -> None:
-    """The reason is not repeated."""
+    """The reason is already in the sentence and is not repeated."""
     error = finding(KERNEL.message, rule="missing-kernel", stage="support", node="det", fix="export at opset 21")
 
     assert lines(matrix(model("xxxxxx")), findings=(error,)) == [
@@ -123,14 +123,14 @@ def test_other_findings_follow() -> None:
 
 
 def test_notes_are_not_listed() -> None:
-    """They repeat the reasons of the line."""
+    """Notes would repeat the reasons in the model's line."""
     note = finding(KERNEL.message, rule="missing-kernel", stage="support", node="det", level="note")
 
     assert len(lines(matrix(model("x+++++")), findings=(note,))) == 1
 
 
 def test_a_fault_of_the_file_replaces_the_releases() -> None:
-    """It explains more than the releases that refuse the model."""
+    """A fault of the file is more useful than a list of the releases that reject the model."""
     reason = Reason(rule="not-a-model", node="", message="is an HTML page")
     entries = (entry("1.17.3", "refused", reason), entry("1.18.1", "refused", reason))
     error = finding("is an HTML page", rule="not-a-model", stage="file", fix="commit the model")
@@ -159,7 +159,7 @@ def test_remarks_have_a_heading() -> None:
 
 
 def test_verbose_lists_all_reasons() -> None:
-    """The line has only those that cover all releases."""
+    """Without `-v`, the line has only the reasons that are needed to cover all releases."""
     more = Reason(rule="type-mismatch", node="", message="types differ", detail="needs one type")
     it = matrix(
         MatrixModel(path="m.onnx", runtimes=(entry("1.17.3", "refused", KERNEL, more), entry("1.18.1", "loads")))
@@ -189,7 +189,7 @@ def test_the_matrix_has_the_same_lines() -> None:
 
 
 def test_quiet_prints_only_the_last_line() -> None:
-    """Both commands have it."""
+    """`--quiet` prints only the verdict line, for both commands."""
     it = matrix(model("++++++"), model("xxxxxx", "b.onnx"))
 
     assert support_matrix.format_text(it, quiet=True) == "fail: 2 models on 6 runtimes: 1 failed; predicted, not run\n"
@@ -211,14 +211,14 @@ def test_quiet_prints_only_the_last_line() -> None:
     ],
 )
 def test_the_last_line(letters: list[str], required: bool, expected: str) -> None:
-    """Verdict, models, runtimes, and how many models failed or are undecided."""
+    """The last line has the verdict, and the numbers of models, runtimes, and failed or undecided models."""
     it = build_matrix([model(word) for word in letters], "0.1.0", required=required)
 
     assert support_matrix.format_text(it, required=required, quiet=True) == f"{expected}\n"
 
 
 def test_the_elapsed_time_is_last() -> None:
-    """It is only printed if it is given."""
+    """The elapsed time is only printed if it is known."""
     assert support_matrix.format_text(matrix(model("++++++")), elapsed_s=2.06).endswith("predicted, not run (2.1 s)\n")
 
 

@@ -1,4 +1,4 @@
-"""What plain text is written on."""
+"""Layout of plain text on a terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from onnxgate.formats.text import Column, Terminal
 
 
 def test_every_cell_is_measured_a_few_times_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many rows there are: a table of thousands of models takes no longer for each of them."""
+    """The number of width measurements per cell is constant, so that tables with thousands of models stay fast."""
     measured: list[str] = []
 
     def counted(text: str) -> int:
@@ -25,7 +25,7 @@ def test_every_cell_is_measured_a_few_times_alone(monkeypatch: pytest.MonkeyPatc
 
 
 def test_names_of_groups_never_run_together() -> None:
-    """A name that is as wide as its columns is told from the next one."""
+    """A group name as wide as its columns is separated from the next one."""
     columns = [Column("", "", ["m"]), Column("engine", "1.18.1", ["pass"]), Column("engine+more", "1.18.1", ["pass"])]
     first = next(iter(Terminal().table(columns, {})))
     tight = next(iter(Terminal().table([Column("abc", "1", ["x"]), Column("abcd", "2", ["y"])], {})))
@@ -35,7 +35,7 @@ def test_names_of_groups_never_run_together() -> None:
 
 
 def test_names_of_groups_stand_over_their_columns() -> None:
-    """A column below a name that is longer than all its cells is as wide as the name."""
+    """A column is at least as wide as the group name above it."""
     columns = [Column("", "", ["m"]), Column("opencv-python-headless", "5.0", ["pass"]), Column("tract", "0.23", ["x"])]
     names, heads, cells = Terminal().table(columns, {})
 
@@ -44,7 +44,7 @@ def test_names_of_groups_stand_over_their_columns() -> None:
 
 @pytest.mark.parametrize("indent", [0, 11])
 def test_only_a_line_that_is_not_indented_can_be_taken_for_the_title_of_changes(indent: int) -> None:
-    """The message of `model-changed` begins with the same words, and is shown as it is."""
+    """Only an unindented line is the heading of the changes; indented messages may start with the same words."""
     said = "changed since it was locked: imports opset 16 instead of 17"
     (line,) = Terminal().wrapped(said, indent)
 

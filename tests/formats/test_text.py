@@ -1,4 +1,4 @@
-"""The text that a person reads."""
+"""Text report."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pass: 1 model on 5 runtimes
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
 def test_lines_fit_the_terminal(width: int) -> None:
-    """No line is longer than the terminal is wide, except for a command, and one whose last word cannot be broken."""
+    """No line exceeds the terminal width, except commands and lines whose last word cannot be broken."""
     lines = [line for line in text.format(sample(), width=width).splitlines()[:-1] if "onnxgate check" not in line]
     too_long = [line for line in lines if len(line) > width]
 
@@ -35,7 +35,7 @@ def test_lines_fit_the_terminal(width: int) -> None:
 
 
 def test_a_command_is_one_line_however_narrow_the_terminal() -> None:
-    """It can be copied; the folder of its inputs is said where it is known."""
+    """A command can be copied from one line; the folder of its inputs is shown if it is known."""
     said = text.format(sample(), width=40, inputs=Path("stored")).splitlines()
     command = sample().replays[0].command
 
@@ -44,7 +44,7 @@ def test_a_command_is_one_line_however_narrow_the_terminal() -> None:
 
 
 def test_no_word_is_broken() -> None:
-    """A narrow terminal has the same words as a wide one."""
+    """A narrow terminal shows the same words as a wide one."""
     table = "runtimes"
     wide, narrow = (text.format(sample(), width=width).partition(table)[0].split() for width in (0, 50))
 
@@ -52,7 +52,7 @@ def test_no_word_is_broken() -> None:
 
 
 def test_a_wide_table_is_cut_into_blocks() -> None:
-    """Each block has the models' names and as many runtimes as fit."""
+    """Each block has the model names and as many runtimes as fit."""
     states: list[CellState] = ["pass", "fail", "pass", "fail", "pass"]
     cells = tuple(
         Cell(model="m.onnx", runtime=f"onnxruntime {minor}", state=state)
@@ -65,7 +65,7 @@ def test_a_wide_table_is_cut_into_blocks() -> None:
 
 
 def test_each_engine_is_named_over_its_columns() -> None:
-    """Columns of two engines are told apart."""
+    """Columns of different engines have separate headings."""
     two = report(
         runtimes=(runtime("1.18.1"), runtime("2026.1", "openvino")),
         cells=(Cell(model="m.onnx", runtime="openvino 2026.1", state="fail"),),
@@ -79,7 +79,7 @@ def test_each_engine_is_named_over_its_columns() -> None:
 
 
 def test_models_that_pass_are_counted_where_they_are_many() -> None:
-    """One row is left of 30: that of the model that fails."""
+    """Of 30 models only the failing one has its own row."""
     models = [f"m{number:02}.onnx" for number in range(30)]
     name = f"onnxruntime {MINORS[0]}"
     cells = tuple(Cell(model=each, runtime=name, state="fail" if each == "m07.onnx" else "pass") for each in models)
@@ -93,7 +93,7 @@ def test_models_that_pass_are_counted_where_they_are_many() -> None:
 
 
 def test_a_model_without_any_cell_is_not_counted_as_passing() -> None:
-    """With many models, one that was never looked at keeps its row."""
+    """A model that was not checked keeps its row, however many models there are."""
     models = [f"m{number:02}.onnx" for number in range(30)]
     name = f"onnxruntime {MINORS[0]}"
     cells = tuple(Cell(model=each, runtime=name, state="pass") for each in models[1:])
@@ -103,7 +103,7 @@ def test_a_model_without_any_cell_is_not_counted_as_passing() -> None:
 
 
 def test_what_was_not_done_is_said_with_reason_and_hint() -> None:
-    """One reason for two models and two stages is said once."""
+    """The same reason for several models and stages is printed only once."""
     undone = not_done(["a.onnx", "b.onnx"]) + not_done(["a.onnx", "b.onnx"], stage="parity")
     undone = tuple(msgspec.structs.replace(each, hint="install one") for each in undone)
 
@@ -116,7 +116,7 @@ def test_what_was_not_done_is_said_with_reason_and_hint() -> None:
 
 
 def test_quiet_leaves_the_verdict() -> None:
-    """`--quiet` says the last line alone."""
+    """`--quiet` prints only the last line."""
     assert text.format(report(), quiet=True) == "pass: 1 model on 5 runtimes\n"
 
 
@@ -138,19 +138,19 @@ def test_the_last_line_counts_findings() -> None:
 
 @pytest.mark.parametrize(("elapsed_s", "expected"), [(None, ""), (2.06, " (2.1 s)"), (125.4, " (2 min 5 s)")])
 def test_the_elapsed_time_is_last(elapsed_s: float | None, expected: str) -> None:
-    """It is only printed if it is given: other reports are deterministic."""
+    """The elapsed time is only printed if it is given, so that reports are deterministic."""
     assert text.format(report(), elapsed_s=elapsed_s, quiet=True) == f"pass: 1 model on 5 runtimes{expected}\n"
 
 
 def test_remarks_have_a_heading() -> None:
-    """They stand before the verdict."""
+    """Remarks are printed before the verdict."""
     assert "notes\n  m.onnx: loads since 1.18.1\n\npass" in text.format(
         report(remarks=("m.onnx: loads since 1.18.1",), cells=())
     )
 
 
 def test_verbose_lists_the_runtimes() -> None:
-    """A range in the table does not name each release."""
+    """`-v` lists each runtime, because the table may show a range."""
     line = "  onnxruntime 1.18.1: Python 3.11; target `server`\n"
 
     assert line in text.format(report(), verbosity=1)
@@ -158,7 +158,7 @@ def test_verbose_lists_the_runtimes() -> None:
 
 
 def test_verbose_prints_comparisons_and_cache_use() -> None:
-    """A check without problems does not need them."""
+    """Numbers of comparisons and reused results are only printed with `-v`."""
     cells = (Cell(model="m.onnx", runtime="onnxruntime 1.18.1", state="pass", compared=True),)
     it = report(cells=cells, counts={"reused": 3})
     lines = (
@@ -180,7 +180,7 @@ def test_a_command_is_not_broken() -> None:
 
 
 def test_figures_need_more_verbosity() -> None:
-    """They are details, which JSON and HTML have too. The figure nearest to its bound is first."""
+    """Measurements are details; the one nearest to its bound is listed first."""
     figures = tuple(
         Measured(
             model="m.onnx",
@@ -215,7 +215,7 @@ def test_models_without_a_source_are_counted() -> None:
 
 
 def test_a_node_is_named_once() -> None:
-    """A message that names its node is not followed by it again."""
+    """The node is not repeated if the message already contains its name."""
     said = text.format(
         report(findings=(finding("`conv1` is unknown", node="conv1"), finding("no kernel", node="conv2")))
     )
@@ -225,7 +225,7 @@ def test_a_node_is_named_once() -> None:
 
 
 def test_models_that_are_predicted_alike_are_counted_where_they_are_many() -> None:
-    """A check of every commit runs nothing, and does not list 30 models for that."""
+    """A check without runs summarizes predicted models and does not list 30 of them."""
     models = [f"m{number:02}.onnx" for number in range(30)]
     name = f"onnxruntime {MINORS[0]}"
     states: dict[str, CellState] = {"m03.onnx": "not predicted", "m07.onnx": "fail", "m09.onnx": "pass"}

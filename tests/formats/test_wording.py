@@ -1,4 +1,4 @@
-"""What every format says alike."""
+"""Texts shared by all formats."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ from tests.harness.reports.sample_reports import not_done, report, runtime
     ],
 )
 def test_runtimes(releases: list[str], expected: str) -> None:
-    """Three neighbours or more are a range; a gap in it ends it."""
+    """Three or more adjacent releases are shown as a range, which never spans a gap."""
     assert expected == wording.describe_runtimes([f"onnxruntime {release}" for release in releases], report())
 
 
 def test_runtimes_are_in_the_order_of_their_releases() -> None:
-    """Whatever target comes first in the report: 1.9 is before 1.10."""
+    """Runtimes are sorted by release (1.9 before 1.10), whatever the order in the report."""
     mixed = report(runtimes=(runtime("1.31.1"), runtime("1.9.0"), runtime("1.10.0"), runtime("1.31.1")))
 
     assert wording.list_runtimes(mixed) == ("onnxruntime 1.9.0", "onnxruntime 1.10.0", "onnxruntime 1.31.1")
 
 
 def test_engines_are_not_mixed_into_one_range() -> None:
-    """A range is of one engine."""
+    """A range contains releases of only one engine."""
     two = report(runtimes=(*(runtime(v) for v in ("1", "2", "3")), runtime("4", "openvino")))
 
     assert wording.describe_runtimes(wording.list_runtimes(two), two) == "onnxruntime 1–3; openvino 4"
 
 
 def test_gaps_claim_nothing_that_was_not_said() -> None:
-    """Two models with the same reason in different stages are two entries."""
+    """Two models with the same reason in different stages are separate entries."""
     undone = not_done(["a"], stage="runtime") + not_done(["b"], stage="parity")
 
     assert [gap.about(report()) for gap in wording.merge_gaps(undone)] == ["runtime: a", "parity: b"]
 
 
 def test_gaps_of_different_runtimes_are_not_multiplied() -> None:
-    """`a` on one runtime and `b` on another is not both on both."""
+    """`a` on one runtime and `b` on another must not be merged to both on both."""
     undone = not_done(["a"], runtime="onnxruntime 1.18.1") + not_done(["b"], runtime="onnxruntime 1.19.2")
 
     assert [gap.about(report()) for gap in wording.merge_gaps(undone)] == [
@@ -68,7 +68,9 @@ def test_gaps_of_different_runtimes_are_not_multiplied() -> None:
     ],
 )
 def test_the_tightest_figure(values: list[tuple[float | None, float]], nearest: int) -> None:
-    """The one that used up most of its bound; what is not finite is worst, and a bound of 0 is no division by it."""
+    """The measurement nearest to its bound is selected; non-finite values are worst, and a bound of 0 causes no
+    division error.
+    """
     figures = [
         Measured(model="m", output=str(index), pair="", case="", metric="", value=value, bound=bound, bound_from="type")
         for index, (value, bound) in enumerate(values)
@@ -78,7 +80,7 @@ def test_the_tightest_figure(values: list[tuple[float | None, float]], nearest: 
 
 
 def test_a_budget_is_no_difference_of_outputs() -> None:
-    """It is said beside the nearest output, as a ratio, and its spread is not."""
+    """A budget's ratio is shown next to the tightest output, without its spread."""
     plain = Measured(
         model="m", output="y", pair="p", case="", metric="max_abs", value=1.0, bound=9.0, bound_from="type"
     )

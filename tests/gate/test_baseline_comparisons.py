@@ -1,4 +1,4 @@
-"""Models and their baselines are read once in children, and not at all if the same contents were compared before."""
+"""Models and their baselines are read once, in child processes, and not at all if a cached comparison exists."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Calls = Callable[[], list[str]]
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Repository:
-    """Two committed models, one with external data."""
+    """Create a repository with two committed models, one of them with external data."""
     made = Repository(tmp_path / "repository")
     made.write("a.onnx")
     made.write_external("b.onnx")
@@ -44,7 +44,7 @@ def repository(tmp_path: Path) -> Repository:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
-    """Which functions children were asked to run since the last time."""
+    """Return a function that returns the calls made in child processes since its last call."""
     asked: list[str] = []
     run = process_pool.ProcessPool.run
 
@@ -75,7 +75,7 @@ BOTH = ["read_base", "compare_files"]
 
 
 def test_each_file_is_read_once(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Facts, releases and weights come from one reading of each file after the file stage's, and it is walked once."""
+    """Facts, releases and weights are computed from one reading of each file after the file stage, in one traversal."""
     repository.write("a.onnx", NET.replace("4}", "5}"))
     read: list[str] = []
     walked: list[object] = []
@@ -103,7 +103,7 @@ def test_each_file_is_read_once(repository: Repository, monkeypatch: pytest.Monk
 
 
 def test_nothing_is_read_again(repository: Repository, calls: Calls) -> None:
-    """The second time all comes from the cache, and nothing else is found."""
+    """The second comparison is read entirely from the cache and has the same result."""
     repository.write("a.onnx", NET.replace("4}", "5}"), OPSET_21)
     repository.write_external("b.onnx", NET.replace("4}", "7}"))
     first = compare(repository)
@@ -117,7 +117,7 @@ def test_nothing_is_read_again(repository: Repository, calls: Calls) -> None:
 
 
 def test_without_the_cache(repository: Repository, calls: Calls) -> None:
-    """`--no-cache` compares again, and what it finds is reused."""
+    """`--no-cache` repeats the comparison, and stores the result for later checks."""
     repository.write("a.onnx", NET.replace("4}", "5}"))
     compare(repository)
     calls()
@@ -146,7 +146,7 @@ def test_without_the_cache(repository: Repository, calls: Calls) -> None:
 def test_what_a_comparison_depends_on(
     repository: Repository, calls: Calls, what: str, expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The contents of both files with their data, what targets bring to a release, and this program; nothing else."""
+    """The cache key covers both files with their data, the targets' providers and extensions, and onnxgate's code."""
     (repository.folder / "models" / "a.onnx").unlink()
     repository.commit()
     repository.write_external("b.onnx", NET.replace("4}", "5}"))
@@ -185,7 +185,7 @@ def test_what_a_comparison_depends_on(
 
 @pytest.mark.parametrize("what", ["missing", "short"])
 def test_weights_that_cannot_be_read(repository: Repository, calls: Calls, what: str) -> None:
-    """What could not be compared is reported again; it is read again if it is all there."""
+    """An incomplete comparison is reported again; files are read again only if all of them exist."""
     data = repository.folder / "models" / "w.bin"
     if what == "missing":
         git(repository.root, "rm", "--quiet", "--cached", "models/w.bin")
@@ -206,7 +206,7 @@ def test_weights_that_cannot_be_read(repository: Repository, calls: Calls, what:
 
 
 def test_a_file_that_changed_meanwhile(tmp_path: Path) -> None:
-    """What was read of another content is not remembered as an answer about the one in the key."""
+    """A result for a file that changed in the meantime is not stored under the key of the old content."""
     file = write(tmp_path / "a.onnx", parse())
     digest = sha256_of(file)
     analyzer = StaticAnalyzer(0, StaticResultCache(tmp_path / "kept", tmp_path))
@@ -218,7 +218,7 @@ def test_a_file_that_changed_meanwhile(tmp_path: Path) -> None:
 
 
 def test_content_of_git_lfs_that_is_not_the_committed_one(repository: Repository, tmp_path: Path) -> None:
-    """A damaged file in Git LFS's storage is compared, but never remembered as the content that its name promises."""
+    """A corrupted file in Git LFS storage is compared, but the result is not stored under its expected digest."""
     present, base = write(tmp_path / "a.onnx", parse()), write(tmp_path / "b.onnx", parse())
     query = ContentQuery(present, BaseFiles(base, base, ((base, "00" * 32),)), ())
 
@@ -226,7 +226,7 @@ def test_content_of_git_lfs_that_is_not_the_committed_one(repository: Repository
 
 
 def test_pointer_and_content_have_one_answer(repository: Repository, calls: Calls) -> None:
-    """A base in Git LFS is read once for all branches that point to it."""
+    """A baseline in Git LFS has the same key as its content, so it is read once for all branches."""
     need("git-lfs")
     file = repository.folder / "models" / "a.onnx"
     content = point(file)
@@ -246,7 +246,7 @@ def test_pointer_and_content_have_one_answer(repository: Repository, calls: Call
 
 
 def test_a_base_that_is_not_here(repository: Repository, calls: Calls) -> None:
-    """The present model alone is predicted once; when the base has been fetched, both are compared."""
+    """Without the baseline only the present model is predicted; after it is fetched, both are compared."""
     file = repository.folder / "models" / "a.onnx"
     repository.lock()
     content = point(file)
@@ -271,8 +271,8 @@ def test_a_base_that_is_not_here(repository: Repository, calls: Calls) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="crashes are bounded by what Linux has")
 @pytest.mark.parametrize("what", ["extract_facts", "infer_model_types"])
 def test_a_crash_leaves_one_model_undecided(repository: Repository, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    """onnx's C++ that crashes on a baseline does not end the gate; facts are compared, and the others judged."""
-    monkeypatch.setattr(process_pool, "is_fork_safe", lambda: True)  # what is patched here is patched there, too
+    """A crash of onnx on a baseline does not end the check; facts are still compared, and other models checked."""
+    monkeypatch.setattr(process_pool, "is_fork_safe", lambda: True)  # a forked child inherits the patched function
     repository.write("a.onnx", NET.replace("[N, 4] y", "[N, 4] z").replace("y = Add", "z = Add"))
     repository.write_external("b.onnx", NET.replace("4}", "5}"))
     real = getattr(file_comparison, what)
@@ -284,7 +284,7 @@ def test_a_crash_leaves_one_model_undecided(repository: Repository, monkeypatch:
         return real(view, *rest)
 
     monkeypatch.setattr(file_comparison, what, crashing)
-    for _ in range(2):  # a crash is not remembered
+    for _ in range(2):  # a crash is not cached
         found = compare(repository, jobs=1)
 
         (undone,) = found.undone
@@ -309,7 +309,7 @@ print("numpy" in sys.modules, len(os.listdir("/proc/self/task")))
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the memory of a child is limited on Linux only")
 def test_a_comparison_starts_no_threads(tmp_path: Path) -> None:
-    """On a machine with many cores, the threads of NumPy alone would take a child's memory limit."""
+    """On a machine with many cores, NumPy's threads alone would exceed a child's memory limit."""
     files = [write(tmp_path / name, parse(NET)) for name in ("a.onnx", "b.onnx")]
     environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
     done = subprocess.run(
@@ -331,7 +331,7 @@ except SystemExit as ended:
 
 
 def test_an_unchanged_comparison_stays_light(tmp_path: Path) -> None:
-    """The gate's own process loads neither onnx nor numpy to compare a model, cold or cached."""
+    """The main process imports neither onnx nor numpy to compare a model, cached or not."""
     folder = shutil.copytree(ROOT / "fixtures" / "projects" / "quickstart", tmp_path / "project")
     model = next(folder.rglob("*.onnx"))
     content = model.read_bytes()

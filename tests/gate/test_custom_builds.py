@@ -1,4 +1,4 @@
-"""Builds that the shipped data do not know: which of them can be told from others."""
+"""User builds without shipped support data, and those whose data cannot be extracted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnxgate.gate.static_cache import UNREADABLE_BUILD, CustomBuilds
 from onnxgate.project.lock.types import Lock, LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
 
-NOBODY = cast("Any", None)  # these are not asked
+NOBODY = cast("Any", None)  # never called
 OWN = PlannedRuntime(
     runtime=LockedRuntime(engine="onnxruntime", release="1.20.1", environment="mine"),
     targets=("own",),
@@ -23,14 +23,14 @@ OWN = PlannedRuntime(
 
 
 def library(folder: Path, python: str) -> Path:
-    """The native library of an engine in an environment."""
+    """Return the path of an engine's native library in an environment."""
     path = folder / "mine" / "lib" / python / "site-packages" / "onnxruntime" / "capi" / "engine.so"
     path.parent.mkdir(parents=True)
     return path
 
 
 def harvested(folder: Path) -> list[IncompleteCheck]:
-    """What is said of a build that is asked by nobody."""
+    """Return the skipped checks for a build whose worker must not be started."""
     builds = CustomBuilds(folder / "support", Lock(), folder).harvest([OWN], NOBODY)
     assert {} == builds.supports
     return builds.skipped
@@ -38,7 +38,7 @@ def harvested(folder: Path) -> list[IncompleteCheck]:
 
 @pytest.mark.parametrize("pythons", [(), ("python3.10", "python3.11")])
 def test_what_cannot_be_told_from_others_is_said(pythons: tuple[str, ...], tmp_path: Path) -> None:
-    """Its libraries lie elsewhere, as those of a system's Python, or twice; the note promises that it is harvested."""
+    """If the build's libraries are not in the environment or exist twice, the reason is reported."""
     (tmp_path / "mine").mkdir()
     for python in pythons:
         library(tmp_path, python).write_bytes(b"")
@@ -47,7 +47,7 @@ def test_what_cannot_be_told_from_others_is_said(pythons: tuple[str, ...], tmp_p
 
 
 def test_libraries_that_cannot_be_read_are_no_fault_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder of another user."""
+    """Libraries in another user's folder may be unreadable, which is not an internal error."""
 
     def refuse(path: Path, *_: object) -> None:
         raise PermissionError(13, "Permission denied", str(path))
@@ -59,5 +59,5 @@ def test_libraries_that_cannot_be_read_are_no_fault_of_ours(tmp_path: Path, monk
 
 
 def test_an_environment_that_is_not_there_is_said_once(tmp_path: Path) -> None:
-    """By the runtime stage."""
+    """A missing environment is reported only by the runtime stage."""
     assert [] == harvested(tmp_path)

@@ -1,4 +1,4 @@
-"""Digests that are known without reading: those of earlier runs, and those that Git LFS proves."""
+"""Digests that are known without reading the files, from earlier runs or from Git LFS."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="there is no
 
 @pytest.fixture(autouse=True)
 def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No digest is known at the beginning."""
+    """Clear the known digests."""
     monkeypatch.setattr(files, "_digests", {})
 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A repository whose `.bin` files are in Git LFS and one of them; its filter does as that of LFS."""
+    """Create a repository with one `.bin` file in Git LFS, and a filter that simulates LFS."""
     folder = tmp_path / "repository"
     folder.mkdir()
     (tmp_path / "pointer").write_text(POINTER)
@@ -46,7 +46,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def make(path: Path, content: bytes = CONTENT) -> Path:
-    """A file that nobody touched for an hour, as far as its own times tell."""
+    """Write a file with modification times of an hour ago."""
     path.write_bytes(content)
     hour_ago = time.time() - 3600
     os.utime(path, (hour_ago, hour_ago))
@@ -54,7 +54,7 @@ def make(path: Path, content: bytes = CONTENT) -> Path:
 
 
 def test_lfs_proves_what_it_checked_out(checkout: Path) -> None:
-    """The index has the pointer of a file that is as git wrote it down: its content is known, and no filter is run."""
+    """The index proves the content of an unmodified LFS file without running a filter."""
     (checkout.parent / "ran").unlink()
 
     found = find_lfs_contents(checkout, [checkout / "a.bin"])
@@ -71,7 +71,7 @@ def test_lfs_proves_what_it_checked_out(checkout: Path) -> None:
     ],
 )
 def test_what_git_does_not_prove(checkout: Path, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of anything else nothing is known, however much it looks the same."""
+    """No digest is known for files that the index does not prove unmodified."""
     file = checkout / "a.bin"
     match what:
         case "edited":
@@ -94,7 +94,7 @@ def test_what_git_does_not_prove(checkout: Path, what: str, monkeypatch: pytest.
         case "extended":
             (checkout.parent / "pointer").write_text(POINTER.replace("oid", f"ext-0-foo sha256:{'0' * 64}\noid"))
             git(checkout, "add", "--renormalize", "a.bin")
-        case "same tick":  # of the clock as the index, on a file system of coarse times
+        case "same tick":  # same timestamp as the index, on a file system with coarse resolution
             modified_ns = file.stat().st_mtime_ns
             os.utime(checkout / ".git" / "index", ns=(modified_ns, modified_ns))
         case _:
@@ -104,7 +104,7 @@ def test_what_git_does_not_prove(checkout: Path, what: str, monkeypatch: pytest.
 
 
 def test_digests_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one run hashed the next one knows; not a file that was touched since, nor one that just changed."""
+    """Digests of earlier runs are reused, except for files that were touched since or changed very recently."""
     same, touched, just = (make(tmp_path / name) for name in ("same", "touched", "just"))
     files.remember_digests({files.file_identity(file.stat()): SHA256 for file in (same, touched)})
     files.sha256_of(just)
@@ -115,11 +115,11 @@ def test_digests_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     FileDigestCache(tmp_path / "kept").recall([same, touched, just], tmp_path)
     assert files.known_digest(same.stat()) == SHA256
     assert files.known_digest(touched.stat()) is None
-    assert files.known_digest(just.stat()) is None  # it may change once more and show the same times
+    assert files.known_digest(just.stat()) is None  # it may change again within the same timestamp
 
 
 def test_a_fresh_cache_recalls_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file is hashed again; digests of other files stay stored."""
+    """A fresh cache hashes the file again, and keeps the stored digests of other files."""
     file, other = (make(tmp_path / name) for name in ("file", "other"))
     files.remember_digests({files.file_identity(each.stat()): SHA256 for each in (file, other)})
     FileDigestCache(tmp_path / "kept").keep([file, other])
@@ -138,7 +138,9 @@ def test_a_fresh_cache_recalls_nothing(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_file_that_changed_since_it_was_hashed_is_not_kept(tmp_path: Path) -> None:
-    """Not even where the clock went back meanwhile, or is that of another machine: its times say an hour ago."""
+    """A changed file is not stored under its old digest, even if its timestamps are an hour old due to clock
+    differences.
+    """
     file = make(tmp_path / "file")
     files.remember_digests({files.file_identity(file.stat()): SHA256})
     make(file, CONTENT[:-1] + b"!")
@@ -150,7 +152,7 @@ def test_a_file_that_changed_since_it_was_hashed_is_not_kept(tmp_path: Path) -> 
 
 
 def test_projects_do_not_forget_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One whose files had nothing to be recalled keeps what the other knew."""
+    """Saving the digests of one project keeps those of other projects."""
     first, second = make(tmp_path / "first"), make(tmp_path / "second")
     files.remember_digests({files.file_identity(file.stat()): SHA256 for file in (first, second)})
     FileDigestCache(tmp_path / "kept").keep([first])
@@ -163,7 +165,7 @@ def test_projects_do_not_forget_for_each_other(tmp_path: Path, monkeypatch: pyte
 
 
 def test_small_files_are_not_kept(tmp_path: Path) -> None:
-    """They are hashed in less time than it takes to remember them."""
+    """Digests of small files are not stored, because hashing them is faster."""
     digests = FileDigestCache(tmp_path / "kept")
     digests.recall([make(tmp_path / "small", b"small")], tmp_path)
     files.sha256_of(tmp_path / "small")
@@ -174,7 +176,7 @@ def test_small_files_are_not_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"a": 1}', b"\xff", b"[" * 10_000])
 def test_damaged_digests(tmp_path: Path, content: bytes) -> None:
-    """A file that cannot be read is as none."""
+    """A damaged digest file is treated as missing."""
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "digests.json").write_bytes(content)
     file = make(tmp_path / "file")

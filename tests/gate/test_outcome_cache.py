@@ -73,7 +73,7 @@ REPLAY = Replay(model="m.onnx", rules=("a",), cases=("a",), seed=0, command="x",
 
 @dataclass
 class Project:
-    """A project of one model; every part can be changed before its next check."""
+    """A project with one model; every part can be changed before its next check."""
 
     folder: Path
     config: str = CONFIG
@@ -101,7 +101,7 @@ class Project:
         return self
 
     def check(self) -> tuple[OutcomeCache, PlannedModel]:
-        """Begin a check: the cache as it finds it, and the model."""
+        """Start a check; return its cache and the planned model."""
         project = project_of(self.folder, self.config)
         models = tuple(project.selected(name) for name in ("float.onnx", "m.onnx"))
         planned = plan_models(project, self.lock, models)
@@ -123,7 +123,7 @@ class Project:
         cache.keep(planned, collected, replay, ["ab" * 32])
 
     def recall(self) -> ExecutionResult | None:
-        """Return what the next check reuses; None if it runs the model."""
+        """Return the outcome that the next check reuses, or None if it runs the model."""
         cache, planned = self.check()
         return next(cache.restore(planned), None)
 
@@ -134,7 +134,7 @@ class Project:
 
 
 def make_outcome(line: int = 7) -> CollectedModel:
-    """Return an outcome with an example of everything that one has."""
+    """Return an outcome with an example of every kind of content."""
     place = Place("onnxgate.lock", line)
     case = InputCase(name="a", origin="generated", inputs={"x": "/gone.npy"}, sizes={"N": 3})
     attempt = Attempt(optimization="all", outcome="completed", case=AttemptCase(name="a", sizes={"N": 3}))
@@ -166,14 +166,14 @@ def make_outcome(line: int = 7) -> CollectedModel:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    """A project with a cached outcome."""
+    """Create a project with a cached outcome."""
     made = Project(tmp_path).create()
     made.keep(make_outcome())
     return made
 
 
 def test_unchanged_model_has_the_same_outcome(project: Project) -> None:
-    """Every value is that of the run, and so is what the gate derives from it."""
+    """Every value equals that of the run, and so does everything that the gate derives from it."""
     collected, result = make_outcome(), project.recall()
 
     assert result is not None
@@ -188,7 +188,7 @@ def _copy(project: Project, to: Path) -> Project:
 
 
 def test_another_checkout_has_the_same_outcome(project: Project, tmp_path: Path) -> None:
-    """Unless a text in it names the folder in which it was found."""
+    """The outcome is reused in another checkout, unless a text in it contains the path of the original folder."""
     copy = _copy(project, tmp_path / "copy")
     collected = make_outcome()
     named = IncompleteCheck(Stage.RUNTIME, "m.onnx", "", f"{copy.folder}/m.onnx cannot be run")
@@ -206,7 +206,7 @@ def test_another_checkout_has_the_same_outcome(project: Project, tmp_path: Path)
 
 
 def test_entry_of_another_model_moves_places(project: Project) -> None:
-    """A line of the lock is where findings are shown; it decides nothing."""
+    """A changed lock line only changes the location of findings, so the outcome is reused."""
     project.line = 99
     result = project.recall()
 
@@ -215,7 +215,7 @@ def test_entry_of_another_model_moves_places(project: Project) -> None:
 
 
 def test_without_the_runtime_stage_its_evidence_is_not_judged(tmp_path: Path) -> None:
-    """The runs are still known: what did not run was not compared."""
+    """The runs are still recorded, so that the gate knows which models were compared."""
     project = Project(tmp_path, stages=frozenset({Stage.PARITY})).create()
     collected = make_outcome()
     subjects = tuple(it for it in collected.step.subjects if isinstance(it, Comparison))
@@ -289,7 +289,7 @@ CHANGES: dict[str, Callable[[Project], object]] = {
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_any_change_runs_the_model(project: Project, name: str) -> None:
-    """What decides an outcome is in its key; it is reused before the change, and not after."""
+    """Every input of an outcome is in its key: it is reused before the change, and not after it."""
     before = project.recall()
     CHANGES[name](project)
 
@@ -301,7 +301,7 @@ def test_any_change_runs_the_model(project: Project, name: str) -> None:
 def test_another_program_or_machine_runs_the_model(
     project: Project, part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Code, processor, mathematical library and variables that libraries read."""
+    """Code, processor, math library, and environment variables of libraries are part of the key."""
     monkeypatch.setattr(outcome_cache, part, lambda: "other")
 
     assert project.recall() is None
@@ -324,7 +324,7 @@ def test_every_file_of_the_program_counts(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("position", [0, 31, 32, 40, 200, -1])
 def test_damaged_entry_is_removed(project: Project, position: int) -> None:
-    """Whichever byte is another one."""
+    """A changed byte at any position invalidates the entry."""
     file = project.entry()
     content = bytearray(file.read_bytes())
     content[position] ^= 1
@@ -335,7 +335,7 @@ def test_damaged_entry_is_removed(project: Project, position: int) -> None:
 
 
 def test_entry_under_another_key_is_not_read(project: Project) -> None:
-    """It is intact, and about another state of the project."""
+    """An intact entry for another state of the project is not used."""
     entry = project.entry().parent
     project.seed = 1
     project.keep(make_outcome(), None)
@@ -347,7 +347,7 @@ def test_entry_under_another_key_is_not_read(project: Project) -> None:
 
 
 def test_linked_or_endless_entries_are_not_read(project: Project, tmp_path: Path) -> None:
-    """Nothing but a regular file of a bounded size."""
+    """Only a regular file of limited size is read."""
     file = project.entry()
     (tmp_path / "elsewhere").write_bytes(file.read_bytes())
     file.unlink()
@@ -362,7 +362,7 @@ def test_linked_or_endless_entries_are_not_read(project: Project, tmp_path: Path
 
 
 def test_file_that_changes_during_the_run_is_not_cached(tmp_path: Path) -> None:
-    """The outcome is of one content or of the other."""
+    """If a file changes during the run, the outcome may be of either content."""
     project = Project(tmp_path).create()
     cache, planned = project.check()
     write(tmp_path / "m.onnx", RELU.replace("Relu", "Neg"))
@@ -381,7 +381,7 @@ NEVER: dict[str, str] = {
 
 @pytest.mark.parametrize("name", NEVER)
 def test_what_the_project_computes_is_run_again(tmp_path: Path, name: str) -> None:
-    """Code of the project may read anything, and times are other times."""
+    """Project code may read any file, and measured times vary, so these outcomes are not cached."""
     (tmp_path / "export.py").write_text("def build(): ...\n")
     (tmp_path / "samples.py").write_text("def batches(): ...\n")
     config = CONFIG.replace('inputs = "samples/*.npz"\n', "") if name == "callable" else CONFIG
@@ -395,7 +395,7 @@ def test_what_the_project_computes_is_run_again(tmp_path: Path, name: str) -> No
     "target", ['python = "mine"', 'python = "mine"\nproviders = ["CUDAExecutionProvider", "CPUExecutionProvider"]']
 )
 def test_builds_of_the_user_and_devices_are_run_again(tmp_path: Path, target: str) -> None:
-    """Neither an environment nor a driver has a digest."""
+    """Neither an environment nor a driver has a digest, so these outcomes are not cached."""
     project = Project(tmp_path, CONFIG.replace('1.23.2"', f'1.23.2"\n{target}')).create()
     _pin(project, environment="mine")
     project.keep(make_outcome())
@@ -404,7 +404,7 @@ def test_builds_of_the_user_and_devices_are_run_again(tmp_path: Path, target: st
 
 
 def test_transient_outcomes_are_not_cached(tmp_path: Path) -> None:
-    """Nor a replay whose inputs could not be stored."""
+    """Outcomes with transient reasons or without the stored inputs of a replay are not cached."""
     project = Project(tmp_path).create()
     project.keep(msgspec.structs.replace(make_outcome(), is_lasting=False))
     project.keep(make_outcome(), msgspec.structs.replace(REPLAY, inputs=()))
@@ -413,7 +413,7 @@ def test_transient_outcomes_are_not_cached(tmp_path: Path) -> None:
 
 
 def test_transient_reason_is_asked_again() -> None:
-    """Lack of time, and faults of the disk."""
+    """Reasons such as timeouts and disk errors may not recur, so they are not cached."""
     reason = IncompleteCheck(Stage.PARITY, "m.onnx", "", "OSError: no space left", by_design=True, transient=True)
 
     assert is_lasting_step(StepResult(skipped=(replace(reason, transient=False),)))
@@ -453,7 +453,7 @@ def _completed(case: CaseResult) -> Observation:
     ],
 )
 def test_what_the_machine_may_cause_is_asked_again(lasts: bool, answer: Observation) -> None:
-    """A refusal for a known reason is the model's; a crash, a lack of memory and an unknown text need not be."""
+    """A rejection for a known reason is due to the model; a crash, lack of memory or an unknown error may not be."""
     future: Future[Observation] = Future()
     future.set_result(answer)
 
@@ -461,7 +461,7 @@ def test_what_the_machine_may_cause_is_asked_again(lasts: bool, answer: Observat
 
 
 def test_unfinished_answers_do_not_last() -> None:
-    """Cancelled for lack of time, or failed on our side."""
+    """Jobs that were cancelled or failed internally have no lasting result."""
     cancelled: Future[Observation] = Future()
     cancelled.cancel()
     failed: Future[Observation] = Future()

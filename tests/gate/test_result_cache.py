@@ -1,4 +1,4 @@
-"""Results by content: what is taken over, and what is never."""
+"""Results cached by content: which are reused, and which never are."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ RUNTIME = LockedRuntime(engine="onnxruntime", release="1.23.2", python="3.11", p
 
 
 def seat(sha256: str = "ab", **changes: Any) -> WorkerSpec:
-    """A locked runtime, whose wheel has that hash."""
+    """Return a locked runtime whose wheel has that hash."""
     wheel = Wheel(file="onnxruntime-1.23.2-cp311-none-any.whl", sha256=sha256 * 32)
     package = LockedPackage(name="onnxruntime", version="1.23.2", python="3.11", wheels=(wheel,))
     return WorkerSpec.of_runtime(msgspec.structs.replace(RUNTIME, **changes), [package])
 
 
 class Machine:
-    """A folder with a model, an input, a store, and what a runtime would write."""
+    """A folder with a model, an input, a cache, and simulated output of a runtime."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -38,11 +38,11 @@ class Machine:
         self.count = 0
 
     def store(self) -> ResultCache:
-        """A store that a later check opens anew."""
+        """Open the cache as a later check would."""
         return ResultCache(self.kept, {"/m.onnx": self.content})
 
     def job(self, **changes: Any) -> Run:
-        """A run of one case, with a folder of its own for outputs."""
+        """Return a run of one case with its own output folder."""
         self.count += 1
         output = self.folder / f"out{self.count}"
         output.mkdir()
@@ -54,7 +54,7 @@ class Machine:
         return msgspec.structs.replace(plain, **changes)
 
     def gave(self, job: Run, **changes: Any) -> Observation:
-        """What running it gave: one output, and one that numpy cannot hold."""
+        """Write the result of a run: one output, and one that numpy cannot represent."""
         path = Path(job.output, "0", "0.npy")
         path.parent.mkdir()
         np.save(path, np.arange(4, dtype=np.float64))
@@ -62,24 +62,24 @@ class Machine:
         return Completed(result=RunResult(providers=("CPU",), outputs=("y", "z"), cases=(case,)))
 
     def kept_once(self) -> None:
-        """Run it once, and keep that."""
+        """Store the result of one run."""
         job = self.job()
         self.store().keep(seat(), job, self.gave(job))
 
     def entry(self) -> Path:
-        """The one entry's folder."""
+        """Return the folder of the only entry."""
         (folder,) = self.kept.iterdir()
         return folder
 
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
-    """A machine on which nothing was run yet."""
+    """Return a machine without cached results."""
     return Machine(tmp_path)
 
 
 def test_the_same_is_taken_over(machine: Machine) -> None:
-    """The outputs lie where the new job wants them."""
+    """Reused outputs are written to the output folder of the new job."""
     machine.kept_once()
     job = machine.job()
     found = machine.store().find(seat(), job)
@@ -93,7 +93,7 @@ def test_the_same_is_taken_over(machine: Machine) -> None:
 
 
 def test_whatever_is_other_is_run(machine: Machine) -> None:
-    """Another model, input, level, provider, wheel, release or Python is another run."""
+    """A different model, input, level, provider, wheel, release or Python version is a different run."""
     machine.kept_once()
     store = machine.store()
     others = [
@@ -123,7 +123,7 @@ def test_whatever_is_other_is_run(machine: Machine) -> None:
     ids=["failed", "unstable", "aliased"],
 )
 def test_what_went_wrong_is_not_kept(machine: Machine, changes: dict[str, Any]) -> None:
-    """It is run again, so that it is seen again."""
+    """Failed runs are not cached, so that the failure occurs again."""
     job = machine.job()
     machine.store().keep(seat(), job, machine.gave(job, **changes))
 
@@ -131,7 +131,7 @@ def test_what_went_wrong_is_not_kept(machine: Machine, changes: dict[str, Any]) 
 
 
 def test_refused_is_not_kept(machine: Machine) -> None:
-    """Nor what is no run at all."""
+    """Rejected models and jobs other than runs are not cached."""
     machine.store().keep(seat(), machine.job(), Refused(failure=Failure(type="Fail", text="no")))
     machine.store().keep(seat(), Load(model="/m.onnx"), Refused(failure=Failure(type="Fail", text="no")))
 
@@ -139,50 +139,50 @@ def test_refused_is_not_kept(machine: Machine) -> None:
 
 
 def spoil_output(entry: Path) -> None:
-    """Other numbers."""
+    """Change the values."""
     np.save(entry / "0" / "0.npy", np.zeros(4))
 
 
 def spoil_shape(entry: Path) -> None:
-    """A header that promises more than there is, with the hash put right."""
+    """Declare a shape that is larger than the data, and update the hash."""
     content = (entry / "0" / "0.npy").read_bytes().replace(b"(4,)", b"(9,)")
     (entry / "0" / "0.npy").write_bytes(content)
     say(entry, "0/0.npy", content)
 
 
 def spoil_pickle(entry: Path) -> None:
-    """An array of objects, with the hash put right."""
+    """Store an array of objects, and update the hash."""
     np.save(entry / "0" / "0.npy", np.array([{}], dtype=object), allow_pickle=True)
     say(entry, "0/0.npy", (entry / "0" / "0.npy").read_bytes())
 
 
 def spoil_path(entry: Path) -> None:
-    """A way out of the folder."""
+    """Use a path that leaves the folder."""
     text = (entry / "entry.json").read_text(encoding="utf-8")
     (entry / "entry.json").write_text(text.replace("0/0.npy", "../0/0.npy"), encoding="utf-8")
 
 
 def spoil_link(entry: Path) -> None:
-    """A link to the right content."""
+    """Replace the file by a link to the same content."""
     (entry / "0" / "0.npy").rename(entry / "elsewhere.npy")
     (entry / "0" / "0.npy").symlink_to(entry / "elsewhere.npy")
 
 
 def spoil_entry(entry: Path) -> None:
-    """Half of the record."""
+    """Truncate the record."""
     content = (entry / "entry.json").read_bytes()
     (entry / "entry.json").write_bytes(content[: len(content) // 2])
 
 
 def spoil_cases(entry: Path) -> None:
-    """A case less."""
+    """Remove the case from the record."""
     record = json.loads((entry / "entry.json").read_text(encoding="utf-8"))
     record["result"]["cases"], record["files"] = [], {}
     (entry / "entry.json").write_text(json.dumps(record), encoding="utf-8")
 
 
 def say(entry: Path, name: str, content: bytes) -> None:
-    """Make the record say that a file is this."""
+    """Set the hash of a file in the record."""
     record = json.loads((entry / "entry.json").read_text(encoding="utf-8"))
     record["files"][name] = hashlib.sha256(content).hexdigest()
     (entry / "entry.json").write_text(json.dumps(record), encoding="utf-8")
@@ -192,7 +192,7 @@ def say(entry: Path, name: str, content: bytes) -> None:
     "spoil", [spoil_output, spoil_shape, spoil_pickle, spoil_path, spoil_link, spoil_entry, spoil_cases]
 )
 def test_what_is_spoiled_is_run(machine: Machine, spoil: Any) -> None:
-    """And the entry is gone, so that the new result can be kept."""
+    """A damaged entry is removed, so that the new result can be stored."""
     machine.kept_once()
     spoil(machine.entry())
 
@@ -201,7 +201,7 @@ def test_what_is_spoiled_is_run(machine: Machine, spoil: Any) -> None:
 
 
 def test_full_disk(machine: Machine) -> None:
-    """What cannot be kept is no fault."""
+    """If a result cannot be stored, no error is raised."""
     machine.kept.write_text("a file where the folder should be", encoding="utf-8")
     job = machine.job()
     machine.store().keep(seat(), job, machine.gave(job))

@@ -1,4 +1,4 @@
-"""The folder of results: private, bounded, and safe for several gates at once."""
+"""Folder of the result cache: private, limited in size, and safe for concurrent checks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.gate.test_run_keys import SEAT, Bench
 
 
 def entry(folder: Path, name: str, size_bytes: int, used: int) -> Path:
-    """A result of that size, used at that time."""
+    """Create a result with that size and time of last use."""
     made = folder / name
     made.mkdir(parents=True)
     (made / "entry.json").write_bytes(b"x" * size_bytes)
@@ -24,7 +24,7 @@ def entry(folder: Path, name: str, size_bytes: int, used: int) -> Path:
 
 
 def test_what_was_not_used_for_longest_goes_first(tmp_path: Path) -> None:
-    """Where there is no room for all."""
+    """If the cache is full, the least recently used results are removed first."""
     made = [entry(tmp_path, name, 400, used) for name, used in (("a", 30), ("b", 10), ("c", 20))]
     prune(tmp_path, 1000)
 
@@ -32,7 +32,7 @@ def test_what_was_not_used_for_longest_goes_first(tmp_path: Path) -> None:
 
 
 def test_what_is_taken_over_counts_as_used(tmp_path: Path) -> None:
-    """It stays when room is made."""
+    """A reused result counts as recently used and is not removed."""
     bench = Bench(tmp_path)
     job = bench.job()
     bench.store().keep(SEAT, job, bench.gave(job))
@@ -47,7 +47,7 @@ def test_what_is_taken_over_counts_as_used(tmp_path: Path) -> None:
 
 
 def test_what_was_never_finished_goes(tmp_path: Path) -> None:
-    """Once whoever wrote it cannot be writing any more."""
+    """An incomplete entry is removed after enough time that its writer must have ended."""
     old = entry(tmp_path, "1.part", 10, 1000)
     new = entry(tmp_path, "2.part", 10, 4_000_000_000)
     prune(tmp_path, 1000)
@@ -57,7 +57,7 @@ def test_what_was_never_finished_goes(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.name == "nt", reason="its folders have no such modes")
 def test_nobody_else_has_to_do_with_it(tmp_path: Path) -> None:
-    """It is the user's own; one that others may write to is not believed."""
+    """The folder is accessible only to the user; one that others may write to is not used."""
     folder = create_private_folder(tmp_path / "cache" / "results")
     assert folder is not None
     assert 0o700 == folder.stat().st_mode & 0o777
@@ -71,7 +71,7 @@ def test_nobody_else_has_to_do_with_it(tmp_path: Path) -> None:
 
 
 def test_gates_keep_and_take_and_prune_at_once(tmp_path: Path) -> None:
-    """Each takes over the whole result or none, and none of them fails."""
+    """Each concurrent check reads a complete result or none, and none of them fails."""
     bench, found, faults = Bench(tmp_path), list[float | None](), list[BaseException]()
     jobs = [[bench.job() for _ in range(30)] for _ in range(4)]
 
@@ -97,7 +97,7 @@ def test_gates_keep_and_take_and_prune_at_once(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_written_is_run_again(tmp_path: Path) -> None:
-    """A cache without room, or one that may only be read, is no fault."""
+    """A cache on a full or read-only file system does not cause an error."""
     bench = Bench(tmp_path)
     (tmp_path / "kept").symlink_to("/proc/self/nothing")
     job = bench.job()

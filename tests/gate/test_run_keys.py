@@ -1,4 +1,4 @@
-"""What the outputs of a run depend on: any of it being other is another run, and nothing else is."""
+"""Cache key of a run: everything that its outputs depend on, and nothing else."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SEAT = WorkerSpec.of_runtime(RUNTIME, [PACKAGE])
 
 
 class Bench:
-    """A model, a library, an input and a store, each a file that can be changed."""
+    """A model, a library, an input and a cache as files that can be changed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -39,12 +39,12 @@ class Bench:
         self._count = 0
 
     def store(self, *, fresh: bool = False) -> ResultCache:
-        """A store that a later check opens anew."""
+        """Open the cache as a later check would."""
         files = {str(self.model): {self.model: result_cache.sha256_of(self.model)}}
         return ResultCache(self.folder / "kept", {str(self.model): self.content}, files, self.limits, fresh=fresh)
 
     def job(self) -> Run:
-        """The run, with a folder of its own for outputs."""
+        """Return the run with its own output folder."""
         self._count += 1
         output = self.folder / f"out{self._count}"
         output.mkdir()
@@ -52,7 +52,7 @@ class Bench:
         return Run(model=str(self.model), cases=(case,), output=str(output), extensions=(str(self.library),))
 
     def gave(self, job: Run, value: float = 1.0) -> Observation:
-        """What running it gave."""
+        """Write the result of the run."""
         path = Path(job.output, "0", "0.npy")
         path.parent.mkdir()
         np.save(path, np.full(4, value))
@@ -60,7 +60,7 @@ class Bench:
         return Completed(result=RunResult(providers=("CPU",), outputs=("y",), cases=(case,)))
 
     def found(self) -> float | None:
-        """What a later check takes over; None where it runs the model."""
+        """Return the value that a later check reuses, or None if it runs the model."""
         got = self.store().find(SEAT, self.job())
         if not isinstance(got, Completed) or not isinstance(got.result, RunResult):
             return None
@@ -69,7 +69,7 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
-    """One on which the model was run once."""
+    """Create a bench on which the model was run once."""
     made = Bench(tmp_path)
     job = made.job()
     made.store().keep(SEAT, job, made.gave(job))
@@ -77,42 +77,42 @@ def bench(tmp_path: Path) -> Bench:
 
 
 def other_worker(_: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Code of ours that runs models differs."""
+    """Change the code of onnxgate's worker."""
     monkeypatch.setattr(result_cache, "_digest_worker", lambda: "other")
 
 
 def other_processor(_: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another machine."""
+    """Change the machine."""
     monkeypatch.setattr(result_cache, "identify_machine", lambda: "other")
 
 
 def other_variable(_: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A variable that libraries of mathematics read."""
+    """Change a variable that math libraries read."""
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
 
 
 def other_time(bench: Bench, _: pytest.MonkeyPatch) -> None:
-    """A limit that it may not keep."""
+    """Change the time limit, which the run may exceed."""
     bench.limits = JobLimits(time_s=1.0)
 
 
 def other_memory(bench: Bench, _: pytest.MonkeyPatch) -> None:
-    """The same of memory."""
+    """Change the memory limit, which the run may exceed."""
     bench.limits = JobLimits(memory_mib=64)
 
 
 def other_library(bench: Bench, _: pytest.MonkeyPatch) -> None:
-    """One bit of a library of custom operators."""
+    """Change one byte of a custom operator library."""
     bench.library.write_bytes(b"operatorr")
 
 
 def other_input(bench: Bench, _: pytest.MonkeyPatch) -> None:
-    """One bit of what it is fed."""
+    """Change one bit of the input."""
     np.save(bench.fed, np.array([1, 1, np.nextafter(np.float32(1), np.float32(2))], np.float32))
 
 
 def other_model(bench: Bench, _: pytest.MonkeyPatch) -> None:
-    """Other content by its digest."""
+    """Change the digest of the model's content."""
     bench.content = "1" * 63 + "2"
 
 
@@ -126,7 +126,7 @@ def other_model(bench: Bench, _: pytest.MonkeyPatch) -> None:
 def test_anything_other_is_another_run(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, change: Callable[[Bench, pytest.MonkeyPatch], None]
 ) -> None:
-    """Nothing is taken over; what was taken over before the change shows that it is due to that."""
+    """The result is reused before the change and not after it, which shows that the change is the reason."""
     assert bench.found() == 1.0
 
     change(bench, monkeypatch)
@@ -134,7 +134,7 @@ def test_anything_other_is_another_run(
 
 
 def test_half_a_name_is_no_proof(bench: Bench) -> None:
-    """A result says in full which run it is of; one that lies at the place of another is not used."""
+    """An entry contains the full key of its run, so one stored under another run's name is not used."""
     (entry,) = (bench.folder / "kept").iterdir()
     text = (entry / "entry.json").read_text(encoding="utf-8")
     said = json.loads(text)["run"]
@@ -144,7 +144,7 @@ def test_half_a_name_is_no_proof(bench: Bench) -> None:
 
 
 def test_what_says_nothing_does_not_count(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A terminal, or where programs lie."""
+    """Variables such as `TERM` and `PATH` do not affect the outputs."""
     monkeypatch.setenv("TERM", "another")
     monkeypatch.setenv("PATH", "/elsewhere")
 
@@ -152,7 +152,7 @@ def test_what_says_nothing_does_not_count(bench: Bench, monkeypatch: pytest.Monk
 
 
 def test_a_file_that_is_not_what_was_read_is_run(bench: Bench) -> None:
-    """The digest is that of the static stages; the file has changed by the time that it is run."""
+    """The key has the digest of the static stages, so a file that changed since is run."""
     store = bench.store()
     bench.model.write_bytes(b"another")
 
@@ -160,7 +160,7 @@ def test_a_file_that_is_not_what_was_read_is_run(bench: Bench) -> None:
 
 
 def test_a_model_that_changes_while_it_is_run_is_not_kept(tmp_path: Path) -> None:
-    """Else the outputs of one content were found as those of the other."""
+    """If a model changes during its run, its outputs would be stored under the key of another content."""
     bench = Bench(tmp_path)
     store, job = bench.store(), bench.job()
     assert store.find(SEAT, job) is None
@@ -173,7 +173,7 @@ def test_a_model_that_changes_while_it_is_run_is_not_kept(tmp_path: Path) -> Non
 
 
 def test_a_fresh_check_takes_nothing_over_and_leaves_what_it_found(bench: Bench) -> None:
-    """The next usual one finds that."""
+    """A fresh check does not reuse results, but stores its own for later checks."""
     store, job = bench.store(fresh=True), bench.job()
 
     assert store.find(SEAT, job) is None
@@ -184,7 +184,7 @@ def test_a_fresh_check_takes_nothing_over_and_leaves_what_it_found(bench: Bench)
 
 
 def test_it_is_expected_what_was_run_on_any_inputs(bench: Bench) -> None:
-    """So that a runtime need not be started; whether the inputs are the same shows later."""
+    """A runtime need not be started if results for the model exist; whether the inputs match is checked later."""
     job = bench.job()
     np.save(bench.fed, np.zeros(3, np.float32))
 
@@ -194,7 +194,7 @@ def test_it_is_expected_what_was_run_on_any_inputs(bench: Bench) -> None:
 
 
 def test_another_node_of_the_same_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Node.js is not locked: an update in place runs what it ran before."""
+    """Node.js is not locked, so an in-place update of the same size must be detected."""
     program = tmp_path / "node"
     program.write_bytes(b"22.1")
     monkeypatch.setattr(shutil, "which", lambda _: str(program))
@@ -207,7 +207,7 @@ def test_another_node_of_the_same_size(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system has no such limit")
 def test_usable_processors_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Engines have as many threads as processors that they may use, and sum in as many parts."""
+    """The number of usable processors affects the number of threads and thus the order of summation."""
     before = result_cache.identify_machine.__wrapped__()
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3, 4, 5, 6})
 

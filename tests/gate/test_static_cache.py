@@ -1,4 +1,4 @@
-"""Models that did not change are not read again; whatever an answer depends on makes it be asked anew."""
+"""Unchanged models are not read again, and a change of anything that a result depends on invalidates it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ HEAD_22 = '<ir_version: 8, opset_import: ["" : 22]>\n'
 
 @pytest.fixture
 def request_(tmp_path: Path) -> GateRequest:
-    """A static check of five models, with a folder where answers are kept."""
+    """Return a static check of five models with a cache folder."""
     project = make_project(tmp_path / "project")
     return replace(
         request_of(project, frozenset(STATIC_STAGES)), static=StaticSettings(folder=lambda: tmp_path / "kept")
@@ -56,7 +56,7 @@ NOT_JUDGING = {
     "runtimes.environments.storage": "names the folder of the cache",
     "runtimes.worker_spec": "names the environments of builds that are harvested",
 }
-"""Modules that child processes import and no static result depends on."""
+"""Modules that child processes import but that do not affect static results."""
 LIST_MODULES = """
 import pickle, sys
 from onnxgate.gate import static
@@ -91,7 +91,7 @@ def list_child_modules(request: GateRequest, folder: Path, monkeypatch: pytest.M
 def test_the_key_has_all_code_that_judges(
     request_: GateRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A result is not reused after a change of any module that a static judgement loads."""
+    """A result is not reused after a change of any module that the static stages load."""
     write(request_.models[1].absolute, parse(MISH, HEAD_22))
     loaded = list_child_modules(request_, tmp_path, monkeypatch)
     listed = [name.removeprefix("onnxgate.") for name in loaded if name.startswith("onnxgate.")]
@@ -113,7 +113,7 @@ def test_a_child_does_not_initialize_onnx(
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
-    """Which models were read since the last time, and which were predicted."""
+    """Return a function that returns the models read and predicted since its last call."""
     read: list[str] = []
     predicted: list[str] = []
     look, gather = file_stage.inspect_file, support_stage.collect_model_evidence
@@ -138,7 +138,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
 
 
 def test_a_model_is_parsed_once(request_: GateRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file stage and the support stage share one reading of it."""
+    """The file stage and the support stage share one parsed model."""
     read: list[str] = []
     view = structure.read_view
 
@@ -154,7 +154,7 @@ def test_a_model_is_parsed_once(request_: GateRequest, monkeypatch: pytest.Monke
 
 
 def test_nothing_changed(request_: GateRequest, counted: Counted) -> None:
-    """The second time nothing is read, and all is said as before."""
+    """The second check reads nothing and has the same results."""
     first = pipeline.run(request_)
     asked = counted()
     second = pipeline.run(request_)
@@ -165,7 +165,7 @@ def test_nothing_changed(request_: GateRequest, counted: Counted) -> None:
 
 
 def test_harvested_support(request_: GateRequest, counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was predicted from a harvest is reused until the release is harvested again with another result."""
+    """Predictions from extracted support data are reused until extraction gives another result."""
     builds = HarvestedBuilds()
     for runtime in (runtime for target in request_.lock.targets.values() for runtime in target.runtimes):
         known = limits.load_limit_table().releases[runtime.release]
@@ -184,7 +184,7 @@ def test_harvested_support(request_: GateRequest, counted: Counted, monkeypatch:
 
 
 def test_a_fresh_analysis(request_: GateRequest, counted: Counted) -> None:
-    """It reuses nothing, and what it finds is reused by the next one."""
+    """A fresh analysis reuses nothing, and its results are reused by the next one."""
     pipeline.run(request_)
     counted()
     pipeline.run(replace(request_, static=replace(request_.static, fresh=True)))
@@ -196,7 +196,7 @@ def test_a_fresh_analysis(request_: GateRequest, counted: Counted) -> None:
 
 
 def test_one_model_changed(request_: GateRequest, counted: Counted) -> None:
-    """Another content is read, with the same size and the same times, too; the others are not."""
+    """A changed model is read again even if its size and times are the same; the other models are not."""
     pipeline.run(request_)
     counted()
     changed = request_.models[1]
@@ -216,7 +216,7 @@ def test_one_model_changed(request_: GateRequest, counted: Counted) -> None:
 def test_what_else_an_answer_depends_on(
     request_: GateRequest, counted: Counted, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another program, other levels, other runtimes, a damaged entry: the models are asked again."""
+    """A different program, rule level or runtime, or a damaged entry, invalidates the results."""
     pipeline.run(request_)
     counted()
     match what:
@@ -240,7 +240,7 @@ def test_what_else_an_answer_depends_on(
 
 
 def test_external_data(request_: GateRequest, counted: Counted) -> None:
-    """Data of the same size and other bytes are read; data that are gone are missed."""
+    """A changed data file of the same size is read again, and a removed one is reported as missing."""
     data = write(request_.models[0].absolute, external_model()).with_name("w.bin")
     data.write_bytes(bytes(32))
     pipeline.run(request_)
@@ -261,10 +261,10 @@ def test_external_data(request_: GateRequest, counted: Counted) -> None:
 def test_large_external_data_are_read_once(
     request_: GateRequest, counted: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What an earlier check hashed is not hashed again, also where the model itself is small."""
+    """The digest of a large data file is reused, even if the model itself is small."""
     monkeypatch.setattr(files, "_digests", {})
     monkeypatch.setattr(files, "SETTLED_NS", -(10**12))
-    monkeypatch.setattr(process_pool, "is_fork_safe", lambda: True)  # what is patched here is patched there, too
+    monkeypatch.setattr(process_pool, "is_fork_safe", lambda: True)  # a forked child inherits the patched function
     model = external_model()
     data = write(request_.models[0].absolute, model).with_name("w.bin")
     data.write_bytes(bytes(2 * 2**20))
@@ -284,7 +284,7 @@ def test_large_external_data_are_read_once(
 def test_large_files_with_a_new_date_are_not_read_again(
     request_: GateRequest, counted: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A change of branches and back gives every file a new date, and one that was copied here is only seconds old."""
+    """Switching branches updates the timestamps of all files, and a copied file is only seconds old."""
     proto = external_model()
     proto.doc_string = "x" * 2 * 2**20
     model = write(request_.models[0].absolute, proto)
@@ -305,7 +305,7 @@ def test_large_files_with_a_new_date_are_not_read_again(
 
 
 def test_a_pointer_is_not_answered_for_by_its_content(request_: GateRequest, counted: Counted) -> None:
-    """A model in Git LFS has the same digest whether it is here or not; what is said of it differs."""
+    """A pointer has the same digest as its content, but different findings."""
     model = request_.models[0]
     content = model.absolute.read_bytes()
     entry = entry_from_facts(read_facts(model.absolute, model.path))
@@ -320,7 +320,7 @@ def test_a_pointer_is_not_answered_for_by_its_content(request_: GateRequest, cou
 def test_a_model_that_changes_while_it_is_read_is_not_kept(
     request_: GateRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither what its file nor what its operators say is taken for what the other content says."""
+    """If a model changes while it is read, its results are not stored under the digest of the other content."""
     model = request_.models[1].absolute
     before = model.read_bytes()
     expected = said(pipeline.run(replace(request_, static=StaticSettings())))
@@ -338,7 +338,7 @@ def test_a_model_that_changes_while_it_is_read_is_not_kept(
 
 
 def _changing(monkeypatch: pytest.MonkeyPatch, module: object, name: str, path: Path, content: bytes) -> None:
-    """Have a file replaced by another of the same size just before it is looked at."""
+    """Replace a file by another of the same size just before it is read."""
     function = getattr(module, name)
 
     def changed(*arguments: object) -> object:
@@ -349,7 +349,7 @@ def _changing(monkeypatch: pytest.MonkeyPatch, module: object, name: str, path: 
 
 
 def test_nowhere_to_keep(request_: GateRequest, tmp_path: Path, counted: Counted) -> None:
-    """Where nothing can be written, all is read each time, and no more is said of it."""
+    """If the cache is not writable, every check reads all models and reports no error."""
     (tmp_path / "kept").write_text("a file")
     first = pipeline.run(request_)
     counted()
@@ -360,7 +360,7 @@ def test_nowhere_to_keep(request_: GateRequest, tmp_path: Path, counted: Counted
 
 @pytest.mark.skipif(sys.platform == "win32", reason="rights of POSIX")
 def test_a_folder_of_others(request_: GateRequest, tmp_path: Path, counted: Counted) -> None:
-    """What somebody else could have written is not believed."""
+    """A cache folder that other users could write to is not used."""
     pipeline.run(request_)
     counted()
     (tmp_path / "kept").chmod(0o777)
@@ -370,7 +370,7 @@ def test_a_folder_of_others(request_: GateRequest, tmp_path: Path, counted: Coun
 
 
 def test_projects_have_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Projects that were checked longest ago are forgotten, and what a killed check left; digests are not."""
+    """The least recently checked projects and files of killed checks are removed; digests are kept."""
     monkeypatch.setattr(static_cache, "MOST_PROJECTS", 2)
     kept = StaticResultCache(tmp_path, tmp_path)
     left = f".{kept._path.name}.{files._pid_space()}-999999999-ff.tmp"
@@ -386,7 +386,7 @@ def test_projects_have_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_entries_have_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was longest unused is forgotten first."""
+    """The least recently used entries are removed first."""
     monkeypatch.setattr(static_cache, "MAX_ENTRIES", 2)
     kept = StaticResultCache(tmp_path, tmp_path)
     for name in "abc":
@@ -402,8 +402,8 @@ def test_entries_have_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.skipif(sys.platform != "linux", reason="memory and crashes are bounded by what Linux has")
 @pytest.mark.parametrize("stage", ["file", "support"])
 def test_a_crash_costs_one_model(request_: GateRequest, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
-    """What crashes while a model is read leaves that one undecided, and all others judged."""
-    monkeypatch.setattr(process_pool, "is_fork_safe", lambda: True)  # what is patched here is patched there, too
+    """If reading a model crashes, only this model is undecided."""
+    monkeypatch.setattr(process_pool, "is_fork_safe", lambda: True)  # a forked child inherits the patched function
     victim = request_.models[2].path
     module, name = (file_stage, "inspect_file") if stage == "file" else (support_stage, "collect_model_evidence")
     real = getattr(module, name)
@@ -426,7 +426,7 @@ def test_a_crash_costs_one_model(request_: GateRequest, monkeypatch: pytest.Monk
 
 
 def test_children_say_the_same(request_: GateRequest) -> None:
-    """Side by side in children as one after the other here."""
+    """Parallel child processes give the same results as a sequential check."""
     write(request_.models[0].absolute, parse(MISH, HEAD_22))
     request_ = replace(request_, static=StaticSettings())
 
@@ -434,7 +434,9 @@ def test_children_say_the_same(request_: GateRequest) -> None:
 
 
 def test_large_files_are_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The digest of a large file is remembered while its times prove that it is the same, not just after a change."""
+    """The digest of a large file is reused while its timestamps prove that it is unchanged, but not right after a
+    change.
+    """
     monkeypatch.setattr(files, "_digests", {})
     file = tmp_path / "large"
     file.write_bytes(bytes(2 * 2**20))
@@ -451,30 +453,30 @@ def test_large_files_are_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def replace_lock(request: GateRequest, lock: Lock) -> GateRequest:
-    """The request with another lock."""
+    """Return the request with another lock."""
     return replace(request, checkout=replace(request.checkout, lock=lock))
 
 
 def with_jobs(request: GateRequest, jobs: int) -> GateRequest:
-    """The request with as many child processes."""
+    """Return the request with that number of child processes."""
     return replace(request, static=replace(request.static, jobs=jobs))
 
 
 def paths(request: GateRequest) -> list[str]:
-    """The models that are asked about."""
+    """Return the paths of the request's models."""
     return [model.path for model in request.models]
 
 
 def said(outcome: GateOutcome) -> tuple[object, ...]:
-    """All that an outcome says."""
+    """Return all results of an outcome."""
     return outcome.findings, outcome.gathered.facts, outcome.gathered.support.verdicts, outcome.gathered.undone
 
 
 def replace_models(lock: Lock, models: dict[str, LockedModel]) -> Lock:
-    """A lock with these models."""
+    """Return a lock with these models."""
     return msgspec.structs.replace(lock, models=models)
 
 
 def replace_rules(config: object, rules: dict[str, str]) -> object:
-    """A config with other levels."""
+    """Return a config with other rule levels."""
     return msgspec.structs.replace(config, rules=rules)  # type: ignore[type-var]

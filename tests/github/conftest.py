@@ -1,4 +1,4 @@
-"""What the tests of the surface share: a clone of this checkout, and the engines that use it."""
+"""Fixtures for the GitHub tests: a clone of this checkout, and the engines that use it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.harness.repositories.checkout import ROOT, clone_of_this, commit
 
 @pytest.fixture(scope="session")
 def clone(shared_folder: Path) -> Path:
-    """A repository with this checkout's files as its one commit; tests leave it as it is."""
+    """Return a repository with this checkout's files as its only commit; tests do not modify it."""
     with FileLock(shared_folder / "clone.lock"):
         if not (shared_folder / "clone" / ".git").exists():
             clone_of_this(shared_folder / "clone")
@@ -24,7 +24,7 @@ def clone(shared_folder: Path) -> Path:
 
 @pytest.fixture
 def engine(tmp_path: Path, installed: Path) -> Engine:
-    """The small engine on an empty workspace, with the wheel installed already."""
+    """Return the small engine with an empty workspace and the wheel already installed."""
     python = str(installed.with_name("python"))
     for name in ("workspace", "runner"):
         (tmp_path / name).mkdir()
@@ -39,7 +39,7 @@ def engine(tmp_path: Path, installed: Path) -> Engine:
 
 @pytest.fixture(scope="session")
 def quick(clone: Path, installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The action with the wheel installed already."""
+    """Return the action with the wheel already installed."""
     folder = tmp_path_factory.mktemp("quick") / "action"
     shutil.copytree(clone, folder, symlinks=True)
     for path in (folder / "action.yml", folder / "comment" / "action.yml"):

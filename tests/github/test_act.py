@@ -1,4 +1,4 @@
-"""The action under a real Actions engine, from a checkout to annotations, outputs and the job summary."""
+"""The action in a real Actions engine, from checkout to annotations, outputs and the job summary."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ STATIC = {"stages": "file,lock,support"}
 
 @pytest.fixture(scope="module")
 def actor(clone: Path, tmp_path_factory: pytest.TempPathFactory) -> Actor:
-    """`act` on a clone of this checkout."""
+    """Return `act` on a clone of this checkout."""
     return actor_on(clone, tmp_path_factory.mktemp("act"))
 
 
 @pytest.fixture(scope="module")
 def quick_actor(quick: Path, tmp_path_factory: pytest.TempPathFactory) -> Actor:
-    """The same with an action that is installed already."""
+    """Return `act` with an action that is already installed."""
     return actor_on(quick, tmp_path_factory.mktemp("act"))
 
 
 def actor_on(repository: Path, scratch: Path) -> Actor:
-    """`act` on a repository that holds the action."""
+    """Return `act` on a repository that contains the action."""
     texts = [(ROOT / "action.yml").read_text(encoding="utf-8")]
     return Actor(need("act"), repository, scratch, stubs(scratch / "stubs", texts))
 
 
 def use(actor: Actor, folder: Path, **inputs: str) -> Workflow:
-    """What comes of a workflow that uses the action with these inputs."""
+    """Run a workflow that uses the action with these inputs."""
     given = {name.replace("_", "-"): value for name, value in inputs.items()}
     steps = [{"uses": "actions/checkout@v6"}, {"uses": "./", "id": "gate", "with": given}]
     workflow = {"on": "push", "jobs": {"gate": {"runs-on": "ubuntu-24.04", "steps": steps}}}
@@ -48,7 +48,7 @@ def use(actor: Actor, folder: Path, **inputs: str) -> Workflow:
 
 
 def test_the_action_passes_on_quickstart(actor: Actor, tmp_path: Path) -> None:
-    """Nothing is annotated, the verdict is a pass, and the summary has both models."""
+    """The verdict is a pass, nothing is annotated, and the summary lists both models."""
     ran = use(actor, tmp_path, **STATIC, working_directory=QUICKSTART)
 
     assert (ran.status, ran.outcome("gate"), ran.outputs("gate")["verdict"]) == (0, "success", "pass"), ran.log()
@@ -58,7 +58,7 @@ def test_the_action_passes_on_quickstart(actor: Actor, tmp_path: Path) -> None:
 
 
 def test_the_action_fails_on_broken(quick_actor: Actor, tmp_path: Path) -> None:
-    """What the static stages know to be broken closes the gate, in annotations, counts and summary."""
+    """Static faults fail the step and appear in annotations, counts and the summary."""
     ran = use(quick_actor, tmp_path, **STATIC, working_directory=BROKEN)
 
     errors = static_faults("error")
@@ -72,7 +72,7 @@ def test_the_action_fails_on_broken(quick_actor: Actor, tmp_path: Path) -> None:
 
 
 def static_faults(level: str) -> list[str]:
-    """The rules that the static stages must report on the broken project."""
+    """Return the rules that the static stages must report for the broken project."""
     from onnxgate import rules
     from onnxgate.core.findings import STATIC_STAGES
 
@@ -82,12 +82,12 @@ def static_faults(level: str) -> list[str]:
 
 
 def files_of_broken() -> set[str]:
-    """The files of the broken project as seen from git's root."""
+    """Return the files of the broken project, relative to the root of the git repository."""
     return {path.relative_to(ROOT).as_posix() for path in (ROOT / BROKEN).rglob("*") if path.is_file()}
 
 
 def test_a_python_is_set_up_for_onnxgate_alone(actor: Actor, tmp_path: Path) -> None:
-    """With `python-version` the action runs on a Python of its own and leaves PATH to the project."""
+    """With `python-version` the action uses its own Python and does not change the project's PATH."""
     ran = use(actor, tmp_path, python_version="3.11", command="lock", args="--check", working_directory=QUICKSTART)
 
     assert (ran.outcome("gate", "python"), ran.outcome("gate")) == ("success", "success"), ran.log()
@@ -95,7 +95,7 @@ def test_a_python_is_set_up_for_onnxgate_alone(actor: Actor, tmp_path: Path) -> 
 
 
 def test_hostile_inputs_are_only_text(quick_actor: Actor, tmp_path: Path) -> None:
-    """No input reaches a shell, and the refusal of one is annotated."""
+    """Inputs are never evaluated by a shell, and an invalid input is annotated."""
     ran = use(quick_actor, tmp_path, paths="'; echo PWNED; echo '\n$(echo PWNED).onnx", fail_on="`echo PWNED`")
 
     [said] = ran.annotations()
@@ -106,7 +106,7 @@ def test_hostile_inputs_are_only_text(quick_actor: Actor, tmp_path: Path) -> Non
 
 @pytest.mark.torch
 def test_our_own_workflow_runs_the_whole_gate(actor: Actor, tmp_path: Path, toolchain: Path) -> None:
-    """The job of quickstart.yml passes as it stands, with a toolchain that is here already."""
+    """The job of quickstart.yml passes unchanged, with a toolchain that is already installed."""
     workflow = yaml.safe_load((ROOT / ".github/workflows/quickstart.yml").read_text(encoding="utf-8"))
     job = workflow["jobs"]["gate"]
     steps = [step for step in job["steps"] if "pip install" not in step.get("run", "")]

@@ -1,6 +1,5 @@
-"""The action under a real Actions engine: pull requests, forks, a matrix of jobs, and caches that were tampered with.
-
-The step that installs the action is replaced by one that names what is installed already; `test_act` has the real one.
+"""The action in a real Actions engine: pull requests, forks, a matrix of jobs, and corrupted caches.
+The action's install step is replaced by the existing installation; `test_act` runs the real one.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ STATIC = "file,lock,support"
 
 @pytest.fixture
 def repository(tmp_path: Path, installed: Path) -> Consumer:
-    """A repository that uses it."""
+    """Create a repository that uses the action."""
     return consumer(tmp_path / "repository", installed)
 
 
 class Scene:
-    """Workflows of the repository, run for an event."""
+    """Runs workflows of the repository for an event."""
 
     def __init__(self, folder: Path, repository: Consumer, quick: Path) -> None:
         self.folder = folder
@@ -47,12 +46,12 @@ class Scene:
         self.actor = Actor(need("act"), repository.folder, folder, actions)
 
     def run(self, steps: list[dict[str, Any]], event: str, payload: object, **environment: str) -> Workflow:
-        """A workflow of one job with these steps."""
+        """Run a workflow with one job of these steps."""
         job = {"runs-on": "ubuntu-24.04", "steps": [CHECKOUT, *steps]}
         return self.workflow({"name": "CI", "on": event, "jobs": {"gate": job}}, event, payload, **environment)
 
     def workflow(self, workflow: dict[str, Any], event: str, payload: object, **environment: str) -> Workflow:
-        """Any workflow."""
+        """Run a workflow."""
         path = self.folder / "workflow.yml"
         path.write_text(yaml.safe_dump(workflow), encoding="utf-8")
         return self.actor.start(path, event, payload, STUB_FOLDER=str(self.folder), **environment)
@@ -63,26 +62,26 @@ def _workflows() -> list[Path]:
 
 
 def example(name: str) -> dict[str, Any]:
-    """A workflow that others copy."""
+    """Load an example workflow."""
     loaded = yaml.safe_load((ROOT / "examples" / name).read_text(encoding="utf-8"))
     return {"on": loaded.pop(True), **loaded}  # YAML 1.1 reads `on` as true
 
 
 @pytest.fixture
 def scene(tmp_path: Path, repository: Consumer, quick: Path) -> Scene:
-    """The engine on that repository."""
+    """Return the engine on that repository."""
     return Scene(tmp_path, repository, quick)
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    """A stand-in for the API of comments."""
+    """Run a local server for the comments API."""
     with serving() as server:
         yield server
 
 
 def use(**inputs: str) -> dict[str, Any]:
-    """A step that uses the action."""
+    """Return a step that uses the action."""
     return {
         "uses": OURS,
         "id": "gate",
@@ -91,7 +90,7 @@ def use(**inputs: str) -> dict[str, Any]:
 
 
 def pull_request(repository: Consumer, head: str = "team/models") -> dict[str, Any]:
-    """The event of the pull request that is checked out."""
+    """Check out the pull request and return its event."""
     event = repository.merge()
     event["pull_request"]["head"]["repo"] = {"full_name": head}
     event["pull_request"]["base"]["repo"] = {"full_name": "team/models"}
@@ -99,7 +98,7 @@ def pull_request(repository: Consumer, head: str = "team/models") -> dict[str, A
 
 
 def environment(server: Server) -> dict[str, str]:
-    """What GitHub tells a job."""
+    """Return the variables that GitHub sets for a job."""
     return {"GITHUB_API_URL": server.address, "GITHUB_REPOSITORY": "team/models"}
 
 
@@ -112,7 +111,7 @@ def change(repository: Consumer, **changed: str) -> None:
 
 
 def test_a_breaking_pull_request_is_closed_and_commented(scene: Scene, repository: Consumer, server: Server) -> None:
-    """It was locked, so that only the base shows the break: in annotation, comment, SARIF and verdict."""
+    """The change is locked; only the comparison with the base reveals it, in annotation, comment, SARIF and verdict."""
     change(repository, input="renamed")
     step = use(comment="true", sarif="true")
     ran = scene.run([step], "pull_request", pull_request(repository), **environment(server))
@@ -127,7 +126,7 @@ def test_a_breaking_pull_request_is_closed_and_commented(scene: Scene, repositor
 
 
 def test_a_fork_with_a_read_only_token_gets_its_verdict(scene: Scene, repository: Consumer, server: Server) -> None:
-    """What may not be written is a warning; a change that breaks nobody passes."""
+    """Missing write permissions cause warnings only; a compatible change passes."""
     change(repository, operator="Sigmoid")
     server.refuse = lambda method, _: (403, {"message": "Resource not accessible"}) if method == "POST" else None
     step = use(comment="true", sarif="true", token="read-only")
@@ -142,7 +141,7 @@ def test_a_fork_with_a_read_only_token_gets_its_verdict(scene: Scene, repository
 
 
 def test_the_second_workflow_comments_for_a_fork(scene: Scene, repository: Consumer, server: Server) -> None:
-    """The example's first job leaves the report, and its second says it on the pull request of that commit."""
+    """The first example workflow uploads the report, and the second one comments on the pull request of that commit."""
     change(repository, input="renamed")
     event = pull_request(repository, "somebody/models")
     head = event["pull_request"]["head"]
@@ -172,7 +171,7 @@ os.kill(os.getppid(), signal.SIGKILL)  # whoever started this process: the gate
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_matrix_has_one_verdict(scene: Scene, repository: Consumer, killed: bool) -> None:
-    """All shards together pass, and leave what models cost to the next plan; a shard that was killed is no pass."""
+    """The merged shards pass and save their costs for the next plan; a killed shard prevents a pass."""
     workflows = repository.folder / ".github" / "workflows"
     workflows.mkdir(parents=True)
     shutil.copy(ROOT / ".github/workflows/onnxgate-matrix.yml", workflows)
@@ -208,19 +207,19 @@ NO_INDEX = {"UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple", "UV_HTTP_RETRIES": 
 
 
 def change_outcome(file: Path) -> None:
-    """Another byte at its end."""
+    """Change the last byte of the file."""
     content = file.read_bytes()
     file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
 
 
 def change_output(entry: Path) -> None:
-    """Other numbers than the record says."""
+    """Replace a number in the output."""
     content = (entry / "0" / "0.npy").read_bytes()
     (entry / "0" / "0.npy").write_bytes(content[:-4] + b"\x00\x00\xc0\x7f")
 
 
 def reshape(entry: Path) -> None:
-    """An array of another shape than it has room for, with its hash put right in the record."""
+    """Declare a shape that is larger than the data, and update the hash in the record."""
     before = (entry / "0" / "0.npy").read_bytes()
     after = before.replace(b", 4), }", b", 9), }")
     record = (entry / "entry.json").read_text(encoding="utf-8")
@@ -232,7 +231,7 @@ def reshape(entry: Path) -> None:
 
 
 def link(entry: Path, elsewhere: Path) -> None:
-    """A link to the right numbers."""
+    """Replace the file by a link to the same content."""
     (entry / "0" / "0.npy").rename(elsewhere / "0.npy")
     (entry / "0" / "0.npy").symlink_to(elsewhere / "0.npy")
 
@@ -243,7 +242,7 @@ def reused_results(ran: Workflow) -> list[str]:
 
 
 def test_a_cache_is_used_and_never_trusted(scene: Scene, repository: Consumer, tmp_path: Path) -> None:
-    """The second run asks no index and runs nothing; before the third, a wheel and results are tampered with."""
+    """The second run makes no requests and reuses results; corrupted wheels and results are rejected in the third."""
     repository.model("models/b.onnx", operator="Sigmoid")
     repository.lock("models/b.onnx", "--offline")
     repository.commit("two models that are not the same")

@@ -1,4 +1,4 @@
-"""The files that GitHub and hook runners read: they agree with each other and with the code."""
+"""Files read by GitHub and hook runners are consistent with each other and with the code."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ OURS = ("./", "onnxgate/onnxgate@", "onnxgate/onnxgate/")
 
 
 def steps_of(path: Path) -> list[dict[str, Any]]:
-    """All steps of a workflow."""
+    """Return all steps of a workflow."""
     jobs = yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"].values()
     return [step for job in jobs for step in job.get("steps", [])]
 
 
 @pytest.mark.parametrize("step", ["kept", "gate"])
 def test_every_input_reaches_the_step_that_reads_it(step: str) -> None:
-    """Each input is passed as the variable of its name, but for what other steps alone need."""
+    """Each input is passed in the variable of its name, except those that only other steps use."""
     env = next(each["env"] for each in ACTION["runs"]["steps"] if each.get("id") == step)
     passed = {name: value for name, value in env.items() if name.startswith("ONNXGATE_INPUT_")}
 
@@ -45,21 +45,21 @@ def test_every_input_reaches_the_step_that_reads_it(step: str) -> None:
 
 
 def test_defaults_are_the_ones_that_are_read() -> None:
-    """An input that is left out means what an empty one does."""
+    """An omitted input has the same effect as an empty one."""
     defaults = {name: about["default"] for name, about in ACTION["inputs"].items() if name in INPUT_NAMES}
 
     assert {name: INPUT_DEFAULTS.get(name, "") for name in INPUT_NAMES} == defaults
 
 
 def test_the_token_is_given_to_the_comment_alone() -> None:
-    """No step that runs the repository's code has it in its environment."""
+    """Steps that run the repository's code do not have the token in their environment."""
     having = [step["name"] for step in ACTION["runs"]["steps"] if "token" in str(step)]
 
     assert ["Comment on the pull request"] == having
 
 
 def test_every_output_is_one_that_the_step_writes() -> None:
-    """Each output is that of the gate's step, by the same name."""
+    """Each output of the action is the output of the same name of the `gate` step."""
     names = [field.name.replace("_", "-") for field in fields(ActionOutputs)]
     values = {name: about["value"] for name, about in ACTION["outputs"].items()}
 
@@ -69,7 +69,7 @@ def test_every_output_is_one_that_the_step_writes() -> None:
 
 @pytest.mark.parametrize("path", ACTIONS, ids=["action", "comment"])
 def test_steps_read_only_what_steps_write(path: Path) -> None:
-    """An output that nobody writes is empty, and a condition on it never true."""
+    """An output that no step writes would be empty, and a condition on it never true."""
     written = {
         "kept": {field.name for field in fields(CacheOutputs)},
         "gate": {field.name for each in (ActionOutputs, InternalOutputs) for field in fields(each)},
@@ -94,7 +94,7 @@ def test_steps_read_only_what_steps_write(path: Path) -> None:
     ids=lambda step: step["name"],
 )
 def test_no_script_is_filled_in(step: dict[str, Any]) -> None:
-    """Values reach a script by its environment alone, and an error in it ends it."""
+    """Scripts receive values only through the environment, and end at the first error."""
     assert "${{" not in step["run"]
     assert step["run"].startswith("set -euo pipefail\n")
     assert step["shell"] == "bash"
@@ -102,7 +102,7 @@ def test_no_script_is_filled_in(step: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("path", [*ACTIONS, *WORKFLOWS], ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_what_others_wrote_is_pinned(path: Path) -> None:
-    """An action of somebody else is named by its commit, with the release beside it."""
+    """Third-party actions are pinned to a commit, with the release in a comment."""
     used = re.findall(r"uses: (.*)", path.read_text(encoding="utf-8"))
 
     foreign = [name for name in used if not name.startswith(OURS)]
@@ -111,7 +111,7 @@ def test_what_others_wrote_is_pinned(path: Path) -> None:
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_workflows_use_only_inputs_and_outputs_that_exist(path: Path) -> None:
-    """GitHub warns of an unknown input and reads an unknown output as empty; both would go unseen."""
+    """GitHub only warns about an unknown input and reads an unknown output as empty, so both would go unnoticed."""
     steps = [step for step in steps_of(path) if step.get("uses", "").startswith(OURS)]
     wrong = {(step["uses"], name) for step in steps for name in step.get("with", {}) if name not in inputs_of(step)}
     mine = {step["id"] for step in steps if "id" in step}
@@ -122,21 +122,21 @@ def test_workflows_use_only_inputs_and_outputs_that_exist(path: Path) -> None:
 
 
 def inputs_of(step: dict[str, Any]) -> set[str]:
-    """The inputs of the action of ours that a step uses."""
+    """Return the inputs of the onnxgate action that a step uses."""
     action = ROOT / "comment" if step["uses"].startswith("onnxgate/onnxgate/comment@") else ROOT
     return set(yaml.safe_load((action / "action.yml").read_text(encoding="utf-8"))["inputs"])
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_our_own_release_is_named(path: Path) -> None:
-    """A workflow that others call, and one that they copy, use the release that it is of."""
+    """Reusable and example workflows use the current release."""
     used = re.findall(r"uses: onnxgate/onnxgate\S*@(\S+)", path.read_text(encoding="utf-8"))
 
     assert {f"v{__version__}"} >= set(used)
 
 
 def test_the_caller_gives_only_what_the_reusable_workflow_takes() -> None:
-    """And the reusable workflow hands each of its inputs on."""
+    """The reusable workflow declares all inputs that its caller sets, and uses each of them."""
     text = (ROOT / ".github/workflows/onnxgate-matrix.yml").read_text(encoding="utf-8")
     taken = set(yaml.safe_load(text)[True]["workflow_call"]["inputs"])  # YAML 1.1 reads `on` as true
     calling = yaml.safe_load((ROOT / "examples/onnxgate-matrix.yml").read_text(encoding="utf-8"))
@@ -147,7 +147,7 @@ def test_the_caller_gives_only_what_the_reusable_workflow_takes() -> None:
 
 @pytest.mark.parametrize("path", [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))], ids=lambda path: path.name)
 def test_a_table_of_inputs_names_all_of_them(path: Path) -> None:
-    """Where a page has a table of the action's inputs or outputs, it has each one, and its default."""
+    """A table of the action's inputs or outputs in the docs is complete and has the current defaults."""
     text = path.read_text(encoding="utf-8")
     for kind in ("input", "output"):
         table = re.search(rf"^\| {kind} \|.*\n\|[-| ]+\n((?:\|.*\n)+)", text, re.MULTILINE)
@@ -169,7 +169,7 @@ def test_a_table_of_inputs_names_all_of_them(path: Path) -> None:
     ],
 )
 def test_the_first_hook_is_for_models_and_their_data(hook: str, name: str, expected: bool) -> None:
-    """It starts for these, and for nothing else."""
+    """The first hook starts only for models and their data."""
     actual = re.search(HOOKS[hook]["files"], name) is not None
 
     assert expected == actual
@@ -177,5 +177,5 @@ def test_the_first_hook_is_for_models_and_their_data(hook: str, name: str, expec
 
 @pytest.mark.parametrize("hook", ["onnxgate-lock", "onnxgate-run"])
 def test_the_other_hooks_always_run(hook: str) -> None:
-    """A deleted model is no file that a hook is given, and any file can change what an export writes."""
+    """A deleted model is not passed to a hook, and any file may affect an export, so these hooks always run."""
     assert (HOOKS[hook]["always_run"], HOOKS[hook]["pass_filenames"], "files" in HOOKS[hook]) == (True, False, False)

@@ -1,4 +1,4 @@
-"""The action's own step against commands that flood, lie, crash and shout."""
+"""The action's own step with commands that produce excessive, false, missing or hostile output."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def write(name, text):
 
 
 def report(verdict: str, status: int, *levels: str) -> str:
-    """A report with a finding of each level, the last one ignored, and one thing undecided."""
+    """Return a report with a finding for each level, the last of which is ignored, and one incomplete check."""
     listed = {"findings": tuple(finding(level, ignored=number == 2) for number, level in enumerate(levels))}
     listed["undecided"] = (NotDone(stage="runtime", model="m.onnx", runtime="", reason="no index"),)
     empty = dict.fromkeys(("stages", "models", "runtimes", "cells", "skipped", "measured"), ())
@@ -42,14 +42,14 @@ def report(verdict: str, status: int, *levels: str) -> str:
 
 
 def finding(level: str, *, ignored: bool) -> Finding:
-    """A finding of that level."""
+    """Return a finding of that level."""
     words = dict.fromkeys(("stage", "message", "fix", "node", "works_since", "works_until", "fingerprint"), "")
     about = {"rule": "r", "model": "m.onnx", "runtimes": (), "place": ReportedPlace(path="onnxgate.lock", line=3)}
     return Finding(level=level, confirmed=False, ignored="old" if ignored else "", **about, **words)
 
 
 class Step:
-    """The action's step with a script in the place of the command."""
+    """The action's step with a script in place of the command."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = folder
@@ -59,7 +59,7 @@ class Step:
         self.environment |= {name: str(folder / name) for name in COMMAND_FILES}
 
     def run(self, script: str, **inputs: str) -> dict[str, str]:
-        """The outputs that the step writes."""
+        """Run the step and return its outputs."""
         program = self.folder / "python"
         program.write_text(f"#!{self.python}\n{PRELUDE}{textwrap.dedent(script)}", encoding="utf-8")
         program.chmod(0o755)
@@ -72,12 +72,12 @@ class Step:
 
 @pytest.fixture
 def step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Step:
-    """A step in a folder of its own."""
+    """Return a step in its own folder."""
     return Step(tmp_path, monkeypatch)
 
 
 def test_a_report_becomes_outputs(step: Step, tmp_path: Path) -> None:
-    """Verdict, status and counts are those of the report; what is ignored does not count."""
+    """Verdict, status and counts are those of the report; ignored findings are not counted."""
     outputs = step.run(f"write('json', {report('fail', 1, 'error', 'warning', 'error')!r}); sys.exit(1)")
 
     path = outputs.pop("report")
@@ -98,7 +98,7 @@ def test_a_report_becomes_outputs(step: Step, tmp_path: Path) -> None:
     ids=["no report", "usage", "killed", "passes but ends with 1", "fails but ends with 0", "pass"],
 )
 def test_only_a_report_that_agrees_is_a_pass(step: Step, script: str, verdict: str, status: str) -> None:
-    """Whatever the command leaves, the gate opens on a report that says so and on nothing else."""
+    """The verdict of a report is used only if the exit status agrees with it."""
     outputs = step.run(script)
 
     assert (verdict, status) == (outputs["verdict"], outputs["exit-code"])
@@ -106,14 +106,14 @@ def test_only_a_report_that_agrees_is_a_pass(step: Step, script: str, verdict: s
 
 @pytest.mark.parametrize(("status", "verdict"), [(0, "pass"), (1, "fail"), (3, "undecided")])
 def test_a_command_without_report_is_judged_by_its_status(step: Step, status: int, verdict: str) -> None:
-    """`lock --check` says by its status alone what it found."""
+    """`lock --check` writes no report; its exit status alone determines the result."""
     outputs = step.run(f"sys.exit({status})", ONNXGATE_INPUT_COMMAND="lock", ONNXGATE_INPUT_ARGS="--check")
 
     assert (str(status), verdict, "") == (outputs["exit-code"], outputs["verdict"], outputs["report"])
 
 
 def test_nothing_that_is_printed_is_obeyed(step: Step, capfd: pytest.CaptureFixture[str]) -> None:
-    """The command's log shows hostile text and gives it no power, on either stream."""
+    """Hostile text in either output stream is shown in the log but not executed as a command."""
     step.run(f"""
         print(*{HOSTILE!r}, sep="\\n")
         print(*{HOSTILE!r}, sep="\\n", file=sys.stderr)
@@ -127,7 +127,7 @@ def test_nothing_that_is_printed_is_obeyed(step: Step, capfd: pytest.CaptureFixt
 
 
 def test_annotations_and_summary_are_published(step: Step, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """What the formats wrote for GitHub is handed on as it is."""
+    """The output of the `github` and `summary` formats is published unchanged."""
     step.run(f"""
         write("github", "::error file=a.py,line=3::broken\\n")
         write("summary", "| models |\\n")
@@ -140,7 +140,7 @@ def test_annotations_and_summary_are_published(step: Step, tmp_path: Path, capfd
 
 
 def test_the_command_cannot_reach_the_runners_files(step: Step) -> None:
-    """The repository's own code runs below the command; the runner's command files are not named to it."""
+    """The command runs the repository's code, so it must not know the paths of the runner's command files."""
     outputs = step.run(f"""
         for name in {COMMAND_FILES!r}:
             assert name not in os.environ, name
@@ -162,7 +162,7 @@ def test_the_command_cannot_reach_the_runners_files(step: Step) -> None:
 def test_a_refused_input_is_annotated(
     step: Step, capfd: pytest.CaptureFixture[str], inputs: dict[str, str], message: str
 ) -> None:
-    """A refusal is one annotation, and the gate is closed; the command is not run."""
+    """An invalid input gives one annotation and a failed step; the command is not run."""
     outputs = step.run("print('ran')", **inputs)
 
     log = capfd.readouterr().out
@@ -173,7 +173,7 @@ def test_a_refused_input_is_annotated(
 
 
 def test_an_error_of_the_command_is_annotated_in_its_own_words(step: Step, capfd: pytest.CaptureFixture[str]) -> None:
-    """Who reads only the annotations learns what is wrong with the config."""
+    """An error in the config is shown in the annotations, with its hint."""
     step.run("print('error: `targets` is empty\\nhint: add one 100%', file=sys.stderr); sys.exit(2)")
 
     expected = Command("error", "error: `targets` is empty\nhint: add one 100%", {"title": "onnxgate"})
@@ -188,7 +188,7 @@ def test_an_error_of_the_command_is_annotated_in_its_own_words(step: Step, capfd
     ],
 )
 def test_a_plan_becomes_a_matrix_on_one_line(step: Step, printed: str, matrix: int, count: str) -> None:
-    """What is said on standard error is no part of it; the paths are in the plan's file alone."""
+    """Standard error is not part of the matrix; the paths are only in the plan's file."""
     outputs = step.run(f"print('busy', file=sys.stderr); print({printed!r})", ONNXGATE_INPUT_COMMAND="plan")
 
     assert ("pass", "0", count) == (outputs["verdict"], outputs["exit-code"], outputs["count"])
@@ -207,7 +207,7 @@ TOO_MANY = json.dumps({"include": [{"shard": "1/257"}] * 257})
     ids=["nothing", "text", "list", "number", "other key", "two keys", "too many"],
 )
 def test_what_is_no_matrix_is_no_plan(step: Step, capfd: pytest.CaptureFixture[str], printed: str) -> None:
-    """No job is started from it, and the step says why."""
+    """Invalid output of `plan` starts no jobs, and the error is annotated."""
     outputs = step.run(f"print({printed!r})", ONNXGATE_INPUT_COMMAND="plan")
 
     [said] = commands(capfd.readouterr().out)
@@ -216,7 +216,7 @@ def test_what_is_no_matrix_is_no_plan(step: Step, capfd: pytest.CaptureFixture[s
 
 
 def test_a_plan_that_fails_has_the_commands_own_words(step: Step, capfd: pytest.CaptureFixture[str]) -> None:
-    """Its error is on standard error, which is read as well."""
+    """The error that `plan` prints on standard error is annotated."""
     outputs = step.run("print('error: no config', file=sys.stderr); sys.exit(2)", ONNXGATE_INPUT_COMMAND="plan")
 
     assert (outputs["exit-code"], outputs["matrix"]) == ("2", "")
@@ -224,7 +224,7 @@ def test_a_plan_that_fails_has_the_commands_own_words(step: Step, capfd: pytest.
 
 
 def test_later_steps_are_told_what_was_written(step: Step, tmp_path: Path) -> None:
-    """The files for code scanning and for the comment; that of one project is told from another's."""
+    """Files for code scanning and the comment are step outputs; files of different projects have different names."""
     (tmp_path / "models" / "a").mkdir(parents=True)
     outputs = step.run(
         f"write('json', {report('fail', 1, 'error')!r}); write('sarif', '{{}}'); write('comment', 'x'); sys.exit(1)",
@@ -239,7 +239,7 @@ def test_later_steps_are_told_what_was_written(step: Step, tmp_path: Path) -> No
 
 
 def test_a_shard_has_a_category_of_its_own(step: Step) -> None:
-    """Code scanning refuses two files of one category in one run."""
+    """Code scanning rejects two files with the same category in one run."""
     shard = {"ONNXGATE_INPUT_SHARD": "2/4", "ONNXGATE_INPUT_SARIF": "true"}
     outputs = step.run(f"write('json', {report('pass', 0)!r}); write('sarif', '')", **shard)
 
@@ -261,5 +261,5 @@ def test_a_shard_has_a_category_of_its_own(step: Step) -> None:
     ],
 )
 def test_a_comment_needs_something_to_say(step: Step, said: str, silent: str) -> None:
-    """Where all is well, no first comment is made."""
+    """Without warnings, errors or changed models, no first comment is created."""
     assert silent == step.run(f"write('json', {said!r})")["silent"]

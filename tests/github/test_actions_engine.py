@@ -1,4 +1,4 @@
-"""The action in the small engine: the runner's own rules for logs, files and caps."""
+"""The action in the small engine, which implements the runner's rules for logs, files and limits."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ HOSTILE = "::error::owned ##[error]owned %0A::add-path::/evil"
 
 
 def use(engine: Engine, project: str, **inputs: str) -> ActionRun:
-    """The action's static stages on one of the projects."""
+    """Run the static stages on one of the projects."""
     copy_tree(ROOT / "fixtures/projects" / project, engine.workspace)
     return engine.use(stages="file,lock,support", **inputs)
 
 
 def test_quickstart_passes(engine: Engine) -> None:
-    """The gate is open, every step succeeds, and nothing is annotated as wrong."""
+    """Every step succeeds, and there are no warnings or errors."""
     ran = use(engine, "quickstart")
 
     assert (ran.conclusion, ran.outputs["verdict"], ran.outputs["exit-code"]) == ("success", "pass", "0"), ran.log
@@ -29,7 +29,7 @@ def test_quickstart_passes(engine: Engine) -> None:
 
 
 def test_broken_fails_within_githubs_limits(engine: Engine) -> None:
-    """The gate is closed by the last step alone; more faults than GitHub shows are counted in one annotation."""
+    """Only the last step fails; findings beyond GitHub's annotation limit are counted in one annotation."""
     ran = use(engine, "broken")
 
     outcomes = {name: step.outcome for name, step in ran.steps.items()}
@@ -43,14 +43,14 @@ def test_broken_fails_within_githubs_limits(engine: Engine) -> None:
 
 
 def test_no_summary_where_none_is_wanted(engine: Engine) -> None:
-    """`summary: false` leaves the job summary to others."""
+    """With `summary: false` nothing is added to the job summary."""
     ran = use(engine, "quickstart", summary="false")
 
     assert (ran.conclusion, ran.summary) == ("success", ""), ran.log
 
 
 def test_hostile_names_command_nothing(engine: Engine) -> None:
-    """A file whose name is a command is named in the annotations and obeyed by nobody."""
+    """A file name that contains a workflow command is shown in the annotations but not executed."""
     (engine.workspace / f"{HOSTILE.replace('/', '-')}.onnx").write_text("no model", encoding="utf-8")
 
     ran = engine.use(stages="file", paths="*.onnx")
@@ -63,7 +63,7 @@ def test_hostile_names_command_nothing(engine: Engine) -> None:
 
 
 def test_a_gate_that_breaks_down_is_closed(engine: Engine) -> None:
-    """Where the step leaves no outputs, the last step is not a pass."""
+    """If the step ends without outputs, the last step fails."""
     broken = replace(engine, stubs={**engine.stubs, "gate": lambda _: {}})
 
     ran = broken.use()
@@ -72,7 +72,7 @@ def test_a_gate_that_breaks_down_is_closed(engine: Engine) -> None:
 
 
 def test_an_unknown_input_is_warned_of(engine: Engine) -> None:
-    """What this release does not have is not taken silently."""
+    """An input that this release does not have causes a warning."""
     ran = replace(engine, stubs={**engine.stubs, "gate": lambda _: {"exit-code": "0"}}).use(sarifs="true")
 
     assert (ran.conclusion, ran.warnings) == ("success", ["unexpected input `sarifs`"])
@@ -91,7 +91,7 @@ def test_an_unknown_input_is_warned_of(engine: Engine) -> None:
     ],
 )
 def test_expressions(text: str, expected: object) -> None:
-    """The engine reads GitHub's expressions as GitHub does."""
+    """Expressions are evaluated as GitHub does."""
     context = {"inputs": {"a": "x"}, "steps": {"s": {"outputs": {"some-name": "v"}}}, "status": {"failure": False}}
     actual = evaluate(text, context)
 
@@ -99,14 +99,14 @@ def test_expressions(text: str, expected: object) -> None:
 
 
 def test_expressions_beyond_the_evaluator_are_refused() -> None:
-    """What the engine does not know must not pass for false."""
+    """Unsupported syntax is an error and is not evaluated as false."""
     with pytest.raises(ValueError, match="unknown syntax"):
         evaluate("inputs.a >= 1", {})
 
 
 @pytest.mark.parametrize(("text", "expected"), [("inputs.a", False), ("always()", True), ("${{ failure() }}", True)])
 def test_a_condition_implies_success(text: str, expected: bool) -> None:
-    """After a failure only a step that asks for it runs."""
+    """After a failure, only steps with a matching status function run."""
     context = {"inputs": {"a": "x"}, "status": {"success": False, "failure": True, "always": True}}
     actual = condition(text, context)
 
@@ -114,5 +114,5 @@ def test_a_condition_implies_success(text: str, expected: bool) -> None:
 
 
 def test_interpolation() -> None:
-    """Text around an expression stays."""
+    """Text around an expression is preserved."""
     assert interpolate("a ${{ inputs.b }} c", {"inputs": {"b": "${{ x }}"}}) == "a ${{ x }} c"

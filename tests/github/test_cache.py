@@ -1,4 +1,4 @@
-"""What the action restores and saves: keys, what is looked at before it is used, and what is worth keeping."""
+"""The cache that the action restores and saves: its keys, its validation before use, and its content."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ NAME = "onnxruntime-1.18.1-cp311-cp311-any.whl"
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
-    """A checkout with config and lock."""
+    """Create a checkout with config and lock."""
     (tmp_path / "onnxgate.toml").write_text('[targets.server]\nruntime = "onnxruntime==1.18.1"\n', encoding="utf-8")
     (tmp_path / "onnxgate.lock").write_text(LOCK, encoding="utf-8")
     return tmp_path
 
 
 def environment(workspace: Path, **inputs: str) -> dict[str, str]:
-    """What a step gets."""
+    """Return the environment variables of a step."""
     runner = {"RUNNER_OS": "Linux", "RUNNER_ARCH": "X64", "RUNNER_TEMP": str(workspace / "temp")}
     named = {input_variable(name.replace("_", "-")): value for name, value in inputs.items()}
     return {"GITHUB_WORKSPACE": str(workspace), **runner, **named}
 
 
 def test_a_key_names_system_release_and_lock(workspace: Path) -> None:
-    """And an older cache of the same system is better than none."""
+    """The key contains the system, Python release and lock; an older cache of the same system is the fallback."""
     found = select_cache(environment(workspace))
     system, _, rest = found.key.partition("-py3.")
 
@@ -73,7 +73,7 @@ def test_a_key_names_system_release_and_lock(workspace: Path) -> None:
 
 
 def test_a_key_changes_with_what_is_pinned_and_asked_for(workspace: Path) -> None:
-    """Not with models: their wheels stay the same."""
+    """The key changes with the pins and the selection, but not with the models, which need the same wheels."""
     asked = [environment(workspace), environment(workspace, shard="1/2"), environment(workspace, shard="2/2")]
     asked.append(environment(workspace, paths="models/a.onnx"))
     keys = [select_cache(each).key for each in asked]
@@ -85,7 +85,7 @@ def test_a_key_changes_with_what_is_pinned_and_asked_for(workspace: Path) -> Non
 
 @pytest.mark.parametrize("inputs", [{}, {"command": "plan"}])
 def test_a_key_is_one_that_github_takes(workspace: Path, inputs: dict[str, str]) -> None:
-    """Whatever the runner is called."""
+    """The key is valid for GitHub whatever the runner's name is."""
     named = {"RUNNER_OS": "a,b\nkey=x", "RUNNER_ARCH": "é" * 600}
     found = select_cache({**environment(workspace, **inputs), **named})
 
@@ -95,7 +95,7 @@ def test_a_key_is_one_that_github_takes(workspace: Path, inputs: dict[str, str])
 
 
 def test_results_have_an_entry_of_their_own(workspace: Path) -> None:
-    """Of the same selection first, then of the same lock, never of another processor."""
+    """Results are restored from the same selection first, then from the same lock, but never from another processor."""
     one, other = (select_cache(environment(workspace, shard=shard)) for shard in ("1/2", "2/2"))
     (workspace / "onnxgate.lock").write_text(f"{LOCK}\n# a model changed\n", encoding="utf-8")
     later = select_cache(environment(workspace, shard="1/2"))
@@ -111,7 +111,7 @@ def test_results_have_an_entry_of_their_own(workspace: Path) -> None:
 
 
 def test_a_plan_finds_what_a_merge_left(workspace: Path) -> None:
-    """Whatever they were called with; costs of another project of the repository are others."""
+    """The plan restores the costs that a merge saved, regardless of arguments; other projects have separate costs."""
     (workspace / "onnxgate.json").write_text("{}", encoding="utf-8")
     plan = select_cache(environment(workspace, command="plan", args="--shards 4"))
     merge = select_cache(environment(workspace, command="merge", paths="x.json", args="--key 0"))
@@ -140,7 +140,7 @@ def test_a_plan_finds_what_a_merge_left(workspace: Path) -> None:
     ],
 )
 def test_nothing_is_kept_where_nothing_is_made(workspace: Path, inputs: dict[str, str]) -> None:
-    """And what is wrong with the inputs is said by the gate's own step."""
+    """No cache is selected if it is disabled, no models are run, or the inputs are invalid."""
     if "config" in inputs:
         (workspace / "onnxgate.lock").unlink()
 
@@ -148,7 +148,7 @@ def test_nothing_is_kept_where_nothing_is_made(workspace: Path, inputs: dict[str
 
 
 def restored(workspace: Path, content: bytes) -> dict[str, str]:
-    """The gate's environment after a restore."""
+    """Return the gate's environment after a restore."""
     place = workspace / "temp" / "onnxgate-kept" / "wheels" / SHA / NAME
     place.parent.mkdir(parents=True)
     place.write_bytes(content)
@@ -158,7 +158,7 @@ def restored(workspace: Path, content: bytes) -> dict[str, str]:
 def test_what_was_restored_is_used_from_a_folder_that_nobody_knew(
     workspace: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Environments are made in a new folder, unless the job names one."""
+    """Environments are created in a new folder with an unpredictable name, unless the job sets one."""
     given = restored(workspace, b"good")
     inputs = read_inputs(given)
     found, again = use_restored_cache(inputs, given), use_restored_cache(inputs, given)
@@ -172,7 +172,7 @@ def test_what_was_restored_is_used_from_a_folder_that_nobody_knew(
 
 
 def test_a_poisoned_wheel_is_named_and_gone(workspace: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Before anything is made of it."""
+    """A wheel with the wrong hash is reported and deleted before it is used."""
     given = restored(workspace, b"evil")
     use_restored_cache(read_inputs(given), given)
 
@@ -183,7 +183,7 @@ def test_a_poisoned_wheel_is_named_and_gone(workspace: Path, capfd: pytest.Captu
 
 
 def test_without_a_restore_nothing_changes(workspace: Path) -> None:
-    """The gate uses the cache that it always had."""
+    """Without a restored cache, the default cache is used."""
     given = environment(workspace)
 
     assert {} == use_restored_cache(read_inputs(given), given)
@@ -191,7 +191,7 @@ def test_without_a_restore_nothing_changes(workspace: Path) -> None:
 
 @pytest.mark.parametrize(("content", "expected"), [(b"good", True), (b"evil", False)])
 def test_only_what_the_lock_vouches_for_is_saved(workspace: Path, content: bytes, expected: bool) -> None:
-    """What the repository's own code left there is not handed to later runs."""
+    """Files that are not in the lock are not saved, because the repository's own code may have written them."""
     given = restored(workspace, content)
 
     assert clean_restored_cache(read_inputs(given), given[FOLDER_VARIABLE])
@@ -201,7 +201,7 @@ def test_only_what_the_lock_vouches_for_is_saved(workspace: Path, content: bytes
 def test_a_step_that_breaks_down_costs_no_verdict(
     workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """It says so, and asks for nothing."""
+    """An internal error in the cache step is a warning, and no cache is used."""
 
     def broken(_: object) -> CacheOutputs:
         raise RuntimeError("::error::owned")

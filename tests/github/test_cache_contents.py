@@ -1,4 +1,4 @@
-"""Results and costs that the action restores and saves: which stay, which are saved, and under which key."""
+"""Results and costs that the action restores and saves: which are kept and saved, and under which key."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ opsets = {{ "ai.onnx" = 17 }}
 
 @pytest.fixture
 def given(workspace: Path) -> dict[str, str]:
-    """The gate's environment after a restore of two results and the costs of two contents."""
+    """Return the gate's environment after a restore of two results and the costs of two models."""
     with (workspace / "onnxgate.lock").open("a", encoding="utf-8") as file:
         file.write(LOCKED)
     kept = workspace / "temp" / "onnxgate-kept"
@@ -46,7 +46,7 @@ def given(workspace: Path) -> dict[str, str]:
 
 
 def leave(kept: Path, name: str) -> Path:
-    """A result as `store` writes it."""
+    """Write a result as `store` does."""
     entry = kept / "results" / name
     (entry / "0").mkdir(parents=True)
     (entry / "entry.json").write_text("{}", encoding="utf-8")
@@ -55,13 +55,13 @@ def leave(kept: Path, name: str) -> Path:
 
 
 def left(given: dict[str, str], name: str = "results") -> list[str]:
-    """What is there, by the first characters."""
+    """Return the first three characters of each name in the folder."""
     folder = Path(given[FOLDER_VARIABLE]) / name
     return sorted(path.name[:3] for path in folder.iterdir())
 
 
 def test_only_what_was_used_is_saved(given: dict[str, str]) -> None:
-    """What `store` touched stays; the same results have the same key, others have another."""
+    """Only results that were used in this run are saved; the key depends on the set of results."""
     inputs, kept = read_inputs(given), Path(given[FOLDER_VARIABLE])
     use_restored_cache(inputs, given)
     os.utime(kept / "results" / ("1" * 64))
@@ -77,7 +77,7 @@ def test_only_what_was_used_is_saved(given: dict[str, str]) -> None:
 
 
 def test_nothing_is_saved_where_nothing_was_used(given: dict[str, str]) -> None:
-    """Nor by a plan, nor where nothing is kept."""
+    """Nothing is saved if no result was used, no cache is configured, or the command is `plan`."""
     inputs = read_inputs(given)
     use_restored_cache(inputs, given)
 
@@ -87,7 +87,7 @@ def test_nothing_is_saved_where_nothing_was_used(given: dict[str, str]) -> None:
 
 
 def test_a_merge_saves_costs_by_run_and_attempt(given: dict[str, str]) -> None:
-    """What the runner says of itself is no part of a key but for its digits."""
+    """Only the digits of the runner's variables are used in the key."""
     inputs = read_inputs({**given, "ONNXGATE_INPUT_COMMAND": "merge", "ONNXGATE_INPUT_PATHS": "x.json"})
     run = {"GITHUB_RUN_ID": "12,3", "GITHUB_RUN_ATTEMPT": "2"}
     use_restored_cache(inputs, given)
@@ -136,7 +136,7 @@ def _large_record(entry: Path) -> None:
 def test_what_is_no_result_is_gone_and_said(
     given: dict[str, str], capfd: pytest.CaptureFixture[str], spoil: object
 ) -> None:
-    """The other one stays."""
+    """An invalid result is reported and deleted; the other one is kept."""
     assert callable(spoil)
     spoil(Path(given[FOLDER_VARIABLE]) / "results" / ("1" * 64))
     use_restored_cache(read_inputs(given), given)
@@ -150,7 +150,7 @@ def test_what_is_no_result_is_gone_and_said(
 
 
 def test_strangers_are_removed(given: dict[str, str], capfd: pytest.CaptureFixture[str]) -> None:
-    """Folders and files of other names, and costs that are none, or not of the lock's models."""
+    """Unexpected files and folders, invalid costs, and costs of models that are not in the lock are deleted."""
     kept = Path(given[FOLDER_VARIABLE])
     (kept / "results" / "x.part").mkdir()
     (kept / "costs" / "more").mkdir()
@@ -163,7 +163,7 @@ def test_strangers_are_removed(given: dict[str, str], capfd: pytest.CaptureFixtu
 
 
 def test_results_are_bounded(given: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The smallest are kept first."""
+    """If the results exceed the size limit, the smallest ones are kept."""
     kept = Path(given[FOLDER_VARIABLE])
     monkeypatch.setattr("onnxgate.github.cache.MAX_CARRIED_BYTES", 20)
     (leave(kept, "0" * 64) / "0" / "1.npy").write_bytes(b"many numbers")
@@ -173,7 +173,7 @@ def test_results_are_bounded(given: dict[str, str], monkeypatch: pytest.MonkeyPa
 
 
 def test_a_shard_hands_over_what_it_measured(given: dict[str, str], tmp_path: Path) -> None:
-    """Not what was restored; a check that is no shard hands over nothing."""
+    """A shard passes on only the costs that it measured itself; an unsharded check passes on none."""
     kept = Path(given[FOLDER_VARIABLE])
     results = ResultFiles(tmp_path / "out", shard="1/2")
     use_restored_cache(read_inputs(given), given)

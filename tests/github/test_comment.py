@@ -1,4 +1,4 @@
-"""The comment on a pull request, against a stand-in for GitHub's API (the real one cannot be reached from a test)."""
+"""The comment on a pull request, tested with a local server, because the real API is not available in tests."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ PERSON = {"login": "mallory", "type": "User"}
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    """A fresh API."""
+    """Run an empty server."""
     with serving() as server:
         yield server
 
 
 class Job:
-    """A job whose last step comments."""
+    """A job with a final step that comments."""
 
     def __init__(self, folder: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = folder
@@ -60,25 +60,25 @@ class Job:
 
 
 def pull_request(head: str | None) -> dict[str, Any]:
-    """The event of a pull request from that repository; None: it was deleted."""
+    """Return the event of a pull request from that repository; None stands for a deleted repository."""
     repo = {"full_name": head} if head else None
     return {"pull_request": {"number": 7, "head": {"repo": repo}, "base": {"repo": {"full_name": "team/models"}}}}
 
 
 @pytest.fixture
 def job(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> Job:
-    """A job of a pull request of the repository itself, which loses no time in waiting."""
+    """Return a job for a pull request from the same repository, without delays between retries."""
     monkeypatch.setattr(api, "RETRY_PAUSE_S", 0.0)
     return Job(tmp_path, server, monkeypatch)
 
 
 def said(capfd: pytest.CaptureFixture[str]) -> list[Command]:
-    """The annotations of the step."""
+    """Return the annotations of the step."""
     return list(commands(capfd.readouterr().out))
 
 
 def test_the_first_run_creates_and_the_next_ones_update(job: Job, server: Server) -> None:
-    """There is one comment, whatever others wrote meanwhile; one that says the same is left alone."""
+    """One comment is created and then updated, even among other comments; an identical comment is not updated."""
     job.comment("one")
     server.add("thanks", PERSON)
     job.comment("two")
@@ -90,7 +90,7 @@ def test_the_first_run_creates_and_the_next_ones_update(job: Job, server: Server
 
 
 def test_githubs_line_ends_are_no_change(job: Job, server: Server) -> None:
-    """It may give back other line ends than it got."""
+    """GitHub may return other line endings than it received."""
     server.add(f"{MARK}\r\none\r\ntwo")
     job.comment("one\ntwo\n")
 
@@ -98,7 +98,7 @@ def test_githubs_line_ends_are_no_change(job: Job, server: Server) -> None:
 
 
 def test_our_comment_is_found_on_a_later_page(job: Job, server: Server) -> None:
-    """However long the discussion is."""
+    """The comment is found on any page of a long discussion."""
     for number in range(250):
         server.add(f"remark {number}", PERSON)
     server.add(f"{MARK}\nold")
@@ -109,7 +109,7 @@ def test_our_comment_is_found_on_a_later_page(job: Job, server: Server) -> None:
 
 
 def test_pages_without_end_are_not_followed(job: Job, server: Server) -> None:
-    """A server that always has more is asked a bounded number of times."""
+    """The number of pages read is limited, even if the server always has more."""
     page = [{"id": 1, "body": "x", "user": PERSON}] * sticky.PAGE_SIZE
     server.refuse = lambda method, _: (200, page) if method == "GET" else None
     job.comment()
@@ -118,7 +118,7 @@ def test_pages_without_end_are_not_followed(job: Job, server: Server) -> None:
 
 
 def test_a_comment_of_somebody_else_is_not_ours(job: Job, server: Server) -> None:
-    """Anybody can write the marker; what others wrote is not changed."""
+    """Comments by other users are never edited, even if they contain the marker."""
     server.add(f"{MARK}\nall is well", PERSON)
     server.add(f"quoted: {MARK}", BOT)
     job.comment("broken")
@@ -127,7 +127,7 @@ def test_a_comment_of_somebody_else_is_not_ours(job: Job, server: Server) -> Non
 
 
 def test_a_users_own_token_finds_its_own_comment(job: Job, server: Server) -> None:
-    """With a token that is no app's, the API says whose it is."""
+    """With a user's token, the API is queried for the token's user."""
     server.login = "release-robot"
     server.add(f"{MARK}\nold", PERSON)
     server.add(f"{MARK}\nold", {"login": "release-robot", "type": "User"})
@@ -137,7 +137,7 @@ def test_a_users_own_token_finds_its_own_comment(job: Job, server: Server) -> No
 
 
 def test_nothing_is_posted_where_there_is_nothing_to_say(job: Job, server: Server) -> None:
-    """But a comment that is there is kept up to date."""
+    """No first comment is created without findings, but an existing comment is updated."""
     job.comment("pass", ONNXGATE_ACTION_SILENT="true")
     silent = list(server.comments)
     job.comment("fail", ONNXGATE_ACTION_SILENT="false")
@@ -157,7 +157,7 @@ def test_nothing_is_posted_where_there_is_nothing_to_say(job: Job, server: Serve
     ],
 )
 def test_a_marker_cannot_be_ended_by_a_name(words: tuple[str, ...], expected: str) -> None:
-    """Workflows and jobs are called by whoever writes them."""
+    """Workflow and job names cannot close the marker's HTML comment."""
     actual = sticky.comment_marker(*words)
 
     assert expected == actual
@@ -166,7 +166,7 @@ def test_a_marker_cannot_be_ended_by_a_name(words: tuple[str, ...], expected: st
 
 @pytest.mark.parametrize(("length", "cut"), [(0, False), (1, True)])
 def test_a_body_is_never_longer_than_github_takes(job: Job, server: Server, length: int, cut: bool) -> None:
-    """At the limit it is whole; beyond, the run's summary is named."""
+    """A body at the length limit is complete; a longer one is truncated and links to the run's summary."""
     job.comment("é" * (sticky.MAX_COMMENT_LENGTH - len(MARK) - 1 + length))
     [comment] = server.comments
 
@@ -178,7 +178,7 @@ def test_a_body_is_never_longer_than_github_takes(job: Job, server: Server, leng
 def test_a_token_that_may_not_is_a_warning(
     job: Job, server: Server, capfd: pytest.CaptureFixture[str], status: int
 ) -> None:
-    """It names the permission; the step does not fail."""
+    """The warning names the missing permission, and the step does not fail."""
     server.refuse = lambda method, _: (status, FORBIDDEN) if method != "GET" else None
     job.comment()
 
@@ -193,7 +193,7 @@ def test_a_token_that_may_not_is_a_warning(
 def test_a_fork_is_pointed_to_the_second_workflow(
     job: Job, server: Server, capfd: pytest.CaptureFixture[str], head: str | None
 ) -> None:
-    """Also where the fork was deleted meanwhile."""
+    """The warning links to the setup for forks, even if the fork has been deleted."""
     job.event = pull_request(head)
     server.refuse = lambda method, _: (403, FORBIDDEN) if method == "POST" else None
     job.comment()
@@ -204,7 +204,7 @@ def test_a_fork_is_pointed_to_the_second_workflow(
 
 
 def test_a_busy_server_is_asked_again(job: Job, server: Server) -> None:
-    """A page that fails twice comes the third time."""
+    """A page that fails twice is requested a third time."""
     answers = iter([(502, b"<html>"), (500, {"message": "x"})])
     server.refuse = lambda method, _: next(answers, None) if method == "GET" else None
     job.comment("found")
@@ -217,7 +217,7 @@ def test_a_busy_server_is_asked_again(job: Job, server: Server) -> None:
 def test_a_server_that_stays_broken_is_a_warning(
     job: Job, server: Server, capfd: pytest.CaptureFixture[str], method: str
 ) -> None:
-    """What creates a comment is sent once: it may have been done."""
+    """The request that creates a comment is not retried, because it may have succeeded."""
     server.refuse = lambda asked, _: (500, b"") if asked == method else None
     job.comment()
 
@@ -236,7 +236,7 @@ def test_a_server_that_stays_broken_is_a_warning(
 def test_a_rate_limit_is_not_waited_for(
     job: Job, server: Server, capfd: pytest.CaptureFixture[str], status: int, headers: dict[str, str]
 ) -> None:
-    """And is not taken for a permission that lacks."""
+    """The step does not wait for a rate limit, and does not report it as a missing permission."""
     server.refuse = lambda *_: (status, {"message": "API rate limit exceeded"}, headers)
     job.comment()
 
@@ -269,7 +269,7 @@ def _deep() -> bytes:
 def test_an_answer_that_is_none_of_githubs_is_a_warning(
     job: Job, server: Server, capfd: pytest.CaptureFixture[str], answer: bytes
 ) -> None:
-    """Nothing is posted, and nothing in it is obeyed."""
+    """Nothing is posted, and the response is not executed as a command."""
     server.refuse = lambda method, _: (200, answer) if method == "GET" else None
     job.comment()
 
@@ -281,7 +281,7 @@ def test_an_answer_that_is_none_of_githubs_is_a_warning(
 
 
 def test_a_refusal_is_only_text(job: Job, server: Server, capfd: pytest.CaptureFixture[str]) -> None:
-    """The words of the server command nothing."""
+    """The server's message is shown but not executed as a command."""
     server.refuse = lambda *_: (403, {"message": "\n::error::owned\n##[error]owned" + "x" * 9000})
     job.comment()
 
@@ -291,7 +291,7 @@ def test_a_refusal_is_only_text(job: Job, server: Server, capfd: pytest.CaptureF
 
 
 def test_a_redirect_is_not_followed(job: Job, server: Server, capfd: pytest.CaptureFixture[str]) -> None:
-    """The token is for one host."""
+    """The token is only sent to the configured host."""
     with serving() as other:
         server.refuse = lambda *_: (302, {}, {"Location": f"{other.address}/repos/team/models/issues/7/comments"})
         job.comment()
@@ -301,7 +301,7 @@ def test_a_redirect_is_not_followed(job: Job, server: Server, capfd: pytest.Capt
 
 @pytest.mark.parametrize("answer", [SLOW, b" " * 4096])
 def test_an_answer_ends_in_time_and_size(server: Server, monkeypatch: pytest.MonkeyPatch, answer: bytes) -> None:
-    """One that drips is given up, and so is one that is larger than any."""
+    """A response that is too slow or too large is an error."""
     monkeypatch.setattr(api, "MAX_ANSWER_BYTES", 1024)
     monkeypatch.setattr(api, "RETRY_PAUSE_S", 0.0)
     monkeypatch.setattr(api, "TOTAL_TIMEOUT_S", 0.5)
@@ -311,7 +311,7 @@ def test_an_answer_ends_in_time_and_size(server: Server, monkeypatch: pytest.Mon
 
 
 def test_waiting_ends_with_the_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that asks for patience gets what is left of it, and no more."""
+    """Retries after a server's delay request do not exceed the total timeout."""
     now = [0.0]
 
     def sleep(seconds: float) -> None:
@@ -327,7 +327,7 @@ def test_waiting_ends_with_the_time(server: Server, monkeypatch: pytest.MonkeyPa
 
 
 def test_nobody_there_is_a_warning(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
-    """A port where nothing listens."""
+    """A server that cannot be reached causes a warning."""
     job.comment(GITHUB_API_URL="http://127.0.0.1:9")
 
     [warning] = said(capfd)
@@ -347,7 +347,7 @@ def test_nobody_there_is_a_warning(job: Job, capfd: pytest.CaptureFixture[str]) 
 def test_without_a_pull_request_nothing_is_posted(
     job: Job, server: Server, capfd: pytest.CaptureFixture[str], event: Any, name: str, level: str
 ) -> None:
-    """On a push, in a merge queue, or where the event is none that is known."""
+    """On a push, in a merge queue, or for an unknown event, no comment is posted."""
     job.event = event
     job.comment(GITHUB_EVENT_NAME=name)
 
@@ -365,7 +365,7 @@ def test_without_a_pull_request_nothing_is_posted(
 def test_what_the_step_lacks_is_a_warning(
     job: Job, server: Server, capfd: pytest.CaptureFixture[str], name: str, value: str, expected: str
 ) -> None:
-    """No token, an address that is none, no body."""
+    """A missing token or body and an invalid address each cause a warning."""
     job.comment(**{name: value})
 
     [warning] = said(capfd)
@@ -373,7 +373,7 @@ def test_what_the_step_lacks_is_a_warning(
 
 
 def test_a_comment_of_nobody_is_not_ours(job: Job, server: Server) -> None:
-    """The account of an author may be gone, and the API may not say whose token it is."""
+    """A comment whose author was deleted is not edited, even if the API does not name the token's user."""
     server.comments.append({"id": 1, "body": f"{MARK}\nold", "user": None})
     job.comment("new")
 

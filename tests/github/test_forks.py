@@ -1,4 +1,4 @@
-"""The second step for forks: a report that a stranger may have written, and the pull request that it is about."""
+"""The second workflow for forks: a report from an untrusted run, and its pull request."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ FORK = {"full_name": "somebody/models"}
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    """An API that knows the fork's pull request."""
+    """Run a server that has the fork's pull request."""
     with serving() as server:
         server.pulls.append(pull(7))
         yield server
 
 
 def pull(number: int, sha: str = SHA, repo: dict[str, str] | None = FORK, branch: str = "fix") -> dict[str, Any]:
-    """A pull request as the API tells it; `label` is what our stand-in finds it by."""
+    """Return a pull request as in the API; `label` is used by the local server's search."""
     owner = (repo or FORK)["full_name"].partition("/")[0]
     base = {"repo": {"full_name": "team/models"}}
     return {"number": number, "head": {"sha": sha, "repo": repo, "label": f"{owner}:{branch}"}, "base": base}
 
 
 def run(**changed: object) -> dict[str, Any]:
-    """The event of a finished run for the fork's pull request."""
+    """Return the event of a completed run for the fork's pull request."""
     usual = {
         "event": "pull_request",
         "head_sha": SHA,
@@ -77,17 +77,17 @@ class Second:
 
 @pytest.fixture
 def second(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> Second:
-    """A job with the base's token."""
+    """Return a job with the base repository's token."""
     return Second(tmp_path, server, monkeypatch)
 
 
 def said(capfd: pytest.CaptureFixture[str]) -> list[Command]:
-    """The annotations of the step."""
+    """Return the annotations of the step."""
     return list(commands(capfd.readouterr().out))
 
 
 def test_the_report_is_said_on_the_pull_request(second: Second, server: Server) -> None:
-    """With where it comes from, and how that run ended."""
+    """The comment contains the origin of the report and the conclusion of the run."""
     second.comment(run())
 
     [comment] = server.comments
@@ -98,7 +98,7 @@ def test_the_report_is_said_on_the_pull_request(second: Second, server: Server) 
 
 
 def changed_sample(**changed: object) -> bytes:
-    """The sample report with other values."""
+    """Return the sample report with other values."""
     return json.dumps({**json.loads(SAMPLE.read_bytes()), **changed}).encode()
 
 
@@ -106,7 +106,7 @@ CLEAN = {"verdict": "pass", "exit": 0, "findings": [], "changes": [], "undecided
 
 
 def test_a_report_that_the_run_belies_is_doubted(second: Second, server: Server) -> None:
-    """A fork can upload a pass from a run that failed; it cannot make the run a success."""
+    """A fork can upload a passing report from a failed run, but it cannot change the run's conclusion."""
     second.comment(run(), changed_sample(**CLEAN))
 
     [comment] = server.comments
@@ -114,14 +114,14 @@ def test_a_report_that_the_run_belies_is_doubted(second: Second, server: Server)
 
 
 def test_a_pass_has_nothing_to_say(second: Second, server: Server) -> None:
-    """As in the first workflow."""
+    """No comment is created for a pass, as in the first workflow."""
     second.comment(run(conclusion="success"), changed_sample(**CLEAN))
 
     assert [] == server.comments
 
 
 def test_the_number_is_not_taken_from_what_the_fork_wrote(second: Second, server: Server) -> None:
-    """Neither from the report, nor from the list in the event; the commit that was judged decides."""
+    """The pull request is identified by the checked commit, and not by the report or the event's list."""
     server.pulls = [pull(8, sha="b" * 40), pull(7), pull(9, repo={"full_name": "somebody/other"})]
     second.comment(run(), changed_sample(number=8, pull_request=8))
 
@@ -142,7 +142,7 @@ def test_the_number_is_not_taken_from_what_the_fork_wrote(second: Second, server
 def test_without_one_pull_request_nothing_is_said(
     second: Second, server: Server, capfd: pytest.CaptureFixture[str], pulls: list[dict[str, Any]]
 ) -> None:
-    """None has the commit, or it is not known which one the run was about."""
+    """No comment is posted unless exactly one pull request has the commit."""
     for each in pulls:
         each["head"]["label"] = "somebody:fix"
     server.pulls = pulls
@@ -167,14 +167,14 @@ def test_without_one_pull_request_nothing_is_said(
 def test_an_event_about_no_pull_request_says_nothing(
     second: Second, server: Server, capfd: pytest.CaptureFixture[str], event: Any
 ) -> None:
-    """And asks nothing."""
+    """Events without a pull request cause no requests."""
     second.comment(event)
 
     assert ([], 1) == (server.asked, len(said(capfd)))
 
 
 def test_a_branch_is_only_a_value_of_the_query(second: Second, server: Server) -> None:
-    """A branch may be called as the fork likes."""
+    """A branch name is escaped in the query."""
     branch = "x&state=all#../y"
     server.pulls = [pull(7, branch=branch)]
     second.comment(run(head_branch=branch))
@@ -198,7 +198,7 @@ REPORTS = {
 def test_what_is_no_report_is_a_warning(
     second: Second, server: Server, capfd: pytest.CaptureFixture[str], name: str
 ) -> None:
-    """Nothing is asked and nothing is posted."""
+    """An invalid report is a warning; no requests are made."""
     second.comment(run(), REPORTS[name])
 
     assert (["warning"], []) == ([each.name for each in said(capfd)], server.asked)
@@ -207,7 +207,7 @@ def test_what_is_no_report_is_a_warning(
 def test_a_report_that_is_too_large_is_a_warning(
     second: Second, server: Server, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever it says."""
+    """A report that exceeds the size limit is a warning."""
     monkeypatch.setattr(comment, "LARGEST_REPORT_BYTES", SAMPLE.stat().st_size - 1)
     second.comment(run())
 
@@ -217,7 +217,7 @@ def test_a_report_that_is_too_large_is_a_warning(
 def test_a_report_that_is_a_link_is_not_followed(
     second: Second, server: Server, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """An artifact may hold links to what the runner has."""
+    """An artifact may contain links to files on the runner, so links are not followed."""
     (tmp_path / "link.json").symlink_to(SAMPLE)
     second.comment(run(), ONNXGATE_INPUT_REPORT=str(tmp_path / "link.json"))
 
@@ -225,7 +225,7 @@ def test_a_report_that_is_a_link_is_not_followed(
 
 
 def test_hostile_strings_are_only_shown(second: Second, server: Server) -> None:
-    """Nothing in the report mentions, links, ends the marker, or becomes markup."""
+    """Text in the report cannot create mentions, links or markup, or close the marker."""
     evil = "x --> <img src=x onerror=y> @team [a](http://evil) | ::error::owned\n# head"
     report = json.loads(SAMPLE.read_bytes())
     for finding in report["findings"]:

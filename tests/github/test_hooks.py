@@ -1,4 +1,4 @@
-"""The hooks, run by pre-commit and by prek from a local clone of this checkout."""
+"""The hooks, run by pre-commit and prek from a local clone of this checkout."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Hooks:
     home: Path
 
     def run(self, *arguments: str) -> tuple[int, str]:
-        """The status of a run and what it printed."""
+        """Run the hooks and return the exit status and the output."""
         ended = subprocess.run(
             [self.program, "run", *arguments],
             cwd=self.project,
@@ -42,7 +42,7 @@ class Hooks:
         return ended.returncode, ended.stdout
 
     def results(self, *arguments: str) -> tuple[dict[str, str], str]:
-        """What each hook said of itself, and all that was printed."""
+        """Return the result of each hook, and the whole output."""
         _, printed = self.run(*arguments)
         found = re.findall(r"^(onnxgate: [^.]*)\.+(?:\(.*?\))?(Passed|Failed|Skipped)$", printed, re.MULTILINE)
         return {name.removeprefix("onnxgate: "): result for name, result in found}, printed
@@ -50,13 +50,13 @@ class Hooks:
 
 @pytest.fixture(scope="module", params=["pre-commit", "prek"])
 def runner(request: pytest.FixtureRequest, shared_folder: Path) -> tuple[Path, Path]:
-    """A hook runner, and where it keeps the environments that it builds."""
+    """Return a hook runner and the folder for its environments."""
     return need(request.param), shared_folder / request.param
 
 
 @pytest.fixture
 def hooks(runner: tuple[Path, Path], clone: Path, tmp_path: Path) -> Hooks:
-    """The quickstart project as a repository of its own, whose hooks come from the clone."""
+    """Create the quickstart project as a repository that uses the hooks of the clone."""
     project = copy_tree(ROOT / "fixtures/projects/quickstart", tmp_path / "project")
     config = project / ".pre-commit-config.yaml"
     text = config.read_text(encoding="utf-8")
@@ -73,14 +73,14 @@ def change(hooks: Hooks, name: str, text: str) -> None:
 
 
 def test_they_pass_on_quickstart(hooks: Hooks) -> None:
-    """The static hooks pass, and the hook that runs all stages waits for a push."""
+    """The static hooks pass; the hook for all stages runs only before a push."""
     results, printed = hooks.results("--all-files")
 
     assert results == {"changed models": "Passed", "config, lock and models": "Passed"}, printed
 
 
 def test_a_pointer_to_other_content_fails(hooks: Hooks) -> None:
-    """A model that Git LFS did not fetch, and that is not the locked one, is no model."""
+    """A Git LFS pointer that does not match the locked model fails."""
     change(hooks, MODEL, POINTER.format(oid="0" * 64, size=12345))
 
     results, printed = hooks.results()
@@ -90,7 +90,7 @@ def test_a_pointer_to_other_content_fails(hooks: Hooks) -> None:
 
 
 def test_a_pointer_to_the_locked_content_passes(hooks: Hooks) -> None:
-    """A pointer proves by its digest that the model is the locked one, without fetching it."""
+    """A pointer's digest proves that the content is the locked model, without fetching it."""
     content = (hooks.project / MODEL).read_bytes()
     oid = subprocess.run(["sha256sum"], input=content, capture_output=True, check=True).stdout.decode().split()[0]
     change(hooks, MODEL, POINTER.format(oid=oid, size=len(content)))
@@ -101,7 +101,7 @@ def test_a_pointer_to_the_locked_content_passes(hooks: Hooks) -> None:
 
 
 def test_a_model_that_is_not_locked_fails(hooks: Hooks) -> None:
-    """A second model without an entry in the lock is seen before it is committed."""
+    """A new model without a lock entry is reported before it is committed."""
     (hooks.project / "models/second.onnx").write_bytes((hooks.project / MODEL).read_bytes())
     git(hooks.project, "add", "--all")
 
@@ -112,7 +112,7 @@ def test_a_model_that_is_not_locked_fails(hooks: Hooks) -> None:
 
 
 def test_a_changed_target_fails_until_it_is_locked(hooks: Hooks) -> None:
-    """The config alone may make the lock stale; then no model needs to have changed."""
+    """A change of the config can make the lock stale even if no model changed."""
     config = (hooks.project / "onnxgate.toml").read_text(encoding="utf-8")
     change(hooks, "onnxgate.toml", config.replace('select = "minors"', 'select = "bounds"'))
 
@@ -122,7 +122,7 @@ def test_a_changed_target_fails_until_it_is_locked(hooks: Hooks) -> None:
 
 
 def test_binary_files_that_belong_to_no_model_pass(hooks: Hooks) -> None:
-    """Not every `.bin` is a model's data."""
+    """A `.bin` file is not necessarily the data of a model."""
     change(hooks, "firmware.bin", "no model")
 
     results, printed = hooks.results()
@@ -132,7 +132,7 @@ def test_binary_files_that_belong_to_no_model_pass(hooks: Hooks) -> None:
 
 @pytest.mark.torch
 def test_the_whole_gate_runs_by_hand(hooks: Hooks, toolchain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`onnxgate-run` re-exports with the environment that is active, though the hook has one of its own."""
+    """`onnxgate-run` re-exports with the active environment, although the hook has its own."""
     monkeypatch.setenv("VIRTUAL_ENV", str(toolchain.parent.parent))
     monkeypatch.setenv("PATH", str(toolchain.parent), prepend=os.pathsep)
 

@@ -1,4 +1,4 @@
-"""The inputs of the action: what they become, and which are refused."""
+"""Inputs of the action: the arguments they become, and the values that are rejected."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ REFUSED = [
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
-    """A checkout with two models."""
+    """Create a checkout with two models."""
     (tmp_path / "models" / "deep").mkdir(parents=True)
     for name in ("models/x.onnx", "models/deep/y.onnx"):
         (tmp_path / name).touch()
@@ -77,14 +77,14 @@ def workspace(tmp_path: Path) -> Path:
 
 
 def environment(workspace: Path, inputs: dict[str, str]) -> dict[str, str]:
-    """What the action's step gets."""
+    """Return the environment variables of the action's step."""
     named = {input_variable(name): value for name, value in inputs.items()}
     return {"GITHUB_WORKSPACE": str(workspace), "GITHUB_EVENT_NAME": "pull_request", **named}
 
 
 @pytest.mark.parametrize(("inputs", "expected"), GOLDEN, ids=lambda value: str(value)[:40])
 def test_inputs_become_arguments(workspace: Path, inputs: dict[str, str], expected: list[str]) -> None:
-    """Each input becomes words of one command line, whatever stands in it."""
+    """Each input becomes separate arguments, whatever characters it contains."""
     actual = build_arguments(read_inputs(environment(workspace, inputs)), RESULTS)
 
     assert expected == actual
@@ -92,7 +92,7 @@ def test_inputs_become_arguments(workspace: Path, inputs: dict[str, str], expect
 
 @pytest.mark.parametrize(("inputs", "expected"), REFUSED, ids=lambda value: str(value)[:40])
 def test_what_is_not_allowed_is_refused(workspace: Path, inputs: dict[str, str], expected: str) -> None:
-    """A value that is not on an input's list is named with the input."""
+    """The error for an invalid value names the input."""
     with pytest.raises(UsageError) as refused:
         read_inputs(environment(workspace, inputs))
 
@@ -100,21 +100,21 @@ def test_what_is_not_allowed_is_refused(workspace: Path, inputs: dict[str, str],
 
 
 def test_paths_are_relative_to_the_working_directory(workspace: Path) -> None:
-    """Globs are resolved in the folder that the command works in."""
+    """Globs are resolved in the command's working directory."""
     inputs = read_inputs(environment(workspace, {"working-directory": "models", "paths": "*.onnx"}))
 
     assert (("x.onnx",), workspace / "models") == (inputs.paths, inputs.folder)
 
 
 def test_pull_request_target_is_refused(workspace: Path) -> None:
-    """The repository's own code never runs where secrets are at hand."""
+    """The repository's own code must not run in a job with access to secrets."""
     with pytest.raises(UsageError, match="`pull_request_target`"):
         read_inputs({**environment(workspace, {}), "GITHUB_EVENT_NAME": "pull_request_target"})
 
 
 @pytest.mark.parametrize("plan", ["", "plan.json"])
 def test_a_shard_writes_a_report_alone(workspace: Path, plan: str) -> None:
-    """Annotations and the summary are the merge's; reports of all shards can lie in one folder."""
+    """The merge writes annotations and the summary; the shards' reports have different names."""
     inputs = read_inputs(environment(workspace, {"shard": "2/4", "plan": plan, "sarif": "true"}))
     actual = build_arguments(inputs, ResultFiles(Path(), inputs.shard))
     named = ["json=onnxgate-2-of-4.json", "sarif=onnxgate.sarif"]

@@ -1,4 +1,4 @@
-"""GitHub's own language service on actions, workflows, examples, and the YAML that pages show."""
+"""GitHub's language service accepts the actions, workflows, examples, and YAML snippets in the docs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Ask = Callable[[dict[str, str]], dict[str, list[str]]]
 
 @pytest.fixture(scope="module")
 def ask(shared_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Ask:
-    """The language service; skipped where npm is not there, or gets nothing."""
+    """Return a function that runs the language service; skip the test if it cannot be installed."""
     node, npm, home = need("node"), need("npm"), shared_folder / "language"
     with FileLock(shared_folder / "language.lock"):
         if not home.exists():
@@ -56,7 +56,7 @@ def ask(shared_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Ask:
 
 
 def metadata() -> dict[str, dict[str, object]]:
-    """What `uses:` may name: our own actions, and the inputs of those of others in the pinned releases."""
+    """Return the inputs of onnxgate's actions, and those of third-party actions in the pinned releases."""
     foreign = json.loads((HERE / "actions.json").read_text(encoding="utf-8"))
     known = {name: {name: {"description": ""} for name in inputs} for name, inputs in foreign.items()}
     for name, folder in {"onnxgate/onnxgate": ROOT, "onnxgate/onnxgate/comment": ROOT / "comment"}.items():
@@ -65,7 +65,7 @@ def metadata() -> dict[str, dict[str, object]]:
 
 
 def snippets(page: Path) -> dict[str, str]:
-    """The workflows that a page shows, and those that are the steps of a job made whole."""
+    """Return the workflows in a page; lists of steps are completed to workflows."""
     fences = re.findall(r"^```ya?ml\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     whole = [text for text in fences if re.search(r"^jobs:", text, re.MULTILINE)]
     steps = [JOB + textwrap.indent(text, "    ") for text in fences if re.search(r"^steps:", text, re.MULTILINE)]
@@ -74,7 +74,7 @@ def snippets(page: Path) -> dict[str, str]:
 
 
 def test_actions_workflows_and_pages_are_githubs(ask: Ask) -> None:
-    """Nothing is wrong with any of them, and the README shows one at least."""
+    """No problems are reported, and the README contains at least one snippet."""
     texts = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in FILES}
     texts = {name.replace("examples/", ".github/workflows/example-"): text for name, text in texts.items()}
     shown = [snippets(page) for page in PAGES]
@@ -85,7 +85,7 @@ def test_actions_workflows_and_pages_are_githubs(ask: Ask) -> None:
 
 
 def test_the_service_sees_what_is_wrong(ask: Ask) -> None:
-    """An input that an action does not have, an output of no step, an unknown key, and a context that is not there."""
+    """The service reports unknown inputs, outputs, keys and contexts."""
     steps = ["- uses: onnxgate/onnxgate@v0.1.0", "  with: {path: x}", "- run: echo ${{ steps.none.outputs.x }}"]
     wrong = textwrap.indent("\n".join(["steps:", *steps]), "    ")
     action = (ROOT / "action.yml").read_text(encoding="utf-8")

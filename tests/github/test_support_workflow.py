@@ -1,4 +1,4 @@
-"""The scheduled workflow that harvests new releases: its scripts, with a `gh` that only notes what it is asked."""
+"""The scheduled workflow that harvests new releases: its scripts, with a `gh` that only records its arguments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.harness.repositories.checkout import NOBODY, ROOT, commit, git
 
 JOBS: dict[str, Any] = yaml.safe_load((ROOT / ".github/workflows/support.yml").read_text(encoding="utf-8"))["jobs"]
 TITLE = "Harvest ONNX Runtime 1.32.0,1.32.1"
-# As `gh` does it: the list goes through the filter, with a real jq's meaning for these two answers.
+# The real `gh` applies the filter; these are a real jq's results for the two responses.
 GH = f"""#!{sys.executable}
 import json, os, sys
 with open(os.environ["GH_LOG"], "a") as log:
@@ -31,12 +31,12 @@ pytestmark = pytest.mark.skipif(os.name == "nt" or shutil.which("bash") is None,
 
 
 def script(job: str, name: str) -> str:
-    """What a step runs."""
+    """Return the script of a step."""
     return str(next(step["run"] for step in JOBS[job]["steps"] if step.get("name") == name))
 
 
 def run(script: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run it as the runner does."""
+    """Run a script as the runner does."""
     command = ["bash", "--noprofile", "--norc", "-e", "-c", script]
     return subprocess.run(
         command, cwd=folder, env={**os.environ, **NOBODY, **environment}, capture_output=True, text=True, check=False
@@ -48,7 +48,7 @@ def run(script: str, folder: Path, **environment: str) -> subprocess.CompletedPr
     [("", ""), ("1.32.0\n", "1.32.0"), ("1.32.0\n1.33.1\n", "1.32.0,1.33.1"), ("a=b\n1.32.0\n`x`\n", "1.32.0")],
 )
 def test_only_releases_are_passed_on(tmp_path: Path, listed: str, expected: str) -> None:
-    """None found is no failure, and what is no version goes into no script."""
+    """An empty list is not an error, and text that is not a version is never passed to a script."""
     (tmp_path / "tools").mkdir()
     (tmp_path / "tools" / "harvest_support.py").write_text(f"print({listed!r}, end='')", encoding="utf-8")
     (tmp_path / "python").symlink_to(sys.executable)
@@ -63,7 +63,7 @@ def test_only_releases_are_passed_on(tmp_path: Path, listed: str, expected: str)
 
 
 def test_a_tool_that_fails_is_no_lack_of_releases(tmp_path: Path) -> None:
-    """An index that does not answer turns the run red."""
+    """If the index does not respond, the run fails."""
     (tmp_path / "python").symlink_to(sys.executable)
     search = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
     done = run(
@@ -80,7 +80,7 @@ def test_a_tool_that_fails_is_no_lack_of_releases(tmp_path: Path) -> None:
 
 @dataclass
 class Proposing:
-    """A clone with new data in it, its remote, and what `gh` was asked."""
+    """A clone with new data, its remote, and the arguments of `gh`."""
 
     clone: Path
     remote: Path
@@ -92,14 +92,14 @@ class Proposing:
         assert done.returncode == 0, done.stderr
 
     def asked(self) -> list[list[str]]:
-        """What `gh` was asked."""
+        """Return the arguments of each `gh` call."""
         log = Path(self.environment["GH_LOG"])
         return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
 
 
 @pytest.fixture
 def proposing(tmp_path: Path) -> Proposing:
-    """With a file beside the data that is none of them."""
+    """Create a clone with new data and one unrelated changed file."""
     clone, remote, tools = tmp_path / "clone", tmp_path / "remote.git", tmp_path / "bin"
     (clone / "onnxgate" / "support" / "data").mkdir(parents=True)
     (clone / "README.md").write_text("old")
@@ -125,7 +125,7 @@ def proposing(tmp_path: Path) -> Proposing:
 
 
 def test_the_data_alone_are_pushed(proposing: Proposing) -> None:
-    """On a branch of their own, also where an older one is there."""
+    """Only the data is pushed, to its own branch, even if an older branch exists."""
     git(proposing.clone, "push", "--quiet", "origin", "main:support-data")
     git(proposing.clone, "switch", "--quiet", "--detach")
     proposing.step("Push the branch")
@@ -144,14 +144,14 @@ def test_the_data_alone_are_pushed(proposing: Proposing) -> None:
     ],
 )
 def test_one_change_is_open_at_a_time(proposing: Proposing, number: str, expected: list[str]) -> None:
-    """A newer release goes into the one that is open."""
+    """An open pull request is updated for a newer release."""
     proposing.step("Open the change", NUMBER=number)
 
     assert [[*expected, "--title", TITLE, "--body", "What changed"]] == proposing.asked()
 
 
 def test_what_is_open_already_is_told_to_later_steps(proposing: Proposing) -> None:
-    """Its number and title; both later steps are left out where the title says the same releases."""
+    """The number and title of an open pull request are outputs; later steps are skipped if the title is the same."""
     proposing.environment["GH_OPEN"] = f"number=7\ntitle={TITLE}\n"
     proposing.step("Look for a change that is open already")
     conditions = [step.get("if") for step in JOBS["propose"]["steps"][3:]]
@@ -161,7 +161,7 @@ def test_what_is_open_already_is_told_to_later_steps(proposing: Proposing) -> No
 
 
 def test_only_own_branches_count(tmp_path: Path) -> None:
-    """The filter, as a real jq reads it: a fork may call its branch the same."""
+    """The filter, run by a real jq, ignores a fork's branch with the same name."""
     jq = shutil.which("jq")
     if jq is None:
         pytest.skip("needs jq")
@@ -176,7 +176,7 @@ def test_only_own_branches_count(tmp_path: Path) -> None:
 
 
 def test_nothing_runs_beside_a_token_that_writes() -> None:
-    """The job that may write installs nothing and runs none of our code; the one that does may only read."""
+    """The job with write permissions installs nothing and runs no project code; the other job has read access only."""
     scripts = "\n".join(step.get("run", "") for step in JOBS["propose"]["steps"])
 
     assert {"contents": "read"} == JOBS["harvest"]["permissions"]

@@ -1,4 +1,4 @@
-"""Copies of onnxgate that know something else than they should, for the installed command to import."""
+"""Copies of onnxgate with modified support data, for the installed command to import."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.conftest import ROOT
 
 
 def copy(folder: Path, shipped: Table, *, without_limits_of: str = "") -> Path:
-    """A folder for `PYTHONPATH`: onnxgate with another table."""
+    """Create a folder for `PYTHONPATH` with a copy of onnxgate that has the given support table."""
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "onnxgate", folder / "onnxgate", ignore=ignored)
     support = folder / "onnxgate" / "support"
@@ -29,14 +29,14 @@ def copy(folder: Path, shipped: Table, *, without_limits_of: str = "") -> Path:
 
 
 def without(folder: Path, release: str) -> Path:
-    """One that does not know a release at all."""
+    """Create a copy without any data of one release."""
     shipped = tables_operators.load_shipped_table()
     others = [source.release for source in shipped.sources if source.release != release]
     return copy(folder, harvest.select_releases(shipped, others), without_limits_of=release)
 
 
 def mistaken(folder: Path, operator: str, change: Callable[[KernelRow], KernelRow | None]) -> Path:
-    """One that is wrong about the kernels of an operator of ai.onnx; None takes a kernel out."""
+    """Create a copy with incorrect kernels of an `ai.onnx` operator; a kernel is removed if `change` returns None."""
     shipped = tables_operators.load_shipped_table()
     rows = msgspec.json.decode(shipped.operators["ai.onnx"][operator], type=OperatorRows)
     kernels = tuple(changed for kernel in rows.kernels if (changed := change(kernel)) is not None)

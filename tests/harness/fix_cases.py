@@ -1,4 +1,4 @@
-"""Every case of `fixtures/` that some fix answers, as a project of four real runtimes."""
+"""Every case of `fixtures/` that a fix can repair, as a project with four real runtimes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ OWN_TARGETS = re.compile(r'\[targets\.\w+\]\nruntime = "onnxruntime"\n')
 
 
 def names() -> list[str]:
-    """The cases that fire for a rule that some fix answers: "input-passthrough/input-is-output"."""
+    """Return the cases with a finding that a fix can repair, for example "input-passthrough/input-is-output"."""
     said = "|".join(map(re.escape, sorted(fixable_rules())))
     return [
         case.relative_to(CASES).as_posix()
@@ -54,7 +54,7 @@ def names() -> list[str]:
 
 
 def make(name: str, folder: Path) -> GateRequest:
-    """The case as a repository: the lock is of the model as it was before, where the case says how it was."""
+    """Create the case as a repository; if it has a `before.onnx`, the lock and the baseline are of that model."""
     unfold(CASES / name, folder)
     config = folder / "onnxgate.toml"
     said = config.read_text() if config.exists() else 'models = ["**/*.onnx"]\n[targets.all]\nruntime = "onnxruntime"\n'
@@ -70,7 +70,7 @@ def make(name: str, folder: Path) -> GateRequest:
 
 
 def _since(folder: Path) -> GateRequest:
-    """The model beside the commit in which it was what `before.onnx` is."""
+    """Commit `before.onnx` as the model, and restore the current model in the working tree."""
     model = folder / "model.onnx"
     after = model.read_bytes()
     shutil.copy(folder / "before.onnx", model)
@@ -82,14 +82,14 @@ def _since(folder: Path) -> GateRequest:
 
 
 def broken(folder: Path) -> GateRequest:
-    """The project in which everything is broken once."""
+    """Create the project that contains every kind of fault."""
     shutil.copytree(BROKEN, folder, symlinks=True, dirs_exist_ok=True)
     (folder / ".git").mkdir()
     return request(folder, load_lock(folder / "onnxgate.lock").models)
 
 
 def request(folder: Path, entries: dict[str, LockedModel] | None) -> GateRequest:
-    """What `onnxgate fix` asks of the gate; the lock's runtimes are those of the broken project."""
+    """Return the request of `onnxgate fix`; the lock's runtimes are those of the broken project."""
     project = _project(folder)
     lock: Lock = msgspec.structs.replace(load_lock(BROKEN / "onnxgate.lock"), models=entries or {})
     return GateRequest(
@@ -101,7 +101,7 @@ def request(folder: Path, entries: dict[str, LockedModel] | None) -> GateRequest
 
 
 def hosting(project: Project) -> AbstractContextManager[WorkerPool]:
-    """A host of two seats at a time."""
+    """Open a pool of two workers."""
     return open_pool(project, CommonOptions(jobs=2))
 
 
@@ -110,5 +110,5 @@ def _project(folder: Path) -> Project:
 
 
 def files(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """All models of a folder with what they hold."""
+    """Return the paths and contents of all models in a folder."""
     yield from ((path.relative_to(folder).as_posix(), path.read_bytes()) for path in sorted(folder.rglob("*.onnx")))

@@ -1,4 +1,4 @@
-"""Locks and their parts, as tests need them."""
+"""Locks and their parts for tests."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ MODEL = LockedModel(
 
 
 def runtime(release: str, numpy: str = "2.4.6", python: str = "3.11") -> LockedRuntime:
-    """One release of onnxruntime with its numpy."""
+    """Return one release of onnxruntime with its numpy."""
     packages = (f"numpy=={numpy}", f"onnxruntime=={release}")
     return LockedRuntime(engine="onnxruntime", release=release, python=python, packages=packages)
 
 
 def package(name: str, version: str, python: str = "3.11") -> LockedPackage:
-    """One package with one wheel."""
+    """Return one package with one wheel."""
     tag = f"cp{python.replace('.', '')}"
     wheel = Wheel(file=f"{name}-{version}-{tag}-{tag}-manylinux_2_28_x86_64.whl", sha256="cc" * 32)
     return LockedPackage(name=name, version=version, python=python, wheels=(wheel,))
 
 
 def project_of(folder: Path, toml: str) -> Project:
-    """The project of a config that stands in `folder`."""
+    """Write a config to `folder` and load its project."""
     (folder / "onnxgate.toml").write_text(toml, encoding="utf-8")
     return load_config(folder / "onnxgate.toml")
 
 
-# TOML is UTF-8, and a protobuf string is too: neither has surrogates.
+# TOML and protobuf strings are UTF-8, which has no surrogates.
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 digests = st.text("0123456789abcdef", min_size=64, max_size=64)
 sizes = st.integers(0, 2**63 - 1)

@@ -1,4 +1,4 @@
-"""Processes that a command started: known by a mark in their environment, whatever session they are in."""
+"""Processes started by a command, identified by an environment variable in any session."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 MARK = "LC_ONNXGATE_TEST_MARK"
-"""Of a locale, so that a locked runtime is given it: nearly nothing else of the environment reaches one."""
+"""A locale variable, because a locked runtime inherits almost no other environment variables."""
 
 
 def marked(mark: str) -> list[int]:
-    """All living processes that inherited the mark; a zombie has no environment."""
+    """Return all running processes that inherited the mark; a zombie has no environment."""
     wanted = f"{MARK}={mark}".encode()
     return [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/environ") if wanted in _words(path)]
 
@@ -26,7 +26,7 @@ def _words(path: Path) -> list[bytes]:
 
 
 def busiest_s(mark: str) -> float:
-    """The processor time that the busiest of the workers among them has had."""
+    """Return the processor time of the busiest worker."""
     return max((_processor_s(pid) for pid in marked(mark) if "worker" in _command_line(pid)), default=0.0)
 
 
@@ -46,7 +46,7 @@ def _processor_s(pid: int) -> float:
 
 
 def until(true: Callable[[], bool], patience_s: float = 300, *, running: subprocess.Popen[str] | None = None) -> None:
-    """Wait until something is the case, which must happen: soon enough, and before the process ends."""
+    """Wait until a condition is true; fail after the timeout or if the process ends first."""
     end = time.monotonic() + patience_s
     while not true():
         assert time.monotonic() < end, f"not within {patience_s:g} s"

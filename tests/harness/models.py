@@ -18,12 +18,12 @@ RELU = "g (float[N, 4] x) => (float[N, 4] y) { [act] y = Relu (x) }"
 
 
 def parse(text: str = RELU, head: str = HEAD) -> onnx.ModelProto:
-    """A model from ONNX text; `head` is its IR version and opsets."""
+    """Parse a model from ONNX text; `head` contains its IR version and opsets."""
     return onnx.parser.parse_model(head + text)
 
 
 def write(path: Path, model: onnx.ModelProto | str = RELU) -> Path:
-    """A model in a file; text is parsed."""
+    """Write a model to a file, parsing it first if it is text."""
     path.parent.mkdir(parents=True, exist_ok=True)
     proto = parse(model) if isinstance(model, str) else model
     path.write_bytes(proto.SerializeToString(deterministic=True))
@@ -31,7 +31,7 @@ def write(path: Path, model: onnx.ModelProto | str = RELU) -> Path:
 
 
 def make_external(model: onnx.ModelProto, location: str, *, with_length: bool = True) -> bytes:
-    """Move all initializers out of the model, one behind the other; what the file at `location` must hold."""
+    """Move all initializers to external data; return the content for the file at `location`."""
     data = b""
     for tensor in model.graph.initializer:
         raw = onnx.numpy_helper.to_array(tensor).tobytes()
@@ -47,7 +47,7 @@ def make_external(model: onnx.ModelProto, location: str, *, with_length: bool = 
 
 
 def inspect_files(models: Sequence[SelectedModel], lock: Lock | None) -> tuple[ModelFile, ...]:
-    """The evidence of the file stage about each model, in the same order."""
+    """Return the file stage's evidence for each model, in the same order."""
     locked = lock.models if lock is not None else {}
     return tuple(
         add_known_state(model, locked.get(model.path), inspect_file(model).file, find_repository_root(model))

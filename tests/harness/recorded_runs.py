@@ -1,4 +1,4 @@
-"""Recorded observations for the runtime and parity stages: a small model, its cases, and what came back."""
+"""Recorded observations for the runtime and parity stages: a small model, its cases and their results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PLACE = Place("onnxgate.lock", 7)
 
 
 def run_model(folder: Path) -> ExecutedModel:
-    """A model of two nodes, `first` and `second`; the first was made by line 2 of `build.py`."""
+    """Create a model with the nodes `first` and `second`; `first` was exported from line 2 of `build.py`."""
     model = onnx.parser.parse_model(TEXT)
     first, second = model.graph.node
     first.name, second.name = "first", "second"
@@ -34,7 +34,7 @@ def run_model(folder: Path) -> ExecutedModel:
 
 
 def case(batch: int) -> InputCase:
-    """A generated case; its inputs are never read in these tests."""
+    """Return a generated case; these tests never read its inputs."""
     return InputCase(name=f"sizes batch={batch}", origin="generated", inputs={}, sizes={"batch": batch})
 
 
@@ -42,12 +42,12 @@ CASES = (case(1), case(3))
 
 
 def job(level: Optimization, cases: Sequence[InputCase] = CASES) -> Run:
-    """A run at one level."""
+    """Return a run at one optimization level."""
     return Run(model="m.onnx", cases=tuple(cases), output="out", optimization=level)
 
 
 def saved(folder: Path, *arrays: Any) -> CaseResult:
-    """A case's outputs as files; None for what numpy cannot hold."""
+    """Save a case's outputs as files; None stands for values that numpy cannot represent."""
     paths: list[str | None] = []
     for array in arrays:
         path = folder / f"{len(list(folder.iterdir()))}.npy"
@@ -58,15 +58,15 @@ def saved(folder: Path, *arrays: Any) -> CaseResult:
 
 
 def refused(text: str) -> CaseResult:
-    """A case that the runtime refused."""
+    """Return a case that the runtime rejected."""
     return CaseResult(failure=Failure(type="Fail", text=text))
 
 
 def done(*results: CaseResult, outputs: Sequence[str] = ("y", "z")) -> Observation:
-    """All cases of a job came to their end."""
+    """Return the result of a job in which all cases completed."""
     return Completed(result=RunResult(providers=("CPUExecutionProvider",), outputs=tuple(outputs), cases=results))
 
 
 def ran(runtime: str, level: Optimization, observation: Observation, cases: Sequence[InputCase] = CASES) -> ObservedRun:
-    """One job with its observation."""
+    """Return one job with its observation."""
     return ObservedRun(runtime, job(level, cases), observation)

@@ -1,10 +1,10 @@
-"""Models of one operator each, and what they really do on a release; seen on each release's own wheel."""
+"""Single-operator models and their observed behavior on each release, run from its own wheel."""
 
 from __future__ import annotations
 
 
 def node(opset: int, inputs: str, outputs: str, call: str, *, microsoft: bool = False) -> str:
-    """A model of one node."""
+    """Return a model of one node as ONNX text."""
     domain = ', "com.microsoft" : 1' if microsoft else ""
     return f'<ir_version: 8, opset_import: ["" : {opset}{domain}]> g ({inputs}) => ({outputs}) {{ {call} }}'
 
@@ -67,4 +67,4 @@ NAMED = [
     (SHAPE_STATIC, "1.18.1", "loads"),
     (SHAPE_STATIC, "1.31.1", "loads"),
 ]
-"""Model, release, what it does there."""
+"""Model, release, observed behavior."""

@@ -102,8 +102,7 @@ def decode_subject(record: dict[str, object]) -> object:
 
 def findings_of_project(folder: Path) -> list[Finding]:
     """Run the static stages in the folder. Without a config, its models are checked as files.
-
-    `runtimes.txt` (a release per line) stands for a lock of these runtimes that is current in all else.
+    `runtimes.txt` (one release per line) stands for an otherwise current lock of these runtimes.
     """
     (folder / ".git").mkdir(exist_ok=True)
     config = folder / "onnxgate.toml"

@@ -1,4 +1,4 @@
-"""Outcomes of the gate as random as they can be, whole and as the shards of the same check would have them."""
+"""Random outcomes of the gate, as a whole check and as the shards of the same check would produce them."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ words = st.sampled_from(["x", "y", "lacks `Conv`"])
 
 
 def judged_by(rules: dict[str, Stage], models: st.SearchStrategy[str]) -> st.SearchStrategy[RuleHit]:
-    """What one of the rules may say."""
+    """Generate hits of one rule."""
     hits = st.builds(
         Hit,
         place=st.builds(Place, st.sampled_from(["onnxgate.lock", "a.onnx"]), st.integers(0, 2)),
@@ -132,7 +132,7 @@ def judged_by(rules: dict[str, Stage], models: st.SearchStrategy[str]) -> st.Sea
 
 
 def undone(models: st.SearchStrategy[str]) -> st.SearchStrategy[IncompleteCheck]:
-    """What may be left open."""
+    """Generate incomplete checks."""
     return st.builds(IncompleteCheck, stages, models, names, words)
 
 
@@ -151,7 +151,7 @@ measured = st.builds(
 
 @st.composite
 def gathereds(draw: st.DrawFn) -> StageResults:
-    """All that a whole check may have gathered."""
+    """Generate everything that a whole check may gather."""
     sha256s = st.sampled_from(["1" * 64, "2" * 64])
     axes = st.lists(st.sampled_from(["batch", "time"]), max_size=2).map(tuple)
     facts = {
@@ -192,7 +192,7 @@ def _replay(path: str) -> Replay:
 
 
 def make_project(folder: Path) -> Project:
-    """The five models and their config."""
+    """Create the five models and their config."""
     for path in PATHS:
         write(folder / path)
     (folder / "onnxgate.lock").write_text("", encoding="utf-8")
@@ -200,7 +200,7 @@ def make_project(folder: Path) -> Project:
 
 
 def request_of(project: Project, chosen: frozenset[Stage], share: Share | None = None) -> GateRequest:
-    """A check of the project, or of one part of it."""
+    """Return a check of the project, or of one shard of it."""
     models = project.models()
     rows = {"old": (runtime("1.18.1"), runtime("1.19.2")), "new": (runtime("1.20.1"),), "unused": (runtime("1.22.1"),)}
     locked = {
@@ -226,7 +226,7 @@ def _target(project: Project, name: str) -> Target:
 
 
 def report_of(request: GateRequest, gathered: StageResults) -> Report:
-    """What the gate makes of what was gathered."""
+    """Build the report from the gathered results."""
     planned = plan_models(request.project, request.lock, request.models)
     unchecked = gathered.unchecked
     unchecked = replace(unchecked, undone=(*unchecked.undone, *_misnamed(request, gathered)))
@@ -245,7 +245,7 @@ def _misnamed(request: GateRequest, gathered: StageResults) -> list[IncompleteCh
 def shard_of(
     project: Project, chosen: frozenset[Stage], gathered: StageResults, division: Division, index: int
 ) -> Report:
-    """What the gate makes of what one shard would have gathered."""
+    """Build the report of one shard from the gathered results."""
     share = Share(index, division)
     request = request_of(project, chosen, share)
     own = set(division.of_shard(index))
@@ -255,7 +255,7 @@ def shard_of(
 
 
 def _part(gathered: StageResults, own: Collection[str], used: Collection[str]) -> StageResults:
-    """What is about these models, and what every shard of this check says, or each that uses a runtime."""
+    """Return the results about these models, and those that every shard, or every shard with a given runtime, has."""
 
     def mine(model: str, runtime_name: str = "") -> bool:
         return model in own or (not model and (not runtime_name or runtime_name in used))
@@ -283,7 +283,7 @@ def _part(gathered: StageResults, own: Collection[str], used: Collection[str]) -
 
 
 def division_of(chosen: tuple[int, ...], of: int) -> Division:
-    """A division as it was drawn."""
+    """Return a division with the given shares."""
     return Division(CheckState("0.1.0", "c" * 64, "d" * 64, PATHS), of, chosen)
 
 

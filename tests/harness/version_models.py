@@ -1,4 +1,4 @@
-"""Small models with stamps, for commands that need no project."""
+"""Small models with given version fields, for commands that need no project."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ UNKNOWN = "g (float[N] x) => (float[N] y) <float[N] z> { [odd] z = Abs(x) y = Cl
 
 
 def stamped(repository: Repository, name: str, ir_version: int, opset: int) -> None:
-    """Write a model that every release implements, as far as its stamps let it."""
+    """Write a model whose operators every release implements, so that only its version fields matter."""
     write_model(repository, name, ir_version, opset, RELU)
 
 
 def write_model(repository: Repository, name: str, ir_version: int, opset: int, text: str) -> None:
-    """Write a model of ONNX's text form."""
+    """Write a model from ONNX text."""
     head = f'<ir_version: {ir_version}, opset_import: ["" : {opset}]>\n'
     write(repository.folder / name, onnx.parser.parse_model(head + text))

@@ -1,4 +1,4 @@
-"""Requirements, judged without an index."""
+"""Validation of requirements without an index."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from onnxgate.project.engines import ENGINES, is_satisfiable, requirement_proble
     ],
 )
 def test_satisfiable(specifier: str, expected: bool) -> None:
-    """Whether any release can lie inside."""
+    """A specifier is satisfiable if at least one version can match it."""
 
     assert expected == is_satisfiable(SpecifierSet(specifier))
 
@@ -57,7 +57,7 @@ clauses = st.tuples(st.sampled_from([">=", "<=", ">", "<", "==", "!="]), st.samp
 
 @given(st.lists(clauses, min_size=1, max_size=4).map(",".join))
 def test_never_refuses_what_a_release_satisfies(specifier: str) -> None:
-    """A range that some release lies in is never called unsatisfiable."""
+    """A range that contains a release is never reported as unsatisfiable."""
     wanted = SpecifierSet(specifier)
 
     assert is_satisfiable(wanted) or not any(wanted.contains(release) for release in RELEASES)
@@ -92,19 +92,19 @@ def test_never_refuses_what_a_release_satisfies(specifier: str) -> None:
     ],
 )
 def test_runtime(text: str, expected: str) -> None:
-    """What a target may ask for, and what is said of the rest."""
+    """Valid runtime requirements are accepted, and each invalid one is reported with a reason."""
 
     assert expected == runtime_problem(text)
 
 
 @pytest.mark.parametrize(("text", "takes"), [("onnxruntime-gpu", True), ("openvino", True), ("tensorrt", False)])
 def test_own_runtime(text: str, takes: bool) -> None:
-    """An environment of one's own may have what none is made for."""
+    """With a user environment, builds that onnxgate does not install are accepted, but unknown engines are not."""
 
     assert takes == (runtime_problem(text, own=True) == "")
 
 
 def test_toolchain() -> None:
-    """A toolchain may ask for any package, with markers."""
+    """A toolchain requirement may name any package and have markers."""
 
     assert requirement_problem("torch==2.13.*; python_version < '3.13'") == ""

@@ -1,4 +1,4 @@
-"""What is planned: runtimes of several targets together, and those that must be kept apart."""
+"""Plan of the runtimes of several targets: which are shared and which are separate."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ ROWS = {
 
 
 def project(folder: Path) -> Project:
-    """A project of one model."""
+    """Create a project with one model."""
     write(folder / "m.onnx")
     return project_of(folder, CONFIG)
 
 
 def lock_of(targets: dict[str, Target]) -> Lock:
-    """Its lock."""
+    """Return a lock for these targets."""
     return Lock(
         targets={
             name: LockedTarget(policy=target_policy(target), runtimes=ROWS[name]) for name, target in targets.items()
@@ -67,14 +67,14 @@ def lock_of(targets: dict[str, Target]) -> Lock:
 
 
 def planned(folder: Path) -> tuple[PlannedRuntime, ...]:
-    """The runtimes of its model."""
+    """Return the planned runtimes of the model."""
     of = project(folder)
     (model,) = plan_models(of, lock_of(of.config.targets), of.models())
     return model.runtimes
 
 
 def test_one_release_is_several_runtimes(tmp_path: Path) -> None:
-    """With extensions, without, and in an environment of one's own; targets that ask for the same share one."""
+    """Runtimes with extensions and in user environments are separate; targets with identical requirements share one."""
     runtimes = planned(tmp_path)
 
     assert {each.name: each.targets for each in runtimes} == {
@@ -86,7 +86,7 @@ def test_one_release_is_several_runtimes(tmp_path: Path) -> None:
 
 
 def test_extensions(tmp_path: Path) -> None:
-    """What a job is given: packages by name, libraries by absolute path."""
+    """Extension packages are passed by name, libraries by absolute path."""
     extensions = {each.targets: each.extensions for each in planned(tmp_path)}
 
     assert extensions["extended",] == ("foo", str(tmp_path / "libs" / "foo.so"))
@@ -94,7 +94,7 @@ def test_extensions(tmp_path: Path) -> None:
 
 
 def test_seat_of_ones_own(tmp_path: Path) -> None:
-    """It is looked for beside the config, and pins nothing."""
+    """A user environment is relative to the config's folder and has no pinned packages."""
     seat = next(
         WorkerSpec.of_runtime(each.runtime, (), tmp_path) for each in planned(tmp_path) if each.targets == ("own",)
     )
@@ -104,7 +104,7 @@ def test_seat_of_ones_own(tmp_path: Path) -> None:
 
 
 def test_what_was_not_there(tmp_path: Path) -> None:
-    """A target that need not be locked is said where its models are asked for, and nowhere else."""
+    """An optional target without a build is reported only if a selected model uses it."""
     of = project(tmp_path)
     lock = lock_of(of.config.targets)
 

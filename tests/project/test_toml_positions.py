@@ -1,4 +1,4 @@
-"""Where keys stand in a TOML file."""
+"""Lines of keys in a TOML file."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ after = 1
     ],
 )
 def test_lines(keys: tuple[str, ...], line: int) -> None:
-    """A key has its line, else its nearest parent's; strings, comments and arrays do not mislead."""
+    """Each key is mapped to its line or to that of its nearest parent; strings, comments and arrays do not confuse the
+    search.
+    """
     loads(TEXT)
 
     assert line == find_nearest_line(find_key_lines(TEXT), keys)
@@ -83,7 +85,7 @@ tables: st.SearchStrategy[dict[str, Any]] = st.recursive(
 
 @given(tables, st.booleans())
 def test_found_where_the_parser_finds_it(table: dict[str, Any], multiline: bool) -> None:
-    """The text up to the line before a top-level key does not have it, the text up to the next statement does."""
+    """The parser finds a top-level key only in text that includes the reported line."""
     text = tomli_w.dumps(table, multiline_strings=multiline)
     found = find_key_lines(text)
     lines = text.split("\n")
@@ -101,14 +103,14 @@ def test_found_where_the_parser_finds_it(table: dict[str, Any], multiline: bool)
 
 @given(st.text())
 def test_any_text(text: str) -> None:
-    """A text that is no TOML has the lines of what was understood, and no error."""
+    """Invalid TOML never raises an error; the lines of the keys before the problem are returned."""
     found = find_key_lines(text)
 
     assert all(1 <= line <= text.count("\n") + 1 for line in found.values())
 
 
 def test_keys_before_an_invalid_one() -> None:
-    """A quoted key that is no TOML string ends the search, so that the syntax error can be reported."""
+    """The search stops at a quoted key that is not a valid TOML string, so that the syntax error can be reported."""
     found = find_key_lines('[a]\nb = 1\n"\\q" = 1\nc = 2\n')
 
     assert dict(found) == {("a",): 1, ("a", "b"): 2}
@@ -123,6 +125,6 @@ def test_keys_before_an_invalid_one() -> None:
     ],
 )
 def test_key_path(keys: tuple[str, ...], expected: str) -> None:
-    """Keys as messages have them."""
+    """Key paths are rendered as in messages."""
 
     assert expected == format_key_path(keys)

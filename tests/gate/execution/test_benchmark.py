@@ -1,4 +1,4 @@
-"""Budgets that are ratios: against what a model is raced, what its figures mean, and what cannot be decided."""
+"""Relative budgets: the baseline of a benchmark, its ratios, and inconclusive measurements."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ BOTH = Budget(slower_than_baseline=1.2, memory_over_baseline=1.5)
 
 
 def planned(release: str, engine: str = "onnxruntime") -> PlannedRuntime:
-    """A runtime of a target."""
+    """Return a runtime of a target."""
     runtime = LockedRuntime(engine=engine, release=release, python="3.11", packages=())
     return PlannedRuntime(runtime, ("server",), ("all",), ("CPUExecutionProvider",), required=True)
 
 
 class Track:
-    """A repository with one model, and races on it that all end alike."""
+    """A repository with one model, whose benchmarks all have the same result."""
 
     def __init__(self, root: Path, observation: Observation | None = None) -> None:
         self.root = root
@@ -65,7 +65,7 @@ class Track:
         commit(root)
 
     def hold(self, budget: Budget | None, *, against: str = "", float_model: str | None = None) -> StepResult:
-        """What comes of a budget."""
+        """Check a budget and return the result."""
         absolute = self.root / "ml" / "m.onnx"
         model = SelectedModel("m.onnx", absolute, MergedSettings(quantized_from=float_model, budget=budget), PLACE)
         revision = resolve_revision(self.root, against) if against else None
@@ -84,14 +84,14 @@ class Track:
 
 @pytest.fixture
 def track(tmp_path: Path) -> Track:
-    """The model of the first commit does less."""
+    """Create a repository in whose first commit the model does less work."""
     made = Track(tmp_path / "repository")
     write(made.root / "ml" / "m.onnx", "g (float[N, 4] x) => (float[N, 4] y) { z = Relu(x) y = Relu(z) }")
     return made
 
 
 def test_against_a_revision(track: Track) -> None:
-    """On the newest release of ONNX Runtime; both figures are reported with their spread."""
+    """A benchmark runs on the newest release of ONNX Runtime; both ratios are reported with their spread."""
     done = track.hold(BOTH, against="HEAD")
     ((runtime, job),) = track.asked
 
@@ -113,7 +113,7 @@ def test_against_a_revision(track: Track) -> None:
 
 
 def test_against_the_float_model(track: Track) -> None:
-    """It is the baseline also where a revision is given: the budget was written for it."""
+    """The float model is the baseline even if a revision is given, because the budget was set relative to it."""
     write(track.root / "ml" / "float.onnx")
     (timed,) = track.hold(Budget(slower_than_baseline=0.8), against="HEAD", float_model="float.onnx").subjects
     job = track.asked[0][1]
@@ -124,7 +124,7 @@ def test_against_the_float_model(track: Track) -> None:
 
 
 def test_only_what_has_a_budget_is_measured(track: Track) -> None:
-    """Neither a model without one, nor one for its size alone."""
+    """A model is measured only if it has a relative budget; a size budget needs no measurement."""
     for budget in (None, Budget(size_mib=40)):
         assert track.hold(budget, against="HEAD") == StepResult()
     track.hold(Budget(memory_over_baseline=1.5), against="HEAD")
@@ -134,7 +134,7 @@ def test_only_what_has_a_budget_is_measured(track: Track) -> None:
 
 
 def test_without_baseline(track: Track) -> None:
-    """It was not asked for: that is said, with what asks for it, and leaves nothing undecided."""
+    """Without a selected baseline the budget is skipped with a hint, and the check is not undecided."""
     done = track.hold(BOTH)
     (undone,) = done.skipped
 
@@ -145,14 +145,14 @@ def test_without_baseline(track: Track) -> None:
 
 
 def test_same_content(tmp_path: Path) -> None:
-    """What did not change takes what it took: it is not run, and nothing is left undecided."""
+    """An unchanged model has the same cost, so it is not run, and nothing is undecided."""
     track = Track(tmp_path / "repository")
 
     assert (track.hold(BOTH, against="HEAD"), track.asked) == (StepResult(), [])
 
 
 def test_new_model(tmp_path: Path) -> None:
-    """There is nothing that it could be held against: it is skipped."""
+    """A new model has no baseline, so its relative budget is skipped."""
     track = Track(tmp_path / "repository")
     (track.root / "ml" / "m.onnx").rename(track.root / "ml" / "old.onnx")
     commit(track.root)
@@ -188,7 +188,7 @@ FAILED = Failure(type="Fail", text="no")
     ids=["no case", "unavailable", "refused", "crashed", "timed out", "slow", "not weighed"],
 )
 def test_what_cannot_be_measured(track: Track, observation: Observation, reason: str) -> None:
-    """It is undecided, with the reason, and no finding."""
+    """A failed measurement is undecided with a reason and gives no finding."""
     track.observation = observation
     done = track.hold(BOTH, against="HEAD")
 
@@ -199,7 +199,7 @@ def test_what_cannot_be_measured(track: Track, observation: Observation, reason:
 
 
 def test_no_release_of_onnxruntime(track: Track) -> None:
-    """Other engines are not measured on."""
+    """Benchmarks run only on ONNX Runtime."""
     track.runtimes = track.runtimes[2:]
     (undone,) = track.hold(BOTH, against="HEAD").undone
 
@@ -210,19 +210,19 @@ def test_no_release_of_onnxruntime(track: Track) -> None:
 
 
 def test_answer_to_another_job_is_our_own_fault(track: Track) -> None:
-    """It raises."""
+    """A result of the wrong type is an internal error."""
     track.observation = Completed(result=LoadResult(providers=()))
     with pytest.raises(TypeError, match="unexpected observation of a benchmark: Completed"):
         track.hold(BOTH, against="HEAD")
 
 
 def timed(*ratios: float) -> BenchmarkResult:
-    """A race with these ratios."""
+    """Return a benchmark with these time ratios."""
     return BenchmarkResult(case="c", model_s=ratios, baseline_s=(1.0,) * len(ratios))
 
 
 def test_quartiles() -> None:
-    """The middle, and a quarter of the rounds on each side; one that was disturbed counts like any other."""
+    """The ratio is the median and its spread the quartiles, so that a single outlier has no effect."""
     found = compute_time_ratio(timed(1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 500.0))
 
     assert (found.low, found.ratio, found.high) == pytest.approx((1.2, 1.4, 1.6))
@@ -231,13 +231,15 @@ def test_quartiles() -> None:
 
 
 def weighed(model: tuple[float, ...], baseline: tuple[float, ...], allowed: float) -> tuple[float, float, float, bool]:
-    """What weighing says."""
+    """Return the memory ratio with its spread, and whether the difference is negligible."""
     found = compute_memory_ratio(BenchmarkResult(case="c", model_mib=model, baseline_mib=baseline), allowed)
     return found.low, found.ratio, found.high, found.negligible
 
 
 def test_weights() -> None:
-    """The spread is the least and the most that is possible; what a process takes by chance counts for nothing."""
+    """The spread covers the lowest and highest possible ratio; differences within the noise of a process are
+    negligible.
+    """
     assert weighed((90, 99, 108), (30, 33, 36), 1.2) == pytest.approx((2.5, 3.0, 3.6, False))
     assert weighed((0.0,), (0.0,), 1.2) == (1.0, 1.0, 1.0, True)
     assert weighed((13.0,), (10.0,), 1.2) == (1.3, 1.3, 1.3, True)
@@ -255,7 +257,7 @@ def test_weights() -> None:
     ],
 )
 def test_verdicts(track: Track, ratio: float, low: float, verdict: str) -> None:
-    """Beyond the budget by what can be told, and certainly so; where only the first is so, it is undecided."""
+    """A budget is exceeded only if the whole spread is above it; if only the median is, the result is undecided."""
     rounds = [low] * 20 + [ratio] * 21 if low != ratio else [ratio] * 41
     track.observation = Completed(result=timed(*rounds))
     done = track.hold(Budget(slower_than_baseline=1.2), against="HEAD")

@@ -1,4 +1,4 @@
-"""Nodes loaded alone: what is asked of runtimes, and when no more is."""
+"""Loading single nodes: which jobs are submitted to runtimes, and when the search ends."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CRASHED = Crashed(signal="SIGSEGV", during="load", log="")
 
 
 def planned(release: str) -> PlannedRuntime:
-    """A runtime with a provider and an extension."""
+    """Return a runtime with a provider and an extension."""
     runtime = LockedRuntime(engine="onnxruntime", release=release, python="3.11")
     return PlannedRuntime(runtime, ("server",), ("all", "disabled"), ("Some",), required=True, extensions=("more",))
 
@@ -39,14 +39,14 @@ OLD, NEW = planned("1.9.0"), planned("1.10.0")
 
 
 def run_model(folder: Path, operators: int = 3, ir_version: int = 10) -> ExecutedModel:
-    """A model of as many kinds of nodes."""
+    """Return a model with that many kinds of nodes."""
     body = " ".join(f"y{n} = Elu <alpha = {n}.5> (x)" for n in range(operators))
     text = f'<ir_version: {ir_version}, opset_import: ["" : 18]> g (float[2] x) => (float[2] y0) {{ {body} }}'
     return ExecutedModel("m.onnx", Place("onnxgate.lock", 3), ModelView(onnx.parser.parse_model(text)), folder, folder)
 
 
 class Answering:
-    """Answers at once, and remembers what it was asked."""
+    """Answers jobs immediately and records them."""
 
     def __init__(self, answer: Callable[[Load], Observation | None]) -> None:
         self.asked: list[tuple[str, Load]] = []
@@ -55,7 +55,7 @@ class Answering:
         self._answer = answer
 
     def __call__(self, runtime: PlannedRuntime, job: Load) -> Future[Observation]:
-        """One that waits for ever where there is no answer."""
+        """Submit a job; its future is never completed if there is no answer."""
         future: Future[Observation] = Future()
         self.asked.append((runtime.name, job))
         self.futures.append(future)
@@ -67,7 +67,7 @@ class Answering:
 
 
 def test_each_kind_is_asked_once_per_runtime_and_level(tmp_path: Path) -> None:
-    """As the target wants it; equal nodes are one file, written once, and no question when another model has them."""
+    """Each kind of node is loaded once per runtime and level; identical nodes share a file, also across models."""
     answering = Answering(lambda _: LOADS)
     asking = NodeLoader(answering, tmp_path / "nodes")
     asking.examine(run_model(tmp_path), {OLD: UNKNOWN, NEW: UNKNOWN})
@@ -82,7 +82,7 @@ def test_each_kind_is_asked_once_per_runtime_and_level(tmp_path: Path) -> None:
 
 
 def test_lists_that_were_left_out_are_read_from_the_model(tmp_path: Path) -> None:
-    """A runtime must not be given a node with an emptied attribute."""
+    """Attributes omitted from memory are read from the file, because a runtime must not receive an empty attribute."""
     body = f"y = ai.onnx.ml.LinearRegressor <coefficients = {[0.5] * 2000}> (x)"
     text = f'<ir_version: 8, opset_import: ["ai.onnx.ml" : 1]> g (float[2, 2000] x) => (float[2, 1] y) {{ {body} }}'
     complete = onnx.parser.parse_model(text)
@@ -97,7 +97,7 @@ def test_lists_that_were_left_out_are_read_from_the_model(tmp_path: Path) -> Non
 
 
 def test_a_node_is_stamped_as_its_model_unless_that_is_refused(tmp_path: Path) -> None:
-    """A release that refuses the IR version would refuse the node for it, too."""
+    """A node has the model's IR version, unless the release rejects it, because it would reject the node as well."""
     answering = Answering(lambda _: LOADS)
     too_new = Failure(type="Fail", text="Unsupported model IR version: 10, max supported IR version: 8")
     NodeLoader(answering, tmp_path).examine(run_model(tmp_path, 1), {OLD: UNKNOWN})
@@ -109,7 +109,7 @@ def test_a_node_is_stamped_as_its_model_unless_that_is_refused(tmp_path: Path) -
 
 
 def test_no_more_are_asked_than_help(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit is said."""
+    """The number of tested node kinds is limited, and the limit is reported."""
     monkeypatch.setattr(failed_runs, "MAX_NODE_KINDS", 2)
     answering = Answering(lambda _: LOADS)
     examined = NodeLoader(answering, tmp_path).examine(run_model(tmp_path), {OLD: UNKNOWN})
@@ -120,7 +120,7 @@ def test_no_more_are_asked_than_help(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_crashes_end_the_search(tmp_path: Path) -> None:
-    """Each costs a process."""
+    """The search ends after a few crashes, because each of them costs a process."""
     answering = Answering(lambda _: CRASHED)
     examined = NodeLoader(answering, tmp_path).examine(run_model(tmp_path, 5), {OLD: UNKNOWN})
 
@@ -128,7 +128,7 @@ def test_crashes_end_the_search(tmp_path: Path) -> None:
 
 
 def test_patience_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once the first node was answered; what was found until then is said."""
+    """The search ends after a time limit, which starts at the first answer; results until then are reported."""
     monkeypatch.setattr(failed_runs, "MAX_WAIT_S", 0.05)
     answering = Answering(lambda _: Refused(failure=REFUSED) if len(answering.asked) < 3 else None)
     examined = NodeLoader(answering, tmp_path).examine(run_model(tmp_path, 4), {OLD: UNKNOWN})
@@ -141,7 +141,7 @@ def test_patience_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_was_not_done_can_be_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For another model with the same nodes."""
+    """A node that was not tested in time is tested for another model with the same node."""
     monkeypatch.setattr(failed_runs, "MAX_WAIT_S", 0.05)
     answering = Answering(lambda _: LOADS if len(answering.asked) != 3 else None)
     asking = NodeLoader(answering, tmp_path / "nodes")
@@ -152,7 +152,7 @@ def test_what_was_not_done_can_be_asked_again(tmp_path: Path, monkeypatch: pytes
 
 
 def test_nothing_is_asked_in_vain(tmp_path: Path) -> None:
-    """A file that cannot be read has no nodes."""
+    """No node is tested if the model's file cannot be read."""
     cut_off = LevelRefusal("all", Failure(type="InvalidProtobuf", text="Protobuf parsing failed."), "")
     answering = Answering(lambda _: LOADS)
     NodeLoader(answering, tmp_path).examine(

@@ -1,4 +1,4 @@
-"""Which outcomes another check of the same content would have again."""
+"""Outcomes that can be cached because another check of the same content would reproduce them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CONFIG = 'models = ["*.onnx"]\n[targets.t]\nruntime = "onnxruntime"\n'
 
 
 def _lasting(folder: Path, text: str, traced: str = "") -> dict[str, bool]:
-    """Run two models that fail with a text; the node of the one that is `traced` has a stack trace."""
+    """Run two models that fail with a text; the node of the `traced` one has a stack trace."""
     for name in ("a.onnx", "b.onnx"):
         model = parse()
         model.graph.node[0].name = "n"
@@ -46,15 +46,15 @@ def _lasting(folder: Path, text: str, traced: str = "") -> dict[str, bool]:
 
 
 def test_known_failures_last(tmp_path: Path) -> None:
-    """They are the model's."""
+    """A failure with a known cause is due to the model and can be cached."""
     assert {"a.onnx": True, "b.onnx": True} == _lasting(tmp_path, FAILURE)
 
 
 def test_unknown_failures_do_not_last(tmp_path: Path) -> None:
-    """They may be the machine's."""
+    """A failure with an unknown cause may be due to the machine and is not cached."""
     assert {"a.onnx": False, "b.onnx": False} == _lasting(tmp_path, "pthread_create failed")
 
 
 def test_places_in_source_files_do_not_last(tmp_path: Path) -> None:
-    """Source files are in no key; the outcome of another model does not depend on them."""
+    """Source files are not part of the cache key, so an outcome that refers to one is not cached."""
     assert {"a.onnx": False, "b.onnx": True} == _lasting(tmp_path, FAILURE, traced="a.onnx")

@@ -1,4 +1,4 @@
-"""Which models are in memory while others are run and judged, and that their weights are read where they are needed."""
+"""Models are in memory only while they are evaluated, and large weights are read only when needed."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ g (float[2000] x) => (float[2000] y, float[COUNT] z) { y = Add(x, bias) z = Neg(
 
 
 class WatchedRuntimes(Runtimes):
-    """Runtimes that call `watch` before each job, and refuse all models if `text` is not empty."""
+    """Runtimes that call `watch` before each job, and reject all models if `text` is not empty."""
 
     def __init__(self, watch: Callable[[Job], None], text: str = "") -> None:
         super().__init__(lambda _, __: True, None, text)
         self._watch, self._refusal = watch, text
 
     def submit(self, seat: WorkerSpec, job: Job, *, limits: JobLimits | None = None) -> Future[Observation]:
-        """Refuse a model, or answer at once."""
+        """Reject a model, or answer immediately."""
         self._watch(job)
         if not self._refusal or not isinstance(job, Load | Run):
             return super().submit(seat, job, limits=limits)
@@ -69,12 +69,12 @@ def execute(folder: Path, host: WatchedRuntimes, watch: Callable[..., None] | No
 
 
 def remove(path: Path) -> None:
-    """Remove a model, if it is there."""
+    """Remove a model if it exists."""
     path.unlink(missing_ok=True)
 
 
 def spoil(path: Path) -> None:
-    """Cut a model off."""
+    """Replace a model by a truncated one."""
     path.write_bytes(b"\x08\x08\x3a\x7f")
 
 
@@ -99,7 +99,7 @@ def save_large_model(path: Path) -> None:
 
 
 def test_one_model_is_in_memory_at_a_time(tmp_path: Path) -> None:
-    """None while the runtimes work, however many there are; and that which is judged."""
+    """No model is in memory during runs, and only one at a time while results are evaluated."""
     for name in ("a.onnx", "b.onnx", "c.onnx"):
         onnx.save(parse(), tmp_path / name)
     before = len(list_views())
@@ -115,7 +115,7 @@ def test_one_model_is_in_memory_at_a_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("change", [remove, spoil, replace_by_another])
 def test_model_that_changes_during_the_check(tmp_path: Path, change: Callable[[Path], object]) -> None:
-    """That model alone is undecided, also if another valid one takes its place: some runs were of that one."""
+    """Only the changed model is undecided, even if the new file is valid, because some runs used the old one."""
     onnx.save(parse(), tmp_path / "a.onnx")
     onnx.save(parse(), tmp_path / "m.onnx")
 
@@ -130,7 +130,7 @@ def test_model_that_changes_during_the_check(tmp_path: Path, change: Callable[[P
 
 
 def test_large_weights_stay_in_the_file(tmp_path: Path) -> None:
-    """Of a model of 8 MB and more, also while it is judged."""
+    """Weights of models above 8 MB stay in the file, also during evaluation."""
     save_large_model(tmp_path / "m.onnx")
     before = {id(view) for view in list_views()}
     omitted: list[list[str]] = []
@@ -145,7 +145,7 @@ def test_large_weights_stay_in_the_file(tmp_path: Path) -> None:
 
 
 def test_nodes_are_loaded_alone_with_their_weights(tmp_path: Path) -> None:
-    """A kernel may want a constant that is not in the messages of a model that is read lightly."""
+    """A kernel may require a constant that was omitted from the model in memory, so it is read from the file."""
     save_large_model(tmp_path / "m.onnx")
     constants: dict[str, list[int]] = {}
 

@@ -1,4 +1,4 @@
-"""Values of a model for the search of its worst layers: weights are read one at a time."""
+"""Values of a model for the mismatch search; weights are read one at a time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def open_values(folder: Path, tensors: list[TensorProto], *, external: bool = Fa
 @pytest.mark.parametrize("count", [3, LARGE])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "bool"])
 def test_weights_are_what_the_model_has(tmp_path: Path, dtype: str, count: int, external: bool) -> None:
-    """However large they are, and wherever they lie."""
+    """Weights are read correctly whatever their size, inside the model or as external data."""
     expected = np.random.default_rng(0).normal(size=(1, count)).astype(dtype)
     values = open_values(tmp_path, [numpy_helper.from_array(expected, "w")], external=external)
 
@@ -45,14 +45,14 @@ def test_weights_are_what_the_model_has(tmp_path: Path, dtype: str, count: int, 
 
 
 def test_weights_in_fields_of_their_type(tmp_path: Path) -> None:
-    """`float_data` instead of `raw_data`."""
+    """Weights may be stored in `float_data` instead of `raw_data`."""
     values = open_values(tmp_path, [helper.make_tensor("w", TensorProto.FLOAT, [LARGE], np.arange(LARGE))])
 
     assert np.array_equal(values["w"], np.arange(LARGE, dtype=np.float32))
 
 
 def test_computed_values_come_first(tmp_path: Path) -> None:
-    """An input may have the name of a weight, which is then its default."""
+    """A computed value takes precedence, because an input may have the name of a weight, its default."""
     values = open_values(tmp_path, [numpy_helper.from_array(np.ones(3, np.float32), "w")])
     np.save(tmp_path / "w.npy", np.zeros(2))
 
@@ -61,7 +61,7 @@ def test_computed_values_come_first(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [3, LARGE])
 def test_weights_that_cannot_be_read_are_absent(tmp_path: Path, count: int) -> None:
-    """Data that is not as long as the shape says, and data that is not there."""
+    """A weight is absent if its data is missing or does not match its shape."""
     wrong = numpy_helper.from_array(np.ones(count, np.float32), "wrong")
     wrong.dims[:] = [count - 1]
     values = open_values(tmp_path, [numpy_helper.from_array(np.ones(count, np.float32), "w"), wrong])
@@ -74,7 +74,7 @@ def test_weights_that_cannot_be_read_are_absent(tmp_path: Path, count: int) -> N
 
 
 def test_one_large_weight_is_held_at_a_time(tmp_path: Path) -> None:
-    """In a file, of which there is one; a weight that was read before is still what it was."""
+    """Only one large weight is in memory at a time, and values that were read earlier remain valid."""
     weights = [numpy_helper.from_array(np.full(8 * LARGE, index, np.float32), f"w{index}") for index in range(4)]
     values = open_values(tmp_path, weights)
     del weights
@@ -89,4 +89,4 @@ def test_one_large_weight_is_held_at_a_time(tmp_path: Path) -> None:
     assert sums == [0.0, 1.0, 2.0, 3.0]
     assert float(first.max()) == 0.0
     assert len(list((tmp_path / "values").iterdir())) == 1
-    assert peak_bytes < 16 * 2**20  # a weight has 18 MiB
+    assert peak_bytes < 16 * 2**20  # one weight has 18 MiB

@@ -1,4 +1,4 @@
-"""What is run once more: through the whole execution, on runtimes that take what each test lets them take."""
+"""Retries with other input sizes, executed on simulated runtimes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Takes = Callable[[str, Mapping[str, int]], bool]
 
 
 class Runtimes:
-    """A host whose runtimes take the sizes that `takes` says, and whose source takes those that `source` says."""
+    """A host whose runtimes accept sizes according to `takes`, and whose source accepts them according to `source`."""
 
     def __init__(self, takes: Takes, source: Takes | None, text: str) -> None:
         self.jobs: list[tuple[str, tuple[str, ...]]] = []
@@ -57,10 +57,10 @@ class Runtimes:
         self._takes, self._source, self._text = takes, source, text
 
     def show(self, *folders: Path) -> None:
-        """It reads no files."""
+        """Grant access to folders; this host reads no files."""
 
     def submit(self, seat: WorkerSpec, job: Job, *, limits: JobLimits | None = None) -> Future[Observation]:
-        """Answer at once."""
+        """Answer immediately."""
         future: Future[Observation] = Future()
         future.set_result(Completed(result=self._answer(seat.name, job)))
         return future
@@ -118,13 +118,13 @@ def _planned(name: str) -> PlannedRuntime:
 
 
 def _judged(done: ExecutionResult) -> dict[str, set[str]]:
-    """The cases that are judged, by runtime."""
+    """Return the names of the evaluated cases by runtime."""
     runs = [each for each in done.step.subjects if isinstance(each, ModelRuns)]
     return {each.runtime: {attempt.case.name for attempt in each.attempts} for each in runs}
 
 
 def test_what_runs_is_run_once(tmp_path: Path) -> None:
-    """One job for each level of each runtime, and nothing more."""
+    """If all cases run, there is one job per runtime and level."""
     done, host = _execute(tmp_path, lambda _, __: True)
 
     assert len(host.jobs) == 4
@@ -133,7 +133,7 @@ def test_what_runs_is_run_once(tmp_path: Path) -> None:
 
 
 def test_sizes_that_fit_replace_the_guesses(tmp_path: Path) -> None:
-    """They are looked for on the newest runtime alone, and judged on all."""
+    """Working sizes are searched on the newest runtime only, and used on all."""
     done, host = _execute(tmp_path, lambda _, sizes: sizes["samples"] in (32, 64))
     fitting = {"sizes batch=1 samples=32", "sizes batch=3 samples=32"}
 
@@ -143,7 +143,7 @@ def test_sizes_that_fit_replace_the_guesses(tmp_path: Path) -> None:
 
 
 def test_no_size_fits(tmp_path: Path) -> None:
-    """Nothing is known then, and that is said for each stage that was asked for."""
+    """If no size works, each selected stage is undecided with the reason."""
     done, _ = _execute(tmp_path, lambda _, __: False, stages=frozenset({Stage.RUNTIME, Stage.PARITY}))
 
     assert [(each.stage, each.runtime) for each in done.step.undone] == [(Stage.PARITY, ""), (Stage.RUNTIME, "")]
@@ -153,7 +153,7 @@ def test_no_size_fits(tmp_path: Path) -> None:
 
 
 def test_sizes_of_the_config_are_promised(tmp_path: Path) -> None:
-    """No other ones are tried: that they fail is a fault."""
+    """Sizes in the config must work, so no others are tried, and the failure is a finding."""
     done, host = _execute(tmp_path, lambda _, __: False, settings="sizes = { batch = [1], samples = [9] }")
 
     assert len(host.jobs) == 4
@@ -161,14 +161,14 @@ def test_sizes_of_the_config_are_promised(tmp_path: Path) -> None:
 
 
 def test_another_runtime_proves_the_sizes(tmp_path: Path) -> None:
-    """What one takes and another does not is a fault of the latter."""
+    """If one runtime accepts a size and another does not, the failure is a fault of the latter."""
     _, host = _execute(tmp_path, lambda name, _: name == OLD)
 
     assert len(host.jobs) == 4
 
 
 def test_indices_out_of_bounds_everywhere(tmp_path: Path) -> None:
-    """Without a dynamic axis there is nothing else to try; only real inputs help."""
+    """Without dynamic axes there are no other sizes to try; the hint suggests real inputs."""
     done, host = _execute(tmp_path, lambda _, __: False, model=TABLE, text="indices element out of data bounds")
     (undone,) = done.step.undone
 
@@ -181,7 +181,7 @@ def test_indices_out_of_bounds_everywhere(tmp_path: Path) -> None:
 def test_the_source_proves_the_sizes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source_fits: bool, searched: bool
 ) -> None:
-    """It is asked only where something failed, also if the runtime stage alone is asked for."""
+    """The source is run only after a case failed, and also if only the runtime stage is selected."""
     monkeypatch.setattr(jobs, "find_toolchain", lambda *_: Path("python"))
     settings = 'source = "export.py:build"'
     _, calm = _execute(tmp_path, lambda _, __: True, settings=settings, source=lambda _, __: source_fits)
@@ -199,7 +199,7 @@ def test_the_source_proves_the_sizes(
 
 
 def test_without_a_toolchain_nothing_is_proven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The runtime stage did not ask for one: it goes on without."""
+    """The runtime stage does not require a toolchain, so it continues without one."""
 
     def absent(*_: object) -> Path:
         raise UnavailableError("no torch")
@@ -211,7 +211,7 @@ def test_without_a_toolchain_nothing_is_proven(tmp_path: Path, monkeypatch: pyte
 
 
 def test_inputs_that_no_array_can_hold(tmp_path: Path) -> None:
-    """The model is loaded and the reason said, also where the user gives inputs; the run goes on."""
+    """The model is loaded and its unsupported inputs are reported, even if the user provides inputs."""
     np.savez(tmp_path / "a.npz", x=np.zeros(2, np.float32))
     done, host = _execute(tmp_path, lambda _, __: True, model=SEQUENCE, settings='inputs = "a.npz"')
     (undone,) = done.step.undone
@@ -221,7 +221,7 @@ def test_inputs_that_no_array_can_hold(tmp_path: Path) -> None:
 
 
 def test_proven_sizes_are_tried_first_and_failed_ones_never(tmp_path: Path) -> None:
-    """The sizes of the source's own example run where guesses fail; what failed once would fail again."""
+    """Sizes of the source's example are tried first, and sizes that already failed are not tried again."""
     onnx.save(onnx.parser.parse_model(WAVE), tmp_path / "m.onnx")
     (tmp_path / "onnxgate.toml").write_text('models = ["*.onnx"]\n[targets.t]\nruntime = "onnxruntime"\n')
     (model,) = load_config(tmp_path / "onnxgate.toml").models()

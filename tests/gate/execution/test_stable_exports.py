@@ -1,4 +1,4 @@
-"""Which exports count as made from the same files, and as the same files."""
+"""Identification of exports by the files they were created from and the files they contain."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.harness.locks import project_of
 
 
 def write(path: Path, text: str = "text") -> Path:
-    """Write a file, and the folders that it lies in."""
+    """Write a file, creating its parent folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     return path
@@ -22,7 +22,7 @@ def write(path: Path, text: str = "text") -> Path:
 
 @pytest.fixture
 def python(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An interpreter of a virtual environment of its own, with one package."""
+    """Create a virtual environment with one package and return its interpreter."""
     monkeypatch.delenv("PYTHONPATH", raising=False)
     environment = tmp_path_factory.mktemp("env")
     write(environment / "pyvenv.cfg", "include-system-site-packages = false\n")
@@ -32,14 +32,14 @@ def python(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """A model with data next to it and in a subfolder."""
+    """Create a model with data in its folder and in a subfolder."""
     write(tmp_path / "out" / "data" / "w.bin")
     write(tmp_path / "out" / "w.bin")
     return write(tmp_path / "out" / "m.onnx")
 
 
 def test_all_files_of_an_export(model: Path) -> None:
-    """Those in subfolders and behind links count, by path; folders of something else do not."""
+    """Files in subfolders and behind links are included by path; unrelated folders are not."""
     digests = digest_written(model)
     (model.parent / "linked.bin").symlink_to(write(model.parents[1] / "elsewhere"))
     linked = digest_written(model)
@@ -54,7 +54,7 @@ def test_all_files_of_an_export(model: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["linked folder", "pipe", "link to nothing"])
 def test_files_that_cannot_be_digested(model: Path, kind: str) -> None:
-    """They may differ between two exports, so there is no digest at all."""
+    """If one of the files cannot be hashed, there are no digests, because it may differ between two exports."""
     path = model.parent / "data" / "other"
     if kind == "linked folder":
         path.symlink_to(model.parents[1], target_is_directory=True)
@@ -67,7 +67,7 @@ def test_files_that_cannot_be_digested(model: Path, kind: str) -> None:
 
 
 def test_state_of_a_repository(tmp_path: Path, python: Path) -> None:
-    """Every file of the project's own and every installed package counts; caches and environments do not."""
+    """The state covers all files of the project and all installed packages, but no caches or environments."""
     root = tmp_path / "project"
     (package,) = python.parents[1].rglob("x-1.dist-info")
     code = write(root / "export" / "make.py")
@@ -96,7 +96,7 @@ def test_state_of_a_repository(tmp_path: Path, python: Path) -> None:
 def test_files_that_are_not_read(
     tmp_path: Path, python: Path, monkeypatch: pytest.MonkeyPatch, size_bytes: int
 ) -> None:
-    """Large files, and those beyond a sum, are others if their status is another."""
+    """Files that are too large to be hashed are identified by size and modification time."""
     path = write(tmp_path / "weights.bin", "x" * size_bytes)
     read = digest_state(tmp_path, python)
     monkeypatch.setattr(stable_exports, "MAX_HASHED_BYTES", 99)
@@ -109,7 +109,7 @@ def test_files_that_are_not_read(
 
 
 def test_a_repository_of_too_many_files(tmp_path: Path, python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its exports are not stored."""
+    """Exports of a repository with too many files are not cached."""
     monkeypatch.setattr(stable_exports, "MAX_REPOSITORY_FILES", 2)
     for name in "ab":
         write(tmp_path / name)
@@ -122,7 +122,7 @@ def test_a_repository_of_too_many_files(tmp_path: Path, python: Path, monkeypatc
 
 @pytest.mark.parametrize("kind", ["of the system", "with its packages", "with a path"])
 def test_packages_that_are_not_known(tmp_path: Path, python: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """A toolchain that can import packages from elsewhere may change unnoticed."""
+    """If the toolchain can import packages from unknown folders, they may change unnoticed, so there is no digest."""
     known = digest_state(tmp_path, python)
     settings = python.parents[1] / "pyvenv.cfg"
     if kind == "of the system":
@@ -137,7 +137,7 @@ def test_packages_that_are_not_known(tmp_path: Path, python: Path, monkeypatch: 
 
 
 def test_an_export_belongs_to_the_files_that_it_was_made_from(tmp_path: Path, python: Path) -> None:
-    """After a change of code, equal bytes with the other seed do not show that the seed does not matter."""
+    """After a code change, the earlier comparison of exports with two seeds is no longer valid."""
     write(tmp_path / "project" / "m.onnx")
     project = project_of(tmp_path / "project", 'models = ["*.onnx"]\n[targets.t]\nruntime = "onnxruntime"\n')
     (selected,) = project.models()
@@ -157,7 +157,7 @@ def test_an_export_belongs_to_the_files_that_it_was_made_from(tmp_path: Path, py
 
 
 def test_the_state_is_that_before_the_first_export(tmp_path: Path, python: Path) -> None:
-    """What an export writes into the repository is not what it was made from."""
+    """The state is recorded before the export, because the export may write files into the repository."""
     write(tmp_path / "project" / "m.onnx")
     project = project_of(tmp_path / "project", 'models = ["*.onnx"]\n[targets.t]\nruntime = "onnxruntime"\n')
     (selected,) = project.models()

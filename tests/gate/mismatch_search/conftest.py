@@ -1,4 +1,4 @@
-"""What the searches of these tests run on: locked releases of the real index."""
+"""Locked releases of the real index for the mismatch search tests."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ NUMPY = {"1.18.1": "1.26.4", "1.23.2": "2.3.1", "1.31.1": "2.3.1", "1.28.0": "2.
 
 @pytest.fixture
 def bench(shared_folder: Path, tmp_path: Path) -> Iterator[Callable[..., Bench]]:
-    """Makes a bench of these releases."""
+    """Return a function that creates a bench of these releases."""
     with WorkerPool(Environments(shared_folder / "a cache", offline=False), 2, JobLimits(time_s=120)) as host:
         yield lambda *releases: Bench.of(host, tmp_path, [_lock(each, numpy=NUMPY[each]) for each in releases])

@@ -1,4 +1,4 @@
-"""Small nets in which one node is computed wrongly somewhere."""
+"""Small networks with one node that some releases compute incorrectly."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CHANNELS = 16
 
 
 def convolutions(path: Path, operator: str, size: int, attributes: Mapping[str, object]) -> Path:
-    """Four convolutions with a pooling behind the second one, and a head: 12 nodes."""
+    """Create a network of 12 nodes: four convolutions, with a pooling after the second one, and a head."""
     random = np.random.default_rng(0)
     nodes, weights, value, channels = [], [], "x", 3
     for index in range(4):

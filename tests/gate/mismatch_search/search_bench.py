@@ -1,4 +1,4 @@
-"""A model run as the gate runs it, compared, and searched; and models with one weight that is wrong."""
+"""Runs, compares and searches models as the gate does, and creates models with one incorrect weight."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Verdict = Literal["right", "neighbour", "wrong", "nothing"]
 
 @dataclass(slots=True)
 class Bench:
-    """Runtimes, and a folder for what is written."""
+    """Runtimes, and a folder for their output."""
 
     host: WorkerPool
     folder: Path
@@ -50,7 +50,7 @@ class Bench:
     def of(
         cls, host: WorkerPool, folder: Path, locked: Sequence[tuple[LockedRuntime, tuple[LockedPackage, ...]]]
     ) -> Bench:
-        """Both optimisation levels on each release."""
+        """Create a bench with both optimization levels of each release."""
         runtimes = {
             PlannedRuntime(
                 runtime, ("server",), ("all", "disabled"), ("CPUExecutionProvider",), True
@@ -60,15 +60,15 @@ class Bench:
         return cls(host, folder, runtimes)
 
     def place(self) -> Path:
-        """An unused path."""
+        """Return an unused path."""
         return self.folder / f"search {next(self._count)}"
 
     def submit(self, planned: PlannedRuntime, job: Job, limits: JobLimits) -> Future[Observation]:
-        """Have a job done."""
+        """Submit a job to a runtime."""
         return self.host.submit(self.runtimes[planned], job, limits=limits)
 
     def run(self, model: Path, cases: Sequence[InputCase]) -> list[ObservedRun]:
-        """Every runtime at every level."""
+        """Run all cases on every runtime at every level."""
         asked = [
             (planned, job) for planned in self.runtimes for job in prepare_runs(model, cases, planned, self.place())
         ]
@@ -79,14 +79,14 @@ class Bench:
         ]
 
     def ask(self, job: Job) -> Observation:
-        """What the toolchain answers."""
+        """Run a job in the toolchain."""
         assert self.toolchain is not None
         return self.host.submit(create_toolchain_spec(self.toolchain), job).result()
 
 
 @dataclass(frozen=True, slots=True)
 class Sourced:
-    """A source, exported and run on its model's cases."""
+    """An exported source, run on its model's cases."""
 
     asked: Export
     model: Path
@@ -96,7 +96,7 @@ class Sourced:
 
 
 def export(bench: Bench, source: Path, name: str, sizes: Mapping[str, Sequence[int]], seed: int = 0) -> Sourced:
-    """Export a source, make the cases of its model, and ask it for its outputs in both precisions."""
+    """Export a source, generate cases for its model, and compute the source's outputs in both precisions."""
     asked = Export(
         source=f"{source}:{name}",
         output=str(_made(bench.place())),
@@ -111,7 +111,7 @@ def export(bench: Bench, source: Path, name: str, sizes: Mapping[str, Sequence[i
 
 
 def with_cases(bench: Bench, asked: Export, model: Path, cases: tuple[InputCase, ...]) -> Sourced:
-    """The same with what the source computes of these cases."""
+    """Compute the source's outputs for these cases."""
     again = {name: getattr(asked, name) for name in asked.__struct_fields__}
     again.update(output=str(_made(bench.place())), cases=cases, export=False)
     answer = _exported(bench, Export(**again))
@@ -150,7 +150,7 @@ def compared(
     fresh: Path | None = None,
     source: Export | None = None,
 ) -> tuple[tuple[Comparison, ...], tuple[IncompleteCheck, ...]]:
-    """What the parity stage says of a model, with where each mismatch begins."""
+    """Return the parity stage's comparisons, with the first differing node of each mismatch."""
     reading = read_model(model, "model.onnx")
     ran = bench.run(model, cases)
     locked = LockedModel(sha256="", size_bytes=0, ir_version=8, opsets={}, tolerance=dict(tolerance or {}))
@@ -174,16 +174,16 @@ def compared(
 
 
 def firsts(comparisons: Sequence[Comparison]) -> set[FirstDifference | None]:
-    """Where the mismatches begin."""
+    """Return the first differing nodes of the mismatches."""
     return {each.first for each in comparisons if find_mismatches(each)}
 
 
-# One weight that is wrong
+# One incorrect weight
 
 
 @dataclass(frozen=True, slots=True)
 class Spoiled:
-    """A model of which one weight is 1 % too large: all of it, or one element."""
+    """A model with one weight, or one element of it, that is 1 % too large."""
 
     model: Path
     weight: str
@@ -193,7 +193,7 @@ Spoil = Callable[[onnx.ModelProto, Random], str]
 
 
 def scale_tensor(model: onnx.ModelProto, random: Random) -> str:
-    """One weight, drawn among all, is multiplied by 1.01."""
+    """Multiply one randomly chosen weight by 1.01."""
     tensor = random.choice(_weights(model))
     array = numpy_helper.to_array(tensor) * np.float32(1.01)
     tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
@@ -201,7 +201,7 @@ def scale_tensor(model: onnx.ModelProto, random: Random) -> str:
 
 
 def scale_element(model: onnx.ModelProto, random: Random) -> str:
-    """One element of one weight, both drawn, is multiplied by 1.01."""
+    """Multiply one element of a randomly chosen weight by 1.01."""
     tensor = random.choice(_weights(model))
     array = numpy_helper.to_array(tensor).copy()
     array.reshape(-1)[random.randrange(array.size)] *= np.float32(1.01)
@@ -210,7 +210,7 @@ def scale_element(model: onnx.ModelProto, random: Random) -> str:
 
 
 def _weights(model: onnx.ModelProto) -> list[onnx.TensorProto]:
-    """Floating-point initializers of at least 8 elements that a node on the way to an output uses."""
+    """Return floating-point initializers of at least 8 elements that affect an output."""
     outputs = [value.name for value in model.graph.output]
     used = {name for step in list_search_nodes(model, outputs) for name in find_node_weights(model, step.index)}
     return [
@@ -221,7 +221,7 @@ def _weights(model: onnx.ModelProto) -> list[onnx.TensorProto]:
 
 
 def spoiled(model: Path, folder: Path, spoil: Spoil, random: Random) -> Spoiled:
-    """A copy of the model with one wrong weight."""
+    """Create a copy of the model with one incorrect weight."""
     proto = onnx.load(str(model))
     weight = spoil(proto, random)
     path = _made(folder) / "model.onnx"
@@ -230,7 +230,7 @@ def spoiled(model: Path, folder: Path, spoil: Spoil, random: Random) -> Spoiled:
 
 
 def verdict(spoiled: Spoiled, first: FirstDifference | None) -> Verdict:
-    """Whether the node that was named uses the weight, is a neighbour of one that does, or neither."""
+    """Return whether the reported node uses the weight, is a neighbor of one that does, or neither."""
     if first is None:
         return "nothing"
     proto = onnx.load(str(spoiled.model), load_external_data=False)

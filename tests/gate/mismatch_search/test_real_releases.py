@@ -1,4 +1,4 @@
-"""Where releases and optimisation levels part, on real releases that compute something wrongly."""
+"""The first differing node on real releases that compute an operator incorrectly."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Make = Callable[..., Bench]
 
 
 def said(bench: Bench, model: Path) -> tuple[set[tuple[str, str, str] | None], list[str]]:
-    """Pair, node and operator of each mismatch's beginning; and what was not found."""
+    """Return the pair, node and operator of each mismatch, and the reasons why nodes were not found."""
     reading = read_model(model, "model.onnx")
     cases = generate_cases(reading.facts, reading.view, {}, bench.place())
     comparisons, undone = compared(bench, model, cases)
@@ -32,21 +32,21 @@ def said(bench: Bench, model: Path) -> tuple[set[tuple[str, str, str] | None], l
 
 
 def test_a_release_that_computes_a_node_wrongly(bench: Make, tmp_path: Path) -> None:
-    """ONNX Runtime 1.18 pools over what lies beyond the padding; convolutions before and behind it are right."""
+    """ONNX Runtime 1.18 pools beyond the padding; the convolutions before and after the pooling are correct."""
     model = convolutions(tmp_path / "m.onnx", "AveragePool", 16, HALVING)
 
     assert said(bench("1.18.1", "1.23.2", "1.31.1"), model) == ({("runtime", "pool", "AveragePool")}, [])
 
 
 def test_an_optimiser_that_computes_a_node_wrongly(bench: Make, tmp_path: Path) -> None:
-    """ONNX Runtime 1.28 pools wrongly only where its optimiser has changed the layout."""
+    """ONNX Runtime 1.28 pools incorrectly only if its optimizer has changed the layout."""
     model = convolutions(tmp_path / "m.onnx", "AveragePool", 7, STEPPING)
 
     assert said(bench("1.28.0"), model) == ({("optimization", "pool", "AveragePool")}, [])
 
 
 def test_nodes_that_have_no_name(bench: Make, tmp_path: Path) -> None:
-    """What they give says which one it is."""
+    """Unnamed nodes are identified by their outputs."""
     path = convolutions(tmp_path / "m.onnx", "AveragePool", 16, HALVING)
     model = onnx.load(str(path))
     for node in model.graph.node:
@@ -60,14 +60,14 @@ def test_nodes_that_have_no_name(bench: Make, tmp_path: Path) -> None:
 
 
 def test_models_that_agree_are_not_searched(bench: Make, tmp_path: Path) -> None:
-    """Nothing is named where nothing differs."""
+    """No node is reported if all outputs agree."""
     model = convolutions(tmp_path / "m.onnx", "MaxPool", 16, {"kernel_shape": [2, 2]})
 
     assert said(bench("1.18.1", "1.31.1"), model) == (set(), [])
 
 
 def test_a_model_with_external_data(bench: Make, tmp_path: Path) -> None:
-    """Weights in another file are found beside the copies, by releases that follow no links out of a folder too."""
+    """Copied models find their external data, also on releases that reject links out of a folder."""
     path = convolutions(tmp_path / "m.onnx", "AveragePool", 16, HALVING)
     onnx.save(onnx.load(str(path)), str(path), save_as_external_data=True, location="m.data", size_threshold=0)
     assert path.with_name("m.data").is_file()

@@ -1,4 +1,4 @@
-"""One weight that is wrong by 1 %: whether the node that uses it is named, on a small transformer and on a real one."""
+"""A weight that is off by 1 %: whether the search finds the node that uses it, in a small and a real transformer."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ Make = Callable[..., Bench]
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """A source on its bench."""
+    """An exported source, with the bench that runs it."""
 
     bench: Bench
     sourced: Sourced
 
     def mismatches(self) -> list[str]:
-        """The runtimes on which the model as it was exported differs from its source."""
+        """Return the runtimes on which the exported model differs from its source."""
         sourced = self.sourced
         said, _ = compared(self.bench, sourced.model, sourced.cases, eager=sourced.eager, tolerance=sourced.tolerance)
         return [each.runtime for each in said if find_mismatches(each)]
 
     def verdicts(self, spoil: Spoil, times: int, *, fresh: Path | None = None) -> Counter[Verdict | str]:
-        """How often the right node was named; "missed" counts wrong weights that no output tells."""
+        """Count how often the correct node was found; "missed" counts incorrect weights that change no output."""
         random, sourced = Random(0), self.sourced
         counted: Counter[Verdict | str] = Counter()
         for _ in range(times):
@@ -78,7 +78,7 @@ class Study:
 
 @pytest.fixture
 def encoder(bench: Make, toolchain: Path) -> Study:
-    """The transformer of the quickstart project, on the oldest and the newest release."""
+    """Return the transformer of the quickstart project, on the oldest and the newest release."""
     running = bench("1.18.1", "1.31.1")
     running.toolchain = toolchain
     return Study(running, export(running, QUICKSTART, "build", {"batch": [1, 3], "sequence": [16]}))
@@ -87,7 +87,7 @@ def encoder(bench: Make, toolchain: Path) -> Study:
 @pytest.mark.torch
 @pytest.mark.parametrize("spoil", [scale_tensor, scale_element])
 def test_a_wrong_weight_of_a_transformer(encoder: Study, spoil: Spoil) -> None:
-    """Held against a fresh export, the node that uses the weight is always the one that is named."""
+    """Compared with a fresh export, every search finds the node that uses the weight."""
     assert encoder.mismatches() == []
 
     counted = encoder.verdicts(spoil, 8)
@@ -98,7 +98,7 @@ def test_a_wrong_weight_of_a_transformer(encoder: Study, spoil: Spoil) -> None:
 
 @pytest.mark.torch
 def test_a_wrong_weight_without_a_fresh_export(encoder: Study) -> None:
-    """Held against the program of its source, it is that node or the one behind it."""
+    """Compared with the exported program of the source, the search finds that node or the one after it."""
     counted = encoder.verdicts(scale_tensor, 4, fresh=NOWHERE)
 
     assert set(counted) <= {"right", "neighbour", "missed"}
@@ -107,7 +107,7 @@ def test_a_wrong_weight_without_a_fresh_export(encoder: Study) -> None:
 
 @pytest.mark.torch
 def test_a_source_that_knows_that_it_is_exported(bench: Make, toolchain: Path) -> None:
-    """Its export is what it computes there, and not what it computes by itself: that is at no node."""
+    """A source that computes something else during export differs from its own program at no single node."""
     running = bench("1.31.1")
     running.toolchain = toolchain
     sourced = export(running, APPROXIMATE, "build", {"batch": [1, 3]})
@@ -121,7 +121,7 @@ def test_a_source_that_knows_that_it_is_exported(bench: Make, toolchain: Path) -
 
 @pytest.fixture
 def sentences(bench: Make) -> Study:
-    """A sentence encoder with trained weights, fed with and without padding."""
+    """Return a sentence encoder with trained weights, run with and without padding."""
     interpreter = os.environ.get(INTERPRETER)
     if not interpreter:
         pytest.skip(NO_INTERPRETER)
@@ -133,7 +133,7 @@ def sentences(bench: Make) -> Study:
 
 
 def _padded(folder: Path, batch: int, time: int, *, padded: bool) -> InputCase:
-    """Sentences of their own lengths, or all as long as the longest."""
+    """Create sentences of different lengths, or all of the maximum length."""
     folder.mkdir(parents=True)
     random = np.random.default_rng(batch)
     lengths = random.integers(2, time + 1, size=batch) if padded else np.full(batch, time)
@@ -149,9 +149,8 @@ def _padded(folder: Path, batch: int, time: int, *, padded: bool) -> InputCase:
 
 @pytest.mark.parametrize("spoil", [scale_tensor, scale_element])
 def test_a_wrong_weight_of_a_sentence_encoder(sentences: Study, spoil: Spoil) -> None:
-    """Trained weights, on all releases, with and without padding: no false alarm, and never a wrong node.
-
-    The least that must be found is what 20 draws gave when it was measured: 19 tensors, 13 single elements.
+    """With trained weights, all releases and padding, there are no false positives, and no incorrect node is found.
+    The required minimum is below the result of 20 draws when it was measured: 19 tensors, 13 single elements.
     """
     assert sentences.mismatches() == []
 
@@ -162,7 +161,7 @@ def test_a_wrong_weight_of_a_sentence_encoder(sentences: Study, spoil: Spoil) ->
 
 
 def test_sources_are_where_the_tests_say() -> None:
-    """A path that went astray would only show in a test that is skipped."""
+    """An incorrect path would otherwise only be noticed in tests that are usually skipped."""
     missing: Sequence[Path] = [path for path in (QUICKSTART, SENTENCES) if not path.is_file()]
 
     assert missing == []

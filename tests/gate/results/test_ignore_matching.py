@@ -1,4 +1,4 @@
-"""Which findings an entry of the config accepts, and what is said of it afterwards."""
+"""Which findings an `ignore` entry matches, and the findings about the entry itself."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ CONTENT, OTHER = "a" * 64, "b" * 64
 
 
 def hit(message: str = "is amiss", model: str = "m.onnx", rule: str = "missing-kernel") -> RuleHit:
-    """One hit, with its fingerprint."""
+    """Return one hit with its fingerprint."""
     (judged,) = assign_fingerprints([RuleHit(rule, Stage.SUPPORT, Level.ERROR, Hit(PLACE, message, model=model))])
     return judged
 
 
 def finding(judged: RuleHit) -> Finding:
-    """The finding that one hit becomes."""
+    """Return the finding for one hit."""
     (found,) = resolution.merge_runtimes(resolution.resolve_hits([judged]), ())
     return found
 
 
 def outcome(ignore: Ignore, judged: RuleHit, **more: object) -> tuple[str, bool, bool]:
-    """The reason by which a finding is ignored, whether the entry met it, and whether it accepts the hit."""
+    """Return the ignore reason of a finding, whether the entry matches it, and whether it accepts the hit."""
     ignores = Ignores([ignore], TODAY, **more)  # type: ignore[arg-type]
     (weighed,), (met,) = ignores.apply([finding(judged)])
     return weighed.ignored, bool(met), ignores.accepts(judged)
@@ -41,7 +41,7 @@ def outcome(ignore: Ignore, judged: RuleHit, **more: object) -> tuple[str, bool,
 
 @pytest.mark.parametrize(("day", "expected"), [(30, ("", True, False)), (31, ("known", True, True))])
 def test_an_entry_holds_until_its_last_day(day: int, expected: object) -> None:
-    """The end date itself is still within the entry; a day later it accepts nothing of what it is about."""
+    """The end date is included; one day later the entry ignores nothing."""
     ignore = Ignore(rule="missing-kernel", reason="known", until=datetime.date(2027, 3, day))
 
     assert expected == outcome(ignore, hit())
@@ -59,12 +59,12 @@ def test_an_entry_holds_until_its_last_day(day: int, expected: object) -> None:
     ],
 )
 def test_globs(glob: str, model: str, expected: bool) -> None:
-    """`**` crosses folders, also none."""
+    """`**` matches any number of folders, including zero."""
     assert globs.matches(glob, model) is expected
 
 
 def test_fingerprints_accept_their_findings_alone() -> None:
-    """A second finding of the same rule in the same model is not accepted."""
+    """A second finding of the same rule in the same model is not ignored."""
     ignore = Ignore(rule="missing-kernel", reason="known", fingerprints=(hit("one").fingerprint,))
 
     assert outcome(ignore, hit("one")) == ("known", True, True)
@@ -75,14 +75,14 @@ def test_fingerprints_accept_their_findings_alone() -> None:
 
 @pytest.mark.parametrize(("contents", "reason"), [({"m.onnx": CONTENT}, "known"), ({"m.onnx": OTHER}, ""), ({}, "")])
 def test_sha256_accepts_one_content(contents: dict[str, str], reason: str) -> None:
-    """Another content, and one that is not known, is not accepted."""
+    """A finding for a different or unknown content is not ignored."""
     ignore = Ignore(rule="missing-kernel", reason="known", sha256=CONTENT.upper())
 
     assert outcome(ignore, hit(), contents=contents) == (reason, bool(reason), bool(reason))
 
 
 def test_sha256_accepts_nothing_that_has_no_content() -> None:
-    """A finding about no model is matched by its rule alone, and by no content."""
+    """A finding without a model is matched only by an entry without `sha256`."""
     plain = Ignore(rule="lock-stale", reason="known")
     of_content = Ignore(rule="lock-stale", reason="known", sha256=CONTENT)
 
@@ -91,7 +91,7 @@ def test_sha256_accepts_nothing_that_has_no_content() -> None:
 
 
 def test_a_list_meets_what_another_entry_accepts_first() -> None:
-    """It is not said of a finding that is there that it is gone."""
+    """A finding that another entry ignores first must not be reported as resolved."""
     plain = Ignore(rule="missing-kernel", reason="all")
     listed = Ignore(rule="missing-kernel", reason="one", fingerprints=(hit().fingerprint,))
     (weighed,), met = Ignores([plain, listed, plain], TODAY).apply([finding(hit())])
@@ -100,7 +100,7 @@ def test_a_list_meets_what_another_entry_accepts_first() -> None:
 
 
 def said(**more: object) -> list[tuple[str, str, str]]:
-    """Level, rule and message of what is said of an entry."""
+    """Return level, rule and message of the findings about an entry."""
     usual: dict[str, object] = {"expired": False, "used": False, "stage_ran": True, "until": ""}
     use = IgnoreUse(place=PLACE, rule="input-removed", model="m.onnx", **{**usual, **more})  # type: ignore[arg-type]
     prefix = "the `[[ignore]]` entry of `input-removed` for `m.onnx` "
@@ -141,5 +141,5 @@ PAST = {"expired": True, "until": "2027-01-01"}
     ],
 )
 def test_what_is_said_of_an_entry(use: dict[str, object], expected: list[tuple[str, str, str]]) -> None:
-    """What can hide nothing new is a note at most, and only where everything that it could meet was judged."""
+    """An entry that can no longer hide findings is a note, and only if all stages that could match it ran."""
     assert expected == said(**use)

@@ -1,4 +1,4 @@
-"""Which nodes are drawn, and from which file."""
+"""Selection of the nodes for diagrams, and of the model files they are read from."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ CHAIN = "g (float[N, 4] x) => (float[N, 4] y) { [act] a = Relu (x) b = Neg (a) [
 
 
 def about(node: str, model: str = "m.onnx", **changes: object) -> Finding:
-    """A finding that names a node."""
+    """Return a finding in a node."""
     return finding(model=model, node=node, **changes)
 
 
 def test_the_gravest_first_and_each_node_once(tmp_path: Path) -> None:
-    """Errors before warnings; notes, ignored findings and those of no model or node are not drawn."""
+    """Errors come before warnings, each node is drawn once, and notes and ignored findings are not drawn."""
     found = [
         about("w", level="warning"),
         about("e"),
@@ -42,7 +42,7 @@ def test_the_gravest_first_and_each_node_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("message", ["an operator: the node that makes `b` in `f`", "the Neg that makes `b` is first"])
 def test_a_node_without_a_name_is_found_by_what_the_message_says(tmp_path: Path, message: str) -> None:
-    """The messages of rules name such a node by the value that it makes, and so does its drawing."""
+    """An unnamed node is identified by its output, both in the message and in the diagram."""
     (drawn,) = node_context.draw_named_nodes(
         [finding(message, model="m.onnx")], {"m.onnx": write(tmp_path / "m.onnx", CHAIN)}
     )
@@ -52,7 +52,7 @@ def test_a_node_without_a_name_is_found_by_what_the_message_says(tmp_path: Path,
 
 
 def test_what_cannot_be_drawn_is_not(tmp_path: Path) -> None:
-    """A node that is not there, a file that is no model, one that is gone, and a model that was not asked for."""
+    """Missing nodes, invalid or missing files, and models that were not selected are not drawn."""
     (tmp_path / "broken.onnx").write_bytes(b"\xff\xff")
     files = {
         "m.onnx": write(tmp_path / "m.onnx", CHAIN),
@@ -65,7 +65,7 @@ def test_what_cannot_be_drawn_is_not(tmp_path: Path) -> None:
 
 
 def test_at_most_twenty_and_reports_can_be_joined(tmp_path: Path) -> None:
-    """The gravest are drawn; two reports of half the models have together what one report of all has."""
+    """At most twenty diagrams are created, and merging two partial reports gives the same ones as a complete report."""
     nodes = " ".join(f"[n{n:02}] v{n + 1} = Relu (v{n})" for n in range(30))
     path = write(tmp_path / "m.onnx", f"g (float[N] v0) => (float[N] v30) {{ {nodes} }}")
     files = {"a.onnx": path, "b.onnx": path}
@@ -86,7 +86,7 @@ DETERMINANT = "g (double[3, 3] x) => (double y) { [det] y = Det (x) }"
 
 
 def test_the_report_of_a_check_has_the_drawing(tmp_path: Path) -> None:
-    """From a model's file to the report, through the gate itself."""
+    """A check of a model file adds the diagram to the report."""
     write(tmp_path / "m.onnx", DETERMINANT)
     request = make_request([tmp_path], None, tmp_path, 1)
     report = build_report(request, pipeline.run(request), "error")
@@ -97,7 +97,7 @@ def test_the_report_of_a_check_has_the_drawing(tmp_path: Path) -> None:
 
 
 def test_nothing_is_read_where_nothing_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A check that finds nothing does not even import what draws."""
+    """Without findings, the diagram module is not imported."""
     import sys
 
     write(tmp_path / "m.onnx")

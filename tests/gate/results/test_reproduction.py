@@ -1,4 +1,4 @@
-"""What shows a finding again: the fewest cases, and one command."""
+"""Reproduction of a finding with a minimal set of cases and one command."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _cases(model: str = MODEL) -> dict[str, tuple[InputCase, ...]]:
 
 
 def _compared(*differing: str) -> Comparison:
-    """Outputs that are off by 5 in these cases, and agree in all others."""
+    """Return a comparison whose outputs differ by at least 5 in these cases and agree in all others."""
     differences = tuple(
         Difference(
             output="y",
@@ -54,7 +54,7 @@ def _compared(*differing: str) -> Comparison:
 
 
 def _ran(*failing: str) -> ModelRuns:
-    """Runs of all cases, of which these are refused."""
+    """Return runs of all cases, of which the given ones are rejected."""
     attempts = []
     for name in NAMES[:3]:
         sizes = {axis: int(size) for axis, size in (each.split("=") for each in name.split()[1:])}
@@ -67,7 +67,7 @@ def _ran(*failing: str) -> ModelRuns:
 
 
 def test_worst_case_stands_for_all() -> None:
-    """The finding gives its figure."""
+    """The case with the largest difference is selected, because the finding shows its value."""
     (replay,) = find_replays([_compared(*NAMES[:2])], _cases(), _say, 0, "onnxgate.toml", None)
 
     assert (replay.cases, replay.rules) == ((NAMES[1],), ("source-mismatch",))
@@ -75,7 +75,7 @@ def test_worst_case_stands_for_all() -> None:
 
 
 def test_case_that_tells_the_axis_comes_along() -> None:
-    """A size that fails is told by one that runs, and only by one."""
+    """A case that fails due to a size is reproduced with one that runs."""
     (replay,) = find_replays([_ran(NAMES[1])], _cases(), _say, 7, "gate.toml", None)
 
     assert (replay.cases, replay.rules, replay.seed) == ((NAMES[0], NAMES[1]), ("dynamic-axis-broken",), 7)
@@ -83,7 +83,7 @@ def test_case_that_tells_the_axis_comes_along() -> None:
 
 
 def test_nothing_to_replay() -> None:
-    """Where all agrees, and where no input case has a part in it."""
+    """There is no command if all outputs agree or no input case is involved."""
     refused = Attempt(optimization="all", outcome="load-refused", refusal=NO)
     loading = msgspec.structs.replace(_ran(), attempts=(refused,))
 
@@ -91,7 +91,7 @@ def test_nothing_to_replay() -> None:
 
 
 def test_command_is_read_back_by_a_shell() -> None:
-    """Names of models and axes are foreign text."""
+    """Model and axis names are untrusted, so they are quoted for the shell."""
     hostile = '-models/it\'s $(x) "y".onnx'
     subject = msgspec.structs.replace(_compared(NAMES[3]), model=hostile)
     (replay,) = find_replays([subject], _cases(hostile), _say, 0, "onnxgate.toml", None)
@@ -110,14 +110,14 @@ def test_command_is_read_back_by_a_shell() -> None:
     ],
 )
 def test_command_works_where_it_is_typed(config: str, directory: str, end: str) -> None:
-    """Outside of the config's folder it names that folder."""
+    """In another working directory, the command selects the config's folder with `--directory`."""
     typed = build_command("m.onnx", ("a",), 0, config, directory)
 
     assert typed == f"onnxgate check m.onnx --stage runtime,parity --case a{end}"
 
 
 def test_only_findings_that_are_shown_have_one() -> None:
-    """What is ignored, or explained by another finding, is not to be run again."""
+    """Ignored findings and those explained by another finding have no reproduction command."""
     every = find_replays([_compared(NAMES[1])], _cases(), _say, 0, "onnxgate.toml", None)
     found = finding(rule="source-mismatch", model=MODEL)
 
@@ -127,7 +127,7 @@ def test_only_findings_that_are_shown_have_one() -> None:
 
 
 def test_inputs_of_the_user_are_files_already(tmp_path: Path) -> None:
-    """Nothing is stored of them."""
+    """Inputs of the user are already files, so they are not stored again."""
     own = {MODEL: (InputCase(name="a.npz", origin="user", inputs={"x": str(tmp_path / "absent.npy")}),)}
     subject = _compared(NAMES[1])
     differences = tuple(msgspec.structs.replace(each, case="a.npz") for each in subject.differences[1:2])

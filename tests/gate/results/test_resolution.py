@@ -1,4 +1,4 @@
-"""Weighing: merging over runtimes, confirmation, contradiction, ignores."""
+"""Resolution of hits to findings: merging across runtimes, confirmation, contradiction and ignores."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ def hit(runtime: str, detail: str = "", **more: str) -> Hit:
 
 
 def judged(hit: Hit, rule: str = "opset-too-new", stage: Stage = Stage.SUPPORT) -> RuleHit:
-    """The hit as an error of a rule."""
+    """Return the hit as an error of a rule."""
     return RuleHit(rule, stage, Level.ERROR, hit)
 
 
 def only_message(*hits: Hit) -> str:
-    """What the one finding says that the hits become."""
+    """Return the message of the single finding that the hits are merged into."""
     (finding,) = resolution.merge_runtimes(resolution.resolve_hits([judged(each) for each in hits]), KNOWN)
     return finding.message
 
 
 def test_details_share_engine_and_verb() -> None:
-    """The engine is named once, and a verb that two runtimes share is not repeated."""
+    """The engine is named once, and a verb shared by two runtimes is not repeated."""
     message = only_message(
         hit("onnxruntime 1.17.3", "supports up to 20", works_since="1.18.0"),
         hit("onnxruntime 1.16.3", "supports up to 19", works_since="1.18.0"),
@@ -67,7 +67,7 @@ def test_details_share_engine_and_verb() -> None:
 
 
 def test_several_runtimes_take_a_plural_verb() -> None:
-    """A detail is written for one runtime; of several, its verb is in the plural."""
+    """A detail is written in the singular; for several runtimes its verb is converted to the plural."""
     message = only_message(
         hit("onnxruntime 1.9.0", "does not read this location", works_until="1.8.0"),
         hit("onnxruntime 1.10.0", "does not read this location", works_until="1.8.0", works_since="1.11.0"),
@@ -95,7 +95,7 @@ def test_runtimes_without_detail_are_listed() -> None:
 
 
 def test_findings_at_two_places_stay_two() -> None:
-    """Only the runtime may differ between hits that become one finding."""
+    """Hits are merged into one finding only if they differ in nothing but the runtime."""
     other = Hit(
         Place("onnxgate.lock", 8),
         "imports opset 21 of `ai.onnx`",
@@ -110,7 +110,7 @@ def test_findings_at_two_places_stay_two() -> None:
 
 
 def test_observation_confirms_and_is_not_said_twice() -> None:
-    """A failed load that a prediction explains confirms it; on another runtime it speaks for itself."""
+    """A failed load confirms the prediction that explains it; on another runtime it is a separate finding."""
     load = Hit(
         PLACE,
         "does not load",
@@ -141,7 +141,7 @@ def test_observation_confirms_and_is_not_said_twice() -> None:
 
 
 def test_observation_decides_against_a_prediction() -> None:
-    """A prediction that a run contradicts is gone; the contradiction is what remains."""
+    """A prediction that a run contradicts is replaced by the contradiction."""
     loaded = Hit(
         PLACE,
         "loads",
@@ -157,7 +157,7 @@ def test_observation_decides_against_a_prediction() -> None:
 
 
 def test_a_rule_that_is_off_answers_all_the_same() -> None:
-    """Whoever does not want to hear of false predictions does not have the gate closed by them."""
+    """If `prediction-contradicted` is off, a contradicted prediction is still removed and does not fail the check."""
     runs = ModelRuns(
         model="m.onnx",
         place=PLACE,
@@ -175,7 +175,7 @@ def test_a_rule_that_is_off_answers_all_the_same() -> None:
 
 
 def test_what_is_contradicted_causes_nothing() -> None:
-    """What would have followed from it stands for itself again."""
+    """A consequence of a contradicted prediction is reported as a finding again."""
     loaded = Hit(
         PLACE,
         "loads",
@@ -190,12 +190,12 @@ def test_what_is_contradicted_causes_nothing() -> None:
 
 
 def stale(level: Level) -> RuleHit:
-    """A stale export of the model, as a finding that names no runtime."""
+    """Return a stale export of the model, as a hit without a runtime."""
     return RuleHit("export-stale", Stage.EXPORT, level, Hit(PLACE, "is stale", model="m.onnx"))
 
 
 def mismatch() -> RuleHit:
-    """A mismatch with the source, which a stale export has as a consequence."""
+    """Return a mismatch with the source, which is a consequence of a stale export."""
     hit = Hit(
         PLACE,
         "differs",
@@ -207,14 +207,14 @@ def mismatch() -> RuleHit:
 
 
 def test_only_the_cause_is_said() -> None:
-    """A consequence of a fault that is said anyway is no second finding."""
+    """A consequence is not reported in addition to its cause."""
     weighed = resolution.resolve_hits([stale(Level.ERROR), mismatch()])
 
     assert [each.judged.rule for each in weighed] == ["export-stale"]
 
 
 def invalid(rule: str = "unknown-operator") -> RuleHit:
-    """What the checker says of a model as a whole, where a rule that knows the releases may say it."""
+    """Return the checker's error for a model, which a more specific rule may replace."""
     return RuleHit(
         "invalid-model",
         Stage.FILE,
@@ -229,7 +229,7 @@ def invalid(rule: str = "unknown-operator") -> RuleHit:
 
 
 def test_what_is_about_a_model_follows_from_what_is_said_on_any_runtime() -> None:
-    """One fault is one finding, whichever runtime it was seen on; what has another cause stays."""
+    """An error of the model is dropped if it follows from a hit on any runtime, and kept if it has another cause."""
     refused = judged(hit("onnxruntime 1.9.0"), "unknown-operator")
 
     assert [each.judged.rule for each in resolution.resolve_hits([invalid(), refused])] == ["unknown-operator"]
@@ -237,7 +237,7 @@ def test_what_is_about_a_model_follows_from_what_is_said_on_any_runtime() -> Non
 
 
 def test_what_only_follows_does_not_block() -> None:
-    """The runtimes tell by themselves; without the cause, or where it is accepted, a broken file is not run."""
+    """A consequence of another error does not prevent runs, unless its cause is missing or ignored."""
     refused = judged(hit("onnxruntime 1.9.0"), "unknown-operator")
     accepted = Ignore(rule="unknown-operator", reason="it is mounted there")
 
@@ -247,21 +247,21 @@ def test_what_only_follows_does_not_block() -> None:
 
 
 def test_softened_cause_hides_nothing() -> None:
-    """Whoever makes a stale export a warning has not accepted other numbers."""
+    """A stale export that is only a warning does not hide a mismatch with the source."""
     weighed = resolution.resolve_hits([stale(Level.WARNING), mismatch()])
 
     assert [each.judged.rule for each in weighed] == ["export-stale", "source-mismatch"]
 
 
 def test_ignored_cause_hides_nothing() -> None:
-    """Nor has whoever ignores it."""
+    """A stale export that is ignored does not hide a mismatch with the source."""
     weighed = resolution.resolve_hits([stale(Level.ERROR), mismatch()], lambda each: each.rule == "export-stale")
 
     assert [each.judged.rule for each in weighed] == ["export-stale", "source-mismatch"]
 
 
 def test_softened_prediction_does_not_hide_the_observation() -> None:
-    """A prediction that is only a warning leaves a failed load the error that it is."""
+    """A prediction that is only a warning does not hide a failed load, which is an error."""
     prediction = RuleHit("opset-too-new", Stage.SUPPORT, Level.WARNING, hit("onnxruntime 1.9.0"))
     load = Hit(
         PLACE,
@@ -276,7 +276,7 @@ def test_softened_prediction_does_not_hide_the_observation() -> None:
 
 
 def about(what: str, rule: str = "missing-kernel") -> RuleHit:
-    """One prediction of a rule among others."""
+    """Return a prediction for one topic of a rule."""
     predicted = Hit(
         PLACE,
         f"no kernel for {what}",
@@ -288,7 +288,7 @@ def about(what: str, rule: str = "missing-kernel") -> RuleHit:
 
 
 def test_an_observation_answers_one_prediction_of_a_rule() -> None:
-    """The others stay as they are: one is confirmed, one is gone, one is still a prediction."""
+    """An observation affects single predictions of a rule: one is confirmed, one removed, and one unchanged."""
     load = Hit(
         PLACE,
         "does not load",
@@ -308,7 +308,7 @@ def test_an_observation_answers_one_prediction_of_a_rule() -> None:
 
 
 def test_a_prediction_may_be_confirmed_by_what_stands_for_itself() -> None:
-    """A failure that it does not explain is said all the same."""
+    """A run can confirm a prediction that does not explain its failure, which is then reported as well."""
     load = Hit(
         PLACE,
         "does not load",
@@ -325,7 +325,7 @@ def test_a_prediction_may_be_confirmed_by_what_stands_for_itself() -> None:
 
 
 def test_the_whole_rule_may_be_meant() -> None:
-    """By its name, all that it says."""
+    """A reference without a topic applies to all hits of the rule."""
     load = Hit(
         PLACE,
         "loads",
@@ -341,7 +341,7 @@ def test_the_whole_rule_may_be_meant() -> None:
 
 
 def test_fault_that_keeps_nothing_from_running() -> None:
-    """A model with it is run, one with any other error of its file is not."""
+    """An input that is passed through does not prevent runs, other errors of the file do."""
     harmless, broken = (
         Hit(PLACE, "is passed through", model="m.onnx"),
         Hit(PLACE, "is not valid ONNX", model="broken.onnx"),
@@ -378,7 +378,7 @@ REFERENCE = HitReference("missing-kernel", "Det")
     ],
 )
 def test_effect_of_each_relation(relation: tuple[Relation, ...], on: str, expected: list[tuple[str, bool]]) -> None:
-    """Each kind drops or confirms exactly the hits that its table row names, on the runtimes that it names."""
+    """Each kind of relation drops or confirms exactly the hits in its table row, on the given runtimes."""
     source = Hit(PLACE, "is seen", model="m.onnx", on=OnRuntime(on) if on else None, relations=relation)
     resolved = resolution.resolve_hits([PREDICTED, ELSEWHERE, judged(source, "run-failed", Stage.RUNTIME)])
 
@@ -387,7 +387,7 @@ def test_effect_of_each_relation(relation: tuple[Relation, ...], on: str, expect
 
 @pytest.mark.parametrize("relate", [contradicts, confirms, explained_by, follows_from])
 def test_relation_to_another_topic_has_no_effect(relate: Callable[..., tuple[Relation, ...]]) -> None:
-    """A reference with a topic does not name the other hits of its rule."""
+    """A reference with a topic does not affect other hits of its rule."""
     source = replace(hit("onnxruntime 1.9.0"), relations=relate(HitReference("missing-kernel", "Conv")))
     resolved = resolution.resolve_hits([PREDICTED, judged(source, "run-failed", Stage.RUNTIME)])
 
@@ -395,12 +395,12 @@ def test_relation_to_another_topic_has_no_effect(relate: Callable[..., tuple[Rel
 
 
 def test_every_kind_of_relation_has_an_effect() -> None:
-    """A kind that the table lacks would be an error in the middle of a check."""
+    """A kind without an effect would raise an error in the middle of a check."""
     assert set(RelationKind) == resolution.RELATION_EFFECTS.keys()
 
 
 def test_open_hits_are_dropped_once_the_model_was_run() -> None:
-    """What could not be predicted is of no interest on the runtimes on which it was observed."""
+    """A failed prediction is not reported for runtimes on which the model was run."""
     hits = [judged(replace(hit(f"onnxruntime 1.{minor}.0"), relations=(OPEN_UNTIL_RUN,))) for minor in (9, 10)]
     observed = {("m.onnx", "onnxruntime 1.9.0"), ("n.onnx", "onnxruntime 1.10.0")}
 
@@ -408,6 +408,6 @@ def test_open_hits_are_dropped_once_the_model_was_run() -> None:
 
 
 def test_evidence_that_no_rule_reads_is_an_error() -> None:
-    """Evidence of an unknown type must not pass silently as evidence without a problem."""
+    """Evidence of an unknown type is an error and is not treated as having no problems."""
     with pytest.raises(TypeError, match="no rule reads evidence of the type `Place`"):
         list(resolution.apply_rules([PLACE], rules.ALL, {}))

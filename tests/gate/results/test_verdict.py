@@ -1,4 +1,4 @@
-"""The report of many models."""
+"""Verdict and cells of a report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.harness.sharded_outcomes import make_project, request_of
 
 
 class Counted(tuple[Finding, ...]):
-    """Findings that count how often somebody goes through all of them."""
+    """Findings that count how often they are iterated."""
 
     walks = 0
 
@@ -27,7 +27,7 @@ class Counted(tuple[Finding, ...]):
 
 
 def test_findings_are_not_sought_for_each_cell(tmp_path: Path) -> None:
-    """Thousands of models have thousands of findings, and each model's own are all that its cells are about."""
+    """The findings are not searched again for each cell, because thousands of models have thousands of findings."""
     double = "g (double[1, 3, 8, 8] x, double[4, 3, 3, 3] w) => (double[1, 4, 6, 6] y) { y = Conv(x, w) }"
     for number in range(3):
         write(tmp_path / f"{number}.onnx", double)

@@ -1,4 +1,4 @@
-"""What models cost: measured where it was, estimated alike on every machine where it was not."""
+"""Costs of models: measured times, and estimates that are the same on every machine."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ SHA256 = MODEL.sha256
 
 @pytest.fixture
 def planned(tmp_path: Path) -> tuple[tuple[PlannedModel, ...], Lock]:
-    """Five models, of which one is locked."""
+    """Return the plan of five models, one of which is locked, and the lock."""
     request = request_of(make_project(tmp_path), ALL)
     lock = Lock(targets=request.lock.targets, models={"d.onnx": MODEL})
     return plan_models(request.project, lock, request.models), lock
 
 
 def test_kept(tmp_path: Path) -> None:
-    """What was kept is found again; the last time counts."""
+    """Stored costs are loaded again, and the latest measurement replaces earlier ones."""
     for seconds in (1.0, 2.5):
         plan.save_costs(tmp_path / "costs", SHA256, {"onnxruntime 1.18.1": seconds})
 
@@ -40,14 +40,14 @@ def test_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"x": "y"}', b'{"x": -1}', b'{"x": 1e300}', b"\xff"])
 def test_damaged(tmp_path: Path, content: bytes) -> None:
-    """A file that holds no costs is as good as none."""
+    """An invalid costs file is treated as missing."""
     (tmp_path / SHA256).write_bytes(content)
 
     assert {} == plan.load_costs(tmp_path, SHA256)
 
 
 def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
-    """Nothing is kept then, and nothing fails."""
+    """If the cache is not writable, nothing is stored and no error is raised."""
     (tmp_path / "costs").write_text("")
     plan.save_costs(tmp_path / "costs", SHA256, {"x": 1.0})
 
@@ -56,7 +56,7 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../out", "x", "", f"{SHA256}\n", SHA256.upper()])
 def test_a_name_that_is_no_digest(tmp_path: Path, name: str) -> None:
-    """A report of another machine may say anything; nothing is read or written by it."""
+    """A report may contain any name as a digest, so a path outside of the folder is neither read nor written."""
     for folder in ("theirs", "ours"):
         (tmp_path / folder).mkdir()
     (tmp_path / "out").write_bytes(b'{"x": 1}')
@@ -69,7 +69,7 @@ def test_a_name_that_is_no_digest(tmp_path: Path, name: str) -> None:
 
 
 def test_what_is_large_or_a_link(tmp_path: Path) -> None:
-    """It is not read."""
+    """Large files and links are not read."""
     (tmp_path / SHA256).write_bytes(b'{"x": 1}' + b" " * plan.MAX_COST_FILE_BYTES)
     large = plan.load_costs(tmp_path, SHA256)
     (tmp_path / SHA256).write_bytes(b'{"x": 1}')
@@ -79,7 +79,7 @@ def test_what_is_large_or_a_link(tmp_path: Path) -> None:
 
 
 def test_runs_that_were_taken_over_cost_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was measured then counts; of a runtime of which nothing is known, a part is no measure."""
+    """Reused runs keep their earlier cost; if it is unknown, the partial time of this check is not stored."""
     monkeypatch.setenv("ONNXGATE_KEPT_DIR", str(tmp_path / "kept"))
     model = ReportedModel(path="a.onnx", sha256=SHA256)
     cells = tuple(Cell(model="a.onnx", runtime=name, state="pass") for name in ("r", "s", "t"))
@@ -94,7 +94,7 @@ def test_runs_that_were_taken_over_cost_as_before(tmp_path: Path, monkeypatch: p
 
 
 def test_estimates_need_no_machine(planned: tuple[tuple[PlannedModel, ...], Lock], tmp_path: Path) -> None:
-    """They follow from config and lock; more runtimes cost more."""
+    """Estimates depend only on config and lock; a model with more runtimes costs more."""
     estimates = plan.estimate_costs_ms(*planned)
 
     assert plan.combine_costs_ms(*planned, tmp_path) == (estimates, 0)
@@ -103,7 +103,7 @@ def test_estimates_need_no_machine(planned: tuple[tuple[PlannedModel, ...], Lock
 
 
 def test_measured_in_place_of_estimates(planned: tuple[tuple[PlannedModel, ...], Lock], tmp_path: Path) -> None:
-    """What was measured counts as it is; what was not is scaled by how far the estimates were off."""
+    """Measured costs replace estimates; other estimates are scaled by the ratio of measured to estimated cost."""
     estimates = plan.estimate_costs_ms(*planned)
     names = [each.name for each in next(each for each in planned[0] if each.path == "d.onnx").runtimes]
     plan.save_costs(tmp_path, SHA256, {names[0]: 100.0, "of no target": 1000.0})
@@ -115,12 +115,12 @@ def test_measured_in_place_of_estimates(planned: tuple[tuple[PlannedModel, ...],
 
 
 def load(model: str) -> Load:
-    """A job about a file."""
+    """Return a job for a file."""
     return Load(model=model)
 
 
 def test_metered() -> None:
-    """Work counts for the model that it is about, also where the job names another file."""
+    """Time is assigned to the current model, even if the job names another file."""
     meter = JobMeter()
     meter.begin("r", load("/a.onnx"))(1.0)
     with meter.attribute_to("/b.onnx"):
@@ -135,7 +135,7 @@ def test_metered() -> None:
 
 
 def test_second_exports_are_metered() -> None:
-    """They are submitted when the first ones are done, by whichever thread: the source tells the model."""
+    """Repeated exports are submitted from other threads, so their time is assigned by the source."""
     meter, job = JobMeter(), Export(source="x.py:build", output="/o", folder="/f", opset=None, ir_version_max=None)
     meter.begin("toolchain", job)(1.0)
     with meter.attribute_to("/a.onnx"):

@@ -1,4 +1,4 @@
-"""The division of a check: the same wherever it is computed, and never another one than was planned."""
+"""Division of a check into shards: deterministic, and always the one that was planned."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EVEN = dict.fromkeys(PATHS, 100)
 
 
 def state(models: tuple[str, ...] = PATHS, config: str = "c") -> CheckState:
-    """What is divided."""
+    """Return the state of a check."""
     return CheckState("0.1.0", config, "l", models)
 
 
@@ -34,7 +34,7 @@ def state(models: tuple[str, ...] = PATHS, config: str = "c") -> CheckState:
     st.dictionaries(st.text(min_size=1, max_size=5), st.integers(0, 2**40), min_size=1, max_size=40), st.integers(1, 9)
 )
 def test_each_model_is_in_one_shard(weights: dict[str, int], of: int) -> None:
-    """All shards together have every model once; a shard is empty only where there are fewer models than shards."""
+    """Each model is in exactly one shard; a shard is empty only if there are fewer models than shards."""
     division = divide_models(state(tuple(sorted(weights))), of, weights)
     shards = [division.of_shard(index) for index in range(1, of + 1)]
 
@@ -44,7 +44,7 @@ def test_each_model_is_in_one_shard(weights: dict[str, int], of: int) -> None:
 
 @given(st.lists(st.integers(1, 10_000), min_size=1, max_size=40), st.integers(1, 9))
 def test_shards_are_balanced(weights: list[int], of: int) -> None:
-    """No shard takes more than the mean and the heaviest model: what the greedy division promises."""
+    """No shard exceeds the mean plus the heaviest model, the guarantee of greedy division."""
     by_path = {f"{number:03}": weight for number, weight in enumerate(weights)}
     division = divide_models(state(tuple(by_path)), of, by_path)
     loads = [sum(by_path[path] for path in division.of_shard(index)) for index in range(1, of + 1)]
@@ -53,19 +53,19 @@ def test_shards_are_balanced(weights: list[int], of: int) -> None:
 
 
 def test_ties_are_broken_alike() -> None:
-    """Equal weights are dealt in the order of paths."""
+    """Models of equal weight are assigned in the order of their paths."""
     assert (1, 2, 3, 1, 2, 3) == divide_models(state(), 3, EVEN).shards
 
 
 def test_the_order_of_weights_is_of_no_matter() -> None:
-    """Only what they say counts."""
+    """The order of the weights does not matter."""
     weights = {path: index * 7 % 5 for index, path in enumerate(PATHS)}
 
     assert divide_models(state(), 3, weights) == divide_models(state(), 3, dict(reversed(weights.items())))
 
 
 def test_parsed() -> None:
-    """The number of a shard, and how many there are."""
+    """A shard is parsed into its number and the total."""
     assert (2, 4) == parse_shard("2/4")
 
 
@@ -74,20 +74,20 @@ def test_parsed() -> None:
     ["", "2", "0/4", "5/4", "1/0", "1/257", "-1/4", "1/4@", "1/4@0123456789ab", "1/4 ", "1/٤", "1/4\n"],
 )
 def test_not_parsed(text: str) -> None:
-    """Anything else is refused."""
+    """Any other text is an error."""
     with pytest.raises(UsageError, match="--shard"):
         parse_shard(text)
 
 
 def write_plan(file: Path, division: Division) -> Path:
-    """The file that `onnxgate plan` writes of a division."""
+    """Write a division as a file of `onnxgate plan`."""
     file.write_bytes(msgspec.json.encode(PlanFile(ShardPlan(division, {}, 0).entries)))
     return file
 
 
 @pytest.mark.parametrize("of", [1, 2, 9])
 def test_a_job_divides_as_was_planned(tmp_path: Path, of: int) -> None:
-    """The division is read from the plan; estimates of the job's own are of no matter then."""
+    """The division is read from the plan, whatever the job's own estimates are."""
     weights = {path: 2**number for number, path in enumerate(PATHS)}
     planned = divide_models(state(), of, weights)
 
@@ -95,7 +95,7 @@ def test_a_job_divides_as_was_planned(tmp_path: Path, of: int) -> None:
 
 
 def test_nothing_is_divided(tmp_path: Path) -> None:
-    """A plan without models is one of a check without models alone."""
+    """A plan without models is valid only for a check without models."""
     file = write_plan(tmp_path / "plan.json", divide_models(state(()), 2, {}))
 
     assert () == load_division(file, state(()), 2).shards
@@ -116,7 +116,7 @@ def test_nothing_is_divided(tmp_path: Path) -> None:
     ids=["config", "fewer models", "more models", "version", "lock", "number of shards"],
 )
 def test_another_state_is_refused(tmp_path: Path, changed: dict[str, object]) -> None:
-    """A job that would divide something else reports that, and judges nothing."""
+    """A job for a different state reports an error and checks nothing."""
     file = write_plan(tmp_path / "plan.json", divide_models(state(), 2, EVEN))
     fields = {"of": 2, **changed}
     of = fields.pop("of")
@@ -125,7 +125,7 @@ def test_another_state_is_refused(tmp_path: Path, changed: dict[str, object]) ->
 
 
 def test_a_model_that_was_moved_is_refused(tmp_path: Path) -> None:
-    """The key in the file is that of its division."""
+    """A plan whose content does not match its key is an error."""
     file = write_plan(tmp_path / "plan.json", divide_models(state(), 2, EVEN))
     a, b = PATHS[:2]
     text = file.read_text(encoding="utf-8").replace(a, "?").replace(b, a).replace("?", b)
@@ -136,7 +136,7 @@ def test_a_model_that_was_moved_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"include": [{"shard": 1}]}', b"\xff", b"[" * 100_000])
 def test_a_file_that_is_no_plan(tmp_path: Path, content: bytes) -> None:
-    """It is refused, and so is a file that cannot be read."""
+    """An invalid or unreadable plan is an error."""
     file = tmp_path / "plan.json"
     file.write_bytes(content)
     for path in (file, tmp_path / "absent.json"):
@@ -145,6 +145,6 @@ def test_a_file_that_is_no_plan(tmp_path: Path, content: bytes) -> None:
 
 
 def test_the_plan_is_of_the_division() -> None:
-    """Another division of the same files is another plan."""
+    """A different division of the same files has a different plan key."""
     assert divide_models(state(), 2, EVEN).plan != divide_models(state(), 3, EVEN).plan
     assert Division(state(), 2, (1, 2, 1, 2, 1, 2)).plan != Division(state(), 2, (2, 1, 2, 1, 2, 1)).plan

@@ -1,4 +1,4 @@
-"""The reports of all shards are together that of an undivided check; anything less is never a pass."""
+"""The merged report of all shards equals that of an unsharded check; anything incomplete is never a pass."""
 
 from __future__ import annotations
 
@@ -44,32 +44,32 @@ NOTHING = ExpectedCheck()
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """One project for all examples; nothing is written into it."""
+    """Create one project for all examples; it is never modified."""
     return make_project(tmp_path_factory.mktemp("project"))
 
 
 def parts_of(project: Project, chosen: frozenset[Stage], gathered: StageResults, division: Division) -> list[Report]:
-    """The report of each shard that has models."""
+    """Return the report of each shard that has models."""
     indices = sorted(set(division.shards))
     return [shard_of(project, chosen, gathered, division, index) for index in indices]
 
 
 def given(reports: Sequence[Report]) -> list[ReportFile]:
-    """Reports as they come from files."""
+    """Return the reports as they are read from files."""
     return [
         decode_report_file(f"{number}.json", report_json.format(each).encode()) for number, each in enumerate(reports)
     ]
 
 
 def merged(each: Sequence[ReportFile], expected: ExpectedCheck = NOTHING) -> Report:
-    """What `onnxgate merge` makes of them."""
+    """Merge the reports as `onnxgate merge` does."""
     return merge_reports(*collect_reports(each, expected), "error")
 
 
 @settings(max_examples=150, deadline=None)
 @examples(chosen_stages, gathereds(), divisions, st.randoms())
 def test_all_shards_are_the_whole(project: Project, chosen, gathered, division, random) -> None:  # type: ignore[no-untyped-def]
-    """Byte for byte, in whatever order they are given."""
+    """The merged report is byte-identical to the unsharded one, in any order of the shards."""
     whole = report_of(request_of(project, chosen), gathered)
     parts = given(parts_of(project, chosen, gathered, division))
     random.shuffle(parts)
@@ -80,7 +80,7 @@ def test_all_shards_are_the_whole(project: Project, chosen, gathered, division, 
 @settings(max_examples=50, deadline=None)
 @examples(gathereds(), divisions, st.data())
 def test_less_than_all_is_no_pass(project: Project, gathered, division, data: st.DataObject) -> None:  # type: ignore[no-untyped-def]
-    """Without one shard, what it would have judged is named; with one cut off likewise."""
+    """If a shard is missing or its report is truncated, its models are named as undecided."""
     parts = parts_of(project, STATIC, gathered, division)
     lost = data.draw(st.sampled_from(parts))
     content = report_json.format(lost).encode()
@@ -103,7 +103,7 @@ FIELDS = [name for name in Report.__struct_fields__ if name not in ("version", "
 @settings(max_examples=50, deadline=None)
 @examples(gathereds(), divisions, st.sampled_from(FIELDS), st.data())
 def test_what_was_lost_is_missed(project: Project, gathered, division, name: str, data: st.DataObject) -> None:  # type: ignore[no-untyped-def]
-    """A report that lost an entry of any field, and is JSON all the same, is not merged."""
+    """A report with a modified field, even if it is valid JSON, is not merged."""
     parts = parts_of(project, ALL, gathered, division)
     damaged = data.draw(st.sampled_from(parts))
     value = getattr(damaged, name)
@@ -119,34 +119,34 @@ def test_what_was_lost_is_missed(project: Project, gathered, division, name: str
 
 @pytest.fixture
 def parts(project: Project) -> list[Report]:
-    """Two shards that pass."""
+    """Return the reports of two shards that pass."""
     return parts_of(project, STATIC, sound(), division_of((1, 2, 1, 2, 1), 2))
 
 
 def sound() -> StageResults:
-    """Nothing is wrong, but that ignores are not used."""
+    """Return results without problems, except for unused ignores."""
     from tests.harness.sharded_outcomes import _facts
 
     return StageResults(lock=LockResult({path: _facts(path, "1" * 64, ("batch", "time"), "y") for path in PATHS}))
 
 
 def replace_in(gathered: StageResults, *judged: RuleHit) -> StageResults:
-    """The same with what rules say."""
+    """Return the results with hits of rules."""
     return replace(gathered, file=FileResult(hits=judged))
 
 
 def reasons(report: Report) -> str:
-    """Why it is undecided."""
+    """Return the reasons why the report is undecided."""
     return "\n".join(each.reason for each in report.undecided)
 
 
 def said(report: Report) -> list[tuple[str, str]]:
-    """Its findings in brief."""
+    """Return level and rule of the findings."""
     return [(each.level, each.rule) for each in report.findings]
 
 
 def test_sound_shards(parts: list[Report]) -> None:
-    """What ignores of models of several shards were good for, the merge says alone, by the config's level."""
+    """Only the merge reports unused and expired ignores, because it knows the models of all shards."""
     whole = merged(given(parts))
 
     assert [[], []] == [said(each) for each in parts]
@@ -157,7 +157,7 @@ def test_sound_shards(parts: list[Report]) -> None:
 
 @pytest.mark.parametrize("path", PATHS)
 def test_an_ignore_that_one_shard_uses(project: Project, path: str) -> None:
-    """Whichever shard uses it, it is used."""
+    """An ignore that is used in any shard is used."""
     hit = Hit(
         Place("onnxgate.lock"),
         "does not run",
@@ -175,7 +175,7 @@ def test_an_ignore_that_one_shard_uses(project: Project, path: str) -> None:
 
 
 def test_every_field_is_merged() -> None:
-    """A field that is added to the report is added here: to leave it out would lose it in every merge."""
+    """Every field of the report is set by the merge; one that is not would be lost."""
     (call,) = (
         node
         for node in ast.walk(ast.parse(inspect.getsource(merge._merge_shards)))
@@ -186,7 +186,7 @@ def test_every_field_is_merged() -> None:
 
 
 def test_every_count_is_merged(project: Project) -> None:
-    """So is a count: one that is not known is an error, and no 0."""
+    """An unknown count is an error and is not treated as 0."""
     division = division_of((1, 2, 1, 2, 1), 2)
     reports = parts_of(project, ALL, sound(), division)
     reports = [replace(each, counts={**each.counts, "new": 1}) for each in reports]
@@ -195,12 +195,12 @@ def test_every_count_is_merged(project: Project) -> None:
 
 
 def test_the_same_report_twice(parts: list[Report]) -> None:
-    """An upload that was repeated changes nothing."""
+    """A repeated upload of the same report changes nothing."""
     assert merged(given(parts)) == merged(given([*parts, parts[0]]))
 
 
 def test_one_shard_twice_and_not_alike(parts: list[Report]) -> None:
-    """Two reports of one shard that differ are undecided, and an error in either of them is known."""
+    """If a shard has two different reports, the result is undecided, and errors of both are kept."""
     worse = report_json.seal_report(replace(parts[0], verdict="fail", exit=1, remarks=("another",)))
     report = merged(given([*parts, worse]))
 
@@ -209,7 +209,7 @@ def test_one_shard_twice_and_not_alike(parts: list[Report]) -> None:
 
 
 def test_shards_of_another_check(project: Project, parts: list[Report]) -> None:
-    """A report of another plan is not merged, and said."""
+    """A report of a different plan is not merged, and this is reported."""
     other = parts_of(project, STATIC, sound(), division_of((2, 1, 2, 1, 2), 2))
     report = merged(given([*parts, other[0]]))
 
@@ -218,7 +218,7 @@ def test_shards_of_another_check(project: Project, parts: list[Report]) -> None:
 
 
 def test_half_of_each_of_two_checks(project: Project, parts: list[Report]) -> None:
-    """Together they have every model, and are no check."""
+    """Two halves of different checks contain every model but are not a complete check."""
     other = parts_of(project, ALL, sound(), division_of((1, 2, 1, 2, 1), 2))
     report = merged(given([parts[0], other[1]]))
 
@@ -243,7 +243,7 @@ def test_half_of_each_of_two_checks(project: Project, parts: list[Report]) -> No
     ],
 )
 def test_no_report(parts: list[Report], content: bytes, said: str) -> None:
-    """Why a file was not merged, and that its shard is missing."""
+    """The reason why a file was not merged is reported, and its shard is missing."""
     report = merged([*given(parts[:1]), decode_report_file("x.json", content)])
 
     assert report.exit == 3
@@ -252,14 +252,14 @@ def test_no_report(parts: list[Report], content: bytes, said: str) -> None:
 
 
 def test_a_whole_report_is_no_shard(project: Project, parts: list[Report]) -> None:
-    """What an undivided check wrote is not taken for one part."""
+    """The report of an unsharded check is not accepted as a shard."""
     whole = report_of(request_of(project, STATIC), sound())
 
     assert "it is the report of an undivided check" in reasons(merged(given([*parts, whole])))
 
 
 def resealed(report: Report, **shard: object) -> Report:
-    """A report whose writer says something else of its shard."""
+    """Return the report with modified shard data and a valid seal."""
     assert report.shard is not None
     return report_json.seal_report(replace(report, shard=replace(report.shard, **shard)))
 
@@ -278,7 +278,7 @@ def resealed(report: Report, **shard: object) -> Report:
     ],
 )
 def test_shards_that_cannot_be(parts: list[Report], forged: dict[str, object]) -> None:
-    """A report must be of the models that its division gives its shard."""
+    """A report must contain exactly the models that its division assigns to its shard."""
     report = merged(given([resealed(parts[0], **forged), parts[1]]))
 
     assert report.exit == 3
@@ -293,7 +293,7 @@ def test_shards_that_cannot_be(parts: list[Report], forged: dict[str, object]) -
     ],
 )
 def test_words_that_no_check_writes(parts: list[Report], forged: dict[str, object]) -> None:
-    """A stage or a level of its own, in all reports alike: they are not merged, and nothing breaks."""
+    """Reports with unknown stages or levels are not merged and do not cause an error."""
     report = merged(given([resealed(part, **forged) for part in parts]))
 
     assert (report.verdict, report.exit) == ("undecided", 3)
@@ -301,7 +301,7 @@ def test_words_that_no_check_writes(parts: list[Report], forged: dict[str, objec
 
 
 def test_drawings_of_all_shards_are_the_gravest(parts: list[Report]) -> None:
-    """A shard draws as many as a whole report may have; of all together no more are kept, errors before warnings."""
+    """The merged report has no more diagrams than an unsharded one; errors come before warnings."""
 
     def drawn(part: Report, level: str) -> Report:
         model = part.models[0].path
@@ -322,7 +322,7 @@ def test_drawings_of_all_shards_are_the_gravest(parts: list[Report]) -> None:
 
 
 def test_a_pass_that_left_something_undecided(parts: list[Report]) -> None:
-    """Verdict and content must agree."""
+    """A report whose verdict contradicts its content is not merged."""
     gap = merged([]).undecided
     report = merged(given([report_json.seal_report(replace(parts[0], undecided=gap)), parts[1]]))
 
@@ -330,7 +330,7 @@ def test_a_pass_that_left_something_undecided(parts: list[Report]) -> None:
 
 
 def test_nothing_at_all() -> None:
-    """Without any report nothing is decided, and where the models are known, each is named."""
+    """Without any report the result is undecided, and each expected model is named."""
     nothing, named = merged([]), merged([], ExpectedCheck(models=PATHS))
 
     assert (nothing.exit, nothing.verdict, len(nothing.undecided)) == (3, "undecided", 1)
@@ -346,7 +346,7 @@ def test_nothing_at_all() -> None:
     ],
 )
 def test_not_what_was_expected(parts: list[Report], expected: ExpectedCheck, said: str) -> None:
-    """All shards of yesterday are no verdict on today."""
+    """Reports of an earlier check are not accepted for the current state."""
     report = merged(given(parts), expected)
 
     assert report.undecided
@@ -354,7 +354,7 @@ def test_not_what_was_expected(parts: list[Report], expected: ExpectedCheck, sai
 
 
 def test_the_expected_plan_is_preferred(project: Project, parts: list[Report]) -> None:
-    """Of reports of two checks, those of the plan in `--key` are merged."""
+    """If reports of two checks are given, those of the plan in `--key` are merged."""
     other = parts_of(project, STATIC, sound(), division_of((1, 1, 1, 1, 1), 2))
     assert other[0].shard is not None
     report = merged(given([*parts, *other]), ExpectedCheck(plan=other[0].shard.plan))
@@ -364,7 +364,7 @@ def test_the_expected_plan_is_preferred(project: Project, parts: list[Report]) -
 
 
 def test_hostile_strings(parts: list[Report]) -> None:
-    """A name in a foreign report is said as it is; formats escape it."""
+    """An untrusted name is kept in the report, and escaped by the formats."""
     report = merged([*given(parts), decode_report_file("\x1b[31m\n::error::x", b"")])
 
     assert "\x1b" not in report_json.format(report)

@@ -1,8 +1,8 @@
-// What GitHub's language service says of files: argv[2] names a JSON object of their texts by path, argv[3] one of actions.
+// Prints the problems that GitHub's language service reports. argv[2]: JSON file of texts by path; argv[3]: JSON file of actions.
 import { readFileSync } from "node:fs";
 import { register } from "node:module";
 
-// It imports JSON without the attribute that Node wants. Source: @actions/languageservice 0.3.61 under Node 20.
+// The package imports JSON without the attribute that Node requires. Source: @actions/languageservice 0.3.61 under Node 20.
 const hook = `export async function load(url, context, next) {
   if (!url.endsWith(".json")) return next(url, context);
   const { readFileSync } = await import("node:fs");

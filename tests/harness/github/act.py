@@ -1,4 +1,4 @@
-"""`act`, the engine that runs real workflows here without Docker, and what its log says."""
+"""`act`, an engine that runs real workflows locally without Docker, and the entries of its log."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ STUBS = Path(__file__).parent / "stubs"
 
 @dataclass(frozen=True, slots=True)
 class Workflow:
-    """One run of a workflow; outcomes of steps are asked for where it has one job."""
+    """One run of a workflow; use `job` first if it has several jobs."""
 
     status: int
     entries: tuple[dict[str, Any], ...]
 
     def outcome(self, *step: str) -> str:
-        """How a step ended; a step inside an action is named after the action's step."""
+        """Return the result of a step; a step inside an action is addressed by the path of both names."""
         ended = (entry for entry in self._of(*step) if "stepResult" in entry and entry.get("stage", "Main") == "Main")
         return next((entry["stepResult"] for entry in ended), "absent")
 
     def outputs(self, *step: str) -> dict[str, str]:
-        """A step's outputs."""
+        """Return a step's outputs."""
         return {entry["name"]: entry["arg"] for entry in self._of(*step) if entry.get("command") == "set-output"}
 
     def printed(self, *step: str) -> str:
-        """What a step's script printed."""
+        """Return the output of a step's script."""
         return "".join(entry["msg"] for entry in self._of(*step) if entry.get("raw_output"))
 
     def annotations(self) -> list[Command]:
-        """What the run shows as annotations."""
+        """Return the annotations of the run."""
         return [
             Command(entry["command"], entry["arg"], entry.get("kvPairs") or {})
             for entry in self.entries
@@ -48,15 +48,15 @@ class Workflow:
         ]
 
     def summary(self) -> str:
-        """The job's summary."""
+        """Return the job summary."""
         return "".join(entry["content"] for entry in self.entries if entry.get("command") == "summary")
 
     def job(self, name: str) -> Workflow:
-        """What is known of one job, by a part of its name."""
+        """Return the entries of one job, selected by a part of its name."""
         return Workflow(self.status, tuple(entry for entry in self.entries if name in str(entry.get("job", ""))))
 
     def log(self) -> str:
-        """All that was printed."""
+        """Return everything that was printed."""
         return "\n".join(str(entry.get("msg", "")).rstrip("\n") for entry in self.entries)
 
     def _of(self, *step: str) -> Iterator[dict[str, Any]]:
@@ -65,7 +65,7 @@ class Workflow:
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Runs workflows of one repository; `actions` are folders that stand for remote actions."""
+    """Runs workflows of one repository; `actions` maps remote actions to local folders."""
 
     program: Path
     repository: Path
@@ -73,11 +73,11 @@ class Actor:
     actions: Mapping[str, Path]
 
     def push(self, workflow: Path, **environment: str) -> Workflow:
-        """What a push would run."""
+        """Run the workflow for a push."""
         return self.start(workflow, "push", None, **environment)
 
     def start(self, workflow: Path, event: str, payload: object, **environment: str) -> Workflow:
-        """What the event would run; `payload` is what GitHub tells of it."""
+        """Run the workflow for an event; `payload` is the event's JSON."""
         options = [f"--env={name}={value}" for name, value in environment.items()]
         if payload is not None:
             (self.scratch / "event.json").write_text(json.dumps(payload), encoding="utf-8")
@@ -106,7 +106,7 @@ class Actor:
 
 
 def stubs(folder: Path, texts: Iterable[str]) -> dict[str, Path]:
-    """Folders that stand for the actions of others which these files use, by name and commit."""
+    """Create local stand-ins for the third-party actions that these files use, by name and commit."""
     used = {name for text in texts for name in re.findall(r"uses: ((?:actions|github)/\S+)", text)}
     known = {path.name: path for path in STUBS.iterdir()}
     found: dict[str, Path] = {}

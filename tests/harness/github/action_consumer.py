@@ -1,4 +1,4 @@
-"""A repository that uses the action, with a small model, its lock, and a pull request as GitHub checks it out."""
+"""A repository that uses the action, with small models, a lock, and a pull request checked out as on GitHub."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ class Consumer:
         onnx.save(onnx.parser.parse_model(MODEL.format(input=input, operator=operator)), self.folder / name)
 
     def lock(self, *arguments: str) -> None:
-        """Lock what is there."""
+        """Run `onnxgate lock`."""
         command = [self.program, "lock", *arguments]
         environment = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull}
         subprocess.run(command, cwd=self.folder, env=environment, check=True, stdin=subprocess.DEVNULL)
 
     def commit(self, message: str) -> str:
-        """All that is there; the new revision."""
+        """Commit all files and return the new revision."""
         git(self.folder, "add", "--all")
         git(self.folder, "commit", "--quiet", "--allow-empty", f"--message={message}")
         return git(self.folder, "rev-parse", "HEAD")
 
     def merge(self) -> dict[str, Any]:
-        """Check out what merges the branch `change`, as GitHub does for a pull request; the event without its head."""
+        """Check out the merge commit of the branch `change`, as GitHub does, and return the pull request event."""
         base = git(self.folder, "rev-parse", "main")
         git(self.folder, "switch", "--quiet", "--detach", "main")
         git(self.folder, "merge", "--quiet", "--no-ff", "--no-edit", "change")
@@ -53,7 +53,7 @@ class Consumer:
 
 
 def consumer(folder: Path, program: Path) -> Consumer:
-    """A repository of its own, on `main`."""
+    """Create the repository, on `main`."""
     made = Consumer(folder, program)
     folder.mkdir()
     git(folder, "init", "--quiet", "--initial-branch=main")

@@ -1,4 +1,6 @@
-"""A small engine for composite actions, faithful where `act` is not: the log's rules, the caps, the environment."""
+"""A small engine for composite actions, which implements log parsing, limits and the environment more faithfully than
+`act`.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +22,15 @@ Stub = Callable[[Mapping[str, str]], dict[str, str]]
 
 
 class StubFailure(Exception):  # noqa: N818
-    """The step of somebody else fails."""
+    """Failure of a stubbed third-party step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What became of one step."""
+    """Result of one step."""
 
     outcome: str  # success, failure or skipped
-    allowed: bool = False  # `continue-on-error`: its failure fails nothing
+    allowed: bool = False  # with `continue-on-error`: success despite a failure
     outputs: dict[str, str] = field(default_factory=dict)
     log: str = ""
     summary: str = ""
@@ -36,7 +38,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class ActionRun:
-    """What the workflow sees of one `uses:`."""
+    """Result of one `uses:` step, as the workflow sees it."""
 
     conclusion: str
     outputs: dict[str, str]
@@ -50,8 +52,7 @@ class ActionRun:
 @dataclass(frozen=True, slots=True)
 class Engine:
     """Runs one composite action as a step of a job.
-
-    `stubs` answer for `uses:` and for steps by name; they get the step's `with` or `env` and give its outputs.
+    `stubs` replace `uses:` steps and steps by name; they receive the step's `with` or `env` and return its outputs.
     """
 
     action: Path
@@ -61,7 +62,7 @@ class Engine:
     stubs: Mapping[str, Stub] = field(default_factory=dict)
 
     def use(self, **given: str) -> ActionRun:
-        """What the action does with these inputs (`-` is written `_`)."""
+        """Run the action with these inputs (`-` is written `_`)."""
         spec = yaml.safe_load((self.action / "action.yml").read_text(encoding="utf-8"))
         named = {name.replace("_", "-"): value for name, value in given.items()}
         github = {"github": {"token": "the token of the job"}}
@@ -145,7 +146,7 @@ def _has_failed(steps: Mapping[str, Step]) -> bool:
 
 
 def key_values(text: str) -> dict[str, str]:
-    """The values that a command file sets, by the runner's rules."""
+    """Return the values in a command file, parsed as the runner does."""
     values: dict[str, str] = {}
     rest = text.split("\n")
     while rest:

@@ -1,4 +1,4 @@
-"""The part of GitHub's expressions that `action.yml` may use: contexts, strings, comparison, status functions."""
+"""The subset of GitHub's expressions that `action.yml` uses: contexts, strings, comparisons, status functions."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ STATUS = ("success", "failure", "always", "cancelled")
 
 
 def interpolate(text: str, context: Context) -> str:
-    """The text with each `${{ … }}` replaced by its value."""
+    """Return the text with each `${{ … }}` replaced by its value."""
     return re.sub(r"\$\{\{(.*?)\}\}", lambda match: _shown(evaluate(match[1], context)), text, flags=re.DOTALL)
 
 
 def condition(text: str, context: Context) -> bool:
-    """Whether a step's `if` holds; without a status function it implies `success()`."""
+    """Evaluate a step's `if`; without a status function it implies `success()`."""
     bare = re.sub(r"^\s*\$\{\{(.*)\}\}\s*$", r"\1", text, flags=re.DOTALL)
     implied = not any(f"{name}()" in bare for name in STATUS)
     return bool(evaluate(bare, context)) and (not implied or bool(evaluate("success()", context)))
 
 
 def evaluate(text: str, context: Context) -> object:
-    """The value of one expression.
-
-    Raises: ValueError: it uses what this evaluator does not know.
+    """Evaluate one expression.
+    Raises: ValueError: it uses unsupported syntax.
     """
     tokens = [match[1] for match in _TOKEN.finditer(text)]
     if re.sub(_TOKEN, "", text).strip():

@@ -1,4 +1,4 @@
-"""A stand-in for GitHub's API of comments and pull requests: pages, refusals, slowness, and answers that lie."""
+"""A local server for GitHub's API of comments and pull requests, with pages, errors, delays and invalid responses."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ BOT = {"login": "github-actions[bot]", "type": "Bot"}
 
 @dataclass
 class Server:
-    """What the API knows, and what it was asked; `refuse` may answer in its place."""
+    """Stored data, and the requests received; `refuse` may replace a response."""
 
     address: str = ""
     comments: list[dict[str, Any]] = field(default_factory=list)
     pulls: list[dict[str, Any]] = field(default_factory=list)
-    login: str = ""  # whose token it is; "" of an app's
+    login: str = ""  # login of the token's user; "" for an app's token
     asked: list[str] = field(default_factory=list)
     tokens: set[str] = field(default_factory=set)
     refuse: Callable[[str, str], tuple[int, Any] | tuple[int, Any, dict[str, str]] | None] = lambda *_: None
 
     def add(self, body: str, user: dict[str, str] = BOT) -> dict[str, Any]:
-        """A comment that is there already."""
+        """Add an existing comment."""
         self.comments.append({"id": len(self.comments) + 1, "body": body, "user": user})
         return self.comments[-1]
 
     @property
     def changes(self) -> list[str]:
-        """The requests that change something."""
+        """Return the requests that modify data."""
         return [each for each in self.asked if not each.startswith("GET ")]
 
     def answer(self, method: str, target: str, content: Any) -> tuple[int, Any]:
-        """As GitHub documents it."""
+        """Respond as specified in GitHub's API documentation."""
         path, query = urlsplit(target).path, parse_qs(urlsplit(target).query)
         match method, path.split("/")[4:]:
             case "GET", ["issues", "7", "comments"]:
@@ -59,7 +59,7 @@ class Server:
 
 @contextmanager
 def serving() -> Iterator[Server]:
-    """A server that runs while the block does."""
+    """Run a server for the duration of the block."""
     server = Server()
 
     class Handler(BaseHTTPRequestHandler):
@@ -81,7 +81,7 @@ def serving() -> Iterator[Server]:
         do_GET = do_POST = do_PATCH = _handle  # noqa: N815
 
         def log_message(self, *_: object) -> None:
-            """Nothing."""
+            """Suppress the request log."""
 
     http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     http.daemon_threads = True

@@ -1,5 +1,4 @@
-"""How GitHub's runner reads a log: an own port of its parser, against which nothing untrusted may be a command.
-
+"""How GitHub's runner parses a log: a port of its parser, used to verify that untrusted text contains no commands.
 Source: actions/runner, ActionCommand.cs, ActionCommandManager.cs, ExecutionContext.cs.
 """
 
@@ -27,12 +26,12 @@ class Command:
 
 
 def lines(log: str) -> list[str]:
-    """The lines as .NET's `ReadLine` gives them."""
+    """Split the log into lines as .NET's `ReadLine` does."""
     return re.split(r"\r\n|\r|\n", log)
 
 
 def parse(line: str) -> Command | None:
-    """The command in this line, None where the runner sees text."""
+    """Return the command in this line, or None if the runner treats it as text."""
     return _parse_v2(line) or _parse_v1(line)
 
 
@@ -75,7 +74,7 @@ def _properties(text: str, separator: str, table: tuple[tuple[str, str], ...]) -
 
 
 def commands(log: str) -> Iterator[Command]:
-    """All that the runner obeys in a log; between `stop-commands` and its token it obeys nothing."""
+    """Return all commands that the runner executes in a log; it executes none between `stop-commands` and its token."""
     token = ""
     for line in lines(log):
         if token:
@@ -86,7 +85,7 @@ def commands(log: str) -> Iterator[Command]:
 
 
 def annotations(log: str) -> list[Command]:
-    """What a step shows: at most ten of each level, cut where GitHub cuts them."""
+    """Return the annotations of a step: at most ten per level, truncated as GitHub does."""
     shown: list[Command] = []
     for command in commands(log):
         room = sum(other.name == command.name for other in shown) < ANNOTATIONS_PER_LEVEL

@@ -1,4 +1,4 @@
-"""A real browser, spoken to over a pipe by Chrome's DevTools protocol: what a page does in it."""
+"""A real browser, controlled over a pipe with the Chrome DevTools Protocol."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
 def found() -> str | None:
-    """The browser's path; None where there is none."""
+    """Return the browser's path, or None if there is none."""
     return os.environ.get("ONNXGATE_TEST_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
 
 
 class Browser:
-    """Commands and events, one JSON object each, with a NUL behind it."""
+    """Sends commands and receives events, each as one NUL-terminated JSON object."""
 
     def __init__(self, asks: int, answers: int) -> None:
         self._asks, self._answers = asks, answers
@@ -46,7 +46,7 @@ class Browser:
         self.session = ""
 
     def ask(self, method: str, **parameters: Any) -> Any:
-        """The result of one command; events that come before it are kept."""
+        """Return the result of one command; events that arrive first are stored."""
         number = next(self._numbers)
         message = {"id": number, "method": method, "params": parameters}
         session = {"sessionId": self.session} if self.session else {}
@@ -69,19 +69,19 @@ class Browser:
         return answer
 
     def evaluate(self, expression: str) -> Any:
-        """What a script in the page gives."""
+        """Evaluate a script in the page and return its result."""
         done = self.ask("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in done, done
         return done["result"].get("value")
 
     def named(self, method: str) -> list[dict[str, Any]]:
-        """The events of that name."""
+        """Return the events with that name."""
         return [event["params"] for event in self.events if event.get("method") == method]
 
 
 @contextmanager
 def browser(executable: str, folder: Path) -> Iterator[Browser]:
-    """A browser with one empty page, which ends with the block."""
+    """Start a browser with one empty page; it is closed at the end of the block."""
     asks_there, asks = os.pipe()
     answers, answers_there = os.pipe()
     command = [executable, *FLAGS, f"--user-data-dir={folder}", "about:blank"]
@@ -103,7 +103,7 @@ def browser(executable: str, folder: Path) -> Iterator[Browser]:
 
 
 def _attached(browser: Browser) -> Browser:
-    """Speaking to the page, and told of everything that it logs and asks for."""
+    """Attach to the page and enable its log and network events."""
     targets = browser.ask("Target.getTargets")["targetInfos"]
     page = next(each["targetId"] for each in targets if each["type"] == "page")
     browser.session = browser.ask("Target.attachToTarget", targetId=page, flatten=True)["sessionId"]
@@ -113,7 +113,7 @@ def _attached(browser: Browser) -> Browser:
 
 
 def opened(browser: Browser, address: str, *, width: int, theme: str) -> None:
-    """The page at that address, loaded in full in a window of that width."""
+    """Open a page in a window of that width and wait until it is loaded."""
     browser.ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
     browser.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
     browser.events.clear()

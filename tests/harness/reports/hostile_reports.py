@@ -1,4 +1,4 @@
-"""Reports whose every string was written by someone who wants it to be obeyed."""
+"""Reports in which every string is an injection attempt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The difference that golden files are made from."""
+"""The model difference from which golden files are created."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from tests.harness.reports.sample_reports import FOLDER
 
 
 def sample() -> Difference:
-    """Two models of which every section has something to say."""
+    """Return two models with content for every section."""
     return msgspec.json.decode((FOLDER / "diff.json").read_bytes(), type=Difference)

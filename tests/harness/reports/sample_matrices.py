@@ -1,4 +1,4 @@
-"""Small matrices for tests: the sample, and pieces to build others from."""
+"""Small matrices for tests: a sample, and functions that build others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KERNEL = Reason(rule="missing-kernel", node="det", message="there is no kernel f
 
 
 def sample() -> Matrix:
-    """The matrix that golden files are made from."""
+    """Return the matrix from which golden files are created."""
     return msgspec.json.decode((FOLDER / "matrix.json").read_bytes(), type=Matrix)
 
 
@@ -24,17 +24,17 @@ def entry(
     observed: Observed = "",
     error: str = "",
 ) -> Entry:
-    """One release of ONNX Runtime; what is not predicted to load has a reason."""
+    """Return one release of ONNX Runtime; one that is not predicted to load has a reason."""
     given = reasons or ((KERNEL,) if predicted != "loads" else ())
     return Entry(runtime=f"onnxruntime {release}", predicted=predicted, reasons=given, observed=observed, error=error)
 
 
 def model(letters: str, path: str = "m.onnx") -> MatrixModel:
-    """`x?++++` on the six releases."""
+    """Return a model with one state letter, such as in `x?++++`, for each of the six releases."""
     entries = (entry(release, LETTERS[letter]) for release, letter in zip(RELEASES, letters, strict=True))
     return MatrixModel(path=path, runtimes=tuple(entries))
 
 
 def matrix(*models: MatrixModel) -> Matrix:
-    """The models with their verdict."""
+    """Return the matrix of the models with its verdict."""
     return build_matrix(models, "0.1.0")

@@ -1,4 +1,4 @@
-"""Small reports for tests: the sample, and pieces to build others from."""
+"""Small reports for tests: a sample, and functions that build others."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ MINORS = ("1.18.1", "1.19.2", "1.20.1", "1.21.1", "1.22.1")
 
 
 def sample() -> Report:
-    """The report that golden files are made from."""
+    """Return the report from which golden files are created."""
     return msgspec.json.decode((FOLDER / "sample.json").read_bytes(), type=Report)
 
 
 def report(**changes: Any) -> Report:
-    """A pass of one model on five runtimes, with changes."""
+    """Return a passing report of one model on five runtimes, with changes."""
     names = [f"onnxruntime {version}" for version in MINORS]
     plain = Report(
         onnxgate="0.1.0",
@@ -42,12 +42,12 @@ def report(**changes: Any) -> Report:
 
 
 def runtime(version: str, engine: str = "onnxruntime") -> ReportedRuntime:
-    """One runtime of the target `server`."""
+    """Return one runtime of the target `server`."""
     return ReportedRuntime(target="server", engine=engine, version=version, python="3.11", providers=())
 
 
 def finding(message: str = "does not load", **changes: Any) -> Finding:
-    """An error about `m.onnx`, shown on the lock's seventh line."""
+    """Return an error in `m.onnx`, located at line 7 of the lock."""
     plain = Finding(
         rule="load-failed",
         level="error",
@@ -67,6 +67,6 @@ def finding(message: str = "does not load", **changes: Any) -> Finding:
 
 
 def not_done(models: Sequence[str] = ("m.onnx",), **changes: Any) -> tuple[NotDone, ...]:
-    """The same thing not done for each model."""
+    """Return the same incomplete check for each model."""
     plain = NotDone(stage="runtime", model="", runtime="", reason="no interpreter was found")
     return tuple(msgspec.structs.replace(plain, model=model, **changes) for model in models)

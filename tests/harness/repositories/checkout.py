@@ -1,4 +1,4 @@
-"""Git repositories made of the files of this checkout, committed or not, as a consumer would clone them."""
+"""Git repositories created from the files of this checkout, committed or not, as a user would clone them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOBODY = {
 
 
 def git(folder: Path, *arguments: str) -> str:
-    """What git printed."""
+    """Run git and return its output."""
     command = ["git", "-C", str(folder), *arguments]
     return subprocess.run(
         command, check=True, capture_output=True, text=True, env={**os.environ, **NOBODY}
@@ -27,7 +27,7 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 def commit(folder: Path) -> str:
-    """Commit all files of a folder, which need not be a repository yet; the new revision."""
+    """Commit all files of a folder, creating the repository if needed; return the new revision."""
     git(folder, "init", "--quiet", "--initial-branch=main")
     git(folder, "add", "--all")
     git(folder, "commit", "--quiet", "--allow-empty", "--message=all")
@@ -35,7 +35,7 @@ def commit(folder: Path) -> str:
 
 
 def copy_tree(source: Path, target: Path) -> Path:
-    """Copy the files that git tracks or would add, below a folder of this checkout."""
+    """Copy the files below a folder of this checkout that git tracks or would add."""
     names = git(source, "ls-files", "--cached", "--others", "--exclude-standard", "-z").split("\0")
     for name in (name for name in names if (source / name).is_file()):
         (target / name).parent.mkdir(parents=True, exist_ok=True)
@@ -44,7 +44,7 @@ def copy_tree(source: Path, target: Path) -> Path:
 
 
 def clone_of_this(target: Path) -> Path:
-    """A repository with this checkout's files as its one commit."""
+    """Create a repository with this checkout's files as its only commit."""
     copy_tree(ROOT, target)
     commit(target)
     return target

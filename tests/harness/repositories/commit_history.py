@@ -1,4 +1,4 @@
-"""A repository of twelve commits after its first, each with one kind of change, and clones of it as CI makes them."""
+"""A repository with twelve commits after the first, one per kind of change, and clones of it as CI creates them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DATA = "net.bin"
 
 @dataclass(frozen=True)
 class Net:
-    """The one model that changes."""
+    """Properties of the model that changes between commits."""
 
     inputs: str = "float[N, 4] x, int64[N] mask, float[N, 4] scale"
     fed: str = "x"
@@ -44,7 +44,7 @@ class Net:
     path: str = NET
 
     def write(self, folder: Path) -> None:
-        """Write the model, and its data where they are a file of their own."""
+        """Write the model, and its external data if it has any."""
         graph = (
             f"g ({self.inputs}) => ({self.outputs}) <float[4] w = {{1, 2, 3, {self.weight}}}>"
             f" {{ a = {self.first} ({self.fed}) y = Add (a, w) {self.second} = Tanh (y) }}"
@@ -59,7 +59,7 @@ class Net:
 
 @dataclass(frozen=True)
 class Step:
-    """One commit: what is other than before, and the findings that it has, as (level, rule)."""
+    """One commit: its changes, and the expected findings as (level, rule)."""
 
     said: str
     net: Net
@@ -95,7 +95,7 @@ STEPS = _steps()
 
 
 def make_history(repository: Repository, *, lfs: bool) -> None:
-    """Commit the first state and the twelve steps, each locked, as branches `c0` to `c12`."""
+    """Commit the initial state and the twelve steps, each with its lock, as branches `c0` to `c12`."""
     folder = repository.folder
     folder.mkdir(parents=True)
     git(folder, "init", "--quiet", "--initial-branch=main")
@@ -114,7 +114,7 @@ def make_history(repository: Repository, *, lfs: bool) -> None:
 
 
 def small_lock() -> Lock:
-    """A lock of the one target, made without an index."""
+    """Return a lock of one target, created without an index."""
     locked = load_lock(ROOT / "fixtures" / "projects" / "broken" / "onnxgate.lock")
     runtimes = locked.targets["server"].runtimes[-1:]
     policy = target_policy(Target(runtime=REQUIREMENT, select="newest"))
@@ -125,7 +125,7 @@ def small_lock() -> Lock:
 
 
 def publish(folder: Path, origin: Path, *, lfs: bool) -> None:
-    """Push all of a history to a bare repository, with what Git LFS has of it."""
+    """Push the whole history to a bare repository, with its Git LFS content."""
     git(folder, "init", "--quiet", "--bare", "--initial-branch=main", str(origin))
     git(folder, "remote", "add", "origin", origin.as_uri())
     if lfs:
@@ -134,7 +134,7 @@ def publish(folder: Path, origin: Path, *, lfs: bool) -> None:
 
 
 def clone(origin: Path, folder: Path, branch: str, depth: int, *, lfs: bool, smudged: bool) -> Path:
-    """The last commits of a branch, as CI clones them; `smudged`: with what Git LFS has of the last one."""
+    """Clone the last commits of a branch as CI does; with `smudged`, Git LFS content of the last commit is fetched."""
     command = ["-c", "filter.lfs.smudge=cat", "-c", "filter.lfs.required=false", "clone", "--quiet", "--no-tags"]
     git(folder.parent, *command, f"--depth={depth}", f"--branch={branch}", origin.as_uri(), str(folder))
     if lfs:
@@ -145,5 +145,5 @@ def clone(origin: Path, folder: Path, branch: str, depth: int, *, lfs: bool, smu
 
 
 def forget(folder: Path) -> None:
-    """Take no room for a clone that was looked at."""
+    """Delete a clone to free disk space."""
     shutil.rmtree(folder)

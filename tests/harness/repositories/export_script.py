@@ -1,4 +1,4 @@
-"""A repository that exports its model with a script of its own, before it knows onnxgate."""
+"""A repository with its own export script, before onnxgate is added."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ MODEL = "models/head.onnx"
 
 
 def make_repository(folder: Path, python: Path) -> None:
-    """Commit the script, what it needs, and the model that it wrote."""
+    """Commit the script, its requirements, and the exported model."""
     (folder / "models").mkdir(parents=True)
     (folder / "export.py").write_text(SCRIPT, encoding="utf-8")
     (folder / "requirements.txt").write_text("torch==2.13.0\nonnxscript>=0.6\n", encoding="utf-8")
@@ -57,7 +57,7 @@ def make_repository(folder: Path, python: Path) -> None:
 
 
 def join(repository: Repository) -> None:
-    """What a user does: `init`, take the `#` from the command, `lock`, commit."""
+    """Add onnxgate as a user does: `init`, uncomment the command, `lock`, commit."""
     repository.run("init", "-y", "--runtime", "onnxruntime==1.31.1")
     repository.edit("onnxgate.toml", "# command = ", "command = ")
     repository.run("lock")

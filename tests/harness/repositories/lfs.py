@@ -1,4 +1,4 @@
-"""A repository put into Git LFS, and cloned without what is in it."""
+"""A repository migrated to Git LFS, and a clone of it without the content."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.harness.repositories.user_repository import Repository
 
 
 def clone_of_pointers(repository: Repository, folder: Path, *patterns: str) -> Repository:
-    """A clone of which nothing was fetched from Git LFS; the folder takes its origin."""
+    """Create a clone in which no Git LFS content was fetched; its origin is also in `folder`."""
     need("git-lfs")
     origin, clone = folder / "origin.git", folder / "clone"
     git(repository.folder, "lfs", "install", "--local")

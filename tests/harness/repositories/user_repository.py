@@ -1,4 +1,4 @@
-"""A user's repository, and the installed command in it."""
+"""A user's repository, with the installed command."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ INDEX_VARIABLES = (
     *("UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_CONFIG_FILE", "UV_OFFLINE"),
     *("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"),
 )
-"""Variables by which uv and pip find a package index."""
+"""Variables that configure the package index of uv and pip."""
 PATIENCE_S = 600
-"""So long a command may take before it counts as one that hangs."""
+"""Time after which a command is considered to hang."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a command ended."""
+    """Result of a command."""
 
     status: int
     out: str
@@ -32,30 +32,30 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """A folder with a config, the installed command, and the environment that it is given."""
+    """A folder with a config, the installed command, and the environment variables to run it with."""
 
     program: Path
     folder: Path
     environment: Mapping[str, str]
 
     def given(self, **variables: str | Path | None) -> Repository:
-        """The same with other variables in the environment; None takes one out."""
+        """Return a copy with other environment variables; None removes one."""
         merged = {**self.environment, **variables}
         return replace(self, environment={name: str(value) for name, value in merged.items() if value is not None})
 
     def at(self, folder: Path) -> Repository:
-        """The same command in another folder."""
+        """Return a copy that runs the command in another folder."""
         return replace(self, folder=folder)
 
     def run(self, *arguments: str, status: int = 0, patience_s: float = PATIENCE_S) -> Ended:
-        """Run the command, which must end with that status."""
+        """Run the command and require its exit status."""
         with self.start(*arguments) as process:
             ended = wait(process, patience_s)
         assert ended.status == status, f"status {ended.status}\n{ended.out}\n{ended.err}"
         return ended
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Start the command in a session of its own."""
+        """Start the command in its own session."""
         return subprocess.Popen(
             [self.program, *arguments],
             cwd=self.folder,
@@ -69,28 +69,28 @@ class Repository:
         )
 
     def report(self, *arguments: str, status: int = 0) -> dict[str, Any]:
-        """What `onnxgate check --output json` says."""
+        """Return the JSON report of `onnxgate check`."""
         said: dict[str, Any] = json.loads(self.run("check", "--output", "json", *arguments, status=status).out)
         assert said["exit"] == status
         return said
 
     def edit(self, name: str, old: str, new: str) -> None:
-        """Replace a text in one of the files, where it must be."""
+        """Replace a text that must occur in the file."""
         text = self.read(name)
         assert old in text
         self.write(name, text.replace(old, new))
 
     def read(self, name: str) -> str:
-        """The text of one of the files."""
+        """Return the text of a file."""
         return (self.folder / name).read_text(encoding="utf-8")
 
     def write(self, name: str, text: str) -> None:
-        """Write one of the files."""
+        """Write a file."""
         (self.folder / name).write_text(text, encoding="utf-8", newline="\n")
 
 
 def wait(process: subprocess.Popen[str], patience_s: float = PATIENCE_S) -> Ended:
-    """The end of a command, which must come."""
+    """Wait for a command to end; kill it after the timeout."""
     try:
         out, err = process.communicate(timeout=patience_s)
     except subprocess.TimeoutExpired:
@@ -100,7 +100,7 @@ def wait(process: subprocess.Popen[str], patience_s: float = PATIENCE_S) -> Ende
 
 
 def usual_environment() -> dict[str, str]:
-    """That of this process without what CI and the tests' own environment put into it."""
+    """Return this process's environment without the variables set by CI and the tests."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -109,5 +109,5 @@ def usual_environment() -> dict[str, str]:
 
 
 def brief(finding: Mapping[str, Any]) -> tuple[str, str, str]:
-    """A finding's level, rule and model."""
+    """Return a finding's level, rule and model."""
     return finding["level"], finding["rule"], finding["model"]

@@ -1,4 +1,4 @@
-"""Names of axes and outputs in the config, held against those of the models."""
+"""Axis and output names in the config, compared with those of the models."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ B = ModelNames(axes=("time",), outputs=("y",))
 
 
 def unknown(folder: Path, settings: str, known: dict[str, ModelNames], path: str = "a.onnx") -> tuple[str, ...]:
-    """What is said of an entry with these settings, in a project of two models."""
+    """Return the messages about unknown names in an entry, for a project of two models."""
     for name in ("a.onnx", "b.onnx"):
         (folder / name).touch()
     (folder / "onnxgate.toml").write_text(CONFIG.replace('"a.onnx"', f'"{path}"') + settings)
@@ -46,13 +46,13 @@ def unknown(folder: Path, settings: str, known: dict[str, ModelNames], path: str
     ],
 )
 def test_one_model(tmp_path: Path, settings: str, expected: tuple[str, ...]) -> None:
-    """A name that the model does not have is said, with the nearest or with those that there are."""
+    """A name that the model does not have is reported, with the closest match or the list of valid names."""
 
     assert expected == unknown(tmp_path, settings, {"a.onnx": A})
 
 
 def test_glob(tmp_path: Path) -> None:
-    """Settings of several models may name what only one of them has; what none has is said."""
+    """Settings shared by several models may use a name that one of them has; a name that no model has is reported."""
     settings = "sizes = { batch = [1], time = [2], timr = [3] }"
 
     assert unknown(tmp_path, settings, {"a.onnx": A, "b.onnx": B}, "*.onnx") == (
@@ -61,13 +61,13 @@ def test_glob(tmp_path: Path) -> None:
 
 
 def test_model_that_is_not_known(tmp_path: Path) -> None:
-    """What a model of which nothing is known may have is not called unknown."""
+    """No name is reported as unknown if the names of one of the models could not be read."""
 
     assert unknown(tmp_path, "sizes = { time = [2] }", {"a.onnx": A}, "*.onnx") == ()
 
 
 def test_no_axis(tmp_path: Path) -> None:
-    """Where there is no name at all, none is proposed."""
+    """No suggestion is made if the model has no dynamic axes."""
 
     assert unknown(tmp_path, "sizes = { q = [2] }", {"a.onnx": ModelNames((), ())}) == (
         "line 6: `model[0].sizes.q`: no dynamic axis is named `q`",

@@ -1,4 +1,4 @@
-"""Finding the config."""
+"""Discovery of the config file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnxgate.project.git.repository import find_git_root
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """`outer` has a config; the repository below it has `deep/er`."""
+    """Create a repository with the folder `deep/er`; the folder above the repository has a config."""
     (tmp_path / "onnxgate.toml").touch()
     root = tmp_path / "repository"
     (root / ".git").mkdir(parents=True)
@@ -21,7 +21,7 @@ def repository(tmp_path: Path) -> Path:
 
 
 def test_nearest(repository: Path) -> None:
-    """The nearest one upward counts."""
+    """The nearest config in the folder or its parents is used."""
     (repository / "onnxgate.toml").touch()
     near = repository / "deep" / "onnxgate.toml"
     near.touch()
@@ -31,7 +31,7 @@ def test_nearest(repository: Path) -> None:
 
 
 def test_up_to_the_root(repository: Path) -> None:
-    """What lies above git's root belongs to somebody else."""
+    """The search stops at the root of the git repository."""
 
     assert find_config(repository / "deep" / "er") is None
     assert repository == find_git_root(repository / "deep" / "er")
@@ -56,7 +56,7 @@ def test_root_of_a_worktree(repository: Path) -> None:
     ],
 )
 def test_pyproject(repository: Path, text: str, found: bool) -> None:
-    """A `pyproject.toml` counts where it has our table, also one whose faults we are to report."""
+    """A `pyproject.toml` with a `[tool.onnxgate]` table is used, even with syntax errors, which must be reported."""
     pyproject = repository / "pyproject.toml"
     pyproject.write_text(text)
 
@@ -64,7 +64,7 @@ def test_pyproject(repository: Path, text: str, found: bool) -> None:
 
 
 def test_own_file_first(repository: Path) -> None:
-    """Of two in one folder, the file of our own counts."""
+    """`onnxgate.toml` takes precedence over `pyproject.toml` in the same folder."""
     (repository / "pyproject.toml").write_text("[tool.onnxgate]\n")
     (repository / "onnxgate.toml").touch()
 

@@ -56,7 +56,7 @@ def test_matches(pattern: str, path: str, expected: bool) -> None:
     ],
 )
 def test_covers(pattern: str, path: str, expected: bool) -> None:
-    """A pattern that names a folder covers all in it."""
+    """A pattern that names a folder covers everything in it."""
 
     assert expected == covers(pattern, path)
 
@@ -66,6 +66,6 @@ def test_covers(pattern: str, path: str, expected: bool) -> None:
     [("models/**/*.onnx", "models"), ("*.onnx", ""), ("a/b/c.onnx", "a/b"), ("a/[bc]/d/e.onnx", "a"), ("./a/*", "a")],
 )
 def test_literal_folder(pattern: str, expected: str) -> None:
-    """Where looking for files begins."""
+    """The literal prefix of a pattern is the folder in which the file search starts."""
 
     assert expected == literal_folder(pattern)

@@ -1,4 +1,4 @@
-"""Entries are added, shortened and taken out, and every other byte stays."""
+"""Adding, shortening and removing `ignore` entries must leave every other byte of the config unchanged."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ time-s = 3
 
 
 def edit(text: str, prefix: tuple[str, ...] = (), *added: Ignore, **listed: tuple[str, ...]) -> str:
-    """The text afterwards; entries are named `_1`."""
+    """Return the edited text; keyword `_1` stands for the entry at index 1."""
     change = IgnoreEdit({int(name[1:]): each for name, each in listed.items()}, added)
     return edit_ignores(text.encode(), prefix, change, "onnxgate.toml").decode()
 
 
 def test_an_entry_is_added_behind_the_last() -> None:
-    """Comments, order and blanks stay."""
+    """Comments, order and blank lines are preserved."""
     head, tail = TEXT.split("# last")
     new = '\n[[ignore]]\nrule = "missing-kernel"\nmodel = "m.onnx"\nfingerprints = ["0000000000000001"]\n'
 
@@ -69,14 +69,14 @@ def test_an_entry_is_added_behind_the_last() -> None:
 
 
 def test_a_list_is_shortened_in_its_place() -> None:
-    """Reason, date and comments of the entry stay."""
+    """The reason, date and comments of the entry are preserved."""
     start, end = TEXT.index("[  # a list"), TEXT.index(" # end")
 
     assert f'{TEXT[:start]}["0000000000000002"]{TEXT[end:]}' == edit(TEXT, _1=(SECOND,))
 
 
 def test_an_entry_is_taken_out_with_the_blank_line_before_it() -> None:
-    """What stands behind it stays."""
+    """The text after the removed entry is preserved."""
     start, end = TEXT.index("\n  [[ ignore ]]"), TEXT.index("# last")
 
     assert TEXT[:start] + TEXT[end:] == edit(TEXT, _1=())
@@ -86,7 +86,7 @@ def test_an_entry_is_taken_out_with_the_blank_line_before_it() -> None:
 @pytest.mark.parametrize("start", ["", "\ufeff"])
 @pytest.mark.parametrize("text", ["[targets.cpu]\nruntime = 'x'\n", TEXT])
 def test_taking_out_undoes_adding(text: str, start: str, newline: str) -> None:
-    """To the byte, also with other line ends and a byte order mark."""
+    """Removing an added entry restores the file byte for byte, also with CRLF line endings or a byte order mark."""
     before = start + text.replace("\n", newline)
     count = before.count("ignore ]]") + before.count("\n[[ignore]]" if "'''" not in before else "March")
     longer = edit(before, (), NEW)
@@ -97,12 +97,12 @@ def test_taking_out_undoes_adding(text: str, start: str, newline: str) -> None:
 
 
 def test_a_file_without_a_last_newline_gets_one() -> None:
-    """The new entry begins on a line of its own."""
+    """The new entry starts on its own line."""
     assert edit("[targets.cpu]\nruntime = 'x'", (), NEW).startswith("[targets.cpu]\nruntime = 'x'\n\n[[ignore]]\n")
 
 
 def test_an_entry_of_a_pyproject_has_its_prefix() -> None:
-    """In a file of others, only ours is changed."""
+    """Only the `[tool.onnxgate]` table of a `pyproject.toml` is edited."""
     text = "[project]\nname = 'x'\n[tool.onnxgate.targets.cpu]\nruntime = 'x'\n[[ignore]]\nno = 1\n"
     made = edit(text, ("tool", "onnxgate"), NEW)
 
@@ -118,13 +118,13 @@ def test_an_entry_of_a_pyproject_has_its_prefix() -> None:
     ],
 )
 def test_what_cannot_be_added_to_is_refused(text: str, prefix: tuple[str, ...]) -> None:
-    """And nothing is guessed."""
+    """Text that cannot be edited reliably is an error."""
     with pytest.raises(UsageError, match="cannot be edited"):
         edit(text, prefix, NEW)
 
 
 def test_entries_with_other_tables_between_them() -> None:
-    """They stay where they are, and a new one comes after the last."""
+    """Entries stay in place, and a new entry is inserted after the last one."""
     first = f"[[ignore]]\nrule = 'x'\nreason = 'x'\nfingerprints = ['{FIRST}', '{SECOND}']  # two\n"
     text = f"{first}\n[limits]\ntime-s = 3\n\n[[ignore]]\nrule = 'y'\nreason = 'y'\n# end\n"
     shortened = first.replace(f"['{FIRST}', '{SECOND}']", f'["{SECOND}"]')
@@ -135,7 +135,7 @@ def test_entries_with_other_tables_between_them() -> None:
 
 
 def test_inline_entries_cannot_be_shortened() -> None:
-    """The first array of the file is not one of theirs."""
+    """The editor must not mistake the first array of the file for the fingerprints of an inline entry."""
     text = f"models = ['a']\nignore = [{{ rule = 'x', reason = 'x', fingerprints = ['{FIRST}', '{SECOND}'] }}]\n"
 
     with pytest.raises(UsageError, match="cannot be edited"):
@@ -157,7 +157,9 @@ IGNORES = st.builds(
 
 @given(st.lists(IGNORES, max_size=3), st.dictionaries(st.sampled_from([0, 1]), MARKS), st.booleans())
 def test_an_edit_means_what_it_says(added: list[Ignore], listed: dict[int, tuple[str, ...]], crlf: bool) -> None:
-    """Whatever strings an entry has: the file is read as the entries that are meant, and all else as before."""
+    """Whatever strings the entries contain, the edited file parses to the intended entries, and its other values are
+    unchanged.
+    """
     text = TEXT.replace("so'''\n", f"so'''\nfingerprints = ['{FIRST}']\n")
     data = (text.replace("\n", "\r\n") if crlf else text).encode()
     made = loads(decode(edit_ignores(data, (), IgnoreEdit(listed, added), "onnxgate.toml")))
@@ -172,7 +174,7 @@ def test_an_edit_means_what_it_says(added: list[Ignore], listed: dict[int, tuple
 
 @given(st.text(min_size=1))
 def test_a_glob_of_a_path_matches_it_and_can_be_written(path: str) -> None:
-    """Brackets and stars in a name mean themselves, and an entry never holds a command for a log."""
+    """Brackets and stars in a path are matched literally, and a rendered entry never contains a workflow command."""
     glob = escape_glob(path)
     text = render_entry(Ignore(rule="lock-stale", model=glob, reason="x"))
 
@@ -183,13 +185,13 @@ def test_a_glob_of_a_path_matches_it_and_can_be_written(path: str) -> None:
 
 
 def test_a_glob_of_a_path_is_no_other_glob() -> None:
-    """A star is a star."""
+    """A star in a path matches only a star."""
     assert not matches(escape_glob("a*.onnx"), "ab.onnx")
     assert not matches(escape_glob("[ab].onnx"), "a.onnx")
 
 
 def test_many_fingerprints_have_a_line_each() -> None:
-    """So that a change of one is a line of a review."""
+    """Each fingerprint is on its own line, so that a diff shows each change separately."""
     many = tuple(f"{number:016x}" for number in range(5))
 
     assert render_fingerprints(many).count("\n") == 6
@@ -197,7 +199,7 @@ def test_many_fingerprints_have_a_line_each() -> None:
 
 
 def test_a_read_only_file_is_refused(tmp_path: Path) -> None:
-    """Also where the folder would let it be replaced."""
+    """A read-only file is not replaced even if its folder is writable."""
     path = tmp_path / "onnxgate.toml"
     path.write_text("x = 1\n")
     check_writable(path)
@@ -208,7 +210,7 @@ def test_a_read_only_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_writing_keeps_mode_and_link(tmp_path: Path) -> None:
-    """The file that a link leads to is what is written, in one step, and nothing is left beside it."""
+    """The target of a symbolic link is replaced atomically, and no temporary file is left."""
     path = tmp_path / "real.toml"
     path.write_bytes(b"x = 1\n")
     path.chmod(0o640)
@@ -221,7 +223,7 @@ def test_writing_keeps_mode_and_link(tmp_path: Path) -> None:
 
 
 def test_a_file_that_was_changed_meanwhile_is_left_alone(tmp_path: Path) -> None:
-    """Somebody's edit is not undone."""
+    """A concurrent edit of the config is not overwritten."""
     path = tmp_path / "onnxgate.toml"
     path.write_bytes(b"x = 3\n")
 

@@ -1,4 +1,4 @@
-"""Loading the config: what it means, and all that can be wrong with it, at once."""
+"""Loading the config, and reporting all of its problems at once."""
 
 from __future__ import annotations
 
@@ -103,14 +103,14 @@ EXPECTED = Config(
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A project with one script; its root is git's."""
+    """Create a git repository with one script."""
     (tmp_path / ".git").mkdir()
     (tmp_path / "export.py").touch()
     return tmp_path
 
 
 def problems(folder: Path, text: str | bytes, name: str = "onnxgate.toml") -> list[str]:
-    """All that is said to be wrong with a config."""
+    """Return all problems reported for a config."""
     path = folder / name
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ConfigError) as caught:
@@ -120,7 +120,7 @@ def problems(folder: Path, text: str | bytes, name: str = "onnxgate.toml") -> li
 
 
 def test_full(folder: Path) -> None:
-    """Every key that there is."""
+    """A config that uses every key is loaded completely."""
     (folder / "onnxgate.toml").write_text(FULL)
 
     project = load_config(folder / "onnxgate.toml", rule_ids=RULES)
@@ -130,7 +130,7 @@ def test_full(folder: Path) -> None:
 
 
 def test_pyproject(folder: Path) -> None:
-    """The same in a `pyproject.toml`; places and key paths are those of that file."""
+    """A table in `pyproject.toml` is equivalent; lines and key paths refer to that file."""
     path = folder / "pyproject.toml"
     path.write_text('[project]\nname = "x"\n[tool.onnxgate.targets.server]\nruntime = "onnxruntime"\n')
 
@@ -149,7 +149,7 @@ def test_pyproject(folder: Path) -> None:
 
 
 def test_pyproject_without_a_table(folder: Path) -> None:
-    """A `pyproject.toml` that is named and has no table of ours."""
+    """An explicitly selected `pyproject.toml` without a `[tool.onnxgate]` table is an error."""
     (folder / "pyproject.toml").write_text("[tool]\n")
 
     with pytest.raises(ConfigError, match=r"`pyproject.toml` has no table `\[tool.onnxgate\]`"):
@@ -157,7 +157,7 @@ def test_pyproject_without_a_table(folder: Path) -> None:
 
 
 def test_all_at_once(folder: Path) -> None:
-    """Every fault is said, in the order of the file, each with line, key and the nearest spelling."""
+    """All problems are reported in file order, each with its line, its key and the closest valid spelling."""
     text = """\
 model-paths = []
 ir-version = "ten"
@@ -360,13 +360,13 @@ rule = "opset-to-new"
     ],
 )
 def test_wrong(folder: Path, text: str, expected: str) -> None:
-    """One fault of each kind."""
+    """Each kind of invalid value is reported."""
 
     assert expected in problems(folder, text)
 
 
 def test_wrong_element(folder: Path) -> None:
-    """A list with a wrong element is not judged as if that element were not there."""
+    """A list with an invalid element is not also reported as empty."""
     text = "[targets.a]\nruntime = 'onnxruntime'\noptimization = ['extended']"
     expected = ["line 3: `targets.a.optimization[0]`: expected one of `all`, `disabled`, got `extended`"]
 
@@ -383,14 +383,16 @@ def test_wrong_element(folder: Path) -> None:
     ],
 )
 def test_no_toml(folder: Path, text: bytes, expected: str) -> None:
-    """A file that is no TOML is refused with the line of the fault."""
+    """A TOML syntax error is reported with its line."""
 
     (problem,) = problems(folder, text)
     assert problem.startswith(expected)
 
 
 def test_required_version(folder: Path) -> None:
-    """A config for another onnxgate is judged no further: its keys may mean something else."""
+    """A config that requires another onnxgate version is not checked further, because its keys may have changed
+    meaning.
+    """
     path = folder / "onnxgate.toml"
     path.write_text('required-version = ">=99"\nunknown = 1\n')
 
@@ -403,19 +405,19 @@ def test_required_version(folder: Path) -> None:
 
 @pytest.mark.parametrize("text", ['required-version = "new"', 'required-version = ">2,<1"', "required-version = 1"])
 def test_wrong_required_version(folder: Path, text: str) -> None:
-    """A version that is no specifier is a fault like any other."""
+    """An invalid `required-version` is reported with the other problems."""
 
     assert "`required-version`" in problems(folder, text)[-1]
 
 
 def test_absent(tmp_path: Path) -> None:
-    """A config that cannot read."""
+    """A config that cannot be read is an error."""
     with pytest.raises(ConfigError, match="cannot read"):
         load_config(tmp_path / "onnxgate.toml")
 
 
 def test_without_rules(folder: Path) -> None:
-    """Names of rules are judged only where it is known which there are."""
+    """Rule names are checked only if the list of rules is given."""
     (folder / "onnxgate.toml").write_text("[targets.cpu]\nruntime = 'onnxruntime'\n[rules]\nfoo = 'off'\n")
 
     assert load_config(folder / "onnxgate.toml").config.rules == {"foo": "off"}

@@ -1,4 +1,4 @@
-"""Which models a project has, what is asked of each, and which of them paths mean."""
+"""Selection of the models of a project, their settings, and the models that given paths refer to."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FILES = (
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of models, no repository of git's."""
+    """Create a folder of models that is not a git repository."""
     for name in FILES:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"\x08\x08" + name.encode())
@@ -34,31 +34,31 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def project_of(folder: Path, text: str = "") -> Project:
-    """The project of one config, which promises something where the text does not."""
+    """Load a project from `text`; a target is added if the text has none."""
     promise = "" if "[targets." in text else '\n[targets.cpu]\nruntime = "onnxruntime"\n'
     (folder / "onnxgate.toml").write_text(text + promise)
     return load_config(folder / "onnxgate.toml")
 
 
 def models(folder: Path, text: str = "", *paths: str) -> list[str]:
-    """Paths of the models, of all or of those that `paths` mean."""
+    """Return the paths of all models, or of those that `paths` select."""
     return [model.path for model in project_of(folder, text).models(paths)]
 
 
 def git(folder: Path, *arguments: str) -> None:
-    """Ask git, without the user's settings."""
+    """Run git without the user's settings."""
     environment = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
     subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True, env=environment)
 
 
 def test_without_git(folder: Path) -> None:
-    """Where there is no git, every model counts that is in no hidden folder."""
+    """Without git, all models outside of hidden folders are selected."""
 
     assert models(folder) == ["models/a.onnx", "models/deep/b.onnx", "tests/data/c.onnx"]
 
 
 def test_tracked(folder: Path) -> None:
-    """What git tracks counts, hidden or not, below the config's folder; what is deleted does not."""
+    """All tracked models below the config's folder are selected, hidden or not, except deleted files."""
     git(folder, "init", "-q")
     git(folder, "add", "models/a.onnx", "tests/data/c.onnx", ".hidden/d.onnx")
     (folder / "tests/data/c.onnx").unlink()
@@ -69,7 +69,7 @@ def test_tracked(folder: Path) -> None:
 
 
 def test_tracked_names(folder: Path) -> None:
-    """A name may have blanks, quotes, umlauts and line ends."""
+    """File names may contain spaces, quotes, non-ASCII letters and newlines."""
     name = 'models/ä "b"\n.onnx'
     (folder / name).touch()
     git(folder, "init", "-q")
@@ -92,7 +92,7 @@ def test_tracked_names(folder: Path) -> None:
     ],
 )
 def test_globs(folder: Path, text: str, expected: list[str]) -> None:
-    """`models` and `exclude` name files, folders and globs."""
+    """`models` and `exclude` accept files, folders and globs."""
 
     assert expected == models(folder, text)
 
@@ -129,7 +129,7 @@ def test_globs(folder: Path, text: str, expected: list[str]) -> None:
     ],
 )
 def test_named_and_not_there(folder: Path, text: str, expected: str) -> None:
-    """A model that the config names and that the project does not have is an error, with its line."""
+    """A model that the config names but the project does not have is an error with its line."""
     with pytest.raises(ConfigError) as caught:
         models(folder, text)
 
@@ -137,7 +137,7 @@ def test_named_and_not_there(folder: Path, text: str, expected: str) -> None:
 
 
 def test_not_tracked(folder: Path) -> None:
-    """A model that is named and that git does not have yet: what to do is said."""
+    """The error for a named model that is not tracked by git contains the command to add it."""
     git(folder, "init", "-q")
     git(folder, "add", "models/a.onnx")
 
@@ -148,13 +148,13 @@ def test_not_tracked(folder: Path) -> None:
 
 
 def test_no_models(folder: Path) -> None:
-    """A gate without models is no gate."""
+    """A config that selects no models is an error."""
     with pytest.raises(ConfigError, match="selects no models"):
         models(folder, 'models = ["nowhere/*.onnx"]')
 
 
 def test_not_exported_yet(folder: Path) -> None:
-    """A model that has a source and is not there yet is one for who exports, and an error for all others."""
+    """A missing model with a `source` is selected for export, and is an error for every other command."""
     project = project_of(folder, '[[model]]\npath = "models/new.onnx"\nsource = "export.py:build"')
 
     assert "models/new.onnx" in [model.path for model in project.models(absent=True)]
@@ -163,7 +163,7 @@ def test_not_exported_yet(folder: Path) -> None:
 
 
 def test_not_exported_yet_by_name(folder: Path) -> None:
-    """It can be named by its path, and a glob that stands for it alone is no dead one."""
+    """A model that is not exported yet can be selected by path, and a glob that matches only this model is valid."""
     entry = '[[model]]\npath = "fresh/new.onnx"\nsource = "export.py:build"'
     project = project_of(folder, f'models = ["models/*.onnx", "fresh/*.onnx"]\n{entry}')
 
@@ -173,7 +173,7 @@ def test_not_exported_yet_by_name(folder: Path) -> None:
 
 
 def test_broken_link(folder: Path) -> None:
-    """A link that leads nowhere is a model: one that is broken, which is for the file stage to say."""
+    """A broken symbolic link is selected, so that the file stage reports it."""
     (folder / "models/link.onnx").symlink_to("nowhere")
 
     assert "models/link.onnx" in models(folder, 'models = ["models/*.onnx"]')
@@ -213,7 +213,9 @@ command = ["make", "-f", "rules.mk", "{output}"]
     ],
 )
 def test_paths(folder: Path, paths: tuple[str, ...], expected: list[str]) -> None:
-    """A path means a model, its data, a folder, a source; what is excluded means none, and is no error."""
+    """A path selects a model, the models that use a data file or source, or those in a folder; excluded files select no
+    model without an error.
+    """
     for name in ("rules.mk", "onnxgate.lock", "models/weights.bin", "models/other.bin", "models/deep/data/part"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).touch()
@@ -236,7 +238,7 @@ def test_paths(folder: Path, paths: tuple[str, ...], expected: list[str]) -> Non
     ],
 )
 def test_strangers(folder: Path, text: str, path: str, expected: str) -> None:
-    """A model that is asked for and that the project does not have is never passed by, whatever else is named."""
+    """A requested model that is not part of the project is always an error, even if other paths are valid."""
     with pytest.raises(UsageError) as caught:
         models(folder, text, "models/a.onnx", path)
 
@@ -244,7 +246,7 @@ def test_strangers(folder: Path, text: str, path: str, expected: str) -> None:
 
 
 def test_stranger_to_git(folder: Path) -> None:
-    """A model that git does not have yet is not passed by; once it is staged, it is one of the project's."""
+    """A requested model that is not tracked by git is an error; after `git add` it is part of the project."""
     git(folder, "init", "-q")
     git(folder, "add", "models/a.onnx")
 
@@ -257,7 +259,7 @@ def test_stranger_to_git(folder: Path) -> None:
 
 
 def test_stranger_from_outside(folder: Path) -> None:
-    """A model of another folder belongs to another project."""
+    """A requested model outside of the config's folder is an error."""
     with pytest.raises(UsageError) as caught:
         project_of(folder / "models").models(["tests/data/c.onnx"])
 
@@ -265,7 +267,7 @@ def test_stranger_from_outside(folder: Path) -> None:
 
 
 def test_paths_that_are_not_there(folder: Path) -> None:
-    """A path that is not there is a mistake, whatever else is named."""
+    """A path that does not exist is an error, even if other paths are valid."""
     with pytest.raises(UsageError) as caught:
         models(folder, CONFIG, "models/a.onnx", "models/typo.onnx", "nowhere")
 
@@ -273,7 +275,7 @@ def test_paths_that_are_not_there(folder: Path) -> None:
 
 
 def test_paths_from_elsewhere(folder: Path) -> None:
-    """Paths are relative to where the command works; absolute ones are taken as they are."""
+    """Paths are relative to the working directory; absolute paths are accepted."""
     project = project_of(folder, CONFIG)
 
     relative = project.models(["b.onnx"], base=folder / "models" / "deep")
@@ -283,7 +285,7 @@ def test_paths_from_elsewhere(folder: Path) -> None:
 
 
 def test_settings(folder: Path) -> None:
-    """Entries that match are merged in their order, sizes and tolerances key by key."""
+    """All matching entries are merged in order; sizes and tolerances are merged key by key."""
     project = project_of(
         folder,
         """
@@ -318,7 +320,7 @@ tolerance = { y = { rtol = 0.3, atol = 0.4 } }
 
 
 def test_no_settings(folder: Path) -> None:
-    """A model without an entry stands for itself: all targets, and nothing else."""
+    """A model without an entry has all targets and default settings."""
     (model,) = project_of(folder, 'models = ["models/a.onnx"]').models()
 
     assert (model.place.path, model.place.line) == ("models/a.onnx", 0)

@@ -1,4 +1,4 @@
-"""What `quantized-from` may name: one other model of the project that is there."""
+"""`quantized-from` must name one other existing model of the project."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONFIG = '[targets.t]\nruntime = "onnxruntime"\n[[model]]\npath = "{}"\nquantize
     ],
 )
 def test_quantized_from(tmp_path: Path, path: str, name: str, said: str) -> None:
-    """A glob of models may share one; a path outside of the project, or to nothing, is a mistake."""
+    """A glob of models may share one original; a path outside of the project or to a missing file is an error."""
     (tmp_path / ".git").mkdir()
     for each in ("a.onnx", "b.onnx"):
         (tmp_path / each).touch()
@@ -32,7 +32,7 @@ def test_quantized_from(tmp_path: Path, path: str, name: str, said: str) -> None
 
 
 def test_quantized_from_that_is_right(tmp_path: Path) -> None:
-    """It is read, and loading the config raises nothing."""
+    """A valid `quantized-from` is loaded without an error."""
     (tmp_path / ".git").mkdir()
     for each in ("a.onnx", "b.onnx"):
         (tmp_path / each).touch()

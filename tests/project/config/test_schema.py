@@ -1,4 +1,4 @@
-"""The JSON Schema that editors use."""
+"""JSON Schema of the config, for editors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RULES = ("opset-too-new", "missing-kernel")
 
 
 def errors(text: str) -> list[str]:
-    """What a validator says of a config, dates as editors see them."""
+    """Return a validator's errors for a config, with dates as strings as editors read them."""
     values: dict[str, Any] = loads(text)
     for ignore in values.get("ignore", ()):
         if "until" in ignore:
@@ -26,7 +26,7 @@ def errors(text: str) -> list[str]:
 
 
 def test_valid() -> None:
-    """The schema is one, and takes what loading takes."""
+    """The schema is a valid JSON Schema and accepts every config that the loader accepts."""
     jsonschema.Draft202012Validator.check_schema(json_schema())
 
     assert errors(FULL) == []
@@ -47,6 +47,6 @@ def test_valid() -> None:
     ],
 )
 def test_invalid(text: str) -> None:
-    """It refuses what loading refuses for its shape."""
+    """The schema rejects configs that the loader rejects for their structure."""
 
     assert errors(text)

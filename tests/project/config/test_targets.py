@@ -1,4 +1,4 @@
-"""What a target may say of extensions, and of an environment of the user's own."""
+"""Extensions and user environments of a target."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OTHER = "python = '.venv'\n[targets.b]\nruntime = 'onnxruntime'\npython = '.venv
 
 
 def problems(folder: Path, target: str) -> list[str]:
-    """What is wrong with a target, without the place of the target itself."""
+    """Return the problems of a target, without the key path of the target itself."""
     text = f"[targets.a]\nruntime = 'onnxruntime'\n{target}\n"
     (folder / "onnxgate.toml").write_text(text, encoding="utf-8")
     try:
@@ -36,7 +36,7 @@ def problems(folder: Path, target: str) -> list[str]:
     ],
 )
 def test_taken(tmp_path: Path, target: str) -> None:
-    """Packages, libraries below the project, and builds of the user's own with any provider."""
+    """Packages, libraries inside the project, and custom builds with any provider are accepted."""
 
     assert problems(tmp_path, target) == []
 
@@ -92,7 +92,7 @@ def test_taken(tmp_path: Path, target: str) -> None:
     ],
 )
 def test_refused(tmp_path: Path, target: str, expected: str) -> None:
-    """What names nothing, or would be promised and not kept."""
+    """Settings that name nothing, or that onnxgate could not honor, are rejected."""
 
     assert problems(tmp_path, target) == [expected]
 
@@ -117,7 +117,7 @@ def test_refused(tmp_path: Path, target: str, expected: str) -> None:
     ],
 )
 def test_engines(tmp_path: Path, target: str, expected: list[str]) -> None:
-    """What an engine does not have is no key of its targets."""
+    """Keys that an engine does not support are rejected for its targets."""
     (tmp_path / "onnxgate.toml").write_text(f"[targets.a]\n{target}\n", encoding="utf-8")
     found: tuple[str, ...] = ()
     try:
@@ -133,12 +133,12 @@ def test_engines(tmp_path: Path, target: str, expected: list[str]) -> None:
     [("foo.so", True), ("libs/foo", True), ("libs\\foo", True), ("foo-extensions>=1.0", False), ("foo.sox", False)],
 )
 def test_is_library(text: str, expected: bool) -> None:
-    """What looks like a path is one; the rest are packages."""
+    """An extension that looks like a path is a library; any other extension is a package."""
 
     assert expected == is_library(text)
 
 
 def test_package_name() -> None:
-    """Packages are compared by their normalised names."""
+    """Package names are normalized before they are compared."""
 
     assert package_name("ONNXRuntime_Extensions >= 0.13") == "onnxruntime-extensions"

@@ -1,4 +1,6 @@
-"""Which revision is the baseline: asked for, or as a run in CI says; in full and in shallow clones, offline too."""
+"""Selection of the baseline revision, explicit or from the CI environment, in full and shallow clones, online and
+offline.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ GONE = "d" * 40
 
 
 class Origin:
-    """A remote with `main` (two commits), a branch `topic` (two more), and the merge that GitHub makes of both."""
+    """A remote with `main` (two commits), a branch `topic` (two more), and GitHub's merge commit of both."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -44,7 +46,7 @@ class Origin:
         return commit(self.folder)
 
     def clone(self, to: Path, ref: str, *, depth: int = 0) -> Path:
-        """What `actions/checkout` leaves: a detached commit, with as much history as asked for."""
+        """Create a clone as `actions/checkout` leaves it: a detached commit with the requested history depth."""
         git(to.parent, "init", "--quiet", str(to))
         git(to, "remote", "add", "origin", self.url)
         heads = [] if depth else ["+refs/heads/*:refs/remotes/origin/*"]
@@ -58,25 +60,27 @@ class Origin:
 
 @pytest.fixture
 def origin(tmp_path: Path) -> Origin:
-    """The remote."""
+    """Create the remote."""
     return Origin(tmp_path / "origin")
 
 
 def event(folder: Path, said: object) -> dict[str, str]:
-    """The variable that names an event's file."""
+    """Write an event file and return the environment variable that points to it."""
     (folder / "event.json").write_text(said if isinstance(said, str) else json.dumps(said))
     return {"GITHUB_EVENT_PATH": str(folder / "event.json")}
 
 
 def chosen(root: Path, environment: Mapping[str, str], *, offline: bool = False) -> tuple[str, str]:
-    """Name and commit of what is chosen; "" and the remark where that is nothing."""
+    """Return the name and commit of the selected baseline, or "" and the remark if no baseline is selected."""
     found = choose_baseline(root, None, environment, offline=offline)
     assert (found.revision is None) == bool(found.remark)
     return (found.revision.name, found.revision.commit) if found.revision is not None else ("", found.remark)
 
 
 def test_asked_for_wins(origin: Origin, tmp_path: Path) -> None:
-    """Whatever CI says; `none` and nothing at all are no baseline, and no remark."""
+    """An explicit baseline overrides the CI environment; `none` and an empty value select no baseline, without a
+    remark.
+    """
     root = origin.clone(tmp_path / "clone", "refs/heads/main")
     environment = {**GITHUB, "GITHUB_BASE_REF": "main"}
     found = choose_baseline(root, "origin/topic", environment)
@@ -87,14 +91,14 @@ def test_asked_for_wins(origin: Origin, tmp_path: Path) -> None:
 
 
 def test_outside_of_ci(origin: Origin) -> None:
-    """There is no default, and nothing to be said of that."""
+    """Outside of CI there is no default baseline and no remark."""
     assert choose_baseline(origin.folder, None, {}) == BaselineChoice()
     assert choose_baseline(None, None, {"CI": "true"}) == BaselineChoice()
 
 
 @pytest.mark.parametrize("depth", [0, 2, 1])
 def test_merge_of_a_pull_request(origin: Origin, tmp_path: Path, depth: int) -> None:
-    """The commit that it is merged into, which a clone of depth 1 fetches; a fork's token may read it as well."""
+    """The baseline is the first parent of the merge commit; it is fetched in a clone of depth 1, for forks too."""
     root = origin.clone(tmp_path / "clone", "refs/pull/7/merge", depth=depth)
     environment = {**GITHUB, "GITHUB_REF": "refs/pull/7/merge", "GITHUB_SHA": origin.merge, "GITHUB_BASE_REF": "main"}
     offline = chosen(root, environment, offline=True)
@@ -105,7 +109,9 @@ def test_merge_of_a_pull_request(origin: Origin, tmp_path: Path, depth: int) -> 
 
 
 def test_merge_that_cannot_be_completed(origin: Origin, tmp_path: Path) -> None:
-    """Offline, and with a remote that is gone: no failure, and it is said what helps."""
+    """If the parent of the merge commit cannot be fetched, the check continues without a baseline and suggests a
+    solution.
+    """
     root = origin.clone(tmp_path / "clone", "refs/pull/7/merge", depth=1)
     environment = {**GITHUB, "GITHUB_REF": "refs/pull/7/merge"}
     here = f"no baseline: the base commit is `{origin.newer_main[:12]}`; it was not fetched, and"
@@ -121,7 +127,7 @@ def test_merge_that_cannot_be_completed(origin: Origin, tmp_path: Path) -> None:
 
 
 def test_head_of_a_pull_request(origin: Origin, tmp_path: Path) -> None:
-    """A workflow that checks out the branch itself: where it left the base, not what the base is now."""
+    """If a workflow checks out the branch itself, the baseline is the merge base and not the current base branch."""
     root = origin.clone(tmp_path / "clone", "refs/heads/topic")
     environment = {**GITHUB, "GITHUB_REF": "refs/pull/7/merge", "GITHUB_SHA": origin.merge, "GITHUB_BASE_REF": "main"}
 
@@ -129,7 +135,7 @@ def test_head_of_a_pull_request(origin: Origin, tmp_path: Path) -> None:
 
 
 def test_branch_that_ends_in_a_merge(origin: Origin, tmp_path: Path) -> None:
-    """A merge of one's own in the branch is not the one that GitHub made."""
+    """A merge commit that the author made in the branch is not mistaken for GitHub's merge commit."""
     git(origin.folder, "checkout", "--quiet", "topic")
     git(origin.folder, "merge", "--quiet", "--no-ff", "-m", "catch up", "main")
     root = origin.clone(tmp_path / "clone", "refs/heads/topic")
@@ -140,7 +146,7 @@ def test_branch_that_ends_in_a_merge(origin: Origin, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("base", ["main", "no-such-branch", "main^{tree}", "--output=x", "../heads/main", "a b"])
 def test_base_that_is_not_here(origin: Origin, tmp_path: Path, base: str) -> None:
-    """A shallow clone of the branch has nothing to compare with, and a strange name is no name of git's."""
+    """In a shallow clone of the branch the base branch is missing; an invalid branch name is treated the same."""
     root = origin.clone(tmp_path / "clone", "refs/heads/topic", depth=1)
 
     assert chosen(root, {**GITHUB, "GITHUB_BASE_REF": base}) == (
@@ -151,7 +157,7 @@ def test_base_that_is_not_here(origin: Origin, tmp_path: Path, base: str) -> Non
 
 
 def test_base_without_common_history(origin: Origin, tmp_path: Path) -> None:
-    """Both tips are here, and nothing of what is between them."""
+    """If both branch tips were fetched without their common history, there is no baseline."""
     root = origin.clone(tmp_path / "clone", "refs/heads/topic", depth=1)
     git(root, "fetch", "--quiet", "--depth=1", "origin", "+refs/heads/main:refs/remotes/origin/main")
     name, remark = chosen(root, {**GITHUB, "GITHUB_BASE_REF": "main"})
@@ -164,7 +170,7 @@ def test_base_without_common_history(origin: Origin, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("depth", [0, 1])
 def test_merge_queue(origin: Origin, tmp_path: Path, depth: int) -> None:
-    """What the group is merged onto, as its event says."""
+    """In a merge queue the baseline is the base commit from the event."""
     root = origin.clone(tmp_path / "clone", "refs/pull/7/merge", depth=depth)
     ref = "refs/heads/gh-readonly-queue/main/pr-7-abc"
     said = event(tmp_path, {"merge_group": {"base_sha": origin.main, "base_ref": "refs/heads/main"}})
@@ -174,7 +180,7 @@ def test_merge_queue(origin: Origin, tmp_path: Path, depth: int) -> None:
 
 @pytest.mark.parametrize("depth", [0, 1])
 def test_push(origin: Origin, tmp_path: Path, depth: int) -> None:
-    """What the branch was before."""
+    """For a push the baseline is the previous commit of the branch."""
     root = origin.clone(tmp_path / "clone", "refs/heads/main", depth=depth)
     said = event(tmp_path, {"before": origin.first, "repository": {"default_branch": "main"}})
 
@@ -183,7 +189,7 @@ def test_push(origin: Origin, tmp_path: Path, depth: int) -> None:
 
 @pytest.mark.parametrize("before", [ZEROES, GONE], ids=["new branch", "force-pushed"])
 def test_push_without_a_before(origin: Origin, tmp_path: Path, before: str) -> None:
-    """A branch that is new, or whose old commit is nowhere: where it left the default branch."""
+    """If the branch is new or its previous commit missing, the baseline is the merge base with the default branch."""
     root = origin.clone(tmp_path / "clone", "refs/heads/topic")
     said = event(tmp_path, {"before": before, "forced": True, "repository": {"default_branch": "main"}})
 
@@ -191,7 +197,9 @@ def test_push_without_a_before(origin: Origin, tmp_path: Path, before: str) -> N
 
 
 def test_nothing_before(origin: Origin, tmp_path: Path) -> None:
-    """The default branch's own first push, a branch without commits of its own, a lost commit, a run by hand."""
+    """There is no baseline for the first push of the default branch, a branch without new commits, a missing previous
+    commit, or a manual run.
+    """
     root = origin.clone(tmp_path / "clone", "refs/heads/main")
     repository = {"default_branch": "main"}
     on_main = {**GITHUB, "GITHUB_REF": "refs/heads/main"}
@@ -217,7 +225,7 @@ def test_nothing_before(origin: Origin, tmp_path: Path) -> None:
     ],
 )
 def test_event_that_cannot_be_believed(origin: Origin, tmp_path: Path, said: str) -> None:
-    """Whatever is in it: no failure, no baseline, and git is told nothing of it."""
+    """A malformed event never causes an error, selects no baseline, and is never passed to git."""
     root = origin.clone(tmp_path / "clone", "refs/heads/topic")
 
     assert chosen(root, {**GITHUB, **event(tmp_path, said), "GITHUB_REF": "refs/heads/topic"}) == (
@@ -227,7 +235,7 @@ def test_event_that_cannot_be_believed(origin: Origin, tmp_path: Path, said: str
 
 
 def test_commits_and_branches_by_their_form() -> None:
-    """What is none is nothing."""
+    """Strings that are not valid commits or branch names are rejected."""
     assert [parse_commit(each) for each in ("a" * 40, "a" * 64, "a" * 39, "A" * 40, ZEROES, "a" * 40 + "\n")] == [
         *("a" * 40, "a" * 64, "", "", "", "")
     ]
@@ -237,7 +245,7 @@ def test_commits_and_branches_by_their_form() -> None:
 
 
 def test_pull_request_that_is_not_checked_out(origin: Origin, tmp_path: Path) -> None:
-    """`pull_request_target` checks the base out: that nothing differs from it says nothing of the request."""
+    """`pull_request_target` checks out the base, so that a comparison with the base would be meaningless."""
     root = origin.clone(tmp_path / "clone", "refs/heads/main")
     said = {**GITHUB, "GITHUB_REF": "refs/heads/main", "GITHUB_BASE_REF": "main"}
 
@@ -245,7 +253,9 @@ def test_pull_request_that_is_not_checked_out(origin: Origin, tmp_path: Path) ->
 
 
 def test_gitlab(origin: Origin, tmp_path: Path) -> None:
-    """The base of a merge request, what a push came after, and where a new branch left the default one."""
+    """On GitLab the baseline is the base of a merge request, the previous commit of a push, or the merge base of a new
+    branch.
+    """
     root = origin.clone(tmp_path / "clone", "refs/heads/topic")
     on_gitlab = {"GITLAB_CI": "true", "CI_COMMIT_REF_NAME": "topic", "CI_DEFAULT_BRANCH": "main"}
     request = {"CI_MERGE_REQUEST_DIFF_BASE_SHA": origin.main, "CI_COMMIT_BEFORE_SHA": ZEROES}
@@ -257,7 +267,7 @@ def test_gitlab(origin: Origin, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("depth", [0, 1])
 def test_gitlab_merged_results(origin: Origin, tmp_path: Path, depth: int) -> None:
-    """What the target branch brought since is in both, and is no change: the merge that GitLab made of them tells."""
+    """In GitLab's merged results, commits that the target branch gained since are not reported as changes."""
     root = origin.clone(tmp_path / "clone", "refs/pull/7/merge", depth=depth)
     on_gitlab = {"GITLAB_CI": "true", "CI_COMMIT_SHA": origin.merge, "CI_MERGE_REQUEST_DIFF_BASE_SHA": origin.main}
     merged = {**on_gitlab, "CI_MERGE_REQUEST_EVENT_TYPE": "merged_result"}
@@ -268,7 +278,7 @@ def test_gitlab_merged_results(origin: Origin, tmp_path: Path, depth: int) -> No
 
 
 def test_gitlab_merged_without_a_merge(origin: Origin, tmp_path: Path) -> None:
-    """A train that fast-forwards has no merge: then GitLab says what the target branch was."""
+    """A fast-forward merge train has no merge commit, so the baseline is the target commit that GitLab provides."""
     root = origin.clone(tmp_path / "clone", "refs/heads/topic")
     said = {
         "GITLAB_CI": "true",
@@ -282,7 +292,7 @@ def test_gitlab_merged_without_a_merge(origin: Origin, tmp_path: Path) -> None:
 
 
 def test_no_repository(tmp_path: Path) -> None:
-    """An archive, or a folder that nobody has committed anything in."""
+    """In an exported archive or a repository without commits there is no baseline."""
     (tmp_path / "empty").mkdir()
     git(tmp_path / "empty", "init", "--quiet")
     said = ("", "no baseline: this is not a git repository with a commit, or git is not installed; set `--against REF`")
@@ -293,7 +303,7 @@ def test_no_repository(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["HEAD^1", "HEAD~1", "HEAD^", "@~", "HEAD~"])
 def test_parent_in_a_clone_of_depth_1(origin: Origin, tmp_path: Path, name: str) -> None:
-    """Git itself does not know it there; it is fetched by the name that the commit has for it."""
+    """Git cannot resolve a parent in a clone of depth 1; it is fetched by the ID that the commit object contains."""
     root = origin.clone(tmp_path / "clone", "refs/heads/topic", depth=1)
     with pytest.raises(UsageError, match="`--offline` does not fetch it"):
         choose_baseline(root, name, {}, offline=True)
@@ -304,7 +314,7 @@ def test_parent_in_a_clone_of_depth_1(origin: Origin, tmp_path: Path, name: str)
 
 
 def test_further_ancestors_in_a_clone_of_depth_1(origin: Origin, tmp_path: Path) -> None:
-    """Step by step; the second parent, too; and a commit by its full name."""
+    """Ancestors are fetched step by step, also through a second parent, and a commit can be given by its full ID."""
     root = origin.clone(tmp_path / "clone", "refs/pull/7/merge", depth=1)
     asked = {"HEAD^2~1": origin.topic_first, "HEAD~2": origin.main, origin.first: origin.first}
     found = {name: choose_baseline(root, name, {}).revision for name in asked}
@@ -323,7 +333,7 @@ def test_further_ancestors_in_a_clone_of_depth_1(origin: Origin, tmp_path: Path)
     ],
 )
 def test_parent_that_is_not_there(origin: Origin, tmp_path: Path, name: str, why: str) -> None:
-    """What was asked for and cannot be had is a fault of the usage, with what helps."""
+    """An explicit baseline that cannot be resolved is a usage error with a hint."""
     root = origin.clone(tmp_path / "clone", "refs/pull/7/merge", depth=1)
     with pytest.raises(UsageError) as raised:
         choose_baseline(root, name, {})
@@ -333,7 +343,7 @@ def test_parent_that_is_not_there(origin: Origin, tmp_path: Path, name: str, why
 
 
 def test_history_is_left_as_it_is(origin: Origin, tmp_path: Path) -> None:
-    """A commit that a full clone lacks is fetched, which makes the clone neither shallow, nor a ref in it."""
+    """A commit that is missing in a full clone is fetched without making the clone shallow or creating a ref."""
     root = tmp_path / "clone"
     git(tmp_path, "clone", "--quiet", "--single-branch", "--branch=main", origin.url, str(root))
     refs = git(root, "for-each-ref")
@@ -346,7 +356,7 @@ def test_history_is_left_as_it_is(origin: Origin, tmp_path: Path) -> None:
 
 
 def test_inside_of_a_hook(origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What git tells its hooks of the repository that runs them does not lead to another one's commits."""
+    """Variables that git sets for its hooks do not redirect onnxgate to another repository."""
     (tmp_path / "other").mkdir()
     git(tmp_path / "other", "init", "--quiet")
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "other" / ".git"))

@@ -1,4 +1,4 @@
-"""The files of a revision: links, submodules, pointers and digests; and what a file of today was called."""
+"""Files of a revision: links, submodules, Git LFS pointers, digests and renames."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAMES = ("a.onnx", "deep/Größe 模型.onnx", "deep/a b\tc.onnx", "*.onnx")
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A repository of a few files."""
+    """Create a repository with a few files."""
     folder = tmp_path / "repository"
     for index, name in enumerate(NAMES):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -37,23 +37,23 @@ def root(tmp_path: Path) -> Path:
 
 
 def tree(root: Path) -> Tree:
-    """That of the last commit."""
+    """Return the tree of the last commit."""
     return Tree(resolve_revision(root, "HEAD"))
 
 
 def pointer(content: bytes) -> bytes:
-    """What Git LFS keeps in git of a content."""
+    """Return the Git LFS pointer for `content`."""
     oid = hashlib.sha256(content).hexdigest()
     return f"version https://git-lfs.github.com/spec/v1\noid sha256:{oid}\nsize {len(content)}\n".encode()
 
 
 def newcomer(root: Path, name: str) -> NewFile:
-    """A file as it is now."""
+    """Return a file of the working tree."""
     return NewFile(name, root / name, sha256_of(root / name))
 
 
 def test_every_name(root: Path) -> None:
-    """As the file system has it; each is the file that it was."""
+    """File names are listed as in the file system, and each file is identical to its committed version."""
     listed = tree(root)
 
     assert sorted(listed.entries) == sorted(NAMES)
@@ -64,7 +64,7 @@ def test_every_name(root: Path) -> None:
 
 @pytest.mark.parametrize("digits", [40, 64])
 def test_blob_id(root: Path, tmp_path: Path, digits: int) -> None:
-    """It is git's own digest, in repositories of both kinds."""
+    """The blob ID equals git's own, in SHA-1 and SHA-256 repositories."""
     folder = tmp_path / "other"
     git(tmp_path, "init", "--quiet", f"--object-format={'sha1' if digits == 40 else 'sha256'}", str(folder))
 
@@ -72,7 +72,9 @@ def test_blob_id(root: Path, tmp_path: Path, digits: int) -> None:
 
 
 def test_links(root: Path) -> None:
-    """A link inside the tree stands for its file; one that leads out, to itself or nowhere, for none."""
+    """A link inside the tree resolves to its file; a link that leaves the tree, points to itself or is broken resolves
+    to "".
+    """
     for name, target in {"deep/link": "../a.onnx", "out": "/etc/hostname", "self": "self", "lost": "deep/gone"}.items():
         (root / name).symlink_to(target)
     commit(root)
@@ -83,7 +85,7 @@ def test_links(root: Path) -> None:
 
 
 def test_links_to_folders(root: Path) -> None:
-    """What lies behind one is found under the name that it had, through several and above others too."""
+    """Files behind links to folders are found under their real names, also through several links."""
     for name, target in {"current": "deep", "deep/up": "..", "loop": "loop/x", "out": "/etc"}.items():
         (root / name).symlink_to(target)
     commit(root)
@@ -95,7 +97,7 @@ def test_links_to_folders(root: Path) -> None:
 
 
 def test_pointers(root: Path) -> None:
-    """They are told from small files, and stand for what they point to without it being here."""
+    """Git LFS pointers are distinguished from small files, and represent their content although it is not fetched."""
     content = b"far away" * 1000
     (root / "far.onnx").write_bytes(pointer(content))
     (root / "small.txt").write_bytes(b"version of mine")
@@ -110,13 +112,15 @@ def test_pointers(root: Path) -> None:
 
 
 def test_revision_that_is_not_here(root: Path) -> None:
-    """No tree is not an empty one."""
+    """A revision that is missing in the clone is an error and not an empty tree."""
     with pytest.raises(MissingAtRevisionError, match="cannot list the files at `gone`: "):
         _ = Tree(Revision(root, "gone", "d" * 40)).entries
 
 
 def test_same_content_elsewhere(root: Path) -> None:
-    """What was moved is told by its content, whether in git or in Git LFS; of two, the namesake."""
+    """Moved files are matched by content, in git or in Git LFS; among several candidates the one with the same name is
+    chosen.
+    """
     (root / "far.onnx").write_bytes(pointer(b"far" * 999))
     (root / "twin.onnx").write_bytes(b"\0" * 5000)
     commit(root)
@@ -139,17 +143,17 @@ def test_same_content_elsewhere(root: Path) -> None:
 
 
 def test_same_name_elsewhere() -> None:
-    """Only where there is no other of that name, neither then nor now."""
+    """Files are matched by name only if the name is unique on both sides."""
     new = [NewFile(path, Path(), "") for path in ("n/a.onnx", "n/b.onnx", "m/b.onnx", "n/c.onnx", "n/d.onnx")]
 
     assert find_same_name(["a.onnx", "b.onnx", "o/c.onnx", "p/c.onnx"], new) == {"n/a.onnx": "a.onnx"}
 
 
 def test_likeness(root: Path) -> None:
-    """Git's own, of what is in the index; never of pointers, which are all alike."""
+    """Similarity is git's own and uses the index; pointers are excluded because they all look alike."""
     content = bytes(range(256)) * 40
     (root / "like.onnx").write_bytes(content)
-    extension = b"ext-0-clean sha256:" + b"c" * 64 + b"\n"  # two thirds of a pointer, the same in all of them
+    extension = b"ext-0-clean sha256:" + b"c" * 64 + b"\n"  # two thirds of a pointer, identical in all of them
     (root / "far.onnx").write_bytes(pointer(b"far" * 999) + extension)
     commit(root)
     (root / "like.onnx").unlink()

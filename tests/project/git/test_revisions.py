@@ -1,4 +1,4 @@
-"""Models at other git revisions: their content, their data, and what cannot be had."""
+"""Models at other git revisions, with their data, and the errors if they are unavailable."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WEIGHTS = "g (float[N, 4] x) => (float[N, 4] y) <float[4] w = {1, 2, 3, 4}> { y 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A repository whose first commit has a model with external data, and whose second has another one there."""
+    """Create a repository whose first commit has a model with external data, which the second commit replaces."""
     folder = tmp_path / "a repository"
     model = parse(WEIGHTS)
     data = make_external(model, "data/w.bin")
@@ -49,7 +49,7 @@ def _absent(revision: Revision, path: str, folder: Path) -> MissingAtRevisionErr
 
 
 def test_model_with_its_data(root: Path, tmp_path: Path) -> None:
-    """Both are as they were, beside each other, and the checkout is left alone."""
+    """The model and its data are restored in the same folder, and the checkout is unchanged."""
     before = git(root, "status", "--porcelain")
     file = write_model_at_revision(resolve_revision(root, "old"), "ml/m.onnx", tmp_path / "past").path
     (weight,) = onnx.load(file).graph.initializer
@@ -59,7 +59,7 @@ def test_model_with_its_data(root: Path, tmp_path: Path) -> None:
 
 
 def test_any_name_of_a_revision(root: Path, tmp_path: Path) -> None:
-    """A tag, a relative name, a commit."""
+    """A revision can be a tag, a relative name or a commit ID."""
     commits = {resolve_revision(root, name).commit for name in ("old", "HEAD~1", git(root, "rev-parse", "old")[:12])}
 
     assert commits == {git(root, "rev-parse", "old")}
@@ -67,19 +67,19 @@ def test_any_name_of_a_revision(root: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["nowhere", "--help", "", "old:ml/m.onnx"])
 def test_no_revision(root: Path, name: str) -> None:
-    """What git does not know is a fault of the usage, and never an option of git's."""
+    """An unknown revision is a usage error and is never passed to git as an option."""
     with pytest.raises(UsageError, match="does not exist in this clone"):
         resolve_revision(root, name)
 
 
 def test_no_repository() -> None:
-    """There is nothing that could be asked."""
+    """Outside of a git repository every revision is an error."""
     with pytest.raises(UsageError, match="this is not a git repository"):
         resolve_revision(None, "main")
 
 
 def test_model_that_is_new(root: Path, tmp_path: Path) -> None:
-    """It has no baseline, which is no fault; a glob's letters in a name mean themselves."""
+    """A new model has no baseline and is not an error; glob characters in its name are matched literally."""
     new = _absent(resolve_revision(root, "old"), "ml/new.onnx", tmp_path / "a")
 
     assert (new.reason, new.is_new) == ("`ml/new.onnx` does not exist at `old`", True)
@@ -88,7 +88,7 @@ def test_model_that_is_new(root: Path, tmp_path: Path) -> None:
 
 
 def test_data_that_are_not_there(root: Path, tmp_path: Path) -> None:
-    """The model was broken then: nothing can be measured against it."""
+    """A model whose data is missing at the baseline cannot be compared."""
     model = parse(WEIGHTS)
     make_external(model, "lost.bin")
     write(root / "ml" / "m.onnx", model)
@@ -99,7 +99,7 @@ def test_data_that_are_not_there(root: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_no_model_and_what_is_a_link(root: Path, tmp_path: Path) -> None:
-    """Both are said."""
+    """A file that is not a model and a link are each reported with a reason."""
     (root / "ml" / "m.onnx").write_bytes(b"\xff" * 99)
     (root / "ml" / "link.onnx").symlink_to("m.onnx")
     commit(root)
@@ -111,7 +111,7 @@ def test_what_is_no_model_and_what_is_a_link(root: Path, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("location", ["../w.bin", "/etc/passwd", "a/../../w.bin", "a\\w.bin"])
 def test_data_outside_of_the_folder(root: Path, tmp_path: Path, location: str) -> None:
-    """They are not looked for, and nothing is written where they would be."""
+    """External data outside of the model's folder is neither read nor written."""
     model = parse(WEIGHTS)
     make_external(model, location)
     write(root / "ml" / "m.onnx", model)
@@ -129,7 +129,7 @@ def _pointer(content: bytes) -> bytes:
 
 @pytest.fixture
 def content(root: Path) -> bytes:
-    """A model that is a pointer in its repository, at `HEAD`."""
+    """Commit a model as a Git LFS pointer and return its content."""
     content = parse("g (float[N, 4] x) => (float[N, 4] y) { y = Tanh(x) }").SerializeToString()
     (root / "ml" / "m.onnx").write_bytes(_pointer(content))
     commit(root)
@@ -137,7 +137,7 @@ def content(root: Path) -> bytes:
 
 
 def test_pointer_whose_content_lies_here(root: Path, content: bytes, tmp_path: Path) -> None:
-    """Git LFS need not even be installed."""
+    """Content in the local Git LFS storage is used even if Git LFS is not installed."""
     oid = hashlib.sha256(content).hexdigest()
     stored = root / ".git" / "lfs" / "objects" / oid[:2] / oid[2:4] / oid
     stored.parent.mkdir(parents=True)
@@ -148,7 +148,7 @@ def test_pointer_whose_content_lies_here(root: Path, content: bytes, tmp_path: P
 
 
 def test_data_that_a_model_names_twice(root: Path, tmp_path: Path) -> None:
-    """The second name does not write through a hard link into Git LFS's storage."""
+    """The second reference to a data file does not write through a hard link into the Git LFS storage."""
     model = parse(
         "g (float[4] x) => (float[4] y) <float[4] v = {1, 2, 3, 4}, float[4] w = {5, 6, 7, 8}> { y = Add(v, w) }"
     )
@@ -168,7 +168,7 @@ def test_data_that_a_model_names_twice(root: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("offline", [True, False])
 def test_pointer_whose_content_cannot_be_had(root: Path, content: bytes, tmp_path: Path, offline: bool) -> None:
-    """Neither here, nor anywhere: it is said, with the command that gets it."""
+    """If the content of a pointer cannot be fetched, the hint contains the command that fetches it."""
     need("git-lfs")
     lacking = _absent(resolve_revision(root, "HEAD", offline=offline), "ml/m.onnx", tmp_path / "past")
 
@@ -178,7 +178,7 @@ def test_pointer_whose_content_cannot_be_had(root: Path, content: bytes, tmp_pat
 
 
 def test_pointer_whose_content_is_fetched(root: Path, tmp_path: Path) -> None:
-    """From the remote of a clone that never fetched it, its data as well; not where nothing may be asked for."""
+    """A pointer's content and data are fetched from the remote, unless `--offline` is set."""
     need("git-lfs")
     model = parse(WEIGHTS)
     data = make_external(model, "w.bin")

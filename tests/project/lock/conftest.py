@@ -1,4 +1,4 @@
-"""A package index of our own making, served over HTTP to the real uv."""
+"""A local package index, served over HTTP to the real uv."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LINUX = "manylinux_2_28_x86_64"
 
 @dataclass
 class LocalIndex:
-    """Files by package; a file's content is a wheel without code."""
+    """Files by package; each file is a wheel without code."""
 
     files: dict[str, dict[str, bytes]] = field(default_factory=dict)
     asked: int = 0
@@ -33,7 +33,7 @@ class LocalIndex:
         platforms: Iterable[str] = (LINUX,),
         requires: Iterable[str] = (),
     ) -> None:
-        """Publish one release with a wheel for each Python and platform."""
+        """Publish one release with a wheel for each Python version and platform."""
         for python in pythons:
             for platform in platforms:
                 tag = f"cp{python.replace('.', '')}"
@@ -41,11 +41,11 @@ class LocalIndex:
                 self.files.setdefault(package, {})[file] = _wheel(package, version, file, requires)
 
     def sha256(self, package: str, file: str) -> str:
-        """The digest of a published file."""
+        """Return the digest of a published file."""
         return hashlib.sha256(self.files[package][file]).hexdigest()
 
     def page(self, package: str) -> bytes:
-        """The package's page of the simple index."""
+        """Return the package's page of the simple index."""
         links = (
             f'<a href="/files/{package}/{file}#sha256={self.sha256(package, file)}">{html.escape(file)}</a>'
             for file in self.files[package]
@@ -73,7 +73,7 @@ def _wheel(package: str, version: str, file: str, requires: Iterable[str]) -> by
 
 @pytest.fixture
 def local_index(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalIndex]:
-    """An index that uv asks in place of the user's, with a cache of its own."""
+    """Serve an index that replaces the user's index in uv, with its own cache."""
     index = LocalIndex()
 
     class Handler(BaseHTTPRequestHandler):
@@ -97,10 +97,10 @@ def local_index(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPa
                 self.wfile.write(data)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Suppress the request log."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})  # what `shutdown` waits
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     use_index(monkeypatch, f"http://127.0.0.1:{server.server_port}/simple", tmp_path_factory.mktemp("uv-cache"))
     yield index
@@ -110,7 +110,7 @@ def local_index(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPa
 
 
 def use_index(monkeypatch: pytest.MonkeyPatch, url: str, cache: Path) -> None:
-    """Let uv ask this index alone."""
+    """Configure uv to use only this index."""
     for name in ("UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_CONFIG_FILE", "UV_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):

@@ -1,4 +1,4 @@
-"""A registry of npm of our own making, for the real npm."""
+"""A local npm registry for the real npm."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ ENGINE, COMPANION = "onnxruntime-web", "onnxruntime-common"
 
 
 def integrity(name: str, version: str) -> str:
-    """What stands for the content of a package that nobody fetches."""
+    """Return the integrity of a package whose content is never downloaded."""
     return "sha512-" + base64.b64encode(hashlib.sha512(f"{name} {version}".encode()).digest()).decode()
 
 
 class Registry:
-    """What it has; `asked` counts the requests."""
+    """Published packages; `asked` counts the requests."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -31,21 +31,21 @@ class Registry:
         self._packages: dict[str, dict[str, object]] = {}
 
     def add(self, name: str, version: str, needs: Mapping[str, str] | None = None, *, hashed: bool = True) -> None:
-        """Publish a release; without `hashed` it is of the time before sha512."""
+        """Publish a release; with `hashed=False` it has only a SHA-1 digest, as old releases do."""
         said = {"integrity": integrity(name, version)} if hashed else {"shasum": "0" * 40}
         dist = {"tarball": f"{self.url}/{name}/-/{name}-{version}.tgz", **said}
         release = {"name": name, "version": version, "dependencies": dict(needs or {}), "dist": dist}
         self._packages.setdefault(name, {})[version] = release
 
     def engine(self, *versions: str) -> None:
-        """Publish releases of ONNX Runtime Web with what they need, and more than that."""
+        """Publish releases of ONNX Runtime Web with its companion and an unrelated dependency."""
         self.add("long", "5.3.2")
         for version in versions:
             self.add(COMPANION, version)
             self.add(ENGINE, version, {COMPANION: version, "long": "^5.2.3"})
 
     def document(self, name: str) -> dict[str, object] | None:
-        """All that is known of a package."""
+        """Return the metadata of a package, or None if it is unknown."""
         self.asked += 1
         versions = self._packages.get(name)
         if versions is None:
@@ -55,7 +55,7 @@ class Registry:
 
 @contextmanager
 def serve() -> Iterator[Registry]:
-    """A registry on this machine."""
+    """Serve a registry on this machine."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     registry = Registry(f"http://127.0.0.1:{server.server_address[1]}")
     server.registry = registry  # type: ignore[attr-defined]
@@ -68,7 +68,7 @@ def serve() -> Iterator[Registry]:
 
 
 def use_registry(monkeypatch: pytest.MonkeyPatch, url: str, cache: Path) -> None:
-    """Let npm ask this registry alone."""
+    """Configure npm to use only this registry."""
     for name in (
         "HTTP_PROXY",
         "http_proxy",
@@ -86,7 +86,7 @@ def use_registry(monkeypatch: pytest.MonkeyPatch, url: str, cache: Path) -> None
 
 class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        """Answer for a package."""
+        """Return the metadata of a package."""
         document = self.server.registry.document(unquote(self.path).strip("/"))  # type: ignore[attr-defined]
         body = json.dumps(document or {"error": "not found"}).encode()
         self.send_response(200 if document else 404)
@@ -96,4 +96,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *words: object) -> None:
-        """Say nothing."""
+        """Suppress the request log."""

@@ -1,4 +1,4 @@
-"""What changed, in words."""
+"""Descriptions of the changes between two locks."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ X = MODEL.inputs[0]
     ],
 )
 def test_model_changes(fields: dict[str, Any], expected: tuple[str, ...]) -> None:
-    """Each fact that differs is said, and where none does, that it is the bytes alone."""
+    """Each fact that differs is reported; if none does, the report is that only the bytes changed."""
 
     assert expected == describe_model_changes(MODEL, msgspec.structs.replace(MODEL, sha256="dd" * 32, **fields))
 
 
 def test_data_alone() -> None:
-    """External data that changed is a change, though the model's own file did not."""
+    """A change of the external data is a change of the model, even if its own file is identical."""
     other = msgspec.structs.replace(MODEL, external=(ExternalFile("weights.bin", 4096, "ee" * 32),))
 
     assert describe_model_changes(MODEL, other) == ("data file `weights.bin` has other bytes",)
@@ -82,7 +82,7 @@ def test_data_alone() -> None:
 
 @given(models)
 def test_same_content(model: LockedModel) -> None:
-    """A model does not differ from itself, however its facts are kept."""
+    """Converting an entry to facts and back changes nothing except the measured values."""
     again = entry_from_facts(facts_from_entry("m.onnx", model))
 
     assert describe_model_changes(model, again) == ()
@@ -90,7 +90,7 @@ def test_same_content(model: LockedModel) -> None:
 
 
 def test_lock_changes() -> None:
-    """Targets, toolchain and models: what came, what went, what is another."""
+    """Added, removed and changed targets, toolchain packages and models are described."""
     old = Lock(
         targets={
             "kept": LockedTarget(policy="a", runtimes=(runtime("1.18.1"),)),
@@ -129,7 +129,7 @@ def test_lock_changes() -> None:
 
 
 def test_facts_come_back() -> None:
-    """What a pointer to the locked content stands for is all that was known of the model."""
+    """Facts of a model are restored from its entry, so that a pointer to the locked content can be checked."""
     facts = facts_from_entry("m.onnx", msgspec.structs.replace(MODEL, function_opsets={"ai.onnx": 22}))
 
     assert (facts.function_opsets, facts_from_entry("m.onnx", entry_from_facts(facts))) == ({"ai.onnx": 22}, facts)

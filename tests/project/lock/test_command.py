@@ -1,4 +1,4 @@
-"""The command `onnxgate lock`, as it is installed."""
+"""The installed `onnxgate lock` command."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONFIG = 'models = ["*.onnx"]\n[targets.server]\nruntime = "onnxruntime>=1.18,<1
 
 @dataclass
 class Checkout:
-    """A project of two models, and the command in it."""
+    """A project with two models, and the installed command."""
 
     program: Path
     folder: Path
@@ -28,7 +28,7 @@ class Checkout:
         (self.folder / name).write_bytes(onnx.parser.parse_model(text).SerializeToString(deterministic=True))
 
     def run(self, *arguments: str, status: int = 0) -> str:
-        """What `onnxgate lock` prints."""
+        """Run `onnxgate lock` and return its output."""
         command = [str(self.program), "lock", *arguments]
         done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False)
         assert done.returncode == status, done.stdout + done.stderr
@@ -36,13 +36,13 @@ class Checkout:
 
     @property
     def lock(self) -> Path:
-        """The lock's path."""
+        """Return the lock's path."""
         return self.folder / "onnxgate.lock"
 
 
 @pytest.fixture
 def checkout(installed: Path, tmp_path: Path, local_index: LocalIndex) -> Checkout:
-    """A project that was never locked, and an index that has what it asks for."""
+    """Create a project without a lock, and an index with the releases that it requires."""
     for version in ("1.18.1", "1.19.2"):
         local_index.add("onnxruntime", version, ("3.11",))
     for version in ("1.26.4", "2.4.0"):
@@ -57,13 +57,13 @@ def checkout(installed: Path, tmp_path: Path, local_index: LocalIndex) -> Checko
 
 @pytest.fixture(scope="module")
 def first_lock() -> dict[str, bytes]:
-    """Keeps the first lock of the project for the tests of this file."""
+    """Return the cache of the first lock for the tests in this file."""
     return {}
 
 
 @pytest.fixture
 def locked(checkout: Checkout, first_lock: dict[str, bytes]) -> Checkout:
-    """The project after its first lock, which is resolved once."""
+    """Return the project after its first lock; the lock is resolved only once."""
     if not first_lock:
         checkout.run()
         first_lock["bytes"] = checkout.lock.read_bytes()
@@ -72,7 +72,7 @@ def locked(checkout: Checkout, first_lock: dict[str, bytes]) -> Checkout:
 
 
 def test_lock(checkout: Checkout) -> None:
-    """The first lock, the same again, and the check of both."""
+    """The first lock is written, the second one is identical, and `--check` accepts it."""
     first = checkout.run()
     data = checkout.lock.read_bytes()
 
@@ -88,7 +88,7 @@ def test_lock(checkout: Checkout) -> None:
 
 
 def test_offline(locked: Checkout, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Relocking models and checking need no index; a new target does, and without one that is said, with status 3."""
+    """Models can be relocked and checked without an index; a new target without an index ends with status 3."""
     use_index(monkeypatch, "http://127.0.0.1:9/simple", tmp_path_factory.mktemp("cache"))
     locked.write("a.onnx", RELU.replace("17", "16"))
 
@@ -106,7 +106,7 @@ def test_offline(locked: Checkout, monkeypatch: pytest.MonkeyPatch, tmp_path_fac
 
 
 def test_check_writes_nothing(locked: Checkout) -> None:
-    """A stale lock is left as it is, and everything that is stale is said."""
+    """`--check` reports everything that is stale and does not change the lock."""
     data = locked.lock.read_bytes()
     (locked.folder / "onnxgate.toml").write_text(CONFIG + "[targets.edge]\nruntime = 'onnxruntime'\n")
     locked.write("c.onnx", RELU)
@@ -126,7 +126,7 @@ def test_check_writes_nothing(locked: Checkout) -> None:
 
 
 def test_paths(locked: Checkout) -> None:
-    """Only the entries that are named are rewritten; one of a model that is gone is taken out."""
+    """Only the entries of the given paths are rewritten; the entry of a deleted model is removed."""
     locked.write("a.onnx", RELU.replace("17", "16"))
     locked.write("b.onnx", RELU.replace("17", "16"))
 
@@ -143,7 +143,7 @@ def test_upgrade(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """An upgrade gives up the pins that it names."""
+    """`--upgrade` re-resolves only the pins that it names."""
     local_index.add("onnxruntime", "1.18.2", ("3.11",))
     local_index.add("onnxruntime", "1.19.3", ("3.11",))
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
@@ -168,20 +168,20 @@ def test_upgrade(
     ],
 )
 def test_never_locked(checkout: Checkout, arguments: tuple[str, ...], expected: str) -> None:
-    """What needs a lock says that there is none."""
+    """Commands that need a lock report that it does not exist."""
 
     assert expected in checkout.run(*arguments, status=2)
 
 
 def test_no_config(checkout: Checkout) -> None:
-    """Without a config there is nothing to lock."""
+    """`onnxgate lock` without a config is an error."""
     (checkout.folder / "onnxgate.toml").unlink()
 
     assert "error: there is no `onnxgate.toml` in this folder or its parents" in checkout.run(status=2)
 
 
 def test_names_that_command(checkout: Checkout) -> None:
-    """A name that a runner or a terminal would obey is shown, and not obeyed."""
+    """Escape sequences and workflow commands in a file name are printed in escaped form."""
     checkout.write("::error::x\x1b[31m.onnx", RELU)
 
     said = checkout.run()

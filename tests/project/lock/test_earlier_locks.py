@@ -1,4 +1,4 @@
-"""Locks that an earlier onnxgate wrote, before targets could have extensions or an environment of one's own."""
+"""Compatibility with locks that were written before targets had extensions and user environments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EARLIER = Path(__file__).parents[3] / "fixtures" / "locks" / "earlier"
 
 
 def test_not_stale() -> None:
-    """It is still the lock of its config."""
+    """The old lock is not stale."""
     config = load_config(EARLIER / "onnxgate.toml").config
     lock = load_lock(EARLIER / "onnxgate.lock")
 
@@ -23,14 +23,14 @@ def test_not_stale() -> None:
 
 
 def test_same_bytes() -> None:
-    """Written again it is the same file, to the byte."""
+    """Rewriting the old lock produces the same bytes."""
     text = (EARLIER / "onnxgate.lock").read_bytes()
 
     assert text == render_lock(load_lock(EARLIER / "onnxgate.lock")).encode()
 
 
 def test_same_digest_of_rows() -> None:
-    """A digest of resolved rows that was written then still holds; it is part of the lock's format."""
+    """The old digest of the resolved rows is still valid, because it is part of the lock's format."""
     lock = load_lock(EARLIER / "onnxgate.lock")
     then = "e6d7bc3185018fc3f09885970490855222783e5a91fa7b0de9a7a9d7530e2ceb"
 

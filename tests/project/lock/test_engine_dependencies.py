@@ -1,4 +1,4 @@
-"""What engines are locked with, with the real uv on an index of our own making."""
+"""Dependencies that are locked with each engine, with the real uv and a local index."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ runtime = "{}"
 
 @pytest.fixture
 def published(local_index: LocalIndex) -> LocalIndex:
-    """Engines that ask for more than inference needs, and a numpy that is too new for one of them."""
+    """Publish engines with dependencies that inference does not need, and a numpy that is too new for one of them."""
     local_index.add("openvino", "2026.4.1", ("3.11",), requires=("numpy<2.5", "openvino-telemetry>=2023"))
     local_index.add("openvino-telemetry", "2025.2.0", ("3.11",))
     local_index.add("onnx", "1.18.0", ("3.11",), requires=("numpy", "protobuf>=4", "typing-extensions"))
@@ -49,7 +49,7 @@ def published(local_index: LocalIndex) -> LocalIndex:
     ],
 )
 def test_companions(tmp_path: Path, runtime: str, expected: tuple[str, ...]) -> None:
-    """As the engine's own metadata ask, each with its wheels, and nothing that inference does not need."""
+    """Dependencies follow the engine's own metadata, with their wheels, except those that inference does not need."""
     lock = locked(project_of(tmp_path, CONFIG.format(runtime)))
     (row,) = lock.targets["engine"].runtimes
 
@@ -58,7 +58,7 @@ def test_companions(tmp_path: Path, runtime: str, expected: tuple[str, ...]) -> 
 
 
 def test_pins_stay(tmp_path: Path, published: LocalIndex, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A newer companion changes no lock until it is asked for."""
+    """A newer dependency does not change the lock until it is upgraded explicitly."""
     project = project_of(tmp_path, CONFIG.format("tract"))
     first = locked(project)
     published.add("numpy", "2.7.0", ("3.11",))
@@ -70,7 +70,7 @@ def test_pins_stay(tmp_path: Path, published: LocalIndex, monkeypatch: pytest.Mo
 
 
 def test_shares_numpy(tmp_path: Path, published: LocalIndex, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An engine that is added takes the numpy that the locked ones have, and not the newest."""
+    """A newly added engine uses the numpy that is already locked, and not the newest."""
     first = locked(project_of(tmp_path, CONFIG.format("onnxruntime")))
     published.add("numpy", "2.7.0", ("3.11",))
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "another"))
@@ -81,7 +81,7 @@ def test_shares_numpy(tmp_path: Path, published: LocalIndex, monkeypatch: pytest
 
 
 def test_nothing_fits(tmp_path: Path, local_index: LocalIndex) -> None:
-    """An engine whose companion is not to be had is the config's fault, and uv says why."""
+    """An engine whose dependencies cannot be satisfied is a config error that quotes uv's reason."""
     local_index.add("tract", "0.23.9", ("3.11",), requires=("numpy>=3",))
     local_index.add("numpy", "2.4.0", ("3.11",))
 

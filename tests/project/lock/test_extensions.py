@@ -1,4 +1,4 @@
-"""Locking packages that register custom operators, with the real uv on an index of our own making."""
+"""Locking of packages that register custom operators, with the real uv and a local index."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NEW = "numpy==2.4.0 onnxruntime==1.19.0 ort-extras=={}"
 
 @pytest.fixture(autouse=True)
 def published(local_index: LocalIndex) -> LocalIndex:
-    """Releases as they were on the day of the first lock."""
+    """Publish the releases that exist at the time of the first lock."""
     for version in ("1.18.1", "1.19.0"):
         local_index.add("onnxruntime", version, ("3.11",))
     for version in ("1.26.4", "2.4.0"):
@@ -39,12 +39,12 @@ def publish(index: LocalIndex, *versions: str, pythons: tuple[str, ...] = ("3.11
 
 
 def both(version: str) -> list[str]:
-    """The pins of both runtimes with one release of the extension."""
+    """Return the pins of both runtimes with the given release of the extension."""
     return [OLD.format(version), NEW.format(version)]
 
 
 def test_first(tmp_path: Path) -> None:
-    """The newest release is pinned beside each engine, with its wheels; the lock is read again and is not stale."""
+    """The newest release is pinned for each engine with its wheels; the lock survives a round trip and is not stale."""
     project = project_of(tmp_path, WITH)
 
     lock = locked(project)
@@ -59,7 +59,7 @@ def test_first(tmp_path: Path) -> None:
 def test_pins_stay(
     tmp_path: Path, published: LocalIndex, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """A pin stays when a newer release comes out, and no index is asked."""
+    """A pin is kept when a newer release is published, and the index is not queried."""
     project = project_of(tmp_path, WITH)
     first = lock_first(project, published)
     publish(published, "0.3")
@@ -71,7 +71,7 @@ def test_pins_stay(
 
 
 def test_added_to_a_locked_target(tmp_path: Path, published: LocalIndex) -> None:
-    """The lock is stale until it has the extension; the engine keeps its patch."""
+    """The lock is stale until it contains the new extension; the engine keeps its patch release."""
     before = lock_first(project_of(tmp_path, CONFIG), published)
     published.add("onnxruntime", "1.19.1", ("3.11",))
     project = project_of(tmp_path, WITH)
@@ -84,7 +84,7 @@ def test_added_to_a_locked_target(tmp_path: Path, published: LocalIndex) -> None
 
 
 def test_taken_out(tmp_path: Path, published: LocalIndex) -> None:
-    """Neither pin nor wheels are left, and the lock is what it would have been without it."""
+    """Removing the extension also removes its pin and wheels, and leaves the lock as if it had never been added."""
     without = lock_first(project_of(tmp_path, CONFIG), published)
     with_it = lock_first(project_of(tmp_path, WITH), published)
 
@@ -109,7 +109,7 @@ def test_upgrade(
     upgrade: str,
     expected: str,
 ) -> None:
-    """It gives up its pin where it is named, and keeps it where something else is."""
+    """The extension is upgraded only if `--upgrade` names it."""
     project = project_of(tmp_path, WITH)
     first = lock_first(project, published)
     publish(published, "0.3")
@@ -122,7 +122,7 @@ def test_upgrade(
 
 
 def test_upgrade_outside_of_what_is_asked_for(tmp_path: Path, published: LocalIndex) -> None:
-    """A release that the target does not take is an error."""
+    """An upgrade to a release outside of the target's requirement is an error."""
     project = project_of(tmp_path, CONFIG + 'extensions = ["ort-extras<0.2"]\n')
 
     with pytest.raises(UsageError, match=r"`--upgrade ort-extras==0\.2`"):
@@ -130,7 +130,9 @@ def test_upgrade_outside_of_what_is_asked_for(tmp_path: Path, published: LocalIn
 
 
 def test_targets_that_differ(tmp_path: Path) -> None:
-    """The same releases with and without it, and with another requirement, are three runtimes with three names."""
+    """The same release without extensions, with one, and with another requirement gives three runtimes with different
+    names.
+    """
     text = WITH + "".join(
         f'[targets.{name}]\nruntime = "onnxruntime==1.19.*"\n{rest}'
         for name, rest in (("plain", ""), ("older", 'extensions = ["ort_extras <0.2", "libs/my ops.so"]\n'))
@@ -148,7 +150,7 @@ def test_targets_that_differ(tmp_path: Path) -> None:
 
 
 def test_new_runtimes_share_what_is_locked(tmp_path: Path, published: LocalIndex) -> None:
-    """A target that is added takes the release that others have pinned for the same words."""
+    """A newly added target uses the pin of another target if both have the same requirement."""
     first = lock_first(project_of(tmp_path, WITH), published)
     publish(published, "0.3")
     edge = '[targets.edge]\nruntime = "onnxruntime==1.19.*"\nextensions = ["{}"]\n'
@@ -161,14 +163,14 @@ def test_new_runtimes_share_what_is_locked(tmp_path: Path, published: LocalIndex
 
 
 def test_releases_without_wheels_are_passed_over(tmp_path: Path, published: LocalIndex) -> None:
-    """The newest release that has wheels for the runtime's Python, not the newest of all."""
+    """The newest release with wheels for the runtime's Python is selected."""
     publish(published, "0.9", pythons=("3.13",))
 
     assert both("0.2") == pins(locked(project_of(tmp_path, WITH)))
 
 
 def test_no_wheels(tmp_path: Path, published: LocalIndex) -> None:
-    """Where no release has wheels, the message names what runs under that Python."""
+    """If no release has wheels, the error names the engine release that requires that Python."""
     publish(published, "0.9", pythons=("3.13",))
     project = project_of(tmp_path, CONFIG + 'extensions = ["ort-extras>0.5"]\n')
 
@@ -183,7 +185,7 @@ def test_no_wheels(tmp_path: Path, published: LocalIndex) -> None:
 def test_libraries_alone(
     tmp_path: Path, published: LocalIndex, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """A library is nothing to resolve: it changes the lock without a pin."""
+    """A library needs no resolution and is locked without a pin."""
     before = lock_first(project_of(tmp_path, CONFIG), published)
     lock: Lock = locked(project_of(tmp_path, CONFIG + 'extensions = ["libs/foo.so"]\n'), before)
     use_index(monkeypatch, "http://127.0.0.1:9/simple", tmp_path_factory.mktemp("cache"))

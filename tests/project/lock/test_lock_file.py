@@ -1,4 +1,4 @@
-"""Loading the lock: each way in which it cannot be used has words of its own."""
+"""Loading the lock; each reason why it cannot be used has its own message."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LOCKS = Path(__file__).parents[3] / "fixtures" / "locks"
 
 
 def test_missing(tmp_path: Path) -> None:
-    """A lock that is not there is named, with what makes one."""
+    """The error for a missing lock names the command that creates it."""
     with pytest.raises(LockError) as caught:
         load_lock(tmp_path / "onnxgate.lock")
 
@@ -38,7 +38,7 @@ def test_missing(tmp_path: Path) -> None:
     ],
 )
 def test_refused(text: str, expected: str) -> None:
-    """A lock that is newer, damaged, or of two branches."""
+    """A lock that is too new, damaged or has merge conflicts is an error with a hint."""
     with pytest.raises(LockError) as caught:
         parse_lock(text, "onnxgate.lock")
 
@@ -47,7 +47,7 @@ def test_refused(text: str, expected: str) -> None:
 
 
 def test_newer_lock_says_upgrade() -> None:
-    """A newer version is no damage: the way out is another onnxgate, not another lock."""
+    """The hint for a newer lock version is to upgrade onnxgate and not to recreate the lock."""
     with pytest.raises(LockError) as caught:
         parse_lock("version = 99\n", "onnxgate.lock")
 
@@ -55,7 +55,7 @@ def test_newer_lock_says_upgrade() -> None:
 
 
 def test_newer_revision() -> None:
-    """What a newer revision adds is skipped."""
+    """Keys that a newer revision added are ignored."""
     text = (LOCKS / "sample.lock").read_text(encoding="utf-8")
     added = text.replace("revision = 0\n", 'revision = 7\nnews = "x"\n').replace("[toolchain]", "[toolchain]\nnews = 1")
 
@@ -64,7 +64,7 @@ def test_newer_revision() -> None:
 
 
 def test_not_text(tmp_path: Path) -> None:
-    """Bytes that are no text."""
+    """A lock that is not UTF-8 is an error."""
     (tmp_path / "onnxgate.lock").write_bytes(b"version = 1\n# \xff\n")
 
     with pytest.raises(LockError, match="it is not UTF-8"):
@@ -72,7 +72,7 @@ def test_not_text(tmp_path: Path) -> None:
 
 
 def test_line_ends_of_windows(tmp_path: Path) -> None:
-    """A checkout that turned line ends is the same lock."""
+    """A lock with CRLF line endings and a byte order mark is equal to the original."""
     text = (LOCKS / "sample.lock").read_bytes()
     (tmp_path / "onnxgate.lock").write_bytes(b"\xef\xbb\xbf" + text.replace(b"\n", b"\r\n"))
 

@@ -28,7 +28,7 @@ SAMPLE = Lock(
 
 
 def test_sample() -> None:
-    """The text is the one that reviewers know: sorted, releases by version, one line for each value and wheel."""
+    """The rendered text is sorted, orders releases by version, and has one line per value and wheel."""
     expected = (LOCKS / "sample.lock").read_text(encoding="utf-8")
 
     assert expected == render_lock(SAMPLE)
@@ -37,7 +37,7 @@ def test_sample() -> None:
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(locks)
 def test_round_trip(lock: Lock) -> None:
-    """What is written is read as it was."""
+    """A lock that is written and read again is equal to the original."""
 
     assert lock == parse_lock(render_lock(lock), "onnxgate.lock")
 
@@ -45,7 +45,7 @@ def test_round_trip(lock: Lock) -> None:
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(locks)
 def test_order_is_no_matter(lock: Lock) -> None:
-    """The same lock is the same bytes, in whatever order its tables were made."""
+    """The order in which tables were created does not change the rendered bytes."""
     turned = msgspec.structs.replace(
         lock,
         models=dict(reversed(lock.models.items())),
@@ -59,7 +59,7 @@ def test_order_is_no_matter(lock: Lock) -> None:
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(locks)
 def test_places(lock: Lock) -> None:
-    """Each model's table is found on its own line, whatever the model is called."""
+    """The line of each model's table is found for any model name."""
     text = render_lock(lock)
     lines, numbers = text.split("\n"), find_key_lines(text)
 
@@ -69,7 +69,7 @@ def test_places(lock: Lock) -> None:
 
 @pytest.mark.parametrize("hidden", ["\u202e", "\u200b", "\ufeff", "\x1b", "\x85", "\u2028", "\U000e0041", "\n"])
 def test_nothing_hidden(hidden: str) -> None:
-    """What a reviewer would not see, or what would turn the text, is written as an escape."""
+    """Invisible and bidirectional characters are written as escapes."""
     header = render_lock(Lock(models={f"a{hidden}b.onnx": MODEL})).split("[models.")[1].partition(".onnx")[0]
 
     assert hidden not in header
@@ -77,7 +77,7 @@ def test_nothing_hidden(hidden: str) -> None:
 
 
 def test_write(tmp_path: Path) -> None:
-    """The file is replaced in one step, and left alone where it says the same already."""
+    """The lock is replaced atomically, and not rewritten if it is unchanged."""
     path = tmp_path / "onnxgate.lock"
 
     assert write_lock(SAMPLE, path)
@@ -90,7 +90,7 @@ def test_write(tmp_path: Path) -> None:
 
 
 def test_write_fails_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A write that fails leaves the old lock, and nothing beside it."""
+    """A failed write leaves the old lock and no temporary file."""
     path = tmp_path / "onnxgate.lock"
     path.write_text("old")
 

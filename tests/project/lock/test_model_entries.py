@@ -1,4 +1,4 @@
-"""The lock's entries of models, and what cannot become one."""
+"""Model entries of the lock, and models that cannot be locked."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ TOLERANCE = {"y": MeasuredTolerance(noise=1e-7, bound=1e-6)}
 
 
 def model(folder: Path, text: str = RELU, name: str = "m.onnx") -> SelectedModel:
-    """A model of a text."""
+    """Write a model given as ONNX text."""
     (folder / name).write_bytes(onnx.parser.parse_model(text).SerializeToString(deterministic=True))
     return SelectedModel(name, folder / name, MergedSettings(), Place(name))
 
 
 def lock(selected: SelectedModel, old: LockedModel | None = None, **measured: MeasuredTolerance) -> LockedModel:
-    """The entry of one model."""
+    """Return the entry of one model."""
     locked = {selected.path: old} if old is not None else {}
     return lock_models([selected], locked, {selected.path: measured} if measured else {})[selected.path]
 
 
 def refusal(selected: SelectedModel, old: LockedModel | None = None) -> str:
-    """Why a model cannot be locked."""
+    """Return the reason why a model cannot be locked."""
     with pytest.raises(UnlockableError) as caught:
         lock(selected, old)
     (problem,) = caught.value.problems
@@ -45,7 +45,7 @@ def refusal(selected: SelectedModel, old: LockedModel | None = None) -> str:
 
 
 def test_tolerance_stays_with_its_content(tmp_path: Path) -> None:
-    """What was measured of one content stays as long as the bytes do, and is not said of other bytes."""
+    """A measured tolerance is kept as long as the model's bytes do not change."""
     first = msgspec.structs.replace(lock(model(tmp_path)), tolerance=TOLERANCE)
     newer = MeasuredTolerance(noise=2e-7, bound=2e-6)
 
@@ -55,7 +55,7 @@ def test_tolerance_stays_with_its_content(tmp_path: Path) -> None:
 
 
 def test_figures_of_a_quantized_model_stay(tmp_path: Path) -> None:
-    """They are what its path promises: a model that is quantized again is held to them until others are measured."""
+    """Quantization figures belong to the path: a requantized model is compared with them until new ones exist."""
     kept = {
         "y": MeasuredQuantization(sqnr_db=36.0, cosine=0.99, top1=1.0, source="f.onnx", runtime="onnxruntime 1.31.1")
     }
@@ -66,7 +66,7 @@ def test_figures_of_a_quantized_model_stay(tmp_path: Path) -> None:
 
 
 def test_pointer_to_the_locked_content(tmp_path: Path) -> None:
-    """The entry stays as it is, with what was measured."""
+    """The entry of a pointer to the locked content is unchanged, with its measured values."""
     selected = model(tmp_path)
     old = msgspec.structs.replace(lock(selected), tolerance=TOLERANCE)
     selected.absolute.write_text(POINTER.format(old.sha256, old.size_bytes))
@@ -76,7 +76,7 @@ def test_pointer_to_the_locked_content(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("known", [False, True])
 def test_pointer_to_other_content(tmp_path: Path, known: bool) -> None:
-    """Content that is not here cannot be locked; what fetches it is said."""
+    """Content that is not fetched cannot be locked; the error names the command that fetches it."""
     selected = model(tmp_path)
     old = lock(selected) if known else None
     selected.absolute.write_text(POINTER.format("ab" * 32, 3))
@@ -87,7 +87,7 @@ def test_pointer_to_other_content(tmp_path: Path, known: bool) -> None:
 
 
 def test_pointer_of_data(tmp_path: Path) -> None:
-    """A pointer in the place of external data says all that the lock has of it."""
+    """A pointer to external data contains everything that the lock records about it."""
     selected = model(tmp_path, EXTERNAL)
     (tmp_path / "w.bin").write_bytes(bytes(8))
     whole = lock(selected)
@@ -105,7 +105,7 @@ def test_pointer_of_data(tmp_path: Path) -> None:
     ],
 )
 def test_no_model(tmp_path: Path, content: bytes | None, expected: str) -> None:
-    """What is no model is not locked."""
+    """A file that is not a valid model cannot be locked."""
     selected = model(tmp_path)
     if content is None:
         selected.absolute.unlink()
@@ -117,13 +117,13 @@ def test_no_model(tmp_path: Path, content: bytes | None, expected: str) -> None:
 
 
 def test_missing_data(tmp_path: Path) -> None:
-    """A model without its data would be locked as another model."""
+    """A model cannot be locked without its external data."""
 
     assert refusal(model(tmp_path, EXTERNAL)) == "`m.onnx`: its external data `w.bin` cannot be read"
 
 
 def test_data_elsewhere(tmp_path: Path) -> None:
-    """They can be moved into the model, and it is said how."""
+    """The error for external data outside of the folder suggests storing it in the model."""
     said = refusal(model(tmp_path, EXTERNAL.replace("w.bin", "../w.bin"), "a b.onnx"))
 
     assert said == (
@@ -133,7 +133,7 @@ def test_data_elsewhere(tmp_path: Path) -> None:
 
 
 def test_all_that_cannot_be_locked(tmp_path: Path) -> None:
-    """Every model that cannot be locked is said at once."""
+    """All models that cannot be locked are reported at once."""
     good, one, other = (model(tmp_path, name=name) for name in ("good.onnx", "one.onnx", "other.onnx"))
     one.absolute.write_bytes(b"")
     other.absolute.write_bytes(b"")

@@ -1,4 +1,4 @@
-"""ONNX Runtime Web in the lock, with the real npm on a registry of our own making."""
+"""ONNX Runtime Web in the lock, with the real npm and a local registry."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ NPM = tuple(
 
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Registry]:
-    """Releases as the real ones are, a build of the night among them."""
+    """Publish releases that resemble the real ones, with a nightly build."""
     need("npm")
     with serve() as registry:
         use_registry(monkeypatch, registry.url, tmp_path / "npm")
@@ -51,7 +51,7 @@ def registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Regist
 
 
 def locked(folder: Path, old: Lock | None = None, config: str = CONFIG, upgrade: tuple[str, ...] = ()) -> Lock:
-    """The lock of a project without models."""
+    """Return the lock of a project without models."""
     project = project_of(folder, config)
     asked = parse_upgrade(upgrade)
     return update_lock(
@@ -75,7 +75,7 @@ def locked(folder: Path, old: Lock | None = None, config: str = CONFIG, upgrade:
     ],
 )
 def test_select(registry: Registry, specifier: str, select: ReleaseSelection, expected: list[str]) -> None:
-    """A range means the same as for a Python package; builds of the night are no releases."""
+    """A version range means the same as for a Python package; nightly builds are excluded."""
     found = NpmResolver(Lock()).find(Requirement(f"{ENGINE}{specifier}"), select)
 
     assert expected == [str(each.version) for each in found]
@@ -83,7 +83,7 @@ def test_select(registry: Registry, specifier: str, select: ReleaseSelection, ex
 
 @pytest.mark.surface
 def test_a_target_is_locked_by_integrity(registry: Registry, tmp_path: Path) -> None:
-    """Engine and companion alone, and nothing of where they lie."""
+    """Only the engine and its companion are locked, without the URL of the registry."""
     lock = locked(tmp_path)
 
     assert (ROWS, NPM, ()) == (lock.targets["web"].runtimes, lock.npm, lock.packages)
@@ -93,7 +93,7 @@ def test_a_target_is_locked_by_integrity(registry: Registry, tmp_path: Path) -> 
 
 @pytest.mark.surface
 def test_the_same_bytes_again(registry: Registry, tmp_path: Path) -> None:
-    """What is written is what is read; a second lock asks nobody, whatever was published since."""
+    """The lock survives a round trip, and locking again makes no requests although newer releases exist."""
     first = locked(tmp_path)
     text = render_lock(first)
     registry.engine("1.20.2", "1.31.0")
@@ -107,7 +107,7 @@ def test_the_same_bytes_again(registry: Registry, tmp_path: Path) -> None:
 def test_an_upgrade_takes_the_place_of_the_old_pins(
     registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of one release or of all, and the integrity of what nobody needs goes with it."""
+    """An upgrade of one or of all releases replaces the old pins and removes integrities that are no longer used."""
     first = locked(tmp_path)
     registry.engine("1.30.1")
     use_registry(monkeypatch, registry.url, tmp_path / "cold")
@@ -121,7 +121,7 @@ def test_an_upgrade_takes_the_place_of_the_old_pins(
 
 @pytest.mark.surface
 def test_a_narrower_range_drops_pins(registry: Registry, tmp_path: Path) -> None:
-    """A minor that both ranges have stays."""
+    """A minor release that is in both ranges is kept."""
     lock = locked(tmp_path, locked(tmp_path), CONFIG.replace(">=1.20", ">=1.21"))
 
     assert (ROWS[1:], {"1.30.0"}) == (lock.targets["web"].runtimes, {each.version for each in lock.npm})
@@ -129,7 +129,7 @@ def test_a_narrower_range_drops_pins(registry: Registry, tmp_path: Path) -> None
 
 @pytest.mark.surface
 def test_a_lost_table_is_missed_and_asked_for_again(registry: Registry, tmp_path: Path) -> None:
-    """The row's own pins say what it was."""
+    """Missing integrities are reported and resolved again from the pins of the rows."""
     lock = locked(tmp_path)
     lost = msgspec.structs.replace(lock, npm=())
     said = policy_differences(project_of(tmp_path, CONFIG).config, lost)
@@ -140,7 +140,7 @@ def test_a_lost_table_is_missed_and_asked_for_again(registry: Registry, tmp_path
 
 @pytest.mark.surface
 def test_what_cannot_be_locked(registry: Registry, tmp_path: Path) -> None:
-    """No release, and one without sha512, each with words of their own."""
+    """A missing release and a release without SHA-512 integrity have different error messages."""
     registry.add(COMPANION, "2.0.0")
     registry.add(ENGINE, "2.0.0", {COMPANION: "2.0.0"}, hashed=False)
 
@@ -152,7 +152,7 @@ def test_what_cannot_be_locked(registry: Registry, tmp_path: Path) -> None:
 
 @pytest.mark.surface
 def test_no_registry(registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that does not know the package, one that is not there, npm's empty cache, and no npm."""
+    """An unknown package, an unreachable registry, an empty offline cache and a missing npm are each reported."""
     with pytest.raises(ResolutionError, match=r"cannot query the npm registry: 404 Not Found"):
         NpmClient().releases("onnxruntime-nothing")
     use_registry(monkeypatch, "http://127.0.0.1:9", tmp_path / "cold")
@@ -183,7 +183,7 @@ def test_no_registry(registry: Registry, tmp_path: Path, monkeypatch: pytest.Mon
     ],
 )
 def test_damage_is_told(wrong: str, right: str, expected: str) -> None:
-    """What no onnxgate writes is no lock."""
+    """A lock with values that onnxgate never writes is reported as damaged."""
     text = render_lock(Lock(targets={"web": LockedTarget(policy="p", runtimes=ROWS)}, npm=NPM))
     assert wrong in text
 
@@ -195,5 +195,5 @@ def test_damage_is_told(wrong: str, right: str, expected: str) -> None:
     "said", ["npm error code E404\nnpm error 404 Not Found - GET x\n", "npm ERR! 404 Not Found - GET x"]
 )
 def test_a_cause_is_what_npm_says_first(said: str) -> None:
-    """In the spelling of old and new releases of npm."""
+    """The cause is extracted from the error output of old and new npm releases."""
     assert summarize_npm_error(said) == "404 Not Found - GET x"

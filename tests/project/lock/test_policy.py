@@ -1,4 +1,4 @@
-"""Policies: what makes a lock stale, and what does not."""
+"""Policies, and the changes that make a lock stale."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PACKAGES = (
 
 
 def locked(policy: str = target_policy(SERVER), **fields: Any) -> Lock:
-    """A lock of one target."""
+    """Create a lock of one target."""
     rows = {"runtimes": fields.pop("runtimes", RUNTIMES), "resolved": fields.pop("resolved", "")}
     target = LockedTarget(policy=policy, **rows)
     return Lock(**{"targets": {"server": target}, "packages": PACKAGES, **fields})
@@ -48,7 +48,7 @@ def locked(policy: str = target_policy(SERVER), **fields: Any) -> Lock:
     ],
 )
 def test_spelling(one: str, other: str) -> None:
-    """How a requirement is spelled does not matter."""
+    """Equivalent spellings of a requirement give the same policy."""
 
     assert canonical_requirement(one) == canonical_requirement(other)
     assert target_policy(Target(runtime=one)) == target_policy(Target(runtime=other))
@@ -67,7 +67,7 @@ OTHERS = (
 
 
 def test_what_decides() -> None:
-    """Another range, selection, environment, extension or order of extensions is another policy."""
+    """A different range, selection, environment, extension or order of extensions gives a different policy."""
 
     assert len({target_policy(each) for each in (SERVER, *OTHERS)}) == 1 + len(OTHERS)
     assert target_policy(OTHERS[3]) == target_policy(Target(runtime=SERVER.runtime, extensions=("Foo > 1",)))
@@ -75,7 +75,7 @@ def test_what_decides() -> None:
 
 @pytest.mark.parametrize("changed", [{"extensions": ("foo",)}, {"environment": ".venv"}])
 def test_rows_that_were_changed(changed: dict[str, Any]) -> None:
-    """A row that was given an extension or another environment by hand is no longer what was resolved or asked for."""
+    """Adding an extension or another environment to a row by hand is detected."""
     rows = (RUNTIMES[0], msgspec.structs.replace(RUNTIMES[1], **changed))
     said = policy_differences(
         Config(targets={"server": SERVER}), locked(runtimes=rows, resolved=resolved_digest(RUNTIMES))
@@ -86,7 +86,7 @@ def test_rows_that_were_changed(changed: dict[str, Any]) -> None:
 
 
 def test_what_does_not_decide() -> None:
-    """How runtimes are used changes no pin."""
+    """Settings that only affect how runtimes are used do not change the policy."""
     used = Target(runtime=SERVER.runtime, optimization=("all",), required=False)
 
     assert target_policy(SERVER) == target_policy(used)
@@ -96,7 +96,7 @@ def test_what_does_not_decide() -> None:
 
 
 def test_current() -> None:
-    """A lock of this config is not stale."""
+    """A lock that was created from this config is not stale."""
 
     config = Config(targets={"server": SERVER})
 
@@ -163,13 +163,13 @@ def test_current() -> None:
     ],
 )
 def test_stale(config: Config, lock: Lock, expected: str) -> None:
-    """Each way in which config and lock differ is one sentence."""
+    """Each difference between config and lock is reported in one sentence."""
 
     assert (expected,) == policy_differences(config, lock)
 
 
 def test_digests_are_fixed() -> None:
-    """The digests are part of the lock's format: another one would make every lock stale."""
+    """The digests are part of the lock's format: a change would make every lock stale."""
     text = (Path(__file__).parent / "digests.txt").read_text(encoding="utf-8")
     now = [target_policy(SERVER), toolchain_policy(Toolchain(requires=("torch==2.13.*", "onnxscript>=0.6")))]
 

@@ -1,4 +1,4 @@
-"""Resolving, with the real uv on an index of our own making."""
+"""Resolution of engine releases, with the real uv and a local index."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ MODERN = ("3.10", "3.11", "3.12")
 
 
 def publish_onnxruntime(index: LocalIndex) -> None:
-    """Releases as the real ones are: old ones without wheels for 3.11, patches that only some Pythons have."""
+    """Publish releases that resemble the real ones: old ones lack wheels for 3.11, and some patches support only some
+    Pythons.
+    """
     index.add("onnxruntime", "1.14.0", ("3.9", "3.10"))
     index.add("onnxruntime", "1.14.1", ("3.9", "3.10"))
     index.add("onnxruntime", "1.18.0", MODERN)
@@ -30,7 +32,7 @@ def publish_onnxruntime(index: LocalIndex) -> None:
 
 
 def found(requirement: str, select: ReleaseSelection) -> list[tuple[str, str]]:
-    """Releases with their Python."""
+    """Return the releases with their Python versions."""
     return [(str(each.version), each.python) for each in find_releases(Requirement(requirement), select, UvIndex())]
 
 
@@ -54,14 +56,16 @@ def found(requirement: str, select: ReleaseSelection) -> list[tuple[str, str]]:
 def test_select(
     local_index: LocalIndex, requirement: str, select: ReleaseSelection, expected: list[tuple[str, str]]
 ) -> None:
-    """A range is walked down to the last minor that any Python has, each under 3.11 or else the newest Python."""
+    """All minors in the range are found, each with Python 3.11 or, if it has no such wheels, the newest supported
+    Python.
+    """
     publish_onnxruntime(local_index)
 
     assert expected == found(requirement, select)
 
 
 def test_release_without_our_platforms(local_index: LocalIndex) -> None:
-    """A release that has wheels for no platform of ours is passed over, and the walk goes on below it."""
+    """A release without wheels for a supported platform is skipped, and older releases are tried."""
     local_index.add("onnxruntime", "1.18.0", ("3.11",))
     local_index.add("onnxruntime", "1.18.1", ("3.11",), platforms=("win_arm64",))
 
@@ -69,7 +73,7 @@ def test_release_without_our_platforms(local_index: LocalIndex) -> None:
 
 
 def test_no_such_release(local_index: LocalIndex) -> None:
-    """A requirement that nothing satisfies is the config's fault, and the message says what there is."""
+    """A requirement that no release satisfies is a config error that lists the available releases."""
     local_index.add("onnxruntime", "1.18.0", ("3.11",))
 
     with pytest.raises(ConfigError) as caught:
@@ -81,7 +85,7 @@ def test_no_such_release(local_index: LocalIndex) -> None:
 
 
 def test_unreachable(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """An index that does not answer is a fault of the environment, in one line."""
+    """An unreachable index is a resolution error with a one-line message."""
     use_index(monkeypatch, "http://127.0.0.1:9/simple", tmp_path_factory.mktemp("cache"))
 
     with pytest.raises(ResolutionError) as caught:
@@ -93,7 +97,7 @@ def test_unreachable(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.T
 
 
 def test_offline_with_a_cold_cache(local_index: LocalIndex) -> None:
-    """Offline, no request is made, and the fault is not said to be the requirement's."""
+    """With `--offline` no request is made, and the error does not blame the requirement."""
     local_index.add("onnxruntime", "1.18.0", ("3.11",))
 
     with pytest.raises(ResolutionError) as caught:
@@ -104,7 +108,7 @@ def test_offline_with_a_cold_cache(local_index: LocalIndex) -> None:
 
 
 def test_offline_with_a_warm_cache(local_index: LocalIndex) -> None:
-    """What uv has seen before can be resolved offline."""
+    """With `--offline` releases in uv's cache can be resolved."""
     local_index.add("onnxruntime", "1.18.0", ("3.11",))
     online = UvIndex().newest(Requirement("onnxruntime"), "3.11")
 
@@ -112,7 +116,7 @@ def test_offline_with_a_warm_cache(local_index: LocalIndex) -> None:
 
 
 def test_hashes_are_the_index_s(local_index: LocalIndex) -> None:
-    """A release has the wheels of its Python alone, by file name, each with the index's hash."""
+    """A release has only the wheels for its Python, sorted by file name, with the hashes of the index."""
     local_index.add("onnxruntime", "1.18.0", ("3.11", "3.12"), platforms=("manylinux_2_28_x86_64", "win_amd64"))
 
     release = UvIndex().newest(Requirement("onnxruntime"), "3.11")
@@ -125,7 +129,7 @@ def test_hashes_are_the_index_s(local_index: LocalIndex) -> None:
 
 
 def test_settings_of_other_projects(local_index: LocalIndex, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A constraint that the user's shell has for installs does not narrow what is locked."""
+    """Constraints from the user's shell environment do not affect the lock."""
     local_index.add("onnxruntime", "1.18.0", ("3.11",))
     local_index.add("onnxruntime", "1.19.0", ("3.11",))
     monkeypatch.setenv("UV_CONSTRAINT", "/nowhere/constraints.txt")
@@ -138,13 +142,13 @@ def test_settings_of_other_projects(local_index: LocalIndex, monkeypatch: pytest
     [("1.18.1", False), ("1.19.0", True), ("1.19.0rc1", True), ("1.31.1", True), ("1.9.0", False), ("2.0", True)],
 )
 def test_takes_numpy_2(release: str, expected: bool) -> None:
-    """Releases before 1.19 fail to import with numpy 2."""
+    """Releases before 1.19 cannot be imported with numpy 2."""
 
     assert expected == supports_numpy_2(Version(release))
 
 
 def test_numpy_is_shared(local_index: LocalIndex) -> None:
-    """Runtimes of one Python share one numpy, below 2 where the engine needs that."""
+    """Runtimes with the same Python share a numpy version, below 2 if the engine requires that."""
     for version in ("1.26.4", "2.4.0"):
         local_index.add("numpy", version, ("3.11",))
     companions = NumpyResolver(UvIndex())
@@ -158,7 +162,7 @@ def test_numpy_is_shared(local_index: LocalIndex) -> None:
 
 @pytest.mark.index
 def test_real_index() -> None:
-    """The releases that are there for good, on the real index: 1.14 has no wheels for 3.11, 1.17.2 does not exist."""
+    """On the real index, 1.14 has no wheels for Python 3.11, and 1.17.2 does not exist."""
     expected = [("1.14.1", "3.10"), ("1.15.1", "3.11"), ("1.16.3", "3.11"), ("1.17.3", "3.11"), ("1.18.1", "3.11")]
 
     assert expected == found("onnxruntime>=1.14,<1.19", "minors")

@@ -1,4 +1,4 @@
-"""Making a new lock from an old one, with the real uv on an index of our own making."""
+"""Updating a lock, with the real uv and a local index."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TOOLCHAIN = LockedToolchain(policy="?", python="3.11", packages={"torch": "2.13.
 
 @pytest.fixture
 def published(local_index: LocalIndex) -> LocalIndex:
-    """Releases as they were on the day of the first lock."""
+    """Publish the releases that exist at the time of the first lock."""
     for version in ("1.18.0", "1.18.1", "1.19.0", "1.20.0"):
         local_index.add("onnxruntime", version, ("3.11",))
     for version in ("1.26.4", "2.4.0"):
@@ -39,7 +39,7 @@ def published(local_index: LocalIndex) -> LocalIndex:
 
 
 def publish_later(index: LocalIndex, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
-    """Newer patches and a newer numpy, that an index without a cache has."""
+    """Publish newer patches and a newer numpy, and use an empty uv cache."""
     for version in ("1.18.2", "1.19.1", "1.20.1"):
         index.add("onnxruntime", version, ("3.11",))
     index.add("numpy", "2.5.0", ("3.11",))
@@ -47,12 +47,12 @@ def publish_later(index: LocalIndex, monkeypatch: pytest.MonkeyPatch, cache: Pat
 
 
 def no_toolchain() -> LockedToolchain:
-    """A machine without what models are exported with."""
+    """Raise the error of a machine without an export toolchain."""
     raise UnavailableError("no toolchain with `torch==2.13.*`")
 
 
 def no_build(target: Target) -> LockedRuntime:
-    """A machine without the environment of a target."""
+    """Raise the error of a machine without the target's environment."""
     raise UnavailableError(f"there is no `{target.python}`")
 
 
@@ -64,7 +64,7 @@ def locked(
     upgrade: tuple[str, ...] = (),
     find: BuildFinder = no_build,
 ) -> Lock:
-    """A new lock of one model."""
+    """Return a new lock of one model."""
     machine = Machine(no_toolchain, find, offline)
     return update_lock(project, old, {"m.onnx": MODEL}, machine, parse_upgrade(upgrade)).lock
 
@@ -73,7 +73,7 @@ _FIRST_LOCKS: dict[str, Lock] = {}
 
 
 def lock_first(project: Project, index: LocalIndex) -> Lock:
-    """Return the lock of a project that has none; uv resolves it once for the same config and files."""
+    """Return the first lock of a project; it is resolved once per config and set of published files."""
     question = repr((project.config, index.files))
     if question not in _FIRST_LOCKS:
         _FIRST_LOCKS[question] = locked(project)
@@ -81,7 +81,7 @@ def lock_first(project: Project, index: LocalIndex) -> Lock:
 
 
 def pins(lock: Lock, target: str = "server") -> list[str]:
-    """Each runtime's packages."""
+    """Return the packages of each runtime."""
     return [" ".join(runtime.packages) for runtime in lock.targets[target].runtimes]
 
 
@@ -89,7 +89,7 @@ FIRST = ["numpy==1.26.4 onnxruntime==1.18.1", "numpy==2.4.0 onnxruntime==1.19.0"
 
 
 def test_first(tmp_path: Path, published: LocalIndex) -> None:
-    """The newest patch of each minor, with its numpy, and the wheels of both; the lock is current at once."""
+    """The newest patch of each minor is locked with its numpy and all wheels; the lock is not stale."""
     project = project_of(tmp_path, CONFIG)
 
     lock = locked(project)
@@ -105,7 +105,7 @@ def test_first(tmp_path: Path, published: LocalIndex) -> None:
 
 
 def test_nothing_of_the_index(tmp_path: Path, published: LocalIndex) -> None:
-    """Neither where the index is nor when something was published is in the lock."""
+    """The lock contains neither the index URL nor upload times."""
     text = render_lock(locked(project_of(tmp_path, CONFIG)))
 
     assert "127.0.0.1" not in text
@@ -113,7 +113,7 @@ def test_nothing_of_the_index(tmp_path: Path, published: LocalIndex) -> None:
 
 
 def test_same_bytes(tmp_path: Path, published: LocalIndex) -> None:
-    """Two checkouts get the same bytes."""
+    """Two checkouts of the same project produce identical locks."""
     folders = [tmp_path / "one", tmp_path / "another" / "deeper"]
     for folder in folders:
         folder.mkdir(parents=True)
@@ -126,7 +126,7 @@ def test_same_bytes(tmp_path: Path, published: LocalIndex) -> None:
 def test_pins_stay(
     tmp_path: Path, published: LocalIndex, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """A pin stays when a newer release comes out, and no index is asked."""
+    """A pin is kept when a newer release is published, and the index is not queried."""
     project = project_of(tmp_path, CONFIG)
     first = lock_first(project, published)
     publish_later(published, monkeypatch, tmp_path_factory.mktemp("cache"))
@@ -139,7 +139,7 @@ def test_pins_stay(
 def test_pins_stay_without_an_index(
     tmp_path: Path, published: LocalIndex, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Where nothing must be resolved, no network is needed."""
+    """If nothing needs to be resolved, no network is used."""
     project = project_of(tmp_path, CONFIG)
     first = lock_first(project, published)
     use_index(monkeypatch, "http://127.0.0.1:9/simple", tmp_path_factory.mktemp("cache"))
@@ -152,7 +152,7 @@ def test_pins_stay_without_an_index(
 def test_wider_range(
     tmp_path: Path, published: LocalIndex, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """A policy that takes one more minor adds it; the other pins stay, and so does the numpy that they share."""
+    """A wider range adds one minor; the other pins and their shared numpy are kept."""
     first = lock_first(project_of(tmp_path, CONFIG), published)
     publish_later(published, monkeypatch, tmp_path_factory.mktemp("cache"))
 
@@ -162,7 +162,7 @@ def test_wider_range(
 
 
 def test_narrower_range(tmp_path: Path, published: LocalIndex) -> None:
-    """Pins that no longer fit go, with packages that nothing else needs."""
+    """Pins outside of the new range are removed, with the packages that are no longer needed."""
     first = lock_first(project_of(tmp_path, CONFIG), published)
 
     second = locked(project_of(tmp_path, CONFIG.replace(">=1.18", ">=1.19")), first)
@@ -172,7 +172,7 @@ def test_narrower_range(tmp_path: Path, published: LocalIndex) -> None:
 
 
 def test_a_pin_that_no_longer_fits(tmp_path: Path, published: LocalIndex) -> None:
-    """A patch that the policy excludes is replaced by another one of its minor."""
+    """A pinned patch that the policy now excludes is replaced by another patch of the same minor."""
     first = lock_first(project_of(tmp_path, CONFIG), published)
 
     second = locked(project_of(tmp_path, CONFIG.replace("<1.20", "<1.20,!=1.18.1")), first)
@@ -183,7 +183,7 @@ def test_a_pin_that_no_longer_fits(tmp_path: Path, published: LocalIndex) -> Non
 def test_newest(
     tmp_path: Path, published: LocalIndex, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """`newest` takes the newest when its policy changes, and not before."""
+    """`newest` selects a newer release only when the policy changes."""
     config = CONFIG + 'select = "newest"\n'
     first = lock_first(project_of(tmp_path, config), published)
     publish_later(published, monkeypatch, tmp_path_factory.mktemp("cache"))
@@ -215,7 +215,7 @@ def test_selection_changes(
     select: str,
     expected: list[str],
 ) -> None:
-    """Another policy over the same range: who asks for the newest or for all gets it, else a minor keeps its patch."""
+    """If `select` changes to `newest` or `all`, newer releases are added; other values keep the locked patches."""
     first = lock_first(project_of(tmp_path, CONFIG), published)
     publish_later(published, monkeypatch, tmp_path_factory.mktemp("cache"))
     text = CONFIG.replace(">=1.18,<1.20", ">=1.18.0,<1.20") + f'select = "{select}"\n'
@@ -224,7 +224,7 @@ def test_selection_changes(
 
 
 def test_pins_that_differ(tmp_path: Path, published: LocalIndex) -> None:
-    """A pin stays though another runtime of its kind has another one."""
+    """A pin is kept even if another runtime of the same kind has a different one."""
     config = CONFIG.replace("<1.20", "<1.21")
     first = lock_first(project_of(tmp_path, config), published)
     mixed = locked(project_of(tmp_path, config), first, upgrade=("numpy<2",))
@@ -266,7 +266,7 @@ def test_upgrade(
     upgrade: tuple[str, ...],
     expected: list[str],
 ) -> None:
-    """What is named gives up its pins, and nothing else does."""
+    """Only the named packages are upgraded."""
     project = project_of(tmp_path, CONFIG)
     first = lock_first(project, published)
     publish_later(published, monkeypatch, tmp_path_factory.mktemp("cache"))
@@ -279,7 +279,7 @@ def test_upgrade(
 
 @pytest.mark.parametrize("upgrade", ["onnxruntime==1.31.1", "openvino", "onnxruntime==9.9 bad"])
 def test_upgrade_that_nobody_takes(tmp_path: Path, published: LocalIndex, upgrade: str) -> None:
-    """A release outside of every range is an error, and not silently left out."""
+    """An upgrade to a release outside of every range is an error and is not ignored."""
     project = project_of(tmp_path, CONFIG)
     first = lock_first(project, published)
 
@@ -288,7 +288,7 @@ def test_upgrade_that_nobody_takes(tmp_path: Path, published: LocalIndex, upgrad
 
 
 def test_upgrade_to_what_is_not_there(tmp_path: Path, published: LocalIndex) -> None:
-    """A release inside the range that does not exist."""
+    """An upgrade to a release that does not exist is an error."""
     project = project_of(tmp_path, CONFIG)
 
     with pytest.raises(ConfigError, match=r"1\.18\.7"):
@@ -296,7 +296,7 @@ def test_upgrade_to_what_is_not_there(tmp_path: Path, published: LocalIndex) -> 
 
 
 def test_lost_wheels(tmp_path: Path, published: LocalIndex) -> None:
-    """A pin whose wheels a merge lost gets them back, at the same version."""
+    """If a merge removed the wheels of a pin, they are restored for the same version."""
     project = project_of(tmp_path, CONFIG)
     first = lock_first(project, published)
     published.add("onnxruntime", "1.18.2", ("3.11",))
@@ -305,7 +305,7 @@ def test_lost_wheels(tmp_path: Path, published: LocalIndex) -> None:
 
 
 def test_lost_rows(tmp_path: Path, published: LocalIndex) -> None:
-    """A row that a merge lost is resolved anew; the pin that is left stays, whatever has been released since."""
+    """If a merge removed a row, it is resolved again; the remaining pin is kept even if newer releases exist."""
     project = project_of(tmp_path, CONFIG)
     first = lock_first(project, published)
     target = first.targets["server"]
@@ -319,7 +319,7 @@ def test_lost_rows(tmp_path: Path, published: LocalIndex) -> None:
 
 
 def test_targets_of_the_config_alone(tmp_path: Path, published: LocalIndex) -> None:
-    """A target that is new is added, one that is gone is taken out, the other stays."""
+    """New targets are added, removed ones are deleted, and the others are kept."""
     first = lock_first(project_of(tmp_path, CONFIG), published)
     renamed = CONFIG + '[targets.edge]\nruntime = "onnxruntime==1.20.*"\n'
 
@@ -330,7 +330,7 @@ def test_targets_of_the_config_alone(tmp_path: Path, published: LocalIndex) -> N
 
 
 def test_toolchain(tmp_path: Path, published: LocalIndex) -> None:
-    """The toolchain that is found is locked; where none is, the locked one stays, and that is said."""
+    """The toolchain that is found is locked; if there is none, the locked toolchain is kept with a note."""
     project = project_of(tmp_path, CONFIG + '[toolchain]\nrequires = ["torch==2.13.*"]\n')
 
     found = update_lock(project, None, {}, Machine(lambda: TOOLCHAIN, no_build))
@@ -364,7 +364,7 @@ NEWER = LockedToolchain(policy="?", python="3.12", packages={"torch": "2.13.1"})
 def test_another_toolchain(
     tmp_path: Path, published: LocalIndex, upgrade: tuple[str, ...], requires: str, expected: LockedToolchain
 ) -> None:
-    """A machine with another toolchain changes the lock where that is asked for, and is told of otherwise."""
+    """A different toolchain is locked after an upgrade or a changed requirement, and reported with a note otherwise."""
     text = CONFIG + '[toolchain]\nrequires = ["{}"]\n'
     before = project_of(tmp_path, text.format("torch==2.13.*"))
     first = update_lock(before, None, {}, Machine(lambda: TOOLCHAIN, no_build)).lock
@@ -386,7 +386,7 @@ def test_another_toolchain(
 
 
 def test_no_toolchain_needed(tmp_path: Path, published: LocalIndex) -> None:
-    """A project that exports nothing has no toolchain, and none is looked for."""
+    """A project that exports no models has no toolchain, and none is searched."""
     project = project_of(tmp_path, CONFIG)
 
     relocked = update_lock(project, Lock(toolchain=TOOLCHAIN), {}, Machine(no_toolchain, no_build))
@@ -395,7 +395,7 @@ def test_no_toolchain_needed(tmp_path: Path, published: LocalIndex) -> None:
 
 
 def test_some_models() -> None:
-    """Entries of some models are rewritten, those of vanished ones taken out, all else is as it was."""
+    """The given entries are rewritten, those of removed models are deleted, and everything else is kept."""
     other = msgspec.structs.replace(MODEL, sha256="dd" * 32)
     old = Lock(models={"a.onnx": MODEL, "b.onnx": MODEL, "c.onnx": MODEL}, toolchain=TOOLCHAIN)
     entries: dict[str, LockedModel] = {"b.onnx": other, "d.onnx": other}
@@ -407,7 +407,7 @@ def test_some_models() -> None:
 
 
 def test_some_models_of_no_lock() -> None:
-    """Without a lock there is nothing to keep."""
+    """Updating single models requires a lock."""
     with pytest.raises(LockError) as caught:
         update_lock_models(None, {})
 

@@ -1,4 +1,4 @@
-"""Locking targets with an environment of the user's own: what was found there, and what stays."""
+"""Locking of targets with a user environment."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EXTENDED = 'extensions = ["ort-extras>=0.1"]\n'
 
 
 def build(release: str, extras: str = "") -> BuildFinder:
-    """A machine whose environment has that release, and that release of the extension."""
+    """Return a function that finds an environment with the given releases of the engine and extension."""
 
     def find(target: Target) -> LockedRuntime:
         assert target.python is not None
@@ -42,25 +42,27 @@ def build(release: str, extras: str = "") -> BuildFinder:
 
 @pytest.fixture(autouse=True)
 def no_index(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of it is resolved: an index is not even there, unless a test asks for one."""
+    """Make the package index unreachable, because user environments need no resolution."""
     monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:9/simple")
 
 
 def relocked(project: Project, old: Lock | None, find: BuildFinder, upgrade: tuple[str, ...] = ()) -> LockUpdate:
-    """A new lock of one model, with its notes."""
+    """Lock one model again and return the update with its notes."""
     asked = parse_upgrade(upgrade)
     entries = {"m.onnx": MODEL}
     return update_lock(project, old, entries, Machine(no_toolchain, find), upgrade=asked)
 
 
 def rows(relocked: LockUpdate) -> list[str]:
-    """Names and packages of the target's runtimes."""
+    """Return the names and packages of the target's runtimes."""
     runtimes = relocked.lock.targets["own"].runtimes
     return [" ".join((runtime.name, *runtime.packages)) for runtime in runtimes]
 
 
 def test_first(tmp_path: Path) -> None:
-    """The release that is there is locked, with those of its extensions, and no wheels; it is read again."""
+    """The installed releases of the engine and its extensions are locked, without wheels; the lock survives a round
+    trip.
+    """
     project = project_of(tmp_path, OWN + EXTENDED)
     found = relocked(project, None, build("1.24.0", "0.2"))
     text = render_lock(found.lock)
@@ -73,7 +75,7 @@ def test_first(tmp_path: Path) -> None:
 
 
 def test_stays_where_it_is_not(tmp_path: Path) -> None:
-    """A machine without the environment keeps what another one locked, and is told."""
+    """On a machine without the environment the locked pins are kept with a note."""
     project = project_of(tmp_path, OWN)
     first = relocked(project, None, build("1.24.0"))
 
@@ -84,7 +86,7 @@ def test_stays_where_it_is_not(tmp_path: Path) -> None:
 
 
 def test_stays_where_another_one_is(tmp_path: Path) -> None:
-    """Another release is said, and taken only where that is asked for."""
+    """A different installed release is reported, and locked only with an explicit upgrade."""
     project = project_of(tmp_path, OWN)
     first = relocked(project, None, build("1.24.0"))
 
@@ -99,7 +101,7 @@ def test_stays_where_another_one_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("upgrade", ["", "onnxruntime", "onnxruntime=1.25.0", "onnxruntime>=1.25"])
 def test_upgrade(tmp_path: Path, upgrade: str) -> None:
-    """What is there takes the place of what is locked, where that is asked for."""
+    """An explicit upgrade locks the installed release."""
     project = project_of(tmp_path, OWN)
     first = relocked(project, None, build("1.24.0"))
 
@@ -109,7 +111,7 @@ def test_upgrade(tmp_path: Path, upgrade: str) -> None:
 
 
 def test_upgrade_to_what_is_not_there(tmp_path: Path) -> None:
-    """Another release than the one that is there cannot be had."""
+    """An upgrade to a release other than the installed one is an error."""
     project = project_of(tmp_path, OWN)
     first = relocked(project, None, build("1.24.0"))
 
@@ -127,7 +129,7 @@ def test_upgrade_to_what_is_not_there(tmp_path: Path) -> None:
     ],
 )
 def test_another_policy(tmp_path: Path, config: str, expected: list[str]) -> None:
-    """A row stays as long as it is what is asked for, also on a machine that cannot look."""
+    """A row is kept as long as it satisfies the target, even if the environment is not available."""
     first = relocked(project_of(tmp_path, OWN), None, build("1.24.0"))
     project = project_of(tmp_path, config)
 
@@ -139,7 +141,7 @@ def test_another_policy(tmp_path: Path, config: str, expected: list[str]) -> Non
 
 
 def test_not_locked(tmp_path: Path) -> None:
-    """Where it was never there, the lock is stale until it is; not for a target that is not required."""
+    """A required target without an installed build makes the lock stale; an optional target does not."""
     required, optional = OWN, OWN + "required = false\n"
     said = relocked(project_of(tmp_path, required), None, no_build)
 
@@ -153,7 +155,7 @@ def test_not_locked(tmp_path: Path) -> None:
 
 
 def test_locked_environment_instead(tmp_path: Path, local_index: LocalIndex) -> None:
-    """A row of the user's own is no pin of a locked environment, not even of one of the same minor; and back again."""
+    """Switching between a user environment and a locked one never reuses the other's pins."""
     for package, version in (("onnxruntime", "1.24.0"), ("onnxruntime", "1.24.1"), ("numpy", "2.4.0")):
         local_index.add(package, version, ("3.11",))
     own, made = OWN, OWN.replace('python = ".venv"\n', "")

@@ -1,4 +1,4 @@
-"""Values of a lock that no onnxgate writes: refused before anything is done with them."""
+"""Lock values that onnxgate never writes are rejected before they are used."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WHEEL = "onnxruntime-1.31.1-cp311-cp311-manylinux_2_28_x86_64.whl"
 
 
 def refusal(text: str) -> LockError:
-    """The error that a text is refused with."""
+    """Return the error raised for a lock."""
     with pytest.raises(LockError) as caught:
         parse_lock(text, "onnxgate.lock")
     return caught.value
@@ -93,7 +93,7 @@ def refusal(text: str) -> LockError:
     ],
 )
 def test_refused(was: str, becomes: str, expected: str) -> None:
-    """Each value that means nothing is named, with where it stands."""
+    """Each invalid value is reported with its location."""
     text = TEXT.replace("runtimes = [\n  ", "runtimes = [")
     assert was in text
 
@@ -104,7 +104,7 @@ def test_refused(was: str, becomes: str, expected: str) -> None:
 
 
 def test_release_of_no_version() -> None:
-    """A release that cannot be ordered among others, though its row agrees with itself."""
+    """An invalid release version is reported even if its row is consistent."""
     error = refusal(TEXT.replace('release = "1.31.1"', 'release = "x"').replace("==1.31.1", "==x"))
 
     assert error.problems == (
@@ -114,7 +114,7 @@ def test_release_of_no_version() -> None:
 
 
 def test_many() -> None:
-    """All problems are counted, and the first of them are said."""
+    """All problems are counted, and only the first ones are listed."""
     models = {f"{number:02}.onnx": msgspec.structs.replace(MODEL, sha256="") for number in range(12)}
 
     error = refusal(render_lock(Lock(models=models)))

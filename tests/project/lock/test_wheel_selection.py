@@ -1,4 +1,4 @@
-"""Which wheels are locked. Names are those of real releases."""
+"""Selection of the wheels to lock. File names are those of real releases."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TWO_GLIBCS = [
 
 
 def locked(files: list[str], python: str) -> list[str]:
-    """File names, each with a digest that is its own."""
+    """Return the selected file names; each file has a unique digest."""
     wheels = select_wheels({file: f"sha256 of {file}" for file in files}, python)
     assert all(wheel.sha256 == f"sha256 of {wheel.file}" for wheel in wheels)
     return [wheel.file for wheel in wheels]
@@ -68,13 +68,13 @@ def locked(files: list[str], python: str) -> list[str]:
     ],
 )
 def test_locked(files: list[str], python: str, expected: list[str]) -> None:
-    """One wheel for each platform: for this Python, and for the oldest systems."""
+    """One wheel per platform is selected: for this Python version and the oldest supported systems."""
 
     assert expected == locked(files, python)
 
 
 def test_order_is_no_matter() -> None:
-    """An index may list its files in any order."""
+    """The order of files in the index does not matter."""
     for seed in range(20):
         shuffled = random.Random(seed).sample(NUMPY, len(NUMPY))
 
