@@ -75,7 +75,7 @@ def _print_textconv(models: tuple[str, ...], outputs: tuple[str, ...]) -> int:
     if len(models) != 1 or outputs:
         raise UsageError("`--textconv` takes one file and no `--output`")
     path = Path(models[0])
-    if not path.exists():
+    if not path.exists() and not path.is_symlink():
         raise UsageError(f"`{path}` does not exist")
     try:
         lines = [escape_log_line(line) for line in describe_model(path)]
@@ -94,7 +94,7 @@ def resolve_model(name: str, scratch: Path, options: CommonOptions) -> NamedMode
     path = options.start / name
     if ":" in name and not path.exists():
         return _resolve_revision(name, scratch, options)
-    if not path.exists():
+    if not path.exists() and not path.is_symlink():
         raise UsageError(f"`{name}` does not exist", hint="name a file, or `REV:PATH` for a file at a git revision")
     try:
         wrong = detect_other_type(path)

@@ -219,7 +219,7 @@ def open_regular(path: Path) -> FileIO:
     file = FileIO(os.open(path, _OPEN_FLAGS), "rb")
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
-        raise OSError(errno.EINVAL, "no regular file", str(path))
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
     return file
 
 

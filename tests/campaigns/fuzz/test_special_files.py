@@ -141,7 +141,7 @@ def test_named_and_not_there(make: Callable[[Path], None], place: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (pipe, "`m.onnx` cannot be read as a model: it is no regular file"),
+        (pipe, "`m.onnx` cannot be read as a model: it is not a regular file"),
         (ring, "`m.onnx` cannot be read: too many levels of symbolic links"),
         (sparse, "`m.onnx` cannot be read as a model: it is a file of zero bytes"),
     ],

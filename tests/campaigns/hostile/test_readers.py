@@ -106,7 +106,7 @@ def test_an_archive_that_would_fill_the_memory(tmp_path: Path) -> None:
         archive.writestr("x.npy", reader_inputs._npy(np.ones((2, 3), np.float32)))
         archive.infolist()[0].file_size = case_files.MAX_ARCHIVE_BYTES + 1
 
-    assert "at most 2,147,483,648 are taken" in _refused("case.npz", tmp_path)
+    assert "the limit is 2,147,483,648" in _refused("case.npz", tmp_path)
 
 
 def test_an_archive_whose_header_lies(tmp_path: Path) -> None:
@@ -133,9 +133,7 @@ def test_names_in_an_archive_are_no_paths(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a" / "case.npz", "w") as archive:
         archive.writestr("../../x.npy", reader_inputs._npy(np.ones((2, 3), np.float32)))
 
-    assert "which is no input" in _refused("case.npz", tmp_path / "a") or "lacks" in _refused(
-        "case.npz", tmp_path / "a"
-    )
+    assert "has no array for input `x`" in _refused("case.npz", tmp_path / "a")
     assert sorted(each.name for each in tmp_path.rglob("*") if each.is_file()) == ["case.npz"]
 
 
@@ -144,7 +142,7 @@ def test_a_tensor_that_names_another_file(tmp_path: Path) -> None:
     (tmp_path / "set").mkdir()
     (tmp_path / "set" / "input_0.pb").write_bytes(reader_inputs._tensors()[-1])
 
-    assert "keeps its data in another file" in _refused("set", tmp_path)
+    assert "uses external data" in _refused("set", tmp_path)
 
 
 @pytest.mark.parametrize("name", ["case.npz", "set/input_0.pb"])
@@ -184,7 +182,7 @@ def test_errors_have_no_lines_of_others(capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"counts": {"made-up": 1}}, "counts"),
+        ({"counts": {"made-up": 1}}, "unknown count"),
         ({"stages": ("made-up",)}, "stage"),
         ({"verdict": "fail"}, "verdict"),
         ({"models": ()}, "models of its shard"),
