@@ -1,4 +1,4 @@
-"""Tests of findings about refused models whose nodes were loaded in isolation."""
+"""Findings about refused models whose nodes were loaded in isolation."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ CONTRADICTED = "`Conv` loads alone, although `missing-kernel` predicted that it 
 
 
 def test_a_model_that_loads_and_then_crashes_was_not_refused() -> None:
-    """The crash is another fault, so the prediction is contradicted."""
+    """A crash is a different fault, so it contradicts the prediction."""
     crashed = Attempt(
         optimization="all",
         outcome="crashed",

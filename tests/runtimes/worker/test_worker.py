@@ -179,8 +179,7 @@ def test_every_file_of_the_worker_is_python_3_8(file: Path) -> None:
 
 
 def test_the_worker_writes_no_bytecode_and_needs_no_onnxgate(tmp_path: Path) -> None:
-    """Started with `-I` from a copy, the worker reports that it is ready, ends with its input and writes no bytecode.
-    """
+    """Started with `-I` from a copy, the worker reports that it is ready and ends with its input, without bytecode."""
     shutil.copytree(WORKER_FOLDER, tmp_path / "worker", ignore=shutil.ignore_patterns("__pycache__"))
     argv = [sys.executable, "-I", "-B", "-X", "utf8", str(tmp_path / "worker" / "__main__.py")]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

@@ -468,9 +468,7 @@ def test_pointer_to_the_same_bytes(new_project: NewProject) -> None:
 
 
 def test_pointer_to_other_bytes(new_project: NewProject) -> None:
-    """A pointer with another hash may still be an equal model: the check is incomplete, with a command to fetch the
-    content.
-    """
+    """A pointer with another hash may be an equal model: the check is incomplete, and a hint fetches the content."""
     project = new_project(SOURCE)
     planned = planned_for(project)
     observation = exported(planned, op="Tanh")

@@ -48,7 +48,7 @@ g (float[N, 8] x) => (float[N, 8] y) <float[8] w = {1, 2, 3, 4, 5, 6, 7, 8}, flo
 }"""
 
 Array = np.ndarray
-Fault = Callable[[onnx.NodeProto, Array, set[str]], Array]  # computes a node's value from the correct value and the names of all outputs
+Fault = Callable[[onnx.NodeProto, Array, set[str]], Array]  # from the correct value and the names of all outputs
 
 
 def right(node: onnx.NodeProto, value: Array, outputs: set[str]) -> Array:
@@ -196,9 +196,7 @@ def test_values_that_the_other_side_does_not_have(tmp_path: Path) -> None:
 
 
 def test_what_the_optimiser_fuses(tmp_path: Path) -> None:
-    """If the mismatch disappears as soon as an intermediate value is an output, the node that computes the value is
-    named.
-    """
+    """If exposing an intermediate value removes the mismatch, the node that computes the value is named."""
     proto = parser.parse_model(CHAIN)
     plain, optimised = side(tmp_path, "plain", right), side(tmp_path, "optimised", fusing("c", "tanh"))
     first = search_across_levels(plain, optimised, "y")

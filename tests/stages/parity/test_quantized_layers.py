@@ -42,8 +42,7 @@ def pairs(text: str) -> tuple[TensorPair, ...]:
 
 
 def test_values_that_are_quantized_and_back() -> None:
-    """Inputs, weights and outputs are paired with their values before quantization; fused activations are recognized.
-    """
+    """Inputs, weights and outputs are paired with their values before quantization, and fused activations are found."""
     found = {each.tensor: (each.kind, each.before, each.after, each.activation) for each in pairs(QDQ)}
 
     assert found == {
