@@ -69,7 +69,7 @@ def test_limit_follows_from_the_model_alone(tmp_path: Path) -> None:
 
 
 def test_limit_of_a_file_that_is_no_model(tmp_path: Path) -> None:
-    """The limit follows from the file size."""
+    """The limit of a file that is not a model follows from the file size."""
     (tmp_path / "m.onnx").write_bytes(b"\xff" * 100)
 
     assert memory_limit_mib(Load(model=str(tmp_path / "m.onnx")), JobLimits()) == default_memory_mib(ModelSize(100))

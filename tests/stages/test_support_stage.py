@@ -1,4 +1,4 @@
-"""The support stage: predictions for each runtime, and notes if there is no prediction."""
+"""The support stage: predictions for each runtime, and notes about missing predictions."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def test_a_session_without_the_provider_runs_nothing(bench: Bench) -> None:
 
 
 def test_loading_alone_decides_nothing(bench: Bench) -> None:
-    """Whether the model loads with the provider is unknown, so the job is undecided."""
+    """The job is undecided, because the session cannot show whether the model loads with the provider."""
     observation = bench.host.submit(bench.seat, Load(model=bench.model(ADD), providers=CUDA)).result(200)
 
     assert Unavailable(reason=SAID) == observation

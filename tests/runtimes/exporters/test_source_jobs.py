@@ -150,7 +150,7 @@ def test_cases_by_name_and_sample(tmp_path: Path) -> None:
 
 
 def test_another_number_of_inputs(tmp_path: Path) -> None:
-    """Nothing is run, and the reason is reported."""
+    """No case is run, and the reason is reported."""
     call = eager.ArrayCall(lambda v: v, ["a", "b"], [FLOAT, FLOAT])
     result = run(tmp_path, call, case(tmp_path, a=np.float32([1])))
 
