@@ -45,5 +45,5 @@ def test_new_data_files(before: ModelFacts, after: ModelFacts, new: list[str]) -
 
 
 def test_size() -> None:
-    """The size includes all external data; it is unknown if some is missing."""
+    """The size includes all external data and is unknown if some is missing."""
     assert [20, None] == [total_size_bytes(facts("a b")), total_size_bytes(facts("a b", unread="c"))]

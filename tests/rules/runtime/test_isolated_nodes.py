@@ -87,7 +87,7 @@ def test_a_refusal_that_a_node_explains_is_one_finding() -> None:
 
 
 def test_an_unexplained_refusal_is_reported() -> None:
-    """A prediction of the same rule about another node does not hide it."""
+    """An unexplained refusal is reported even if the same rule predicts a refusal of another node."""
     shapes = attempt("all", SHAPES, "shape_inference"), attempt("disabled", SHAPES, "shape_inference")
     kernel = runs(*BOTH, alone=[alone("Conv", "refused")])
 

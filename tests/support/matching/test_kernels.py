@@ -61,9 +61,7 @@ def test_all_misses_at_once() -> None:
 
 
 def test_an_open_ended_kernel_is_for_its_own_version_alone() -> None:
-    """In 1.17 the schema at opset 21 is that of 19, whose open-ended kernel matches; only the opset limit refuses the
-    model.
-    """
+    """In 1.17 the schema at opset 21 is that of 19, which has a kernel; only the opset limit refuses the model."""
     model = node(21, "float[N] x", "double[N] y", "y = Cast <to: int = 11> (x)")
     known = limits.get_limits("1.31.1")
     assert known is not None
